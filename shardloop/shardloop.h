@@ -137,6 +137,7 @@
 
 /* The models that there are, and generation. */
 #include "layers/models/classifier.h"
+#include "layers/models/forecast.h"
 #include "layers/models/generate.h"
 #include "layers/models/latency.h"
 #include "layers/models/publish.h"

@@ -3,7 +3,8 @@
  * The mesh has the axes data, pipe and rows, any of which may be left out. A network of two convolutions and a head is
  * pipelined over "pipe"; what its stages hand over shrinks. Along "rows" coordinates have bands of lines of the same
  * images, and exchange the lines at the bands' edges: convolution_layers.h. Without arguments it trains on
- * random images on several meshes and compares the losses; with a mesh and epochs on Fashion-MNIST. --trace FILE
+ * random images on several meshes and compares the losses; with a mesh and epochs on Fashion-MNIST. At the end stands
+ * what a step of the last mesh should have taken beside what it took (layers/models/forecast.h). --trace FILE
  * records what the last mesh's coordinates do when, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
@@ -44,22 +45,30 @@ static int read_images(struct images *images, const char *pixels, const char *la
 
 /* ---- runs ---- */
 
-static int open_trace(struct network_run *run, const struct sl_mesh *mesh, const struct sl_engine *engine,
+/* What a trace and a forecast tell of it. */
+static struct sl_trace_run about(const struct network_run *run, const struct sl_mesh *mesh,
+                                 const struct sl_engine *engine) {
+    return (struct sl_trace_run){.mesh = mesh,
+                                 .pipe_axis = "pipe",
+                                 .data_axis = "data",
+                                 .schedule = &run->schedule,
+                                 .passes = 1,
+                                 .wgrad_group = MICROBATCHES,
+                                 .overlap = true,
+                                 .cores = engine->table == &sl_engine_local ? sl_topology_usable() : 0};
+}
+
+static int open_trace(struct network_run *run, const struct sl_trace_run *told, const struct sl_engine *engine,
                       struct sl_error *error) {
-    const struct sl_trace_run about = {.mesh = mesh,
-                                       .pipe_axis = "pipe",
-                                       .data_axis = "data",
-                                       .schedule = &run->schedule,
-                                       .passes = 1,
-                                       .wgrad_group = MICROBATCHES,
-                                       .overlap = true,
-                                       .cores = engine->table == &sl_engine_local ? sl_topology_usable() : 0};
-    SL_TRY(sl_trace_file_open(run->trace, &about, TRACED, error));
+    SL_TRY(sl_trace_file_open(run->trace, told, TRACED, error));
     if (run->trace->stream || !sl_speaks(engine)) return SL_OK;
     return sl_trace_file_create(run->trace, "--trace", run->trace->path, error);
 }
 
-static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_error *error) {
+/* On the mesh LAYOUT over the engine NAME. FORECAST NULL: nobody asks for it. */
+static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_step_forecast *forecast,
+                    struct sl_error *error) {
+    struct sl_watch watch[SL_MAX_COORDINATES] = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
     SL_TRY(sl_mesh_parse(&mesh, layout, error));
@@ -68,8 +77,12 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     int status = sl_schedule_make(&run->schedule, "1f1b", sl_mesh_axis_size(&mesh, "pipe"), 1, MICROBATCHES, error);
     if (status == SL_OK) status = sl_schedule_lower(&run->schedule, error);
-    if (status == SL_OK && run->trace) status = open_trace(run, &mesh, &engine, error);
+    const struct sl_trace_run told = about(run, &mesh, &engine);
+    run->watch = forecast ? watch : NULL;
+    if (status == SL_OK && run->trace) status = open_trace(run, &told, &engine, error);
     if (status == SL_OK) status = sl_run(&mesh, &engine, network_program, run);
+    if (status == SL_OK && forecast && sl_speaks(&engine))
+        status = sl_step_forecast_make(forecast, &told, watch, run->watched, error);
     if (status == SL_OK && run->trace && sl_speaks(&engine)) status = sl_trace_file_write(run->trace, error);
     sl_schedule_free(&run->schedule);
     return status;
@@ -85,9 +98,10 @@ static int compare(struct sl_trace_file *trace, struct sl_error *error) {
     int status = images_draw(&run.train, MOST_STEPS * BATCH);
     if (status) sl_error_set(error, status, "no memory for images");
     const size_t meshes = sizeof mesh / sizeof *mesh;
+    struct sl_step_forecast forecast;
     for (size_t m = 0; status == SL_OK && m < meshes; m++) {
         run.trace = m == meshes - 1 ? trace : NULL;
-        status = run_mesh(&run, mesh[m], "local", error);
+        status = run_mesh(&run, mesh[m], "local", m == meshes - 1 ? &forecast : NULL, error);
         sl_store_free(&run.gradients);
         if (status) break;
         printf("%s ", mesh[m]);
@@ -101,16 +115,19 @@ static int compare(struct sl_trace_file *trace, struct sl_error *error) {
     images_free(&run.train);
     if (status) return status;
     printf("largest relative difference %.1e: %s\n", difference, difference < 1e-4 ? "equal" : "not equal");
+    sl_step_forecast_print(&forecast, stdout);
     return difference < 1e-4 ? SL_OK : 1;
 }
 
 static int train(const char *mesh, int epochs, const char *engine, struct sl_trace_file *trace,
                  struct sl_error *error) {
     struct network_run run = {.epochs = epochs, .trace = trace};
+    struct sl_step_forecast forecast = {0};
     int status = read_images(&run.train, READ("train-images-idx3-ubyte"), READ("train-labels-idx1-ubyte"), error);
     if (status == SL_OK)
         status = read_images(&run.test, READ("t10k-images-idx3-ubyte"), READ("t10k-labels-idx1-ubyte"), error);
-    if (status == SL_OK) status = run_mesh(&run, mesh, engine, error);
+    if (status == SL_OK) status = run_mesh(&run, mesh, engine, &forecast, error);
+    if (status == SL_OK && forecast.ms > 0) sl_step_forecast_print(&forecast, stdout);
     images_free(&run.train);
     images_free(&run.test);
     return status;

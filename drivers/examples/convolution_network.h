@@ -61,6 +61,8 @@ struct network_run {
     double loss[MOST_STEPS];
     struct sl_store gradients;   /* of the last step, where EPOCHS is 0 */
     struct sl_trace_file *trace; /* of the first few steps but the very first; NULL: none is recorded */
+    struct sl_watch *watch;      /* [coordinates] of the same steps; NULL: nobody watches */
+    int watched;                 /* of them; written by coordinate 0 */
 };
 
 struct network_worker {
@@ -71,6 +73,7 @@ struct network_worker {
     float *inputs; /* [rows, lines, IMAGE] of this coordinate */
     int32_t *labels;
     struct sl_batch batch;
+    int watched; /* steps */
 };
 
 /* The rows of this coordinate of IMAGES, in ORDER (NULL: as they lie), whose batch begins with FIRST: its band of
@@ -133,12 +136,31 @@ static inline int network_plan(struct network_worker *w, struct sl_spmd *self, c
     return sl_trainer_open(w->trainer, NULL);
 }
 
+/* From the second step on, as the first one touches memory. */
+static inline void network_watch(struct network_worker *w, struct sl_spmd *self, struct sl_watch *watch) {
+    sl_profile_start(&watch->profile, self);
+    sl_trainer_set_profile(w->trainer, &watch->profile);
+    sl_trainer_plan_bytes(w->trainer, &watch->planned);
+    watch->held = self->held;
+}
+
+static inline void network_unwatch(struct network_worker *w, struct sl_watch *watch) {
+    if (watch->profile.self) sl_profile_end(&watch->profile, SL_WORK_OTHER);
+    watch->profile.self = NULL;
+    sl_trainer_set_profile(w->trainer, NULL);
+}
+
 /* Step NUMBER of the run. */
 static inline int network_step(struct network_worker *w, struct sl_spmd *self, const struct network_run *run,
                                uint32_t number, struct sl_metrics *metrics) {
-    struct sl_trace_file *trace = number >= 1 && number <= TRACED ? run->trace : NULL;
+    const bool watched = number >= 1 && number <= TRACED;
+    struct sl_trace_file *trace = watched ? run->trace : NULL;
+    struct sl_watch *watch = run->watch ? &run->watch[self->coordinate] : NULL;
     const double began = sl_now();
     bool stop = false;
+    if (watch && number == 1) network_watch(w, self, watch);
+    if (watch && number == TRACED + 1) network_unwatch(w, watch);
+    w->watched += watched;
     sl_trainer_set_trace(w->trainer, trace ? sl_trace_file_of(trace, self) : NULL);
     SL_TRY(sl_trainer_step(w->trainer, &w->batch, metrics, &stop));
     if (trace && self->coordinate == 0)
@@ -189,6 +211,11 @@ static inline int network_program(struct sl_spmd *self, void *arg) {
     int status = network_plan(&w, self, run);
     if (status == SL_OK && run->epochs == 0) status = network_steps(&w, self, run);
     for (int epoch = 0; status == SL_OK && epoch < run->epochs; epoch++) status = network_epoch(&w, self, run, epoch);
+    if (status == SL_OK && run->watch) {
+        network_unwatch(&w, &run->watch[self->coordinate]);
+        status = sl_gather_records(self, run->watch, sizeof *run->watch);
+    }
+    if (self->coordinate == 0) run->watched = w.watched;
     if (status == SL_OK && run->trace) status = sl_gather_traces(self, run->trace->trace);
     sl_trainer_close(w.trainer);
     sl_module_free(w.stage);

@@ -4,7 +4,8 @@
  * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.
  * Its loops stand under the directives of spmd/device/offload.h, so that they run on devices in builds that have any.
  * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/modules/gradient_check.h)
- * tells. With --trace FILE it records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
+ * tells. At the end stands what a step should have taken beside what it took (layers/models/forecast.h). With
+ * --trace FILE the program records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <signal.h>
 #include <shardloop/shardloop.h>
@@ -61,7 +62,7 @@ static const struct sl_module_type leaky = {.name = "leaky",
 
 /* ---- the run: the same program at every coordinate ---- */
 
-enum { INPUTS = 2, HIDDEN = 32, CLASSES = 2, BATCH = 256, MICROBATCHES = 4, STEPS = 300, TRACED = 20 };
+enum { INPUTS = 2, HIDDEN = 32, CLASSES = 2, BATCH = 256, MICROBATCHES = 4, STEPS = 300, WATCHED = 20 };
 
 struct run {
     struct sl_schedule schedule;
@@ -70,7 +71,22 @@ struct run {
     double loss, accuracy;
     const char *traced; /* the trace's name, NULL: none is recorded */
     struct sl_trace_file trace;
+    struct sl_watch watch[SL_MAX_COORDINATES]; /* of so many steps after the first, which touches memory */
 };
+
+/* Before STEP: watches the coordinate from the second step on, and no longer than WATCHED. */
+static void watch(struct run *run, struct sl_spmd *self, struct sl_trainer *trainer, int step) {
+    struct sl_watch *own = &run->watch[self->coordinate];
+    if (step == 1) {
+        sl_profile_start(&own->profile, self);
+        sl_trainer_set_profile(trainer, &own->profile);
+    }
+    if (step != WATCHED + 1) return;
+    sl_profile_end(&own->profile, SL_WORK_OTHER);
+    sl_trainer_set_profile(trainer, NULL);
+    sl_trainer_plan_bytes(trainer, &own->planned);
+    own->held = self->held;
+}
 
 static int program(struct sl_spmd *self, void *arg) {
     struct run *run = arg;
@@ -99,14 +115,16 @@ static int program(struct sl_spmd *self, void *arg) {
     int status = sl_trainer_plan(&trainer, self, &options, &model);
     if (status == SL_OK) status = sl_trainer_open(trainer, NULL);
     for (int step = 0; status == SL_OK && step < STEPS; step++) {
-        const bool traced = run->traced && step >= 1 && step <= TRACED; /* the first one touches memory */
+        const bool traced = run->traced && step >= 1 && step <= WATCHED;
         const double began = sl_now();
+        watch(run, self, trainer, step);
         sl_trainer_set_trace(trainer, traced ? sl_trace_file_of(&run->trace, self) : NULL);
         status = sl_trainer_step(trainer, &batch, &metrics, &stop);
         const double loss = metrics.loss / metrics.rows;
         if (self->coordinate == 0 && traced) sl_trace_file_step(&run->trace, step, began, sl_now(), loss);
         if (self->coordinate == 0 && step % 50 == 0) printf("step %3d  loss %.6f\n", step, loss);
     }
+    if (status == SL_OK) status = sl_gather_records(self, run->watch, sizeof *run->watch);
     if (status == SL_OK && run->traced) status = sl_gather_traces(self, run->trace.trace);
     if (self->coordinate == 0) run->accuracy = metrics.correct / metrics.rows;
     sl_trainer_close(trainer);
@@ -115,17 +133,31 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
+/* What a trace and a forecast tell of it. */
+static struct sl_trace_run about(const struct run *run, const struct sl_mesh *mesh) {
+    return (struct sl_trace_run){.mesh = mesh,
+                                 .pipe_axis = "model",
+                                 .data_axis = "data",
+                                 .schedule = &run->schedule,
+                                 .passes = 1,
+                                 .wgrad_group = MICROBATCHES,
+                                 .overlap = true,
+                                 .cores = sl_topology_usable()};
+}
+
 static int open_trace(struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
-    const struct sl_trace_run about = {.mesh = mesh,
-                                       .pipe_axis = "model",
-                                       .data_axis = "data",
-                                       .schedule = &run->schedule,
-                                       .passes = 1,
-                                       .wgrad_group = MICROBATCHES,
-                                       .overlap = true,
-                                       .cores = sl_topology_usable()};
-    SL_TRY(sl_trace_file_open(&run->trace, &about, TRACED, error));
+    const struct sl_trace_run told = about(run, mesh);
+    SL_TRY(sl_trace_file_open(&run->trace, &told, WATCHED, error));
     return sl_trace_file_create(&run->trace, "--trace", run->traced, error);
+}
+
+static int print_end(const struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
+    const struct sl_trace_run told = about(run, mesh);
+    struct sl_step_forecast forecast;
+    printf("accuracy %.4f\n", run->accuracy);
+    SL_TRY(sl_step_forecast_make(&forecast, &told, run->watch, WATCHED, error));
+    sl_step_forecast_print(&forecast, stdout);
+    return SL_OK;
 }
 
 /* What was printed may have gone to a full disk. */
@@ -165,7 +197,7 @@ int main(int argc, char **argv) {
     if (status == SL_OK && run.traced) status = open_trace(&run, &mesh, &error);
     engine.error = &error;
     if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
-    if (status == SL_OK) printf("accuracy %.4f\n", run.accuracy);
+    if (status == SL_OK) status = print_end(&run, &mesh, &error);
     if (status == SL_OK && run.traced) status = sl_trace_file_write(&run.trace, &error);
     sl_trace_file_free(&run.trace);
     sl_schedule_free(&run.schedule);

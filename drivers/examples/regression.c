@@ -1,8 +1,9 @@
 /* regression.c - an example to copy: a regression with a training loop and an optimizer of one's own.
  *
  * A small network learns z = sin(3 x) cos(2 y). It is pipelined over "model" and replicated over "data". What
- * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. With
- * --trace FILE it records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
+ * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. At the
+ * end stands what a step should have taken beside what it took (layers/models/forecast.h). With --trace FILE
+ * it records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
 #include <shardloop/shardloop.h>
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600, TRACED = 20 };
+enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600, WATCHED = 20 };
 
 /* ---- the optimizer: m = 0.9 m + 0.1 gradient, value = value - rate sign(m) ---- */
 
@@ -39,6 +40,7 @@ struct run {
     float inputs[POINTS * INPUTS], targets[POINTS];
     const char *traced; /* the trace's name, NULL: none is recorded */
     struct sl_trace_file trace;
+    struct sl_watch watch[SL_MAX_COORDINATES]; /* of so many steps after the first, which touches memory */
 };
 
 struct worker {
@@ -80,6 +82,7 @@ static int open_worker(struct worker *w, struct sl_spmd *self) {
     w->parameters.stage_axis = "model";
     w->parameters.states = sl_optimizer_states(&w->optimizer);
     w->parameters.state_name = signs.state;
+    w->parameters.held = &self->held; /* whose memory it is, in bytes */
     SL_TRY(sl_pipeline_plan(&w->pipeline, self, &options, &w->model, &w->parameters));
     sl_parameters_layout(&w->parameters, w->data.size, w->data.rank, false);
     sl_parameters_seed(&w->parameters, 42);
@@ -97,35 +100,56 @@ static void close_worker(struct worker *w) {
 
 /* ---- the loop ---- */
 
+/* The profile of step NUMBER, NULL: nobody watches it. */
+static struct sl_profile *watch(struct worker *w, struct sl_spmd *self, int number) {
+    struct sl_watch *own = &w->run->watch[self->coordinate];
+    if (number == 1) sl_profile_start(&own->profile, self);
+    if (number >= 1 && number <= WATCHED) return &own->profile;
+    if (number != WATCHED + 1) return NULL;
+    sl_profile_end(&own->profile, SL_WORK_OTHER);
+    sl_parameters_plan_bytes(&w->parameters, &own->planned);
+    sl_pipeline_plan_bytes(w->pipeline, &own->planned);
+    own->held = self->held;
+    return NULL;
+}
+
 /* The gradients of all rows of the mesh are the mean of those of the data axis's coordinates. */
-static int update(struct worker *w, struct sl_spmd *self, int r, int number, struct sl_trace *trace) {
+static int update(struct worker *w, struct sl_spmd *self, int r, int number, struct sl_profile *profile,
+                  struct sl_trace *trace) {
     struct sl_range *range = &w->parameters.range[r];
     const struct sl_trace_event reduce = {.name = "reduce", .work = SL_TRACE_REDUCE, .stage = -1};
     const struct sl_trace_event optimizer = {.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .stage = -1};
     struct sl_trace_mark mark = sl_trace_begin(trace);
+    const enum sl_work before = sl_profile_begin(profile, SL_WORK_COMMUNICATION);
     SL_TRY(sl_pmean(self, &w->data, SL_F32, range->gradient, range->gradient, range->count));
     sl_trace_end(trace, mark, reduce);
     mark = sl_trace_begin(trace);
+    sl_profile_begin(profile, SL_WORK_OPTIMIZER);
     SL_TRY(sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f, &self->error));
     sl_parameters_round(&w->parameters, sl_kernels_select(), r); /* for options.precision SL_BF16 */
+    sl_profile_end(profile, before);
     sl_trace_end(trace, mark, optimizer);
     return SL_OK;
 }
 
 static int take_step(struct worker *w, struct sl_spmd *self, int number) {
     struct run *run = w->run;
-    const bool traced = run->traced && number >= 1 && number <= TRACED; /* the first one touches memory */
+    const bool traced = run->traced && number >= 1 && number <= WATCHED;
     struct sl_trace *trace = traced ? sl_trace_file_of(&run->trace, self) : NULL;
-    struct sl_pipeline_step step = {.batch = w->batch, .weight = 1.0f / (float)w->batch.rows, .trace = trace};
+    struct sl_profile *profile = watch(w, self, number);
+    struct sl_pipeline_step step = {
+        .batch = w->batch, .weight = 1.0f / (float)w->batch.rows, .profile = profile, .trace = trace};
     const double began = sl_now();
     if (trace) trace->step = number;
     w->optimizer.learning_rate = 2e-3f * (1.0f - (float)number / STEPS);
     SL_TRY(sl_pipeline_train(w->pipeline, &step));
     for (int r = 0; r < w->parameters.ranges; r++)
-        if (w->parameters.range[r].count) SL_TRY(update(w, self, r, number, trace));
+        if (w->parameters.range[r].count) SL_TRY(update(w, self, r, number, profile, trace));
     /* Only coordinates with the last stage have metrics; the others add zeros. */
     float sums[] = {(float)step.metrics.loss, (float)step.metrics.rows};
+    const enum sl_work before = sl_profile_begin(profile, SL_WORK_COMMUNICATION);
     SL_TRY(sl_psum(self, &w->world, SL_F32, sums, sums, 2));
+    sl_profile_end(profile, before);
     if (!isfinite(sums[0])) return sl_fail(self, SL_FAILED, "the loss of step %d is not finite", number);
     if (self->coordinate == 0 && traced) sl_trace_file_step(&run->trace, number, began, sl_now(), sums[0] / sums[1]);
     if (self->coordinate == 0 && number % 100 == 0) printf("step %3d  loss %.6f\n", number, sums[0] / sums[1]);
@@ -150,6 +174,7 @@ static int program(struct sl_spmd *self, void *arg) {
     build(&w, sl_axis_index(self, "model"), sl_axis_size(self, "model"));
     int status = open_worker(&w, self);
     for (int step = 0; status == SL_OK && step < STEPS; step++) status = take_step(&w, self, step);
+    if (status == SL_OK) status = sl_gather_records(self, run->watch, sizeof *run->watch);
     if (status == SL_OK && run->traced) status = sl_gather_traces(self, run->trace.trace);
     if (status == SL_OK) status = predict(&w, self);
     for (int i = 0; status == SL_OK && self->coordinate == 0 && i < POINTS; i += POINTS / 4)
@@ -159,16 +184,29 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
+/* What a trace and a forecast tell of it. */
+static struct sl_trace_run about(const struct run *run, const struct sl_mesh *mesh) {
+    return (struct sl_trace_run){.mesh = mesh,
+                                 .pipe_axis = "model",
+                                 .data_axis = "data",
+                                 .schedule = &run->schedule,
+                                 .passes = 1,
+                                 .wgrad_group = MICROBATCHES,
+                                 .cores = sl_topology_usable()};
+}
+
 static int open_trace(struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
-    const struct sl_trace_run about = {.mesh = mesh,
-                                       .pipe_axis = "model",
-                                       .data_axis = "data",
-                                       .schedule = &run->schedule,
-                                       .passes = 1,
-                                       .wgrad_group = MICROBATCHES,
-                                       .cores = sl_topology_usable()};
-    SL_TRY(sl_trace_file_open(&run->trace, &about, TRACED, error));
+    const struct sl_trace_run told = about(run, mesh);
+    SL_TRY(sl_trace_file_open(&run->trace, &told, WATCHED, error));
     return sl_trace_file_create(&run->trace, "--trace", run->traced, error);
+}
+
+static int print_forecast(const struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
+    const struct sl_trace_run told = about(run, mesh);
+    struct sl_step_forecast forecast;
+    SL_TRY(sl_step_forecast_make(&forecast, &told, run->watch, WATCHED, error));
+    sl_step_forecast_print(&forecast, stdout);
+    return SL_OK;
 }
 
 /* What was printed may have gone to a full disk. */
@@ -208,6 +246,7 @@ int main(int argc, char **argv) {
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
     if (status == SL_OK && run.traced) status = open_trace(&run, &mesh, &error);
     if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
+    if (status == SL_OK) status = print_forecast(&run, &mesh, &error);
     if (status == SL_OK && run.traced) status = sl_trace_file_write(&run.trace, &error);
     sl_trace_file_free(&run.trace);
     sl_schedule_free(&run.schedule);

@@ -219,13 +219,7 @@ static void print_order(const struct gpipe_run *run, struct sl_trace_event *room
 /* The pipeline's own timeline is written down, printed, and left in a FILE where one is asked for. */
 static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, const struct config *config,
                           struct sl_trace_file *trace, struct sl_error *error) {
-    const struct sl_trace_run about = {.mesh = &run->mesh,
-                                       .pipe_axis = GPIPE_PIPE_AXIS,
-                                       .data_axis = "data",
-                                       .schedule = &run->schedule,
-                                       .passes = 1,
-                                       .wgrad_group = 1,
-                                       .cores = sl_cores_of(engine)};
+    const struct sl_trace_run about = gpipe_about(run, sl_cores_of(engine));
     size_t events = 0;
     SL_TRY(sl_trace_file_open(trace, &about, 1, error));
     run->trace = trace;
@@ -316,6 +310,22 @@ static void report_table(const struct experiment *experiment) {
     }
 }
 
+/* By the work of the one pass, which touches memory, too. */
+static int report_forecasts(const struct experiment *experiment, const struct sl_engine *engine,
+                            struct sl_error *error) {
+    printf("\n");
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        const struct gpipe_run *run = &experiment[e].parallel;
+        const struct sl_trace_run about = gpipe_about(run, sl_cores_of(engine));
+        struct sl_step_forecast forecast;
+        char mesh[SL_MAX_AXES * (SL_AXIS_NAME + 12)];
+        SL_TRY(sl_step_forecast_make(&forecast, &about, run->watch, 1, error));
+        printf("%s: ", sl_mesh_print(&run->mesh, mesh, sizeof mesh));
+        sl_step_forecast_print(&forecast, stdout);
+    }
+    return SL_OK;
+}
+
 /* ---- main ---- */
 
 static int come_together(struct sl_spmd *self, void *arg) {
@@ -349,6 +359,7 @@ static int run_all(struct experiment *experiment, const struct config *config, s
         SL_TRY(report_json(experiment, error));
     else
         report_table(experiment);
+    if (!config->common.json) SL_TRY(report_forecasts(experiment, &engine, error));
     for (int e = 0; e < EXPERIMENTS; e++) SL_TRY(judge(&experiment[e], error));
     return SL_OK;
 }

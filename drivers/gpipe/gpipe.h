@@ -4,6 +4,7 @@
 
 #include "layers/modules/modules.h"
 #include "layers/storage/safetensors.h"
+#include "layers/models/forecast.h"
 #include "layers/training/trace_file.h"
 #include "spmd/schedule/schedule.h"
 
@@ -41,8 +42,9 @@ struct gpipe_run {
     const struct gpipe_failure *failure; /* NULL: none */
     struct sl_trace_file *trace;         /* what each coordinate did when; NULL: not recorded */
     /* Filled in. */
-    float *outputs;            /* [batch, last columns] */
-    struct sl_store gradients; /* of all parameters */
+    float *outputs;                            /* [batch, last columns] */
+    struct sl_store gradients;                 /* of all parameters */
+    struct sl_watch watch[SL_MAX_COORDINATES]; /* of the pass */
 };
 
 /* Makes the schedule, and room for the results; the caller has filled in the mesh, on which SL_BAD_INPUT says that the
@@ -51,6 +53,8 @@ int gpipe_open(struct gpipe_run *run, const struct gpipe_network *network, int m
 void gpipe_free(struct gpipe_run *run);
 /* Whether the run has the action that FAILURE names. */
 bool gpipe_has(const struct gpipe_run *run, const struct gpipe_failure *failure);
+/* What a trace, or a forecast, needs to know of it. */
+struct sl_trace_run gpipe_about(const struct gpipe_run *run, int cores);
 /* One pass forward and backward. */
 int gpipe_pass(struct gpipe_run *run, const struct sl_engine *engine);
 

@@ -100,6 +100,16 @@ bool gpipe_has(const struct gpipe_run *run, const struct gpipe_failure *failure)
     return failure->stage < 0 || failure->stage == stage;
 }
 
+struct sl_trace_run gpipe_about(const struct gpipe_run *run, int cores) {
+    return (struct sl_trace_run){.mesh = &run->mesh,
+                                 .pipe_axis = GPIPE_PIPE_AXIS,
+                                 .data_axis = "data",
+                                 .schedule = &run->schedule,
+                                 .passes = 1,
+                                 .wgrad_group = 1,
+                                 .cores = cores};
+}
+
 /* ---- one coordinate ---- */
 
 struct worker {
@@ -159,9 +169,12 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
                                                 .wgrad_group = 1};
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
     worker->parameters.stage_axis = GPIPE_PIPE_AXIS;
+    worker->parameters.held = &self->held;
     SL_TRY(sl_group_axes(self, "*", &worker->world));
     SL_TRY(sl_pipeline_plan(&worker->pipeline, self, &options, &worker->model, &worker->parameters));
     sl_parameters_layout(&worker->parameters, 1, 0, false);
+    sl_parameters_plan_bytes(&worker->parameters, &worker->run->watch[self->coordinate].planned);
+    sl_pipeline_plan_bytes(worker->pipeline, &worker->run->watch[self->coordinate].planned);
     SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
     SL_TRY(sl_import(self, &worker->world, &worker->parameters, SL_VALUES, &run->network->values));
     return sl_pipeline_open(worker->pipeline);
@@ -180,13 +193,18 @@ static int collect(struct worker *worker, struct sl_spmd *self) {
 
 static int pass(struct worker *worker, struct sl_spmd *self) {
     struct gpipe_run *run = worker->run;
+    struct sl_watch *watch = &run->watch[self->coordinate];
     struct sl_pipeline_step step = {.batch = {.rows = run->network->batch, .inputs = run->network->inputs},
                                     .weight = 1.0f, /* the article adds up its microbatches' losses */
+                                    .profile = &watch->profile,
                                     .trace = run->trace ? sl_trace_file_of(run->trace, self) : NULL};
     SL_TRY(build(worker, self));
     SL_TRY(plan(worker, self));
+    sl_profile_start(&watch->profile, self);
     const double began = sl_now();
     SL_TRY(sl_pipeline_train(worker->pipeline, &step));
+    sl_profile_end(&watch->profile, SL_WORK_OTHER);
+    watch->held = self->held;
     if (run->trace && self->coordinate == 0) sl_trace_file_step(run->trace, 0, began, sl_now(), NAN);
     return collect(worker, self);
 }
@@ -194,6 +212,7 @@ static int pass(struct worker *worker, struct sl_spmd *self) {
 static int program(struct sl_spmd *self, void *arg) {
     struct worker worker = {.run = arg};
     int status = pass(&worker, self);
+    if (status == SL_OK) status = sl_gather_records(self, worker.run->watch, sizeof *worker.run->watch);
     if (status == SL_OK && worker.run->trace) status = sl_gather_traces(self, worker.run->trace->trace);
     sl_pipeline_close(worker.pipeline);
     sl_parameters_close(&worker.parameters);

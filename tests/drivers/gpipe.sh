@@ -29,6 +29,19 @@ point 'the article: 5 microbatches on 3 partitions'
 [ "$(grep -c '^the pipeline .* pipe=2' out)" = 2 ]
 point 'the differences of two runs'
 
+# ends TEXT FILE: what was predicted beside what was measured, in FILE.
+ends() {
+    grep -qE "^$1predicted [0-9.e+-]+ ms a step, measured [0-9.e+-]+; planned ([0-9.]+) KB a coordinate, held \\1; bubble predicted [0-9.]+ %" "$2"
+}
+ends 'pipe=2: ' out && ends 'pipe=2,tensor=4: ' out && [ "$(grep -c '^beside products most goes to ' out)" = 2 ]
+point 'predicted beside measured'
+for example in custom_module regression convolution; do
+    "${driver%/*}/$example" >told 2>err
+    status=$?
+    [ $status = 0 ] && ends '' told && grep -q '^beside products most goes to ' told
+    point "also of $example"
+done
+
 # cycles MICROBATCHES PARTITIONS: what the article's function gives.
 cycles() {
     awk -v m="$1" -v n="$2" 'BEGIN {
