@@ -12,7 +12,8 @@ enum { AT_ONCE = 1000 }; /* milliseconds */
 
 /* A handler is given nothing but the signal's number: what it leaves has to be global. */
 static atomic_int arrived;
-static atomic_llong when;   /* the first one came, in milliseconds */
+static atomic_llong when; /* the first one came, in milliseconds */
+static atomic_bool stopped;
 static atomic_bool watched; /* somebody may see stderr: a step may take its time */
 
 /* A launcher that ends its processes sends each of them the signal twice at once, to it and to its group: that is one
@@ -40,3 +41,23 @@ void sl_interrupt_catch(void) {
 }
 
 int sl_interrupt_arrived(void) { return atomic_load(&arrived); }
+
+/* ---- chats ---- */
+
+static void leave_stop(int number) {
+    if (number == SIGINT)
+        atomic_store(&stopped, true);
+    else
+        atomic_store(&arrived, number);
+}
+
+/* Writes go on, and so does reading but for a wait. */
+void sl_interrupt_catch_stops(void) {
+    struct sigaction action = {.sa_handler = leave_stop, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool sl_interrupt_stopped(void) { return atomic_load(&stopped); }
+void sl_interrupt_take_stop(void) { atomic_store(&stopped, false); }

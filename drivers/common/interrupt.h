@@ -3,6 +3,8 @@
 #ifndef SL_DRIVERS_COMMON_INTERRUPT_H
 #define SL_DRIVERS_COMMON_INTERRUPT_H
 
+#include <stdbool.h>
+
 /* From here on the first SIGINT or SIGTERM only leaves a note. One that comes more than a second later ends the process
  * as usual. A write to a pipe that nobody reads any more fails. */
 void sl_interrupt_catch(void);
@@ -10,5 +12,10 @@ void sl_interrupt_catch(void);
 /* The signal that has arrived, 0 when none has. Threads may see it at different steps: one asks, and tells the others.
  */
 int sl_interrupt_arrived(void);
+
+/* For chats, in its place: SIGINT leaves a note that can be taken away, and SIGTERM one to end. */
+void sl_interrupt_catch_stops(void);
+bool sl_interrupt_stopped(void);
+void sl_interrupt_take_stop(void);
 
 #endif

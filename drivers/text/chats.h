@@ -6,14 +6,8 @@
 #ifndef SL_DRIVERS_TEXT_CHATS_H
 #define SL_DRIVERS_TEXT_CHATS_H
 
+#include "drivers/text/chat_text.h"
 #include "drivers/text/samples.h"
-
-/* How messages are written:
- *     ChatML     <|im_start|>ROLE newline CONTENT<|im_end|> newline
- *     Llama 3    <|begin_of_text|>, then each: <|start_header_id|>ROLE<|end_header_id|> two newlines CONTENT<|eot_id|>,
- *                of whose CONTENT white space at both ends is left out
- * SL_CHAT_BY_TOKENIZER: the one whose special tokens the tokenizer has; ChatML where tokens are bytes. */
-enum sl_chat_template { SL_CHAT_BY_TOKENIZER, SL_CHAT_CHATML, SL_CHAT_LLAMA3 };
 
 /* Zero-initialize; free with sl_chats_free. */
 struct sl_chats {

@@ -43,11 +43,10 @@ static int check_options(const struct transformer_config *config, enum transform
 }
 
 static void remark(const struct transformer_config *config, const struct sl_chats *chats) {
-    static const char *const names[] = {[SL_CHAT_CHATML] = "ChatML", [SL_CHAT_LLAMA3] = "Llama 3"};
     sl_remark("--chat %s: %" PRId64 " conversations (%s), %" PRId64
               " tokens of answers; longer than --sequence: %" PRId64 " shortened, %" PRId64 " left out",
-              config->chat, chats->samples.count, names[chats->template], chats->samples.scored, chats->shortened,
-              chats->left_out);
+              config->chat, chats->samples.count, sl_chat_template_names[chats->template], chats->samples.scored,
+              chats->shortened, chats->left_out);
 }
 
 /* The last of them are kept for evaluation. */

@@ -11,12 +11,18 @@ void transformer_open_ending(struct transformer_ending *ending, const struct tra
     const char *stop = job->config->stop;
     *ending = (struct transformer_ending){.job = job,
                                           .end = -1,
+                                          .turn = -1,
                                           .stop = transformer_shows_text(job) ? stop : NULL,
                                           .stop_bytes = stop ? strlen(stop) : 0};
     if (job->tokenizer && job->config->ends) ending->end = sl_token_end(job->tokenizer);
+    if (job->config->interactive) transformer_talk_ending(job, ending);
 }
 
 bool transformer_has_ending(const struct transformer_ending *ending) { return ending->end >= 0 || ending->stop; }
+
+static bool is_end(const struct transformer_ending *ending, int32_t token) {
+    return token >= 0 && (token == ending->end || token == ending->turn);
+}
 
 /* Where a token is a byte, the caller has room for it. */
 static const char *bytes_of(const struct transformer_ending *ending, int32_t token, char *room, size_t *count) {
@@ -45,7 +51,7 @@ bool transformer_ends(void *arg, const int32_t *tokens, int prompt, int count) {
     const int last = count - 1;
     size_t bytes;
     char room;
-    if (ending->end >= 0 && tokens[last] == ending->end) return true;
+    if (is_end(ending, tokens[last])) return true;
     if (!ending->stop) return false;
     bytes_of(ending, tokens[last], &room, &bytes);
     for (size_t less = 0; less < bytes; less++)
@@ -132,6 +138,11 @@ int transformer_open_printer(struct transformer_ending *ending, const int32_t *p
     return SL_OK;
 }
 
+void transformer_begin_print(struct transformer_ending *ending) {
+    ending->printer->count = ending->printer->given = 0;
+    ending->printer->ended = false;
+}
+
 /* Without memory the text has a gap; the run goes on. */
 void transformer_print_token(void *arg, int sequence, const int32_t *tokens, int position) {
     const struct transformer_ending *ending = arg;
@@ -140,7 +151,7 @@ void transformer_print_token(void *arg, int sequence, const int32_t *tokens, int
     char room;
     (void)sequence;
     if (p->ended) return;
-    p->ended = ending->end >= 0 && tokens[position] == ending->end;
+    p->ended = is_end(ending, tokens[position]);
     if (p->ended) return;
     const char *bytes = bytes_of(ending, tokens[position], &room, &count);
     if (!bytes || !add(p, bytes, count)) return;

@@ -46,14 +46,13 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
 
 /* Samples of a training, and those whose logits are wanted, have all of their tokens. */
 static struct transformer_ending ending_of(const struct transformer_job *job) {
-    struct transformer_ending ending = {.job = job, .end = -1};
+    struct transformer_ending ending = {.job = job, .end = -1, .turn = -1};
     if (job->command == TRANSFORMER_GENERATE && !job->config->logits) transformer_open_ending(&ending, job);
     return ending;
 }
 
-/* Over the parameters of the worker's trainer. */
-static int open_generator(struct sl_generator **generator, struct sl_worker *worker, struct transformer_ending *ending,
-                          bool sizes_only) {
+int transformer_open_generator(struct sl_generator **generator, struct sl_worker *worker,
+                               struct transformer_ending *ending, bool sizes_only) {
     const struct transformer_job *job = transformer_job_of(worker);
     const int samples = transformer_own_samples(job) * job->job.data;
     struct sl_generation generation = generation_of(job);
@@ -63,7 +62,9 @@ static int open_generator(struct sl_generator **generator, struct sl_worker *wor
     generation.prompts = prompts;
     generation.sizes_only = sizes_only;
     generation.arg = ending;
-    if (transformer_has_ending(ending)) generation.ends = transformer_ends;
+    generation.converses = job->config->interactive;
+    if (transformer_has_ending(ending) || generation.converses) generation.ends = transformer_ends;
+    if (generation.converses && ending->printer) generation.stops = transformer_stops_talk;
     if (ending->printer) generation.told = transformer_print_token;
     const int status = sl_generator_open(generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
     free(prompts);
@@ -72,6 +73,7 @@ static int open_generator(struct sl_generator **generator, struct sl_worker *wor
 
 /* Elements of the sampler's own arrays. */
 static size_t room_tokens(const struct transformer_job *job) {
+    if (job->config->interactive) return (size_t)job->length;
     return (size_t)transformer_own_samples(job) * (size_t)job->length * (1 + (size_t)job->job.data);
 }
 
@@ -83,7 +85,7 @@ int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget)
     const struct transformer_job *job = transformer_job_of(worker);
     struct transformer_ending ending = ending_of(job);
     struct sl_generator *generator = NULL;
-    const int status = open_generator(&generator, worker, &ending, true);
+    const int status = transformer_open_generator(&generator, worker, &ending, true);
     if (status == SL_OK) sl_generator_plan_bytes(generator, budget);
     sl_generator_close(generator);
     sl_budget_add(budget, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof(int32_t) + logits_of(job) * sizeof(float));
@@ -118,7 +120,7 @@ int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_wor
     if (streams(worker))
         SL_TRY(transformer_open_printer(&s->ending, sl_prompt_tokens(&job->prompts, 0),
                                         sl_prompt_length(&job->prompts, 0), &worker->self->error));
-    return open_generator(&s->generator, worker, &s->ending, false);
+    return transformer_open_generator(&s->generator, worker, &s->ending, false);
 }
 
 void transformer_close_sampler(struct transformer_sampler *s) {
@@ -262,12 +264,13 @@ static int program(struct sl_spmd *self, void *arg) {
     struct sl_worker worker;
     bool opened;
     int status = transformer_open_worker(&worker, self, job, &opened);
-    if (status == SL_OK && opened) status = sample(&worker);
+    if (status == SL_OK && opened) status = (job->config->interactive ? transformer_talk : sample)(&worker);
     sl_worker_close(&worker);
     return status;
 }
 
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    SL_TRY(transformer_open_lines(job, error));
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));
     if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
     return sl_memory_refuse(&job->job, engine, job->training.memory, error);

@@ -243,6 +243,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,
+        .answer = 512,
         .temperature = command == TRANSFORMER_TRAIN ? 0.8 : 1.0,
         .top_p = 1.0,
         .file_megabytes = 4000,
@@ -402,7 +403,9 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     job->command = command;
     job->config = config;
     job->speaks = sl_speaks(engine);
-    job->length = config->length ? config->length : config->sequence;
+    job->length = config->length        ? config->length
+                  : config->interactive ? transformer_context(config)
+                                        : config->sequence;
     job->job = (struct sl_job){.type = &transformer_job_type,
                                .options = &config->training,
                                .own = job,
@@ -411,37 +414,37 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                .forward_only = command != TRANSFORMER_TRAIN,
                                .local = 1,
                                .pass = 1};
-    job->model = (struct sl_transformer){
-        .vocabulary = config->vocabulary,
-        .dimension = config->model_dimension,
-        .heads = config->heads,
-        .blocks = config->blocks,
-        .layers_per_block = config->layers_per_block,
-        .latent = config->latent,
-        .rope = config->rope,
-        .attention = config->attention,
-        .key_heads = config->key_heads,
-        .head_width = config->head_width,
-        .head_norms = config->head_norms,
-        .rotary = {.pairs = config->rope_pairs, .base = config->rope_base},
-        .mlp = config->mlp,
-        .inside = config->mlp_dimension,
-        .norm = config->norm,
-        .epsilon = config->norm_epsilon,
-        .biases = config->biases,
-        .positions = config->sequence > config->length ? config->sequence : config->length,
-        .dropout = config->dropout,
-        .recomputation = config->training.recompute,
-        .fsdp = config->training.fsdp,
-        .learned_positions = config->learned_positions,
-        .untied_head = config->untied_head,
-        .vocabulary_parallel = config->vocabulary_parallel,
-        .experts = config->experts,
-        .choices = config->choices,
-        .shared_experts = config->shared_experts,
-        .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
-        .capacity = config->capacity,
-        .balance = config->balance};
+    job->model = (struct sl_transformer){.vocabulary = config->vocabulary,
+                                         .dimension = config->model_dimension,
+                                         .heads = config->heads,
+                                         .blocks = config->blocks,
+                                         .layers_per_block = config->layers_per_block,
+                                         .latent = config->latent,
+                                         .rope = config->rope,
+                                         .attention = config->attention,
+                                         .key_heads = config->key_heads,
+                                         .head_width = config->head_width,
+                                         .head_norms = config->head_norms,
+                                         .rotary = {.pairs = config->rope_pairs, .base = config->rope_base},
+                                         .mlp = config->mlp,
+                                         .inside = config->mlp_dimension,
+                                         .norm = config->norm,
+                                         .epsilon = config->norm_epsilon,
+                                         .biases = config->biases,
+                                         .positions = config->sequence > job->length ? config->sequence : job->length,
+                                         .dropout = config->dropout,
+                                         .recomputation = config->training.recompute,
+                                         .fsdp = config->training.fsdp,
+                                         .learned_positions = config->learned_positions,
+                                         .untied_head = config->untied_head,
+                                         .vocabulary_parallel = config->vocabulary_parallel,
+                                         .experts = config->experts,
+                                         .choices = config->choices,
+                                         .shared_experts = config->shared_experts,
+                                         .expert_dimension = config->expert_dimension ? config->expert_dimension
+                                                                                      : 4 * config->model_dimension,
+                                         .capacity = config->capacity,
+                                         .balance = config->balance};
     SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
@@ -482,6 +485,7 @@ void transformer_finish(struct transformer_job *job) {
     sl_chats_free(&job->chats);
     free(job->choice_scores);
     sl_store_free(&job->exported);
+    transformer_close_talk(job);
     transformer_close_model(job);
     free(job->divisors);
     free(job->rope_divisors);

@@ -87,7 +87,8 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"Layout", sl_layout_table, training}, {"Generation", transformer_generation_table, &config},
-            {"End of a sample", transformer_ending_table, &config}),
+            {"End of a sample", transformer_ending_table, &config},
+            {"Conversation", transformer_interactive_table, &config}),
         [TRANSFORMER_EXPORT] =
             SL_SECTIONS({"Run", sl_common_table, &config.common}, {"Parameters", transformer_parameter_table, &config},
                         {"Model", transformer_model_table, &config}, {"Files", transformer_export_table, &config}),

@@ -6,6 +6,7 @@
 #include "drivers/text/chats.h"
 #include "drivers/text/choices.h"
 #include "drivers/text/encoding.h"
+#include "drivers/text/lines.h"
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
@@ -41,6 +42,9 @@ struct transformer_config {
     int stride;
     const char *chat;                /* conversations */
     int chat_template;               /* enum sl_chat_template */
+    bool interactive;                /* lines of stdin are said to the model */
+    const char *system;              /* what the first message says then */
+    int answer;                      /* the most tokens of an answer */
     const char *questions, *between; /* questions, and what stands between a prompt and a choice */
     bool bare_choices;               /* nothing does */
     int evaluate_every, evaluate_batches, sample_every;
@@ -61,7 +65,8 @@ struct transformer_config {
 /* A subcommand's own tables, over the config. */
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
     transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
-    transformer_choice_table[], transformer_chat_table[], transformer_ending_table[], transformer_export_table[];
+    transformer_choice_table[], transformer_chat_table[], transformer_ending_table[], transformer_interactive_table[],
+    transformer_export_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -84,6 +89,15 @@ struct transformer_stream {
     struct transformer_times measured, simulated;
 };
 
+/* What --interactive needs of one process, whose coordinate 0 talks. */
+struct transformer_talk {
+    bool written;                 /* by a template: */
+    struct sl_chat_writer writer; /* this one; */
+    struct sl_encoder *encoder;   /* otherwise, as text. NULL: tokens are bytes */
+    struct sl_token_list tokens;  /* of a line of text */
+    struct sl_lines *lines;       /* stdin's; NULL where nobody talks */
+};
+
 /* All that is decided before a mesh is started. */
 struct transformer_job {
     enum transformer_command command;
@@ -102,7 +116,8 @@ struct transformer_job {
     struct sl_prompts prompts;
     bool publishes; /* the model is a published one */
     struct sl_published published;
-    struct sl_tokenizer *tokenizer;         /* NULL: tokens are bytes, or nobody knows their text */
+    struct sl_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows their text */
+    struct transformer_talk talk;
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
     struct sl_store exported;               /* values to be written for others */
@@ -176,6 +191,7 @@ struct transformer_printer;
 struct transformer_ending {
     const struct transformer_job *job;
     int32_t end;      /* the token that ends a text; -1: none does */
+    int32_t turn;     /* the one that ends an answer; -1: none does */
     const char *stop; /* or NULL */
     size_t stop_bytes;
     struct transformer_printer *printer; /* NULL: here nothing is printed as it comes */
@@ -190,6 +206,8 @@ char *transformer_shown_text(const struct transformer_ending *ending, const int3
 /* The text of the only sample begins with the COUNT tokens of its PROMPT. */
 int transformer_open_printer(struct transformer_ending *ending, const int32_t *prompt, int count,
                              struct sl_error *error);
+/* Begins again, with nothing. */
+void transformer_begin_print(struct transformer_ending *ending);
 void transformer_print_token(void *arg, int sequence, const int32_t *tokens, int position);
 /* What was held back, and a newline. SL_FAILED where stdout did not take all. */
 int transformer_end_print(struct transformer_ending *ending, struct sl_error *error);
@@ -277,6 +295,21 @@ extern const struct sl_training_type transformer_training;
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 /* Generates, and prints what was generated. */
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
+
+/* interactive.c: checks the options of --interactive, also where it is not given, and gets its template. */
+int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error);
+void transformer_close_talk(struct transformer_job *job);
+/* Tokens that a conversation has where nobody says how many. */
+int transformer_context(const struct transformer_config *config);
+/* Before the run: the process that speaks reads stdin. */
+int transformer_open_lines(struct transformer_job *job, struct sl_error *error);
+/* Adds to ENDING what ends an answer. */
+void transformer_talk_ending(const struct transformer_job *job, struct transformer_ending *ending);
+/* For struct sl_generation: whether somebody stops the answer. */
+bool transformer_stops_talk(void *arg);
+/* Talks, until there are no more lines. Collective over the mesh. */
+int transformer_talk(struct sl_worker *worker);
+
 /* Writes the model for other programs. */
 int transformer_run_export(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 /* Prints what was planned for an evaluation or a generation. */
@@ -285,6 +318,10 @@ int transformer_print_plan(struct transformer_job *job, const struct sl_engine *
 /* Shows, after step STEP of a training, what continues the job's prompt, or the first token of the data where there is
  * none. */
 int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker);
+/* A generator of the job's samples over the parameters of the worker's trainer; or, with sizes_only, one that tells of
+ * bytes. */
+int transformer_open_generator(struct sl_generator **generator, struct sl_worker *worker,
+                               struct transformer_ending *ending, bool sizes_only);
 /* Adds to BUDGET what the sampler takes. Collective over the mesh. */
 int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget);
 int transformer_sample(struct transformer_sampler *sampler, int64_t step);

@@ -33,7 +33,7 @@ static void keep(const struct sl_generator *g, const struct group *group) {
 
 /* Whether this coordinate knows that the sequence at PLACE has ended before its length. */
 static bool has_ended(const struct sl_generator *g, const struct place *place) {
-    return g->options.ends && place->sequence != NOBODY && g->generated->lengths[place->sequence] < g->options.length;
+    return g->options.ends && place->sequence != NOBODY && g->generated->lengths[place->sequence] < g->most;
 }
 
 /* At the last stage: which sequences end with what was chosen for GROUP. */
@@ -49,7 +49,8 @@ static void note_ends(const struct sl_generator *g, const struct group *group) {
 
 static int choose_one(struct sl_generator *g, const struct place *place, const float *logits, int32_t *token) {
     const struct sl_key key = sl_fold_in(sl_key_of_seed(g->options.seed), (uint32_t)place->position);
-    const uint32_t number = (uint32_t)g->replica * (uint32_t)g->options.sequences + (uint32_t)place->sequence;
+    const uint32_t replica = g->options.converses ? 0 : (uint32_t)g->replica;
+    const uint32_t number = replica * (uint32_t)g->options.sequences + (uint32_t)place->sequence;
     *token = sl_sample_token(&g->options.sampling, g->options.transformer->vocabulary, logits, sl_fold_in(key, number),
                              &g->room);
     if (*token >= 0) return SL_OK;
@@ -133,8 +134,16 @@ static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     return SL_OK;
 }
 
+/* What has been added to a conversation but the last token, which is chosen from. */
+static int run_addition(struct sl_generator *g, const struct place *place) {
+    for (int left; (left = g->prompt[0] - 1 - place->position) > 0;)
+        SL_TRY(run_pass(g, sl_generator_largest_pass(g, left), 0));
+    return SL_OK;
+}
+
 /* The whole parts of the prompts at WIDTH places from FIRST on, which nobody chooses from. */
 static int run_parts(struct sl_generator *g, int first, int width) {
+    if (g->options.converses) return run_addition(g, &g->place[first]);
     const int prompt = g->fewest[g->place[first].sequence], parts = (prompt - 1) / g->part * g->part;
     for (int at = 0; at < parts; at += g->part) SL_TRY(run_pass(g, sl_generator_pass(g, width, g->part), first));
     return SL_OK;
@@ -159,7 +168,7 @@ static int retire(struct sl_generator *g, const struct group *group) {
     int stay = 0;
     for (int i = 0; i < group->width; i++) {
         struct place *place = &g->place[group->first + i];
-        if (place->position + 1 >= g->options.length) place->sequence = NOBODY;
+        if (place->position + 1 >= g->most) place->sequence = NOBODY;
         stay += place->sequence != NOBODY;
     }
     return stay;
@@ -167,9 +176,9 @@ static int retire(struct sl_generator *g, const struct group *group) {
 
 /* The next sequence that lacks tokens comes to PLACE; false where nobody waits. */
 static bool admit(struct sl_generator *g, struct place *place) {
-    while (g->waiting < g->options.sequences && g->fewest[g->waiting] >= g->options.length) g->waiting++;
+    while (g->waiting < g->options.sequences && g->fewest[g->waiting] >= g->most) g->waiting++;
     if (g->waiting == g->options.sequences) return false;
-    *place = (struct place){.sequence = g->waiting++};
+    *place = (struct place){.sequence = g->waiting++, .position = g->generated->kept};
     return true;
 }
 
@@ -195,15 +204,26 @@ static int take_turn(struct sl_generator *g, struct group *group, int *live) {
     return *live ? run_and_choose(g, group) : SL_OK;
 }
 
-/* Those that have ended leave their places, once all who choose in all replicas know it. The first stage takes what is
- * on its way to it before. */
+/* What is there is all that the run makes of the sequence at PLACE. */
+static void end_here(struct sl_generator *g, const struct place *place) {
+    int *length = place->sequence != NOBODY ? &g->generated->lengths[place->sequence] : NULL;
+    if (length && *length > place->position + 1) *length = place->position + 1;
+}
+
+/* Those that have ended leave their places, once all who choose in all replicas know it; or all do, where somebody says
+ * so. The first stage takes what is on its way to it before. */
 static int agree_on_ends(struct sl_generator *g) {
-    const int places = g->options.in_flight, choosers = g->self->mesh->size / sl_axis_size(g->self, sl_pipe_axis);
+    const int places = g->options.in_flight, numbers = places + g->options.converses,
+              choosers = g->self->mesh->size / sl_axis_size(g->self, sl_pipe_axis);
     for (int i = 0; i < g->options.groups; i++) SL_TRY(take_tokens(g, &g->group[i]));
     for (int i = 0; i < places; i++) g->ended[i] = g->is_last && has_ended(g, &g->place[i]);
-    if (g->world.size > 1) SL_TRY(sl_psum(g->self, &g->world, SL_F32, g->ended, g->ended, (size_t)places));
-    for (int i = 0; i < places; i++)
-        if (g->ended[i] >= (float)choosers) g->place[i].sequence = NOBODY;
+    if (g->options.converses) g->ended[places] = g->options.stops && g->options.stops(g->options.arg);
+    if (g->world.size > 1) SL_TRY(sl_psum(g->self, &g->world, SL_F32, g->ended, g->ended, (size_t)numbers));
+    const bool stops = g->options.converses && g->ended[places] > 0;
+    for (int i = 0; i < places; i++) {
+        if (stops) end_here(g, &g->place[i]);
+        if (stops || g->ended[i] >= (float)choosers) g->place[i].sequence = NOBODY;
+    }
     return SL_OK;
 }
 
@@ -231,12 +251,19 @@ static int share(struct sl_generator *g) {
 }
 
 static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
-    *generated =
-        (struct sl_generated){.tokens = generated->tokens, .lengths = generated->lengths, .logits = generated->logits};
-    for (int s = 0; generated->lengths && s < g->options.sequences; s++) generated->lengths[s] = g->options.length;
+    const bool converses = g->options.converses;
+    *generated = (struct sl_generated){.tokens = generated->tokens,
+                                       .lengths = generated->lengths,
+                                       .logits = generated->logits,
+                                       .prompt = generated->prompt,
+                                       .kept = converses ? generated->kept : 0,
+                                       .most = generated->most};
+    g->most = converses ? generated->most : g->options.length;
+    if (converses) g->prompt[0] = g->fewest[0] = generated->prompt;
+    for (int s = 0; generated->lengths && s < g->options.sequences; s++) generated->lengths[s] = g->most;
     g->generated = generated;
     g->latency = (struct sl_latency){.all = 0};
-    g->begun = false;
+    g->begun = generated->kept > 0;
     g->waiting = g->rounds = 0;
     for (int i = 0; i < g->options.in_flight; i++) g->place[i] = (struct place){.sequence = NOBODY};
     for (int i = 0; i < g->options.groups; i++) g->group[i].due = false;
@@ -245,10 +272,24 @@ static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
 /* Stages whose coordinates have opened later would be waited for in the time of the first tokens. */
 static int meet(struct sl_generator *g) { return g->stages.size > 1 ? sl_barrier(g->self, &g->stages) : SL_OK; }
 
-/* After so many rounds. One coordinate has nobody to wait for. */
-static int rounds_between(const struct sl_generator *g) { return g->world.size > 1 ? 16 : 1; }
+/* After so many rounds. One coordinate has nobody to wait for; and who stops a conversation will not wait long. */
+static int rounds_between(const struct sl_generator *g) {
+    return g->world.size <= 1 ? 1 : g->options.converses ? 4 : 16;
+}
+
+/* What a conversation is to be continued from. */
+static int check_given(const struct sl_generator *g, const struct sl_generated *given) {
+    if (!g->options.converses || (given->kept >= 0 && given->kept < given->prompt && given->prompt <= given->most &&
+                                  given->most <= g->options.length))
+        return SL_OK;
+    return sl_fail(g->self, SL_BAD_INPUT,
+                   "a conversation of %d tokens, %d of them kept, %d in the end: fewer are kept than there are, and at "
+                   "most %d in the end",
+                   given->prompt, given->kept, given->most, g->options.length);
+}
 
 int sl_generator_run(struct sl_generator *g, struct sl_generated *generated) {
+    SL_TRY(check_given(g, generated));
     SL_TRY(meet(g));
     const double began = sl_now();
     double filled = began;

@@ -48,7 +48,13 @@ struct sl_generation {
     /* Tells whoever has the first stage of each token, as soon as it is there: TOKENS [position] of SEQUENCE. What
      * comes after the end of a sequence is told, too, until all know of the end. NULL: nobody wants to know. */
     void (*told)(void *arg, int sequence, const int32_t *tokens, int position);
-    void *arg;       /* of both */
+    /* A conversation: there is one sequence, the same in all replicas, and each run goes on with it: struct
+     * sl_generated says from where. Here the prompt has 1 token, and `ends` is needed. */
+    bool converses;
+    /* With converses: whether the run is to end before its time. Coordinates are asked now and then, and one that says
+     * so is enough. NULL: this one never does. */
+    bool (*stops)(void *arg);
+    void *arg;       /* of all three */
     bool logits;     /* those of the first sequence are wanted: struct sl_generated */
     bool sizes_only; /* the generator will never run: it tells of bytes */
 };
@@ -74,8 +80,11 @@ struct sl_generated {
     int32_t *tokens; /* [sequences, length]: the caller writes the prompts, sl_generator_run the other tokens */
     int *lengths;    /* [sequences]: tokens that each has in the end; what lies behind them means nothing. May be NULL
                         where they end at LENGTH alone */
-    float *logits;   /* of the first sequence [length - 1, vocabulary], what follows each token; all coordinates of a
-                        replica get them. NULL unless they are wanted */
+    /* With converses, given: the first PROMPT tokens are there, of which runs before have put the first KEPT into the
+     * caches, and MOST is how many there will be at most. KEPT is below PROMPT, and below what the last run left. */
+    int prompt, kept, most;
+    float *logits; /* of the first sequence [length - 1, vocabulary], what follows each token; all coordinates of a
+                      replica get them. NULL unless they are wanted */
     /* Of this replica, as its last stage saw it: the first passes of all groups, with their tokens in; then all others,
      * with the tokens that they chose. */
     double prefill_ms, prefill_tokens, decode_ms, decode_tokens;

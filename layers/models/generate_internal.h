@@ -41,6 +41,7 @@ struct sl_generator {
     bool uniform;         /* all prompts have one length */
     int part;             /* tokens of a part of a prompt */
     int *prompt, *fewest; /* [sequences]: tokens of each prompt; of the shortest in its place, over the replicas */
+    int most;             /* tokens of a sequence in the end */
     struct place *place;  /* [in_flight] */
     struct group *group;  /* [groups] */
     struct sl_group stages, world; /* world: where sequences may end sooner */
@@ -53,7 +54,8 @@ struct sl_generator {
     int32_t *batch;    /* tokens of the largest pass, at the first stage */
     int32_t *position; /* [width] */
     struct sl_sampling_room room;
-    float *ended; /* [in_flight]: how many coordinates know that the sequence has ended */
+    float *ended; /* [in_flight]: how many coordinates know that the sequence has ended; in a conversation, behind that,
+                     how many say that the run is to end */
     /* Of a run. */
     struct sl_generated *generated;
     int waiting; /* the first sequence that waits; all behind it wait, too */
@@ -64,5 +66,7 @@ struct sl_generator {
 
 /* The pass of that shape. */
 struct pass *sl_generator_pass(struct sl_generator *generator, int width, int tokens);
+/* In a conversation, the largest pass of at most TOKENS. */
+struct pass *sl_generator_largest_pass(struct sl_generator *generator, int tokens);
 
 #endif

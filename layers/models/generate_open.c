@@ -19,6 +19,8 @@ static int check(struct sl_generator *g, const int *prompts, int count) {
         if (prompts[i] < 1 || options->length > options->transformer->positions)
             return sl_fail(g->self, SL_BAD_INPUT, "a prompt of %d tokens, %d in the end: at least 1, at most %d",
                            prompts[i], options->length, options->transformer->positions);
+    if (options->converses && (options->sequences != 1 || prompts[0] != 1 || !options->ends || options->logits))
+        return sl_fail(g->self, SL_BAD_INPUT, "a conversation has one sequence, which can end, and no logits");
     if (options->in_flight > options->sequences || options->groups < 1 || options->groups > options->in_flight)
         return sl_fail(
             g->self, SL_BAD_INPUT,
@@ -39,7 +41,7 @@ static int read_prompts(struct sl_generator *g, int replicas) {
     g->fewest = calloc((size_t)sequences, sizeof *g->fewest);
     if (!g->prompt || !g->fewest) return sl_fail(g->self, SL_FAILED, "no memory to generate");
     SL_TRY(check(g, prompts ? prompts : &options->prompt, prompts ? replicas * sequences : 1));
-    g->uniform = !options->logits; /* otherwise prompts go a token at a time */
+    g->uniform = !options->logits && !options->converses; /* otherwise prompts go a token at a time */
     for (int i = 0; prompts && i < replicas * sequences; i++) g->uniform = g->uniform && prompts[i] == prompts[0];
     g->part = options->logits ? NO_PARTS : g->uniform ? PART : SL_PROMPT_PART;
     for (int s = 0; s < sequences; s++) {
@@ -88,6 +90,13 @@ static int plan_pass(struct sl_generator *g, struct pass *pass, struct sl_parame
     return sl_pipeline_plan(&pass->pipeline, self, &pipeline, &pass->model, parameters);
 }
 
+struct pass *sl_generator_largest_pass(struct sl_generator *g, int tokens) {
+    struct pass *largest = NULL;
+    for (int i = 0; i < g->passes; i++)
+        if (g->pass[i].tokens <= tokens && (!largest || g->pass[i].tokens > largest->tokens)) largest = &g->pass[i];
+    return largest;
+}
+
 struct pass *sl_generator_pass(struct sl_generator *g, int width, int tokens) {
     for (int i = 0; i < g->passes; i++)
         if (g->pass[i].width == width && g->pass[i].tokens == tokens) return &g->pass[i];
@@ -101,9 +110,18 @@ static int add_pass(struct sl_generator *g, int width, int tokens, struct sl_par
     return plan_pass(g, pass, parameters);
 }
 
+/* What is added to a conversation has any number of tokens: few passes, each eight times as long as the next, make few
+ * turns of it. */
+static int plan_additions(struct sl_generator *g, struct sl_parameters *parameters) {
+    for (int tokens = 512; tokens > 1; tokens /= 8)
+        if (tokens < g->options.length) SL_TRY(add_pass(g, 1, tokens, parameters));
+    return add_pass(g, 1, 1, parameters);
+}
+
 /* Those that the groups' turns (generate.c) ask for. */
 static int plan_passes(struct sl_generator *g, struct sl_parameters *parameters) {
     int parts = 0;
+    if (g->options.converses) return plan_additions(g, parameters);
     for (int s = 0; s < g->options.sequences; s++)
         if (whole_parts(g, g->fewest[s]) > parts) parts = whole_parts(g, g->fewest[s]);
     if (parts && !g->uniform) SL_TRY(add_pass(g, 1, g->part, parameters));
@@ -135,17 +153,21 @@ static size_t logits_of(const struct sl_generator *g) {
     return g->is_last ? width_of(g) * (size_t)g->options.transformer->vocabulary : 0;
 }
 
+static size_t numbers_of_ends(const struct sl_generator *g) {
+    return (size_t)g->options.in_flight + g->options.converses;
+}
+
 /* The host's arrays below. */
 static size_t room_bytes(const struct sl_generator *g) {
     return batch_tokens(g) * sizeof *g->batch + width_of(g) * (sizeof *g->chosen + sizeof *g->position) +
-           (size_t)g->options.in_flight * sizeof *g->ended + logits_of(g) * sizeof *g->logits;
+           numbers_of_ends(g) * sizeof *g->ended + logits_of(g) * sizeof *g->logits;
 }
 
 static int open_rooms(struct sl_generator *g) {
     struct sl_spmd *self = g->self;
     g->chosen = calloc(width_of(g), sizeof *g->chosen);
     g->position = calloc(width_of(g), sizeof *g->position);
-    g->ended = calloc((size_t)g->options.in_flight, sizeof *g->ended);
+    g->ended = calloc(numbers_of_ends(g), sizeof *g->ended);
     g->batch = calloc(batch_tokens(g) + 1, sizeof *g->batch);
     g->logits = calloc(logits_of(g) + 1, sizeof *g->logits);
     if (!g->chosen || !g->position || !g->ended || !g->batch || !g->logits ||

@@ -407,6 +407,12 @@ done
 refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''
+refuses '--interactive=1: takes no value' $generate --interactive=1
+refuses '--interactive and --prompt: ' $generate --interactive --prompt a
+refuses '--answer: needs --interactive' $generate --answer 5
+refuses '--answer: "0" is not an integer from 1' $generate --interactive --answer 0
+refuses '--system: "" is not TEXT' $generate --interactive --system ''
+refuses '--chat-template: "alpaca" is not one of auto|chatml|llama3|none' $generate --interactive --chat-template alpaca
 refuses "--text-key: \"\" is not " $evaluate --text-key ''
 refuses "--tokenizer: \"\" is not " $train --tokenizer ''
 refuses 'nothing: cannot be opened: No such file' $train --tokenizer nothing

@@ -37,6 +37,12 @@ call generate --model "$model" --prompt "$truth" --length 40 --temperature 0 --s
 [ $status = 0 ] && [ "$(cat out)" = "$truth wife" ]
 point 'what a single man must be in want of, on pipe=2,tensor=3'
 
+printf 'What is the capital of France?\nAnd which country is the city of Rome in?\n' |
+    timeout 120 "$driver" generate --model "$model" --interactive --temperature 0 --answer 40 >out 2>err
+status=$?
+[ $status = 0 ] && grep -q 'a conversation (ChatML) of up to 2048 tokens' err && [ "$(grep -c Paris out)" -ge 1 ] && grep -q Italy out
+point 'a conversation of two turns'
+
 # ---- logits ----
 
 python3 "$tool" prompts "$facts" >prompts

@@ -1,0 +1,352 @@
+/* interactive.c - generate --interactive: a conversation with the model, line by line.
+ *
+ * Coordinate 0 talks: it reads a line, makes it into tokens, and sends these to all others. All of them keep the tokens
+ * of the conversation, and the caches keep what was computed of them, so that only what is new goes through the
+ * model. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/common/interrupt.h"
+#include "drivers/training/memory_check.h"
+#include "drivers/transformer/transformer.h"
+
+/* ---- options ---- */
+
+enum { NO_TEMPLATE = SL_CHAT_LLAMA3 + 1, MOST_CONTEXT = 2048 };
+
+const struct sl_option transformer_interactive_table[] = {
+    {"interactive", SL_OPTION_FLAG, offsetof(struct transformer_config, interactive),
+     .help =
+         "talk with the model: each line of standard input is said to it, and its answer printed as it comes. Ctrl-C "
+         "stops an answer, Ctrl-D ends. --length is what the whole conversation may have, by default the model's "
+         "context, but at most 2048 tokens"},
+    {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
+     .value = "auto|chatml|llama3|none",
+     .help = "with --interactive: how what is said is written; auto: as the tokenizer's special tokens say, and where "
+             "it has none, none: lines and answers are one text, which the model continues"},
+    {"system", SL_OPTION_TEXT, offsetof(struct transformer_config, system), .value = "TEXT",
+     .help = "with --interactive: what the first message says, whose role is system; by default there is none"},
+    {"answer", SL_OPTION_INTEGER, offsetof(struct transformer_config, answer), .min = 1, .max = 1 << 20,
+     .help = "with --interactive: the most tokens of an answer"},
+    {0},
+};
+
+int transformer_context(const struct transformer_config *config) {
+    const int context = config->context ? config->context : config->sequence;
+    return context < MOST_CONTEXT ? context : MOST_CONTEXT;
+}
+
+/* What has a meaning only with --interactive, and what has none with it. */
+static int check_options(const struct transformer_config *config, struct sl_error *error) {
+    static const char *const own[] = {"chat-template", "system", "answer", NULL};
+    static const char *const others[] = {"prompt",  "prompt-tokens", "prompts", "logits", "json",
+                                         "samples", "in-flight",     "groups",  NULL};
+    const struct sl_options *command = config->common.command;
+    for (int i = 0; !config->interactive && own[i]; i++)
+        if (sl_option_given(command, own[i]))
+            return sl_error_set(error, SL_BAD_INPUT, "--%s: needs --interactive", own[i]);
+    for (int i = 0; config->interactive && others[i]; i++)
+        if (sl_option_given(command, others[i]))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "--interactive and --%s: there is one conversation, of lines that are typed: leave "
+                                "--%s out",
+                                others[i], others[i]);
+    return SL_OK;
+}
+
+static int open_template(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const int template = config->chat_template;
+    const bool none = template == NO_TEMPLATE ||
+                      (template == SL_CHAT_BY_TOKENIZER && (!job->tokenizer || !sl_chat_has_template(job->tokenizer)));
+    if (none && config->system)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--system: there is no template of chats to write it by: give "
+                            "--chat-template, or write it as the first line");
+    if (none) return job->tokenizer ? sl_encoder_open(&job->talk.encoder, job->tokenizer, error) : SL_OK;
+    if (config->stop)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--stop: answers end where the template of chats says so: leave it "
+                            "out, or give --chat-template none");
+    job->talk.written = true;
+    return sl_chat_writer_open(&job->talk.writer, job->tokenizer, (enum sl_chat_template) template, error);
+}
+
+/* The generator's prompt is any token: nothing of it is read. */
+int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error) {
+    SL_TRY(check_options(job->config, error));
+    if (!job->config->interactive) return SL_OK;
+    if (!transformer_shows_text(job))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--interactive: nobody knows the text of the model's %d tokens: give "
+                            "--tokenizer",
+                            job->model.vocabulary);
+    SL_TRY(open_template(job, error));
+    return sl_prompts_add(&job->prompts, &(int32_t){0}, 1, error);
+}
+
+void transformer_close_talk(struct transformer_job *job) {
+    sl_chat_writer_close(&job->talk.writer);
+    sl_encoder_close(job->talk.encoder);
+    sl_token_list_free(&job->talk.tokens);
+    sl_lines_close(job->talk.lines);
+}
+
+void transformer_talk_ending(const struct transformer_job *job, struct transformer_ending *ending) {
+    if (!job->talk.written) return;
+    const char *end = sl_chat_end(&job->talk.writer);
+    if (job->tokenizer) {
+        ending->turn = sl_token_find(job->tokenizer, end, strlen(end));
+        return;
+    }
+    ending->stop = end;
+    ending->stop_bytes = strlen(end);
+}
+
+/* ---- a conversation ---- */
+
+/* A coordinate's. */
+struct conversation {
+    struct sl_worker *worker;
+    struct sl_generator *generator;
+    struct sl_group world; /* size 0: there are no others */
+    struct transformer_ending ending;
+    int32_t *tokens; /* [length] */
+    int count, kept; /* how many there are; of these, in the caches */
+    bool full;
+    double prefill_ms, prefill_tokens, decode_ms, decode_tokens;
+};
+
+/* What coordinate 0 tells all: a message of these numbers, then of ADDED tokens. */
+struct said {
+    int32_t goes_on; /* 0: the conversation has ended */
+    int32_t status;  /* then, why, where it has failed */
+    int32_t stays;   /* tokens of the conversation that stay */
+    int32_t added;
+};
+
+static bool talks(const struct conversation *c) { return c->worker->self->coordinate == 0; }
+
+static bool is_to_end(void) { return sl_interrupt_arrived() != 0; }
+
+/* For struct sl_generation. */
+bool transformer_stops_talk(void *arg) {
+    (void)arg;
+    return sl_interrupt_stopped() || is_to_end();
+}
+
+static bool gives_up(void *arg) { return transformer_stops_talk(arg); }
+
+static int meanwhile(void *arg) {
+    const struct conversation *c = arg;
+    return sl_progress(c->worker->self);
+}
+
+static int send(struct conversation *c, void *data, size_t bytes) {
+    if (!c->world.size) return SL_OK;
+    return sl_broadcast(c->worker->self, &c->world, SL_I32, data, data, bytes / sizeof(int32_t), 0);
+}
+
+/* ---- what is said ---- */
+
+/* Adds the line's tokens to LIST. */
+static int encode_text(struct transformer_job *job, const char *text, size_t bytes, struct sl_token_list *list,
+                       struct sl_error *error) {
+    if (job->talk.encoder) return sl_encode(job->talk.encoder, text, bytes, true, list, error);
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char byte = (unsigned char)text[i];
+        if (byte >= job->model.vocabulary)
+            return sl_error_set(error, SL_BAD_INPUT, "stdin: byte %d, but the vocabulary has %d tokens", byte,
+                                job->model.vocabulary);
+        if (!sl_token_list_add(list, byte)) return sl_error_set(error, SL_FAILED, "no memory for a line's tokens");
+    }
+    return SL_OK;
+}
+
+/* Whether the last answer has ended as the template has it; a token that ends all text goes. */
+static bool has_turned(const struct conversation *c, int32_t *stays) {
+    const struct transformer_ending *ending = &c->ending;
+    if (c->count && ending->end >= 0 && ending->end != ending->turn && c->tokens[c->count - 1] == ending->end) --*stays;
+    if (ending->turn >= 0) return c->tokens[c->count - 1] == ending->turn;
+    return transformer_ends((void *)ending, c->tokens, 0, c->count);
+}
+
+/* Writes the messages since the last answer, up to where the next one begins. */
+static int write_messages(struct conversation *c, const char *text, size_t bytes, int32_t *stays,
+                          struct sl_error *error) {
+    struct transformer_job *job = transformer_job_of(c->worker);
+    struct sl_chat_writer *writer = &job->talk.writer;
+    const char *system = job->config->system;
+    if (c->count) {
+        writer->tokens.count = writer->answers.count = 0;
+        SL_TRY(sl_chat_end_message(writer, has_turned(c, stays), error));
+    } else {
+        SL_TRY(sl_chat_begin(writer, error));
+        if (system) SL_TRY(sl_chat_add(writer, "system", 6, system, strlen(system), false, error));
+    }
+    SL_TRY(sl_chat_add(writer, "user", 4, text, bytes, false, error));
+    return sl_chat_begin_message(writer, "assistant", error);
+}
+
+/* *ADDED: what TEXT adds to the conversation. */
+static int make_tokens(struct conversation *c, const char *text, size_t bytes, int32_t *stays,
+                       struct sl_token_list **added, struct sl_error *error) {
+    struct transformer_job *job = transformer_job_of(c->worker);
+    if (job->talk.written) {
+        *added = &job->talk.writer.tokens;
+        return write_messages(c, text, bytes, stays, error);
+    }
+    *added = &job->talk.tokens;
+    job->talk.tokens.count = 0;
+    return encode_text(job, text, bytes, *added, error);
+}
+
+static int check_tokens(const struct transformer_job *job, const struct sl_token_list *added, struct sl_error *error) {
+    for (size_t i = 0; i < added->count; i++)
+        if (added->token[i] >= job->model.vocabulary)
+            return sl_error_set(error, SL_BAD_INPUT, "stdin: token %d, but the vocabulary has 0 to %d", added->token[i],
+                                job->model.vocabulary - 1);
+    return SL_OK;
+}
+
+/* Notes in SAID what the next line says that says anything. */
+static int listen(struct conversation *c, struct said *said, struct sl_token_list **added, struct sl_error *error) {
+    struct transformer_job *job = transformer_job_of(c->worker);
+    const double timeout = c->worker->self->engine->timeout / 4;
+    const struct sl_line_watch watch = {timeout < 0.5 ? timeout : 0.5, meanwhile, gives_up, c};
+    const char *text;
+    size_t bytes;
+    enum sl_line what;
+    do {
+        sl_interrupt_take_stop();
+        SL_TRY(sl_lines_next(job->talk.lines, &watch, &what, &text, &bytes, error));
+        if (what == SL_LINE_LAST || is_to_end()) return SL_OK;
+    } while (what == SL_LINE_GIVEN_UP || !bytes);
+    said->stays = c->count;
+    SL_TRY(make_tokens(c, text, bytes, &said->stays, added, error));
+    SL_TRY(check_tokens(job, *added, error));
+    c->full = (double)said->stays + (double)(*added)->count >= job->length;
+    said->goes_on = !c->full && (*added)->count;
+    said->added = (int32_t)(*added)->count;
+    return SL_OK;
+}
+
+static void say_full(const struct conversation *c) {
+    fflush(stdout);
+    sl_remark("the conversation has all of its %d tokens (--length): it ends here",
+              transformer_job_of(c->worker)->length);
+}
+
+/* *GOES_ON: something has been said, and all have its tokens. */
+static int exchange(struct conversation *c, bool *goes_on) {
+    struct said said = {0};
+    struct sl_token_list *added = NULL;
+    struct sl_spmd *self = c->worker->self;
+    if (talks(c)) said.status = listen(c, &said, &added, &self->error);
+    if (said.status) return said.status;
+    SL_TRY(send(c, &said, sizeof said));
+    *goes_on = said.goes_on;
+    if (!said.goes_on) {
+        if (talks(c) && c->full) say_full(c);
+        return SL_OK;
+    }
+    int32_t *to = c->tokens + said.stays;
+    if (talks(c)) memcpy(to, added->token, (size_t)said.added * sizeof *to);
+    SL_TRY(send(c, to, (size_t)said.added * sizeof *to));
+    c->count = said.stays + said.added;
+    c->kept = c->kept < said.stays ? c->kept : said.stays;
+    return SL_OK;
+}
+
+/* ---- what is answered ---- */
+
+static int answer(struct conversation *c) {
+    const struct transformer_job *job = transformer_job_of(c->worker);
+    const int room = job->length - c->count, most = job->config->answer < room ? job->config->answer : room;
+    int length = 0;
+    struct sl_generated made = {.tokens = c->tokens,
+                                .lengths = &length,
+                                .prompt = c->count,
+                                .kept = c->kept < c->count ? c->kept : c->count - 1,
+                                .most = c->count + most};
+    if (talks(c)) transformer_begin_print(&c->ending);
+    SL_TRY(sl_generator_run(c->generator, &made));
+    c->count = length;
+    c->kept = length - 1;
+    c->full = length == job->length;
+    c->prefill_ms += made.prefill_ms;
+    c->prefill_tokens += made.prefill_tokens;
+    c->decode_ms += made.decode_ms;
+    c->decode_tokens += made.decode_tokens;
+    if (!talks(c)) return SL_OK;
+    SL_TRY(transformer_end_print(&c->ending, &c->worker->self->error));
+    if (c->full) say_full(c);
+    return SL_OK;
+}
+
+static int converse(struct conversation *c) {
+    for (bool goes_on = true; !c->full;) {
+        SL_TRY(exchange(c, &goes_on));
+        if (!goes_on) return SL_OK;
+        SL_TRY(answer(c));
+    }
+    return SL_OK;
+}
+
+/* ---- the run ---- */
+
+static int open_conversation(struct conversation *c, struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    struct sl_spmd *self = worker->self;
+    *c = (struct conversation){.worker = worker};
+    c->tokens = calloc((size_t)job->length, sizeof *c->tokens);
+    if (!c->tokens) return sl_fail(self, SL_FAILED, "no memory to generate");
+    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, (size_t)job->length * sizeof *c->tokens);
+    if (self->mesh->size > 1) SL_TRY(sl_group_axes(self, "*", &c->world));
+    transformer_open_ending(&c->ending, job);
+    if (talks(c)) SL_TRY(transformer_open_printer(&c->ending, NULL, 0, &self->error));
+    return transformer_open_generator(&c->generator, worker, &c->ending, false);
+}
+
+static void close_conversation(struct conversation *c) {
+    sl_generator_close(c->generator);
+    if (c->world.size) sl_group_close(c->worker->self, &c->world);
+    transformer_close_printer(&c->ending);
+    free(c->tokens);
+}
+
+static void print_heading(const struct transformer_job *job) {
+    transformer_warn_of_source(job);
+    fprintf(stderr, "transformer: ");
+    transformer_print_source(job, stderr);
+    fprintf(stderr, "; a conversation (%s) of up to %d tokens; Ctrl-C stops an answer, Ctrl-D ends\n",
+            job->talk.written ? sl_chat_template_names[job->talk.writer.template] : "one text", job->length);
+}
+
+static void print_speed(const struct conversation *c) {
+    if (c->decode_tokens > 0)
+        fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s\n", 1e3 * c->prefill_tokens / c->prefill_ms,
+                1e3 * c->decode_tokens / c->decode_ms);
+}
+
+int transformer_talk(struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    struct conversation c;
+    int status = open_conversation(&c, worker);
+    if (status == SL_OK && talks(&c)) print_heading(job);
+    if (status == SL_OK) status = converse(&c);
+    if (status == SL_OK) status = sl_memory_gather_held(worker->self, job->training.memory);
+    if (status == SL_OK && talks(&c)) {
+        print_speed(&c);
+        sl_memory_print_end(stderr, job->training.memory, &job->job.mesh, false);
+    }
+    close_conversation(&c);
+    return status;
+}
+
+int transformer_open_lines(struct transformer_job *job, struct sl_error *error) {
+    if (!job->config->interactive || job->job.sizes_only) return SL_OK;
+    sl_interrupt_catch_stops();
+    return job->speaks ? sl_lines_open(&job->talk.lines, "> ", error) : SL_OK;
+}
