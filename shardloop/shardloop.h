@@ -136,6 +136,7 @@
 #include "layers/training/update.h"
 
 /* The models that there are, and generation. */
+#include "layers/models/adapters.h"
 #include "layers/models/classifier.h"
 #include "layers/models/forecast.h"
 #include "layers/models/generate.h"

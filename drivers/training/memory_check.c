@@ -22,6 +22,10 @@ double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
     return sizeof(float) * parameters * copies_of(job, job->options);
 }
 
+double sl_memory_of_values(const struct sl_job *job, double parameters) {
+    return sizeof(float) * parameters * (job->options->fsdp ? 1 : job->data);
+}
+
 /* ---- by sizes alone ---- */
 
 /* The first limit that BYTES exceed; SL_LIMITS: none. */

@@ -15,6 +15,8 @@ struct sl_memory_need {
 /* What PARAMETERS parameters take: values, also rounded ones, and where JOB trains gradients and the optimizer's
  * state. */
 double sl_memory_of_parameters(const struct sl_job *job, double parameters);
+/* The same of values that nobody trains. */
+double sl_memory_of_values(const struct sl_job *job, double parameters);
 
 /* SL_BAD_INPUT where NEED, which all coordinates of this process have together and which sizes alone tell, does not
  * fit; the line tells both, and which options would help, if that can be planned. Of the samples, UNPLANNED bytes are

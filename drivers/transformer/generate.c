@@ -36,7 +36,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .groups = transformer_groups(job),
         .prompt = sl_prompt_length(&job->prompts, 0),
         .length = job->length,
-        .cache = (enum sl_cache_form)config->cache,
+        .cache = job->adapters ? SL_CACHE_EXPANDED : (enum sl_cache_form)config->cache, /* what kernels alone give */
         .logits = wants_logits(job),
         .threads = config->threads ? config->threads : job->job.cores_each,
         .sampling = {config->temperature, config->top_k, config->top_p},

@@ -51,8 +51,10 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
     const bool generates = job->command == TRANSFORMER_GENERATE;
     const double tokens = (double)job->config->training.batch * job->config->sequence;
     const double computed = generates ? cached_floats(job) : logit_floats(job, tokens);
+    const double parameters = sl_transformer_parameters(&job->model);
     const struct sl_memory_need need = {
-        .parameters = sl_memory_of_parameters(&job->job, sl_transformer_parameters(&job->model)),
+        .parameters =
+            job->adapters ? sl_memory_of_values(&job->job, parameters) : sl_memory_of_parameters(&job->job, parameters),
         .activations = sizeof(float) * (rotary_floats(job) + computed),
         .data = generates ? 0 : 2 * sizeof(int32_t) * tokens,
     };

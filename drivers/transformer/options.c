@@ -381,7 +381,7 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
 static int open_params(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(sl_checkpoints_map(&job->params, job->config->params, job->speaks, error));
     const char *model = sl_store_note(&job->params, "config.model");
-    if (!model || !strcmp(model, "transformer")) return SL_OK;
+    if (!model || !strcmp(model, "transformer")) return transformer_merge_adapters(job, error);
     return sl_error_set(error, SL_BAD_INPUT, "%s: model is %.40s in the checkpoint, and transformer here",
                         job->params.path, model);
 }
@@ -446,6 +446,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                          .capacity = config->capacity,
                                          .balance = config->balance};
     SL_TRY(transformer_read_rotary(job, error));
+    SL_TRY(transformer_prepare_adapters(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
     SL_TRY(transformer_open_data(job, error));
@@ -488,5 +489,6 @@ void transformer_finish(struct transformer_job *job) {
     transformer_close_talk(job);
     transformer_close_model(job);
     free(job->divisors);
+    free(job->adapters);
     free(job->rope_divisors);
 }

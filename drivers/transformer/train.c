@@ -129,10 +129,10 @@ static json_t *end(struct sl_training *training) {
                      (json_int_t)sl_peak_bytes(), "products_measured", job->peak.date);
 }
 
-/* Those of a published model are called as its files call the values. */
+/* Those of a published model are called as its files call the values, which have no adapters. */
 static int name_gradients(const struct sl_training *training, struct sl_store *gradients, struct sl_error *error) {
     const struct transformer_job *job = training->job->own;
-    return job->publishes ? transformer_publish(job, gradients, error) : SL_OK;
+    return job->publishes && !job->adapters ? transformer_publish(job, gradients, error) : SL_OK;
 }
 
 const struct sl_training_type transformer_training = {.fetch = fetch,

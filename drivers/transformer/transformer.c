@@ -73,8 +73,9 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"Layout", sl_layout_table, training}, {"Schedule", transformer_schedule_table, &config},
             {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &config.search},
-            sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
-            {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
+            {"Adapters", transformer_adapter_table, &config}, sl_optimizer_section(&training->optimizer),
+            {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
+            {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] = SL_SECTIONS(

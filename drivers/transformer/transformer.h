@@ -49,6 +49,10 @@ struct transformer_config {
     bool bare_choices;               /* nothing does */
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
+    /* adapters */
+    int lora_rank;     /* 0: none */
+    double lora_alpha; /* 0: twice the rank */
+    const char *lora_modules;
     /* generation */
     const char *prompt, *prompt_tokens, *prompts, *logits, *stop;
     bool ends; /* samples end where the model says so */
@@ -66,7 +70,7 @@ struct transformer_config {
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
     transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
     transformer_choice_table[], transformer_chat_table[], transformer_ending_table[], transformer_interactive_table[],
-    transformer_export_table[];
+    transformer_export_table[], transformer_adapter_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -120,6 +124,7 @@ struct transformer_job {
     struct transformer_talk talk;
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
+    char *adapters;                         /* patterns of their parameters; NULL: there are none */
     struct sl_store exported;               /* values to be written for others */
     int length;                             /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
@@ -137,6 +142,9 @@ int transformer_take_model(struct transformer_job *job, struct transformer_confi
 int transformer_write_rotary(struct transformer_job *job, struct transformer_config *config,
                              const struct sl_transformer *transformer, struct sl_error *error);
 int transformer_read_rotary(struct transformer_job *job, struct sl_error *error);
+/* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
+int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
+int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error);
 /* For struct sl_job_type. */
 int transformer_load_model(struct sl_worker *worker);
 /* STORE's tensors, which have the parameters' names and shapes, become those of the published model. */

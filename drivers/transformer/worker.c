@@ -31,6 +31,7 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
     options->pipeline.rules = sl_transformer_rules(&job->model);
     options->pipeline.group_axes = sl_transformer_axes;
     options->optimizer.exact = true;
+    options->adapters = job->adapters;
     struct sl_transformer model = job->model;
     model.halves = options->pipeline.storage == SL_BF16;
     return sl_transformer_build(&model, self->mesh, &worker->job->schedule, sl_axis_index(self, sl_pipe_axis),

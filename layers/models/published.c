@@ -167,11 +167,13 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
     return sl_device.settle(&self->error);
 }
 
-/* Whether this coordinate reads parameter NUMBER: of those that hold values together the first one does. */
+/* Whether this coordinate reads parameter NUMBER, none of an adapter: of those that hold values together the first one
+ * does. */
 static bool reads(const struct sl_parameters *parameters, int number) {
     const struct sl_parameter *parameter = &parameters->list[number];
     const bool common = sl_range_is_common(parameters, parameter->range);
-    return !parameter->second && parameter->count > 0 && (!common || parameters->range[parameter->range].shard == 0);
+    return !parameter->second && !parameter->adapter && parameter->count > 0 &&
+           (!common || parameters->range[parameter->range].shard == 0);
 }
 
 static int load(const struct sl_published *p, struct sl_spmd *self, struct sl_parameters *parameters) {

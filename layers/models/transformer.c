@@ -284,7 +284,7 @@ static struct sl_module *build_any(const struct sl_transformer *t, const struct 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, struct sl_model *model, struct sl_error *error) {
     const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
-    const struct sl_channels channels = {mesh, sl_tensor_axis};
+    const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora};
     const struct ends ends = ends_of(t, schedule);
     const int stages = sl_schedule_stages(schedule), least = 1 + sl_spread_loops(t->spread_head);
     if (schedule->loops < least)
@@ -384,5 +384,6 @@ double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
     const double keys = 0.5 * (sequence + 1); /* that a query sees on average */
     const double attention =
         layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * sl_transformer_head_width(t) : 2 * c + rotated);
-    return 3 * (2 * (kernels + (double)t->vocabulary * c) + attention);
+    const double passes = t->lora.rank > 0 ? 2 : 3; /* without gradients of kernels */
+    return passes * 2 * (kernels + (double)t->vocabulary * c) + 3 * attention;
 }

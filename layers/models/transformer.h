@@ -61,6 +61,7 @@ struct sl_transformer {
     int expert_dimension;     /* columns inside an expert */
     int shared_experts;       /* all tokens pass an MLP as wide as this many experts */
     double capacity, balance; /* factor of the number of slots; weight of the load-balance loss */
+    struct sl_lora lora; /* adapters beside all dense layers but experts, or those that sl_parameters.adapters names */
 };
 
 /* What the model has where a field is 0: heads of keys and values, columns of a head, columns inside an MLP, and what
@@ -88,12 +89,13 @@ int sl_transformer_check(const struct sl_transformer *transformer, const struct 
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,
                          const struct sl_schedule *schedule, int rank, struct sl_model *model, struct sl_error *error);
 
-/* The number of parameters of the whole model, which may be more than a size_t can count; tied parameters count once.
+/* The number of parameters of the whole model without adapters, which may be more than a size_t can count; tied
+ * parameters count once.
  */
 double sl_transformer_parameters(const struct sl_transformer *transformer);
 /* Floating-point operations of a training step for each token, in sequences of SEQUENCE tokens: those of forward, and
- * twice as many in backward. Counted are the products with the parameters that a token meets, and attention as far as
- * it is causal. */
+ * twice as many in backward, once of products beside which adapters train in place of them. Counted are the products
+ * with the parameters that a token meets, and attention as far as it is causal. */
 double sl_transformer_flops(const struct sl_transformer *transformer, int sequence);
 
 SL_END_C

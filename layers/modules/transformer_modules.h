@@ -16,10 +16,22 @@
 
 SL_BEGIN_C
 
+/* Adapters of low rank beside dense layers (Hu et al., "LoRA", 2021): y = x kernel + bias + scale (x A) B, with
+ * parameters NAME.lora_a.kernel [IN, rank], random, and NAME.lora_b.kernel [rank, OUT], zeros. A is sharded as the
+ * kernel's rows, B as the columns of y; neither over data. */
+struct sl_lora {
+    int rank;     /* 0: there are none */
+    double alpha; /* the scale is alpha / rank; 0: alpha is twice the rank */
+};
+float sl_lora_scale(int rank, double alpha);
+/* The end of the names of their parameters, after the layer's name and a dot: a pattern, for sl_parameters.adapters. */
+extern const char sl_lora_parameters[];
+
 /* The mesh of a module, and the axis that shards its channels. */
 struct sl_channels {
     const struct sl_mesh *mesh;
-    const char *axis; /* shards the channels: "tensor"; must outlive the modules */
+    const char *axis;           /* shards the channels: "tensor"; must outlive the modules */
+    const struct sl_lora *lora; /* sl_sharded_dense and the three like it have adapters; NULL: they have none */
 };
 
 /* y = x kernel + bias; kernel [IN, OUT] lecun-normal, bias [OUT] zeros. Each coordinate multiplies its columns of x by

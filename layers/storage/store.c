@@ -20,6 +20,31 @@ size_t sl_tensor_bytes(const struct sl_tensor *tensor) {
     return sl_array_elements(&tensor->array) * sl_dtype_size(tensor->array.dtype);
 }
 
+/* TO [count] += scale A B of ROW, from COLUMN on, at most ABREAST elements: each is added up by itself, in double. */
+enum { ABREAST = 256 };
+static void add_product(const struct sl_low_rank *adapter, size_t row, size_t column, size_t columns, size_t count,
+                        float *to) {
+    double sums[ABREAST] = {0};
+    for (size_t r = 0; r < adapter->rank; r++) {
+        const float a = adapter->a[row * adapter->rank + r], *b = adapter->b + r * columns + column;
+        for (size_t c = 0; c < count; c++) sums[c] += (double)a * b[c];
+    }
+    for (size_t c = 0; c < count; c++) to[c] = (float)(to[c] + adapter->scale * sums[c]);
+}
+
+void sl_tensor_read(const struct sl_tensor *tensor, size_t first, size_t count, float *to) {
+    const float *data = tensor->array.data;
+    memcpy(to, data + first, count * sizeof *to);
+    if (!tensor->adapter.rank) return;
+    const size_t columns = tensor->array.shape[1];
+    for (size_t i = first, some; i < first + count; i += some, to += some) {
+        const size_t left = columns - i % columns, rest = first + count - i;
+        some = left < rest ? left : rest;
+        if (some > ABREAST) some = ABREAST;
+        add_product(&tensor->adapter, i / columns, i % columns, columns, some, to);
+    }
+}
+
 /* ---- tensors ---- */
 
 static const char *tensor_name(const void *list, int place) { return ((const struct sl_tensor *)list)[place].name; }

@@ -7,10 +7,18 @@
 
 SL_BEGIN_C
 
+/* A product of two matrices that belongs to a tensor [rows, columns]. */
+struct sl_low_rank {
+    const float *a, *b; /* [rows, rank], [rank, columns]: not owned */
+    size_t rank;        /* 0: there is none */
+    float scale;
+};
+
 struct sl_tensor {
-    char name[128];        /* stays as it is while the tensor is in a store */
-    struct sl_array array; /* the store owns the data; NULL: the tensor is only declared */
-    uint64_t checksum;     /* of the data in the file that the store was read from, if it has checksums */
+    char name[128];             /* stays as it is while the tensor is in a store */
+    struct sl_array array;      /* the store owns the data; NULL: the tensor is only declared */
+    uint64_t checksum;          /* of the data in the file that the store was read from, if it has checksums */
+    struct sl_low_rank adapter; /* sl_tensor_read adds scale A B */
 };
 
 struct sl_note {
@@ -57,6 +65,8 @@ const char *sl_store_note(const struct sl_store *store, const char *key);
 /* Writes the bytes of an array to *BYTES; false if they do not fit a size_t. */
 bool sl_array_bytes(enum sl_dtype dtype, int dims, const size_t *shape, size_t *bytes);
 size_t sl_tensor_bytes(const struct sl_tensor *tensor);
+/* TO [count] = the elements of TENSOR, of float32, from FIRST on, with its adapter. */
+void sl_tensor_read(const struct sl_tensor *tensor, size_t first, size_t count, float *to);
 
 SL_END_C
 #endif

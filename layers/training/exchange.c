@@ -31,6 +31,7 @@ struct exchange {
     const struct sl_parameters *parameters;
     enum sl_state state;
     bool imports;
+    bool leaves_adapters; /* they keep the values that they have */
     float scale;
     struct sl_store *store; /* at coordinate 0 */
     float *sent, *received; /* [PIECE] */
@@ -65,6 +66,7 @@ static bool writes_values(const struct exchange *x, int range) {
 /* Whether parameter I's part is this coordinate's to send, or to receive. */
 static bool takes_part(const struct exchange *x, int i) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
+    if (x->leaves_adapters && parameter->adapter) return false;
     if (x->imports) return !parameter->second && (x->state != SL_VALUES || writes_values(x, parameter->range));
     const bool shared = keeps_parts(x, parameter->range) && is_shared_out(&x->parameters->range[parameter->range]);
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
@@ -182,9 +184,13 @@ static void copy_runs(const struct exchange *x, int owner, const struct sl_param
     const size_t run = sl_shard_run(&shard);
     float *data = tensor->array.data;
     for (size_t i = first, count; i < end; i += count, piece += count) {
-        float *place = data + sl_shard_global_index(&shard, i);
+        const size_t global = sl_shard_global_index(&shard, i);
+        float *place = data + global;
         count = run - i % run < end - i ? run - i % run : end - i;
-        memcpy(x->imports ? piece : place, x->imports ? place : piece, count * sizeof *piece);
+        if (x->imports)
+            sl_tensor_read(tensor, global, count, piece);
+        else
+            memcpy(place, piece, count * sizeof *piece);
         if (x->imports || x->scale == 1.0f) continue;
         for (size_t e = 0; e < count; e++) place[e] *= x->scale;
     }
@@ -241,18 +247,29 @@ static int exchange_all(struct exchange *x) {
     return status;
 }
 
-int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
-              const struct sl_store *store) {
+static int import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
+                  enum sl_state state, bool leaves_adapters, const struct sl_store *store) {
     SL_TRY(exchange_all(&(struct exchange){.self = self,
                                            .world = world,
                                            .parameters = parameters,
                                            .state = state,
                                            .imports = true,
+                                           .leaves_adapters = leaves_adapters,
                                            .store = (struct sl_store *)(uintptr_t)store})); /* it is only read */
     if (state != SL_VALUES) return SL_OK;
     if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
     SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, world) : SL_OK;
+}
+
+int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
+              const struct sl_store *store) {
+    return import(self, world, parameters, state, false, store);
+}
+
+int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
+                   const struct sl_store *store) {
+    return import(self, world, parameters, SL_VALUES, true, store);
 }
 
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,

@@ -22,6 +22,10 @@ enum sl_state { SL_VALUES, SL_GRADIENTS, SL_STATES };
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store);
 
+/* The same of values, but adapters (sl_parameters.adapters) keep those that they have. */
+int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
+                   const struct sl_store *store);
+
 /* Collective over WORLD: assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on
  * coordinate 0. Tensors that STORE lacks are added. If several coordinates hold the same shard, the first one sends
  * it. */

@@ -118,17 +118,15 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
     return SL_OK;
 }
 
-/* Each pattern of freeze matches a parameter of some stage, and one is left to train. On paper peers say nothing, and
- * nobody knows of other stages' parameters. */
-static int check_frozen(struct sl_trainer *t) {
+/* Each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED: how many are left to train. On paper
+ * peers say nothing, and nobody knows of other stages' parameters: then one is. */
+static int check_patterns(struct sl_trainer *t, const char *what, const char *list, float *trained) {
     enum { MOST = 64 };
-    const char *list = t->parameters.frozen;
     float found[MOST + 2] = {0}; /* by each pattern; then what trains, and how many coordinates say so */
     char pattern[SL_MAX_PATTERN];
     int patterns = 0;
-    if (!list) return SL_OK;
     while (patterns <= MOST && sl_pattern_at(list, patterns, pattern)) patterns++;
-    if (patterns > MOST) return sl_fail(t->self, SL_BAD_INPUT, "freeze: more than %d patterns", MOST);
+    if (patterns > MOST) return sl_fail(t->self, SL_BAD_INPUT, "%s: more than %d patterns", what, MOST);
     for (int i = 0; i < t->parameters.count; i++) {
         const struct sl_parameter *parameter = &t->parameters.list[i];
         found[patterns] += !parameter->frozen;
@@ -136,17 +134,25 @@ static int check_frozen(struct sl_trainer *t) {
     }
     found[patterns + 1] = 1;
     SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, found, found, (size_t)patterns + 2));
-    if (found[patterns + 1] != (float)t->updates.world.size) return SL_OK;
+    const bool all_say = found[patterns + 1] == (float)t->updates.world.size;
+    *trained = all_say ? found[patterns] : 1;
+    if (!all_say) return SL_OK;
     for (int p = 0; sl_pattern_at(list, p, pattern); p++)
         if (found[p] == 0.0f)
-            return sl_fail(
-                t->self, SL_BAD_INPUT,
-                "freeze: no parameter matches \"%.80s\": names are those in checkpoints, as --show-shardings "
-                "lists them",
-                pattern);
-    if (found[patterns] == 0.0f)
-        return sl_fail(t->self, SL_BAD_INPUT, "freeze: \"%.80s\" matches all parameters: none is left to train", list);
+            return sl_fail(t->self, SL_BAD_INPUT,
+                           "%s: no parameter matches \"%.80s\": names are those in checkpoints, as --show-shardings "
+                           "lists them",
+                           what, pattern);
     return SL_OK;
+}
+
+static int check_frozen(struct sl_trainer *t) {
+    const char *frozen = t->parameters.frozen, *adapters = t->parameters.adapters;
+    float trained = 1;
+    if (adapters) SL_TRY(check_patterns(t, "adapters", adapters, &trained));
+    if (frozen) SL_TRY(check_patterns(t, "freeze", frozen, &trained));
+    if (!frozen || trained > 0.0f) return SL_OK;
+    return sl_fail(t->self, SL_BAD_INPUT, "freeze: \"%.80s\" matches all parameters: none is left to train", frozen);
 }
 
 /* Whether the members of data, of which each updates a part of the values, hold these together. */
@@ -202,6 +208,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
+    t->parameters.adapters = options->adapters;
     t->parameters.stage_axis = options->pipeline.axis;
     if (options->offload_weights && !options->pipeline.forward_only)
         SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
@@ -235,8 +242,8 @@ int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
     SL_TRY(sl_parameters_take_common(&t->parameters, t->self, data_of(t)));
     SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
     SL_TRY(sl_updates_meet(&t->updates));
-    SL_TRY(from ? sl_import(t->self, &t->updates.world, &t->parameters, SL_VALUES, from)
-                : sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
+    if (!from || t->parameters.adapters) SL_TRY(sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
+    if (from) SL_TRY(sl_import_base(t->self, &t->updates.world, &t->parameters, from));
     SL_TRY(sl_pipeline_open(t->pipeline));
     t->updates.totals = sl_pipeline_sums(t->pipeline);
     return SL_OK;

@@ -20,7 +20,10 @@ struct sl_trainer_options {
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* the largest norm of all gradients together; 0: no limit */
     const char *freeze; /* patterns of names with commas between them: parameters that stay as they are; NULL: none */
-    int accumulate;     /* passes of the pipeline in a step, each over as many rows; 0: one */
+    /* Patterns of the parameters of adapters (struct sl_lora), which alone train; where values are given, adapters
+     * begin with their own. NULL: there are none. */
+    const char *adapters;
+    int accumulate; /* passes of the pipeline in a step, each over as many rows; 0: one */
     /* 1: shard optimizer state over data (ZeRO-1). 2: sums of gradients, too, where that takes less memory: a whole
      * gradient is there for loops that compute theirs at once; for all of them if there are several passes. */
     int zero;

@@ -378,6 +378,12 @@ refuses 'freeze: no parameter matches "nope": names are those in checkpoints' $t
 refuses 'freeze: no parameter matches "*.kernels"' $train --freeze '*.bias,*.kernels'
 refuses 'freeze: "*" matches all parameters: none is left to train' $train --freeze '*'
 refuses '--freeze: "" is not PATTERN,...' $train --freeze ''
+refuses '--lora-rank: "-1" is not an integer from 0 to 65536' $train --lora-rank -1
+refuses '--lora-rank: "x" is not an integer' $train --lora-rank x
+refuses '--lora-alpha: "-1" is not a number' $train --lora-rank 2 --lora-alpha -1
+refuses '--lora-modules: "" is not PATTERN,...' $train --lora-rank 2 --lora-modules ''
+refuses 'adapters: no parameter matches "*.nope.lora_?.kernel"' $train --lora-rank 2 --lora-modules '*.nope'
+refuses '--lora-alpha: adapters have a rank: give --lora-rank, too' $train --lora-alpha 2
 refuses '--storage: "f16" is not one of f32|bf16' $train --storage f16
 refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere

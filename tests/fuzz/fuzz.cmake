@@ -1,5 +1,6 @@
 # Harnesses, one a parser. A new one is a file fuzz_NAME.c, a folder seeds/NAME and a word in this list.
 set(parsers
+    adapters
     adopt
     chats
     checkpoint

@@ -34,6 +34,9 @@ struct job {
     bool recompute, forward_only, without_dx;
     bool initial;         /* parameters have their initial values */
     const char *frozen;   /* patterns of parameters; NULL: none */
+    int rank;             /* of SHARDED's and SUMMED's adapters; 0: there are none */
+    double alpha;         /* theirs */
+    const char *adapters; /* patterns of those that alone train; NULL: all parameters do */
     const float *x;       /* [ALL, in] */
     const float *dy;      /* [tensor][ALL, out]: shares of a sum for SUMMED, else one */
     const char *unopened; /* axis without a group */
@@ -93,7 +96,8 @@ static inline struct sl_module *build_block(const struct sl_channels *channels, 
 }
 
 static inline struct sl_module *build(const struct job *job, const struct sl_mesh *mesh) {
-    const struct sl_channels channels = {mesh, "tensor"};
+    const struct sl_lora lora = {job->rank, job->alpha};
+    const struct sl_channels channels = {mesh, "tensor", &lora};
     const int columns = in_of(job->kind), segments_in = job->segments_in ? job->segments_in : 1;
     switch (job->kind) {
     case SHARDED:
@@ -173,6 +177,7 @@ static inline int plan_worker(struct sl_spmd *self, struct worker *worker, const
     worker->parameters.data_axis = "data";
     worker->parameters.working_bf16 = job->working_bf16;
     worker->parameters.frozen = job->frozen;
+    worker->parameters.adapters = job->adapters;
     worker->microbatches = microbatches_of(self->mesh);
     const char *axes[3] = {0};
     int opened = 0;

@@ -6,17 +6,24 @@
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,
                    const char *bias_spec, enum sl_epilogue epilogue) {
     const float scale = sl_lecun_normal(kernel[0]);
+    SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel, kernel_spec));
+    SL_TRY(sl_plan_parameter_sharded(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[1], bias_spec));
+    return sl_affine_plan_products(module, plan, epilogue);
+}
+
+static bool is_biased(const struct sl_module *module) { return module->parameters > SL_AFFINE_BIAS; }
+
+int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue) {
+    const bool trains_bias = is_biased(module) && sl_plan_trains(plan, SL_AFFINE_BIAS);
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
                                             .out = module->out,
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue = epilogue};
-    SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel, kernel_spec));
-    SL_TRY(sl_plan_parameter_sharded(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[1], bias_spec));
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    module->keeps_gradient = module->keeps_input || sl_plan_trains(plan, SL_AFFINE_BIAS);
-    if (plan->storage != SL_F32 && sl_plan_trains(plan, SL_AFFINE_BIAS))
+    module->keeps_gradient = module->keeps_input || trains_bias;
+    if (plan->storage != SL_F32 && trains_bias)
         sl_plan_workspace(plan, (size_t)shape.wgrad_rows * (size_t)module->out * sizeof(float),
                           &((struct sl_affine *)module)->whole_dy);
     return sl_products_plan(&((struct sl_affine *)module)->products, plan, &shape);
@@ -39,8 +46,8 @@ int sl_affine_forward(const struct sl_module *module, struct sl_context *context
     if (context->unread) return SL_OK;
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
     return sl_products_forward(context, products, (int)sl_call_microbatches(context), a,
-                               sl_products_kernel(products, module, context), sl_value(module, context, SL_AFFINE_BIAS),
-                               y, NULL);
+                               sl_products_kernel(products, module, context),
+                               is_biased(module) ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, y, NULL);
 }
 
 int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -64,7 +71,7 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
         SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
                                     sl_gradient(module, context, SL_AFFINE_KERNEL)));
     }
-    if (sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
+    if (!is_biased(module) || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
     const float *whole_dy = sl_widen(context, &((const struct sl_affine *)module)->whole_dy, outputs, dy);
     context->kernels->column_sums(rows, (size_t)module->out, whole_dy, context->accumulate,
                                   sl_gradient(module, context, SL_AFFINE_BIAS));

@@ -1,6 +1,6 @@
-/* affine.h - y = x kernel + bias and its gradients, for modules that multiply with the part of the kernel that they
- * have: dense, and the two halves of tensor parallelism. The own struct of such a module begins with a struct
- * sl_affine. */
+/* affine.h - y = x kernel (+ bias) and its gradients, for modules that multiply with the part of the kernel that they
+ * have: dense, the two halves of tensor parallelism, and the factors of adapters. The own struct of such a module
+ * begins with a struct sl_affine. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_AFFINE_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_AFFINE_H
 
@@ -22,6 +22,8 @@ struct sl_affine {
  * products of module->in by module->out columns; EPILOGUE is the forward product's. */
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,
                    const char *bias_spec, enum sl_epilogue epilogue);
+/* For those that have declared a kernel, and perhaps a bias: all but the parameters. */
+int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue);
 /* Frees the products: the `release` of the module's type. */
 void sl_affine_release(struct sl_module *module);
 

@@ -10,6 +10,7 @@
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
  * ahead of all products of their loop, and the sum of their gradients is scattered again. */
 #include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
@@ -382,8 +383,9 @@ static const struct sl_module_type sharded_dense = DENSE("sharded_dense"), summe
 
 static struct sl_module *new_dense(const struct sl_module_type *type, const char *name, int in, int out, bool biased,
                                    int shards, int segments_in, int segments_out, const struct sl_channels *channels) {
+    const bool adapted = channels->lora && channels->lora->rank > 0;
     struct sl_module *module =
-        sl_module_new(type, name, in / sl_mesh_axis_size(channels->mesh, channels->axis), out / shards);
+        sl_module_new(type, adapted ? "" : name, in / sl_mesh_axis_size(channels->mesh, channels->axis), out / shards);
     struct sharded *dense = (struct sharded *)module;
     if (!module) return NULL;
     dense->axis = channels->axis;
@@ -393,7 +395,8 @@ static struct sl_module *new_dense(const struct sl_module_type *type, const char
     dense->segments_out = segments_out;
     dense->biased = biased;
     dense->scatters = module->out < out;
-    return module;
+    const struct sl_lora_shape lora = {in, out, segments_in, segments_out, !dense->scatters};
+    return adapted ? sl_lora_beside(name, module, &lora, channels) : module;
 }
 
 struct sl_module *sl_sharded_dense(const char *name, int in, int out, int segments_in, int segments_out,

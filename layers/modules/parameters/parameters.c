@@ -96,7 +96,9 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     declared->mark = sl_hash(parameter->name, strlen(parameter->name));
     declared->count = count;
     declared->decay = sl_rule_decays(parameters->decays, parameter->name);
-    declared->frozen = sl_patterns_match(parameters->frozen, parameter->name);
+    declared->adapter = sl_patterns_match(parameters->adapters, parameter->name);
+    declared->frozen = sl_patterns_match(parameters->frozen, parameter->name) ||
+                       (parameters->adapters && !declared->adapter && !parameters->values_only);
     declared->range = before >= 0 ? parameters->list[before].range : range_of(parameters, declared);
     declared->second = before >= 0;
     struct sl_range *range = &parameters->range[declared->range];

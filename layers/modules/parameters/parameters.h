@@ -38,10 +38,11 @@ struct sl_parameter {
     size_t shape[SL_MAX_DIMS]; /* of the whole array */
     struct sl_spec spec;
     enum sl_initializer initializer;
-    float scale; /* scale of the truncated normal */
-    bool decay;  /* the rules say that weight decay applies */
-    bool frozen; /* it stays as it is: there is no gradient and no optimizer state */
-    bool kernel; /* all who read it read it as sl_plan_kernel_type says */
+    float scale;  /* scale of the truncated normal */
+    bool decay;   /* the rules say that weight decay applies */
+    bool frozen;  /* it stays as it is: there is no gradient and no optimizer state */
+    bool adapter; /* see sl_parameters.adapters */
+    bool kernel;  /* all who read it read it as sl_plan_kernel_type says */
     struct sl_key key;
     /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
     bool key_is_flax;
@@ -81,8 +82,11 @@ struct sl_parameters {
     const char *data_axis, *stage_axis;
     const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
     const char *frozen;                 /* set after opening: patterns of those that stay as they are; NULL: none */
-    int states;                         /* set before the layout: the optimizer's tensors, with */
-    const char *const *state_name;      /* [states] their names */
+    /* Set after opening: patterns of adapters, which alone train, and begin with values of their own where the others'
+     * come from elsewhere; NULL: there are none. */
+    const char *adapters;
+    int states;                    /* set before the layout: the optimizer's tensors, with */
+    const char *const *state_name; /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */

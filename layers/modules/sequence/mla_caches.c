@@ -61,6 +61,9 @@ static int plan_latent(struct mla *mla, struct sl_plan *plan) {
 }
 
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
+    if (plan->caches->form == SL_CACHE_LATENT && mla->module.child[KV_UP]->children)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%smla: latent caches take kernels without adapters",
+                            plan->name);
     return plan->caches->form == SL_CACHE_LATENT ? plan_latent(mla, plan) : plan_expanded(mla, plan);
 }
 

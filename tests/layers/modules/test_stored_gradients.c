@@ -15,7 +15,7 @@
 enum { COLUMNS = 16, INSIDE = 32, LATENT = 8, HEADS = 2, ROPE = 2, SEQUENCE = 6 };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-static const struct sl_channels channels = {&mesh, "tensor"};
+static const struct sl_channels channels = {&mesh, "tensor", NULL};
 
 /* ---- the modules ---- */
 

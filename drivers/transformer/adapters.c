@@ -1,0 +1,60 @@
+/* adapters.c - adapters of low rank: the options that train them, and values of a run that has trained some. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/transformer/transformer.h"
+#include "layers/models/adapters.h"
+
+#define FIELD(name) offsetof(struct transformer_config, name)
+
+enum { MOST_RANK = 65536 };
+static const double most_alpha = 1e6;
+
+const struct sl_option transformer_adapter_table[] = {
+    {"lora-rank", SL_OPTION_INTEGER, FIELD(lora_rank), .min = 0, .max = MOST_RANK, .keep = SL_KEPT_STATE,
+     .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R, where A "
+             "begins with random values and B with zeros; all else stays as it is; 0: no adapters"},
+    {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = 1e6, .keep = SL_KEPT_STATE,
+     .help = "ALPHA of the adapters; 0: twice the rank"},
+    {"lora-modules", SL_OPTION_TEXT, FIELD(lora_modules), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
+     .help = "the layers with adapters, by patterns of their names as a shell has them, such as \"*.q,*.v\" (default: "
+             "all dense layers of attention and MLPs, but not experts)"},
+    {0},
+};
+
+/* "*.q,*.v" becomes the patterns of what adapters of such layers have. */
+static int write_patterns(struct transformer_job *job, struct sl_error *error) {
+    const char *list = job->config->lora_modules ? job->config->lora_modules : "*";
+    const size_t each = strlen(sl_lora_parameters) + 2;
+    char pattern[SL_MAX_PATTERN], *to;
+    size_t size = strlen(list) + 1;
+    for (int i = 0; sl_pattern_at(list, i, pattern); i++) size += each;
+    to = job->adapters = malloc(size);
+    if (!to) return sl_error_set(error, SL_FAILED, "no memory for the adapters' patterns");
+    for (int i = 0; sl_pattern_at(list, i, pattern); i++)
+        to += snprintf(to, size - (size_t)(to - job->adapters), "%s%s.%s", i ? "," : "", pattern, sl_lora_parameters);
+    return SL_OK;
+}
+
+int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    job->model.lora = (struct sl_lora){.rank = config->lora_rank, .alpha = config->lora_alpha};
+    if (config->lora_rank) return write_patterns(job, error);
+    if (config->lora_alpha > 0 || config->lora_modules)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: adapters have a rank: give --lora-rank, too",
+                            config->lora_modules ? "--lora-modules" : "--lora-alpha");
+    return SL_OK;
+}
+
+int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error) {
+    if (!sl_adapters_are_in(&job->params)) return SL_OK;
+    const char *text = sl_store_note(&job->params, "option.lora-alpha");
+    char *end = NULL;
+    const double alpha = text ? strtod(text, &end) : -1;
+    if (!text || end == text || *end || !(alpha >= 0 && alpha <= most_alpha))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: it has adapters, and its option.lora-alpha is %.40s, not a number up to %g",
+                            job->params.path, text ? text : "missing", most_alpha);
+    return sl_adapters_merge(&job->params, alpha, error);
+}

@@ -1,0 +1,275 @@
+/* lora.c - a dense layer with an adapter of low rank beside it (Hu et al., "LoRA", 2021): y = dense(x) + scale (x A) B.
+ *
+ *     x --+-- dense ------------------------------+-- y
+ *         +-- lora_a -- h, scaled -- lora_b ------+
+ *
+ * A coordinate has its rows of A, as of the dense layer's kernel, and its columns of B, as of y: h is the sum of all
+ * coordinates' products, and in backward so is the gradient of h. Where every coordinate has all of y, each has all of
+ * B and its own summand of dy, and the gradient of B is a sum, too. */
+#include <math.h>
+#include <stdio.h>
+
+#include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/lora_internal.h"
+#include "layers/modules/kept.h"
+
+/* ---- the two factors ---- */
+
+struct factor {
+    struct sl_affine affine; /* without a bias */
+    const char *axis;
+    int whole, segments; /* of A's rows or of B's columns: what all coordinates have together, side by side */
+    int group;
+    bool sums;             /* each coordinate has all of B */
+    struct sl_place share; /* then its summand of the gradient, to be added */
+};
+
+static const struct factor *factor_of(const struct sl_module *module) { return (const struct factor *)module; }
+
+/* [rows, rank], the sum of all coordinates' X. */
+static int sum(const struct sl_module *module, struct sl_context *context, int rank, float *x) {
+    return sl_sum_over(context, factor_of(module)->group, (size_t)context->rows * (size_t)rank, x);
+}
+
+static void count_sum(const struct factor *factor, const struct sl_plan *plan, enum sl_load_part part, int rank) {
+    const double each = 1.0 / (double)sl_plan_run(plan);
+    sl_load_call(plan, part, SL_PSUM, factor->axis, sizeof(float) * (double)plan->rows * rank, each);
+}
+
+/* Random as a linear layer's of PyTorch, whose variance is 1 / (3 in). */
+static int plan_a(struct sl_module *module, struct sl_plan *plan) {
+    struct factor *factor = (struct factor *)module;
+    const size_t shape[] = {(size_t)factor->whole, (size_t)module->out};
+    char spec[SL_AXIS_NAME + 16];
+    snprintf(spec, sizeof spec, "%s*%d", factor->axis, factor->segments);
+    SL_TRY(sl_plan_group(plan, factor->axis, &factor->group));
+    SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[0]) / sqrtf(3), 2,
+                                     shape, spec));
+    count_sum(factor, plan, SL_LOAD_FORWARD, module->out);
+    return sl_affine_plan_products(module, plan, SL_EPILOGUE_NONE);
+}
+
+static int forward_a(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    SL_TRY(sl_affine_forward(module, context, x, y));
+    return sum(module, context, module->out, y);
+}
+
+static int plan_b(struct sl_module *module, struct sl_plan *plan) {
+    struct factor *factor = (struct factor *)module;
+    const size_t shape[] = {(size_t)module->in, (size_t)factor->whole};
+    char spec[SL_AXIS_NAME + 16];
+    snprintf(spec, sizeof spec, "-,%s*%d", factor->axis, factor->segments);
+    SL_TRY(sl_plan_group(plan, factor->axis, &factor->group));
+    SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_ZEROS, 0.0f, 2, shape, factor->sums ? "" : spec));
+    if (!plan->forward_only) count_sum(factor, plan, SL_LOAD_INPUT, module->in);
+    if (factor->sums && factor->group >= 0 && sl_plan_trains(plan, SL_AFFINE_KERNEL)) {
+        const double bytes = sizeof(float) * (double)shape[0] * (double)shape[1], group = plan->wgrad_group;
+        sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, factor->axis, bytes / group, 1 / group);
+        sl_plan_workspace(plan, shape[0] * shape[1] * sizeof(float), &factor->share);
+    }
+    return sl_affine_plan_products(module, plan, SL_EPILOGUE_NONE);
+}
+
+static int backward_input_b(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                            float *dx) {
+    if (!dx) return SL_OK;
+    SL_TRY(sl_affine_backward_input(module, context, x, dy, dx));
+    return sum(module, context, module->in, dx);
+}
+
+static int backward_weight_b(const struct sl_module *module, struct sl_context *context, const float *x,
+                             const float *dy) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    const size_t in = (size_t)module->in, out = (size_t)module->out;
+    float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL);
+    if (!factor->sums || factor->group < 0) return sl_affine_backward_weight(module, context, x, dy);
+    float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
+    const void *a = sl_products_kept(products, context, &products->x, rows * in, x);
+    const void *b = sl_products_kept(products, context, &products->dy, rows * out, dy);
+    SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, false, share));
+    SL_TRY(sl_sum_over(context, factor->group, in * out, share));
+    if (context->accumulate) context->kernels->add(in * out, share, gradient);
+    return SL_OK;
+}
+
+static const struct sl_module_type a_type = {.name = "lora_a",
+                                             .plan = plan_a,
+                                             .forward = forward_a,
+                                             .backward_input = sl_affine_backward_input,
+                                             .backward_weight = sl_affine_backward_weight,
+                                             .stores = true,
+                                             .fuses = true,
+                                             .bytes = sizeof(struct factor),
+                                             .release = sl_affine_release};
+
+static const struct sl_module_type b_type = {.name = "lora_b",
+                                             .plan = plan_b,
+                                             .forward = sl_affine_forward,
+                                             .backward_input = backward_input_b,
+                                             .backward_weight = backward_weight_b,
+                                             .stores = true,
+                                             .fuses = true,
+                                             .bytes = sizeof(struct factor),
+                                             .release = sl_affine_release};
+
+static struct sl_module *new_factor(const struct sl_module_type *type, int in, int out, int whole, int segments,
+                                    const char *axis) {
+    struct sl_module *module = sl_module_new(type, type->name, in, out);
+    struct factor *factor = (struct factor *)module;
+    if (!module) return NULL;
+    factor->axis = axis;
+    factor->whole = whole;
+    factor->segments = segments;
+    return module;
+}
+
+/* ---- beside a dense layer ---- */
+
+enum { DENSE, A, B, CHILDREN };
+
+struct lora {
+    struct sl_module module;
+    float scale;
+    bool adapted;            /* the adapters that there are have this one's name */
+    struct sl_kept h, d_h;   /* [rows, rank]: what A gives, scaled; its gradient */
+    struct sl_place part;    /* [rows, in or out]: what the adapter gives of y, or of dx */
+    struct sl_place factors; /* [rows]: the scale */
+};
+
+static const struct lora *own(const struct sl_module *module) { return (const struct lora *)module; }
+
+static int rank_of(const struct sl_module *module) { return module->child[A]->out; }
+
+/* ---- planning ---- */
+
+static bool is_adapted(const struct sl_plan *plan) {
+    char name[sizeof plan->name + 32];
+    snprintf(name, sizeof name, "%slora_a.kernel", plan->name);
+    return !plan->parameters->adapters || sl_patterns_match(plan->parameters->adapters, name);
+}
+
+static int plan_factors(struct sl_module *module, struct sl_plan *plan, size_t begin) {
+    const bool has_dx = plan->has_dx;
+    SL_TRY(sl_plan_child(plan, module->child[A], begin));
+    plan->has_dx = true; /* of h */
+    const int status = sl_plan_child(plan, module->child[B], begin);
+    plan->has_dx = has_dx;
+    return status;
+}
+
+static void count(const struct sl_module *module, const struct sl_plan *plan) {
+    const double rows = plan->rows, rank = rank_of(module);
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, rows * (3.0 * module->out + 2 * rank));
+    if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, rows * (3.0 * module->in + 2 * rank));
+}
+
+static int plan_arrays(struct sl_module *module, struct sl_plan *plan) {
+    struct lora *lora = (struct lora *)module;
+    const struct sl_module *a = module->child[A], *b = module->child[B];
+    const size_t rows = sl_plan_rows(plan), rank = (size_t)rank_of(module), count = (size_t)plan->rows * rank;
+    const size_t in = plan->forward_only ? 0 : (size_t)module->in, out = (size_t)module->out;
+    struct sl_place room;
+    sl_plan_workspace(plan, rows * (in > out ? in : out) * sizeof(float), &lora->part);
+    sl_plan_workspace(plan, rows * sizeof(float), &lora->factors);
+    SL_TRY(sl_plan_kept(plan, count, b->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN, &lora->h));
+    if (plan->forward_only) return SL_OK;
+    SL_TRY(sl_plan_kept(plan, count, a->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN, &lora->d_h));
+    if (!sl_reads_stored_gradient(plan, a)) return SL_OK;
+    sl_plan_workspace(plan, rows * rank * sizeof(uint16_t), &room);
+    sl_plan_kept_beside(&lora->d_h, &room);
+    return SL_OK;
+}
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    struct lora *lora = (struct lora *)module;
+    const struct sl_module *dense = module->child[DENSE];
+    const size_t begin = plan->workspace;
+    lora->adapted = is_adapted(plan);
+    SL_TRY(sl_plan_child(plan, module->child[DENSE], begin));
+    module->keeps_input = dense->keeps_input;
+    module->keeps_gradient = dense->keeps_gradient;
+    module->reads_stored = dense->reads_stored;
+    if (!lora->adapted) return SL_OK;
+    SL_TRY(plan_factors(module, plan, begin));
+    module->keeps_input |= module->child[A]->keeps_input;
+    module->keeps_gradient |= module->child[B]->keeps_gradient;
+    count(module, plan);
+    return plan_arrays(module, plan);
+}
+
+/* ---- forward and backward ---- */
+
+static void scale(const struct sl_module *module, struct sl_context *context, float *h) {
+    const size_t rows = (size_t)context->rows;
+    float *factors = sl_at(context, &own(module)->factors);
+    context->kernels->fill(rows, own(module)->scale, factors);
+    context->kernels->sequence->scale_rows(rows, (size_t)rank_of(module), factors, h);
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct lora *lora = own(module);
+    SL_TRY(sl_module_forward_last(module->child[DENSE], context, x, y));
+    if (!lora->adapted) return SL_OK;
+    SL_TRY(sl_module_forward(module->child[A], context, x, sl_kept_values(context, &lora->h)));
+    scale(module, context, sl_kept_values(context, &lora->h));
+    sl_keep(context, &lora->h);
+    if (context->unread) return SL_OK;
+    float *part = sl_at(context, &lora->part);
+    SL_TRY(sl_kept_forward(module->child[B], context, &lora->h, false, part));
+    context->kernels->add((size_t)context->rows * (size_t)module->out, part, y);
+    return SL_OK;
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    const struct lora *lora = own(module);
+    SL_TRY(sl_module_backward_input(module->child[DENSE], context, x, dy, dx));
+    if (!lora->adapted) return SL_OK;
+    float *d_h = sl_kept_values(context, &lora->d_h), *part = dx ? sl_at(context, &lora->part) : NULL;
+    SL_TRY(sl_module_backward_input(module->child[B], context, sl_kept_stored(context, &lora->h), dy, d_h));
+    scale(module, context, d_h);
+    sl_keep(context, &lora->d_h);
+    SL_TRY(sl_kept_backward_input(module->child[A], context, x, &lora->d_h, part));
+    if (dx) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+    return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    const struct lora *lora = own(module);
+    SL_TRY(sl_module_backward_weight(module->child[DENSE], context, x, dy));
+    if (!lora->adapted) return SL_OK;
+    SL_TRY(sl_module_backward_weight(module->child[A], context, x, sl_kept_stored(context, &lora->d_h)));
+    return sl_module_backward_weight(module->child[B], context, sl_kept_stored(context, &lora->h), dy);
+}
+
+static const struct sl_module_type lora_type = {.name = "lora",
+                                                .plan = plan,
+                                                .forward = forward,
+                                                .backward_input = backward_input,
+                                                .backward_weight = backward_weight,
+                                                .stores = true,
+                                                .fuses = true,
+                                                .bytes = sizeof(struct lora)};
+
+/* ---- construction ---- */
+
+const char sl_lora_parameters[] = "lora_?.kernel";
+
+float sl_lora_scale(int rank, double alpha) { return alpha > 0 ? (float)(alpha / rank) : 2.0f; }
+
+struct sl_module *sl_lora_beside(const char *name, struct sl_module *dense, const struct sl_lora_shape *shape,
+                                 const struct sl_channels *channels) {
+    const int rank = channels->lora->rank, in = dense ? dense->in : 0, out = dense ? dense->out : 0;
+    struct sl_module *const child[CHILDREN] = {
+        [DENSE] = dense,
+        [A] = new_factor(&a_type, in, rank, shape->in, shape->segments_in, channels->axis),
+        [B] = new_factor(&b_type, rank, out, shape->out, shape->segments_out, channels->axis),
+    };
+    if (child[B]) ((struct factor *)child[B])->sums = shape->sums;
+    struct sl_module *module = sl_module_new_parent(&lora_type, name, in, out, CHILDREN, child);
+    if (module) ((struct lora *)module)->scale = sl_lora_scale(rank, channels->lora->alpha);
+    return module;
+}
