@@ -118,8 +118,8 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
     return SL_OK;
 }
 
-/* Each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED: how many are left to train. On paper
- * peers say nothing, and nobody knows of other stages' parameters: then one is. */
+/* Each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED: how many are left to train. On
+ * paper peers say nothing, and nobody knows of other stages' parameters: then one is. */
 static int check_patterns(struct sl_trainer *t, const char *what, const char *list, float *trained) {
     enum { MOST = 64 };
     float found[MOST + 2] = {0}; /* by each pattern; then what trains, and how many coordinates say so */
