@@ -14,12 +14,15 @@ enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
 static void add_doing(const struct sl_doing *doing, char *text, size_t size) {
     const size_t used = strlen(text);
     char step[40] = "";
+    const char *module = doing->module ? doing->module : "";
     if (doing->steps > 0) snprintf(step, sizeof step, "step %" PRId64, doing->steps - 1);
     if (doing->what)
-        snprintf(text + used, size - used, " (%s of stage %d, microbatch %d, action %d%s%s)", doing->what, doing->stage,
-                 doing->microbatch, doing->action, *step ? ", " : "", step);
-    else if (*step)
-        snprintf(text + used, size - used, " (%s)", step);
+        snprintf(text + used, size - used, " (%s of stage %d, microbatch %d, action %d%s%s%s%s)", doing->what,
+                 doing->stage, doing->microbatch, doing->action, *step ? ", " : "", step, *module ? ", in " : "",
+                 module);
+    else if (*step || *module)
+        snprintf(text + used, size - used, " (%s%s%s%s)", step, *step && *module ? ", " : "", *module ? "in " : "",
+                 module);
 }
 
 char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t size) {
@@ -28,7 +31,9 @@ char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t
     } else {
         snprintf(text, size, "its start");
     }
-    add_doing(&place->doing, text, size);
+    struct sl_doing doing = place->doing;
+    doing.module = place->module;
+    add_doing(&doing, text, size);
     return text;
 }
 

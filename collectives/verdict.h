@@ -3,19 +3,13 @@
 #ifndef SL_COLLECTIVES_VERDICT_H
 #define SL_COLLECTIVES_VERDICT_H
 
-#include "collectives/collectives.h"
+#include "collectives/waits.h"
 
 SL_BEGIN_C
 
-/* A coordinate's latest call, as in `psum` `over "data"` `train.c:12`, all NULL before the first call; and what it was
- * at when it called. */
-struct sl_last_call {
-    const char *verb, *object, *site;
-    struct sl_doing doing;
-};
-
 /* Writes `psum over "data" at train.c:12` to TEXT, or "its start" before the first call; in a training step followed by
- * ` (forward of stage 2, microbatch 3, action 17, step 12)`, or ` (step 12)` between actions. Returns TEXT. */
+ * ` (forward of stage 2, microbatch 3, action 17, step 12, in blocks.3.up (dense))`, or ` (step 12)` between actions.
+ * Returns TEXT. */
 char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t size);
 
 /* Appends to a verdict. If the text does not fit, nothing is added and false is returned. */

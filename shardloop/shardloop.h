@@ -69,6 +69,7 @@
 #include "collectives/signatures.h"
 #include "collectives/sums.h"
 #include "collectives/verdict.h"
+#include "collectives/waits.h"
 
 /* Matrix products and other loops, for modules of one's own. */
 #include "layers/kernels/attention.h"
@@ -110,6 +111,7 @@
 #include "layers/modules/kept.h"
 #include "layers/modules/load.h"
 #include "layers/modules/module.h"
+#include "layers/modules/module_calls.h"
 #include "layers/modules/modules.h"
 #include "layers/modules/not_finite.h"
 #include "layers/modules/parameters/parameters.h"

@@ -15,6 +15,7 @@ SL_BEGIN_C
 
 struct sl_engine_table;
 struct sl_signature;
+struct sl_waits;
 
 /* An engine as the user configures it. sl_engine_open (collectives/engines.h) fills in the fields. */
 struct sl_engine {
@@ -24,16 +25,19 @@ struct sl_engine {
     double delay;           /* local: seconds by which every call and message is delayed, as on a slow network */
     bool spare;             /* mpi: there may be more processes than coordinates; those beyond the mesh run nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
+    struct sl_waits *waits; /* receives who waits for whom where that ends a run (collectives/waits.h); NULL: nothing */
     /* What processes that start a run together have to agree on, besides what the engine signs itself
      * (spmd/signature.h); NULL: nothing. */
     const struct sl_signature *signature;
 };
 
-/* What a coordinate is at, for verdicts: whoever walks a schedule says so before each action. */
+/* What a coordinate is at, for verdicts: whoever walks a schedule says so before each action, and modules while they
+ * are called. Who notes it for later copies the module's name, which lives no longer than the module. */
 struct sl_doing {
     const char *what;              /* "forward"; NULL: nobody has said */
     int stage, microbatch, action; /* the action's number in its rank's schedule, from 0 */
     int64_t steps;                 /* of training that have begun; 0: none */
+    const char *module;            /* the innermost one that is being called, "blocks.3.up (dense)"; NULL: none */
 };
 
 /* What a program knows of its coordinate. The engine owns one for each coordinate while the run lasts. */

@@ -22,6 +22,7 @@
 #include <stdatomic.h>
 
 #include "collectives/channel.h"
+#include "collectives/waits.h"
 #include "spmd/placement.h"
 
 SL_BEGIN_C
@@ -67,7 +68,8 @@ struct sl_local_coordinate {
     _Atomic(const char *) what;
     _Atomic int stage, microbatch, action;
     _Atomic int64_t steps;
-    struct sl_local_stamp latest; /* its last one, of whatever word */
+    _Atomic uint64_t module[SL_MODULE_CALLED / sizeof(uint64_t)]; /* its text, up to a zero */
+    struct sl_local_stamp latest;                                 /* its last one, of whatever word */
 
     /* Where its queue had come to when it let others at its memory, one after another; see mark.c. */
     void *mark[SL_LOCAL_MARKS];

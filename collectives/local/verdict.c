@@ -19,16 +19,26 @@
 
 /* ---- text ---- */
 
-/* The latest call of COORDINATE; returns TEXT. */
-static const char *place(struct sl_local_run *run, int coordinate, char text[300]) {
-    const struct sl_local_coordinate *of = &run->coordinate[coordinate];
-    pthread_mutex_lock(&run->opening); /* a group that is closed may be the object no more */
+/* The latest call of OF; the run is locked for as long as it is read. */
+static struct sl_last_call last_call(const struct sl_local_coordinate *of) {
+    struct sl_last_call place;
+    uint64_t words[SL_MODULE_CALLED / sizeof(uint64_t)];
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) words[i] = atomic_load(&of->module[i]);
+    ((char *)words)[sizeof words - 1] = 0;
     const struct sl_doing doing = {.what = atomic_load(&of->what),
                                    .stage = atomic_load(&of->stage),
                                    .microbatch = atomic_load(&of->microbatch),
                                    .action = atomic_load(&of->action),
-                                   .steps = atomic_load(&of->steps)};
-    const struct sl_last_call place = {atomic_load(&of->verb), atomic_load(&of->object), atomic_load(&of->site), doing};
+                                   .steps = atomic_load(&of->steps),
+                                   .module = (const char *)words};
+    sl_last_call_note(&place, atomic_load(&of->verb), atomic_load(&of->object), atomic_load(&of->site), &doing);
+    return place;
+}
+
+/* The latest call of COORDINATE; returns TEXT. */
+static const char *place(struct sl_local_run *run, int coordinate, char text[300]) {
+    pthread_mutex_lock(&run->opening); /* a group that is closed may be the object no more */
+    const struct sl_last_call place = last_call(&run->coordinate[coordinate]);
     sl_last_call_describe(&place, text, 300);
     pthread_mutex_unlock(&run->opening);
     return text;
@@ -59,12 +69,30 @@ static void append_waiters(struct sl_error *text, struct sl_local_run *run, int 
 
 /* ---- ending the run ---- */
 
-/* The first verdict is the run's: whoever sets the status writes the message, which is read when all have ended. */
-static int end(struct sl_local_run *run, int status, const struct sl_error *text) {
+/* Who waits for whom, while sleepers still sleep. */
+static void note_waits(struct sl_local_run *run) {
+    struct sl_waits *waits = run->engine->waits;
+    pthread_mutex_lock(&run->opening);
+    for (int i = 0; i < run->mesh->size; i++) {
+        const struct sl_local_coordinate *of = &run->coordinate[i];
+        const enum sl_waiting_state state = atomic_load(&of->returned)          ? SL_RETURNED
+                                            : is_asleep(atomic_load(&of->beat)) ? SL_WAITS
+                                                                                : SL_COMPUTES;
+        const struct sl_last_call place = last_call(of);
+        sl_waiting_note(&waits->coordinate[i], state, atomic_load(&of->peer), &place);
+    }
+    pthread_mutex_unlock(&run->opening);
+    waits->coordinates = run->mesh->size;
+}
+
+/* The first verdict is the run's: whoever sets the status writes the message, which is read when all have ended; where
+ * somebody WAITS in vain, also who waits for whom. */
+static int end(struct sl_local_run *run, int status, const struct sl_error *text, bool waits) {
     int running = SL_OK;
     if (atomic_compare_exchange_strong(&run->status, &running, status)) {
         run->verdict = *text;
         run->verdict.status = status;
+        if (waits && run->engine->waits) note_waits(run);
         sl_local_wake_all(run);
     }
     return SL_FAILED;
@@ -76,7 +104,7 @@ void sl_local_end(struct sl_local_run *run, int status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text.message, sizeof text.message, format, arguments);
     va_end(arguments);
-    end(run, status, &text);
+    end(run, status, &text, false);
 }
 
 /* ---- looking around ---- */
@@ -93,7 +121,7 @@ static int look_for_returned(struct sl_local_coordinate *me) {
     char where[300];
     sl_verdict_returned(&text, run->mesh, peer, place(run, peer, where));
     append_waiters(&text, run, peer);
-    return end(run, SL_FAILED, &text);
+    return end(run, SL_FAILED, &text, true);
 }
 
 /* Whether SLEEPER, which had BEAT, has slept since and its word is unraised. While it sleeps, its word is not freed. */
@@ -135,7 +163,7 @@ static int look_for_circle(struct sl_local_coordinate *me) {
     struct sl_error text = {0};
     sl_verdict_deadlock(&text, length);
     append_sleepers(&text, run, length, circle);
-    return end(run, SL_FAILED, &text);
+    return end(run, SL_FAILED, &text, true);
 }
 
 /* A peer that sleeps itself is not the absent one. Time in which this thread did not run either does not count. */
@@ -151,7 +179,7 @@ static int look_for_absent(struct sl_local_coordinate *me, struct sl_local_watch
     char where[300];
     sl_verdict_absent(&text, run->mesh, peer, run->engine->timeout, place(run, peer, where));
     append_waiters(&text, run, peer);
-    return end(run, SL_FAILED, &text);
+    return end(run, SL_FAILED, &text, true);
 }
 
 int sl_local_look(struct sl_local_coordinate *me, struct sl_local_watch *watch) {
@@ -170,6 +198,6 @@ int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective
                       const struct sl_collective *theirs, int peer) {
     struct sl_error text = {0};
     sl_verdict_mismatch(&text, me->run->mesh, mine, me->spmd.coordinate, theirs, peer);
-    end(me->run, SL_FAILED, &text);
+    end(me->run, SL_FAILED, &text, false);
     return sl_local_alive(me);
 }

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,6 +139,16 @@ int sl_local_alive(struct sl_local_coordinate *me) {
     return SL_FAILED;
 }
 
+/* Text, word by word: readers of one that changes see parts of both, up to a zero. */
+static void note_module(struct sl_local_coordinate *me, const char *name) {
+    uint64_t words[SL_MODULE_CALLED / sizeof(uint64_t)];
+    const size_t length = name ? strnlen(name, sizeof words - 1) : 0;
+    words[length / sizeof *words] = 0; /* whose last bytes may be no text */
+    if (length) memcpy(words, name, length);
+    for (size_t i = 0; i <= length / sizeof *words; i++)
+        atomic_store_explicit(&me->module[i], words[i], memory_order_relaxed);
+}
+
 /* They say more of the place, and order nothing. */
 static void note_doing(struct sl_local_coordinate *me) {
     const struct sl_doing *doing = &me->spmd.doing;
@@ -146,6 +157,7 @@ static void note_doing(struct sl_local_coordinate *me) {
     atomic_store_explicit(&me->microbatch, doing->microbatch, memory_order_relaxed);
     atomic_store_explicit(&me->action, doing->action, memory_order_relaxed);
     atomic_store_explicit(&me->steps, doing->steps, memory_order_relaxed);
+    note_module(me, doing->module);
 }
 
 int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char *object, const char *site) {

@@ -246,7 +246,7 @@ static int receiver(void *of) { return ((struct sl_mpi_channel *)of)->to; }
 /* On a channel to oneself nobody else will make room, or send. */
 static int wait_for_oneself(struct sl_mpi_run *run) {
     struct sl_error verdict = {0};
-    char where[200];
+    char where[SL_MPI_PLACE];
     const int me = run->spmd.coordinate;
     sl_verdict_deadlock(&verdict, 1);
     sl_verdict_add_wait(&verdict, run->mesh, me, me, sl_last_call_describe(&run->place, where, sizeof where));

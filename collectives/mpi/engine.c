@@ -172,6 +172,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     const int status = run_here(run, program, arg);
     run->returned = true;
     finish(run, status);
+    sl_mpi_collect_waits(run);
     process->run = NULL;
     if (run->status) error = run->verdict;
     close_run(run, &error);

@@ -186,20 +186,21 @@ struct sl_mpi_wait {
 };
 
 /* One coordinate's wait, as it told it. */
+enum { SL_MPI_PLACE = 300 }; /* bytes of a place as text */
 struct sl_mpi_link {
     int coordinate, peer;
     uint32_t number; /* of its waits */
-    char place[200];
+    char place[SL_MPI_PLACE];
 };
 
 /* What a waiting coordinate finds out from tick to tick. */
 struct sl_mpi_watch {
-    double ticked;   /* when it last asked */
-    int peer;        /* whom it waits for */
-    double silent;   /* seconds for which the peer has not answered */
-    bool answered;   /* since the last tick */
-    double returned; /* since when the peer has said that it has returned; 0: it has not */
-    char last[200];  /* where the peer was then */
+    double ticked;           /* when it last asked */
+    int peer;                /* whom it waits for */
+    double silent;           /* seconds for which the peer has not answered */
+    bool answered;           /* since the last tick */
+    double returned;         /* since when the peer has said that it has returned; 0: it has not */
+    char last[SL_MPI_PLACE]; /* where the peer was then */
     /* From this coordinate on, each waits for the next. Whom the last one waits for has been asked; -1: nobody. */
     int asked, count;
     struct sl_mpi_link chain[SL_MAX_COORDINATES];
@@ -211,8 +212,8 @@ struct sl_mpi_message {
     int32_t kind, run, from;
     int32_t status;  /* verdict: the run's; answer: enum state */
     int32_t peer;    /* verdict: the absent coordinate, or -1; answer: whom it waits for */
-    uint32_t number; /* answer: of its waits */
-    char text[600];  /* verdict, or place */
+    uint32_t number; /* answer: of its waits; verdict: 1 where it is on a wait, so that all tell theirs */
+    char text[sizeof((struct sl_error *)0)->message]; /* verdict, place, or struct sl_waiting */
 };
 
 struct sl_mpi_run {
@@ -244,6 +245,7 @@ struct sl_mpi_run {
     int status; /* not SL_OK: the run has ended */
     struct sl_error verdict;
     int absent;     /* the coordinate that the run had to be ended without, or -1 */
+    uint64_t told;  /* who has told what it waited for when the run ended */
     bool still;     /* the receives have been withdrawn */
     uint64_t quiet; /* the others of which the same is known, or which are absent */
 };
@@ -296,6 +298,8 @@ void sl_mpi_look_for_missing(struct sl_mpi_run *run);
 void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict);
 /* Waits until the run has ended, as was proposed. Returns SL_FAILED. */
 int sl_mpi_await_end(struct sl_mpi_run *run);
+/* Of a run that has ended so: waits a moment for what the others still have to tell of their waits. */
+void sl_mpi_collect_waits(struct sl_mpi_run *run);
 
 /* Before this process leaves MPI. */
 void sl_mpi_stop_listening(void);

@@ -16,11 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { QUESTION, ANSWER, PROPOSAL, END, QUIET };
+enum kind { QUESTION, ANSWER, PROPOSAL, END, QUIET, WAITING };
 enum state { COMPUTES, WAITS, HAS_RETURNED, HAS_RETURNED_AND_SENDS };
 
 static const double time_to_arrive = 0.3; /* for what a peer sent before it returned */
 static const double last_moments = 0.4;   /* to give a verdict before the launcher's second signal */
+static const double time_to_tell = 0.3;   /* what a coordinate waited for */
 
 /* ---- messages ---- */
 
@@ -79,6 +80,47 @@ static void post_to_others(struct sl_mpi_run *run, const struct sl_mpi_message *
 
 /* ---- the end ---- */
 
+static int peer_of(const struct sl_mpi_run *run) { return run->wait->peer(run->wait->of); }
+
+static bool is_told(const struct sl_mpi_run *run, int coordinate) { return run->told >> coordinate & 1; }
+
+static void hear_waiting(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
+    struct sl_waits *waits = run->engine->waits;
+    if (!waits || message->from >= run->mesh->size) return;
+    memcpy(&waits->coordinate[message->from], message->text, sizeof *waits->coordinate);
+    run->told |= UINT64_C(1) << message->from;
+}
+
+/* Tells what this coordinate waits for now that the run ends, to WHO prints why. */
+static void tell_waiting(struct sl_mpi_run *run, int who) {
+    struct sl_mpi_message message = {.kind = WAITING, .from = sl_mpi_process()->rank};
+    struct sl_waiting own;
+    _Static_assert(sizeof own <= sizeof message.text, "it travels as text does");
+    const int peer = run->wait ? peer_of(run) : -1;
+    sl_waiting_note(&own, run->returned ? SL_RETURNED : peer >= 0 ? SL_WAITS : SL_COMPUTES, peer, &run->place);
+    memcpy(message.text, &own, sizeof own);
+    if (who == sl_mpi_process()->rank)
+        hear_waiting(run, &message);
+    else if (run->spmd.coordinate < run->mesh->size)
+        post(run, who, &message);
+}
+
+void sl_mpi_collect_waits(struct sl_mpi_run *run) {
+    struct sl_waits *waits = run->engine->waits;
+    const double end = sl_now() + time_to_tell;
+    if (!waits || !run->told) return;
+    for (int round = 0, missing = 1; missing && sl_now() < end; round++) {
+        missing = 0;
+        for (int i = 0; i < run->mesh->size; i++) missing += !is_told(run, i) && i != run->absent && !sl_mpi_is_gone(i);
+        if (!missing) break;
+        sl_mpi_turn(run);
+        sl_mpi_pause(round);
+    }
+    for (int i = 0; i < run->mesh->size; i++)
+        if (!is_told(run, i)) waits->coordinate[i] = (struct sl_waiting){.state = SL_WAITING_UNKNOWN, .peer = -1};
+    waits->coordinates = run->mesh->size;
+}
+
 /* The first verdict is the run's. */
 static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     if (run->status) return;
@@ -88,6 +130,7 @@ static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     sl_mpi_process()->speaker = end->from;
     run->absent = end->peer;
     if (run->absent >= 0 && run->absent < SL_MAX_COORDINATES) run->quiet |= UINT64_C(1) << run->absent;
+    if (end->number && run->engine->waits) tell_waiting(run, end->from);
 }
 
 /* Ends the run for all, and becomes the one who prints why. */
@@ -110,18 +153,22 @@ static int find_arbiter(const struct sl_mpi_run *run, int absent) {
     return run->spmd.coordinate;
 }
 
-void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict) {
+static void propose(struct sl_mpi_run *run, int status, int absent, bool waits, const struct sl_error *verdict) {
     const int arbiter = find_arbiter(run, absent);
     if (run->status || run->proposed || (run->returned && absent < 0)) return;
     run->proposed = true;
     run->proposed_at = sl_now();
-    run->proposal = (struct sl_mpi_message){.kind = PROPOSAL, .status = status, .peer = absent};
+    run->proposal = (struct sl_mpi_message){.kind = PROPOSAL, .status = status, .peer = absent, .number = waits};
     memcpy(run->proposal.text, verdict->message, sizeof run->proposal.text);
     if (arbiter == run->spmd.coordinate) {
         announce(run, &run->proposal);
     } else {
         post(run, arbiter, &run->proposal);
     }
+}
+
+void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict) {
+    propose(run, status, absent, false, verdict);
 }
 
 /* An arbiter that does not answer in time is not waited for. */
@@ -140,11 +187,9 @@ void sl_mpi_say_quiet(struct sl_mpi_run *run) { post_to_others(run, &(struct sl_
 
 /* ---- answers ---- */
 
-static int peer_of(const struct sl_mpi_run *run) { return run->wait->peer(run->wait->of); }
-
 static void answer(struct sl_mpi_run *run, int to) {
     struct sl_mpi_message message = {.kind = ANSWER, .status = COMPUTES, .number = run->waits};
-    sl_last_call_describe(&run->place, message.text, 200);
+    sl_last_call_describe(&run->place, message.text, SL_MPI_PLACE);
     if (run->wait) {
         message.peer = peer_of(run);
         message.status = message.peer >= 0 ? WAITS : COMPUTES;
@@ -167,7 +212,7 @@ static void propose_absent(struct sl_mpi_run *run, double limit) {
     struct sl_error verdict = {0};
     sl_verdict_absent(&verdict, run->mesh, watch->peer, limit, watch->last[0] ? watch->last : NULL);
     add_own_wait(&verdict, run);
-    sl_mpi_propose(run, SL_FAILED, watch->peer, &verdict);
+    propose(run, SL_FAILED, watch->peer, true, &verdict);
 }
 
 static void propose_gone(struct sl_mpi_run *run, int coordinate) {
@@ -176,14 +221,14 @@ static void propose_gone(struct sl_mpi_run *run, int coordinate) {
     sl_verdict_add(&verdict, "%s is lost: its process has ended%s", sl_verdict_name(run->mesh, coordinate, who),
                    run->wait ? ", while" : "");
     if (run->wait) add_own_wait(&verdict, run);
-    sl_mpi_propose(run, SL_FAILED, coordinate, &verdict);
+    propose(run, SL_FAILED, coordinate, true, &verdict);
 }
 
 static void propose_returned(struct sl_mpi_run *run) {
     struct sl_error verdict = {0};
     sl_verdict_returned(&verdict, run->mesh, run->watch.peer, run->watch.last);
     add_own_wait(&verdict, run);
-    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+    propose(run, SL_FAILED, -1, true, &verdict);
 }
 
 static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_mpi_link *circle) {
@@ -193,7 +238,7 @@ static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_
     while (i < count && sl_verdict_add_wait(&verdict, run->mesh, circle[i].coordinate, circle[i].peer, circle[i].place))
         i++;
     if (i < count) sl_verdict_add_more(&verdict, count - i);
-    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+    propose(run, SL_FAILED, -1, true, &verdict);
 }
 
 /* ---- asking ---- */
@@ -206,7 +251,7 @@ static void ask(struct sl_mpi_run *run, int coordinate) {
 static void add_link(struct sl_mpi_run *run, int coordinate, int peer, uint32_t number, const char *place) {
     struct sl_mpi_link *link = &run->watch.chain[run->watch.count++];
     *link = (struct sl_mpi_link){coordinate, peer, number, ""};
-    snprintf(link->place, sizeof link->place, "%.199s", place);
+    snprintf(link->place, sizeof link->place, "%.299s", place);
 }
 
 /* The same waits give the same number; other ones most probably give another. Not 0. */
@@ -253,7 +298,7 @@ static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *ans
     const bool returned = answer->status == HAS_RETURNED || answer->status == HAS_RETURNED_AND_SENDS;
     if (answer->from == watch->peer) {
         watch->answered = true;
-        snprintf(watch->last, sizeof watch->last, "%.199s", answer->text);
+        snprintf(watch->last, sizeof watch->last, "%.299s", answer->text);
         if (!returned) watch->returned = 0;
         if (returned && watch->returned == 0) watch->returned = sl_now();
         const double limit = answer->status == HAS_RETURNED ? time_to_arrive : run->engine->timeout;
@@ -285,7 +330,7 @@ void sl_mpi_look(struct sl_mpi_run *run) {
     struct sl_mpi_watch *watch = &run->watch;
     const int peer = peer_of(run);
     const double now = sl_now(), limit = sl_mpi_terminated() ? last_moments : run->engine->timeout;
-    char where[200];
+    char where[SL_MPI_PLACE];
     if (peer < 0) return;
     if (peer != watch->peer || run->waits != watch->chain[0].number) watch_peer(watch, peer, run->waits);
     const double elapsed = watch->ticked > 0 ? now - watch->ticked : 0;
@@ -325,6 +370,9 @@ static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
         break;
     case END:
         adopt(run, message);
+        break;
+    case WAITING:
+        hear_waiting(run, message);
         break;
     case QUIET:
         if (message->from < SL_MAX_COORDINATES) run->quiet |= UINT64_C(1) << message->from;

@@ -142,7 +142,7 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
 }
 
 int sl_mpi_enter(struct sl_mpi_run *run, const char *verb, const char *object, const char *site) {
-    run->place = (struct sl_last_call){verb, object, site, run->spmd.doing};
+    sl_last_call_note(&run->place, verb, object, site, &run->spmd.doing);
     if (run->spmd.error.status) return sl_mpi_give_up(run, run->spmd.error.status);
     return run->status ? sl_mpi_turn(run) : SL_OK;
 }

@@ -119,7 +119,7 @@ void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host);
 struct sl_nccl_flight {
     cudaEvent_t done;
     double since; /* when all hosts concerned had begun it; 0: some have not, or it has ended */
-    const char *verb, *site;
+    struct sl_last_call place;
 };
 
 enum sl_nccl_state {

@@ -15,10 +15,10 @@ enum { TICK_MS = 20, SHORT_TICK_MS = 1 };
 static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flight, const char *why) {
     struct sl_nccl_run *run = wire->me->run;
     struct sl_error verdict = {0};
-    char who[SL_VERDICT_NAME];
+    char who[SL_VERDICT_NAME], where[300];
     sl_verdict_add(&verdict, "%s: ", sl_verdict_name(run->mesh, wire->me->self->coordinate, who));
     if (flight) {
-        sl_verdict_add(&verdict, "%s %s at %s: ", flight->verb, wire->name, flight->site);
+        sl_verdict_add(&verdict, "%s: ", sl_last_call_describe(&flight->place, where, sizeof where));
     } else {
         sl_verdict_add(&verdict, "the communicator %s: ", wire->name);
     }

@@ -227,7 +227,7 @@ int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
         const bool landed = sl_nccl_has_landed(wire, flight);
         SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* what an abort has ended, has not landed */
         if (landed && !atomic_load(&me->run->failed)) break;
-        if (has_failed(wire)) return sl_nccl_fail(wire, awaited->verb, awaited->site);
+        if (has_failed(wire)) return sl_nccl_fail(wire, awaited->place.verb, awaited->place.site);
         pause_after(round);
     }
     sl_wait_end(me->self, mark);
@@ -257,8 +257,7 @@ bool sl_nccl_mark(struct sl_nccl_wire *wire, int flight, const char *verb, const
     struct sl_nccl_flight *f = &wire->flight[flight];
     if (!sl_nccl_lock(wire)) return false;
     f->since = 0;
-    f->verb = verb;
-    f->site = site;
+    sl_last_call_note(&f->place, verb, wire->name, site, &wire->me->self->doing);
     const bool marked = SL_NCCL_CUDA(wire, cudaEventRecord(f->done, wire->stream));
     sl_nccl_unlock(wire);
     return marked;

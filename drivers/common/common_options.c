@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "collectives/waits.h"
 #include "drivers/common/options.h"
+#include "drivers/common/metrics.h"
 #include "drivers/command_line/suggest.h"
 
 const struct sl_option sl_mesh_table[] = {
@@ -47,11 +49,46 @@ static int open_engine(const struct sl_common_options *common, struct sl_engine 
     return sl_suggest(&nearest, "", error);
 }
 
+/* ---- who waits for whom ---- */
+
+static void set_text(json_t *object, const char *key, const char *text) {
+    if (*text) json_object_set_new(object, key, json_string(text));
+}
+
+static json_t *waiting_json(int coordinate, const struct sl_waiting *waiting) {
+    json_t *object = json_pack("{si ss}", "coordinate", coordinate, "state", sl_waiting_name(waiting->state));
+    if (waiting->state == SL_WAITS) json_object_set_new(object, "waits_for", json_integer(waiting->peer));
+    set_text(object, "call", waiting->verb);
+    set_text(object, "object", waiting->object);
+    set_text(object, "site", waiting->site);
+    set_text(object, "doing", waiting->what);
+    if (*waiting->what) {
+        json_object_set_new(object, "stage", json_integer(waiting->stage));
+        json_object_set_new(object, "microbatch", json_integer(waiting->microbatch));
+        json_object_set_new(object, "action", json_integer(waiting->action));
+    }
+    if (waiting->steps > 0) json_object_set_new(object, "step", json_integer(waiting->steps - 1));
+    set_text(object, "module", waiting->module);
+    return object;
+}
+
+void sl_common_print_waits(const struct sl_options *options, const struct sl_error *verdict) {
+    const struct sl_waits *waits = options->waits;
+    if (!waits || !waits->coordinates) return;
+    json_t *list = json_array();
+    for (int i = 0; i < waits->coordinates; i++) json_array_append_new(list, waiting_json(i, &waits->coordinate[i]));
+    sl_json_print(stdout, "stdout", json_pack("{ss so}", "verdict", verdict->message, "coordinates", list), NULL);
+}
+
+/* ---- the engine ---- */
+
 int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
                    struct sl_error *error) {
     SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
     SL_TRY(open_engine(common, engine, error));
     if (common->command) engine->signature = &common->command->signature;
+    if (common->command && common->json) /* without memory nobody is told */
+        engine->waits = common->command->waits = calloc(1, sizeof *engine->waits);
     engine->checked |= common->checked;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */

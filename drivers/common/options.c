@@ -356,6 +356,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
 
 void sl_options_free(struct sl_options *options) {
     free(options->operands.word);
+    free(options->waits);
     sl_arguments_free(&options->arguments);
     sl_signature_free(&options->signature);
     sl_store_free(&options->adoption.notes);
@@ -367,6 +368,7 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
 }
 
 int sl_options_finish(const struct sl_options *options, int status, struct sl_error *error) {
+    if (status) sl_common_print_waits(options, error);
     const int written = sl_stdout_finish(status ? NULL : error);
     if (status == SL_OK) status = written;
     if (status) sl_options_report(options, error);

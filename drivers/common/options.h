@@ -89,6 +89,7 @@ struct sl_options {
     enum sl_option_keep params;                     /* --params takes these and the kinds before them */
     struct sl_adoption adoption;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
+    struct sl_waits *waits;        /* who waits for whom, where that is told in JSON; NULL: it is not */
     char called[64];               /* `program` is here, once they are parsed */
 };
 
@@ -135,6 +136,10 @@ extern const char sl_default_mesh[], sl_default_engine[];
 
 /* The notebook's mesh and seed on the local engine; the number of steps is the driver's. */
 struct sl_common_options sl_common_defaults(int steps);
+
+/* Prints, for --json, the last object of a run that has ended with VERDICT because somebody waited in vain: who waits
+ * for whom. Nothing where it has ended otherwise. */
+void sl_common_print_waits(const struct sl_options *options, const struct sl_error *verdict);
 
 /* Reads the mesh and opens the engine that COMMON names. What another process prints (sl_speaks) goes nowhere here. */
 int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,

@@ -58,12 +58,20 @@ static int join_names(const struct sl_plan *plan, const char *what, const char *
 
 /* ---- planning ---- */
 
+/* The plan's prefix is that of MODULE's parameters. */
+static void call(struct sl_module *module, const struct sl_plan *plan) {
+    const int length = (int)strlen(plan->name), dot = length > 0; /* at the end */
+    snprintf(module->called, sizeof module->called, dot ? "%.*s (%.30s)" : "%.*s%.30s", length - dot, plan->name,
+             module->type->name);
+}
+
 static int plan_named(struct sl_module *module, struct sl_plan *plan) {
     char name[sizeof plan->name];
     if (module->name[0]) {
         SL_TRY(join_names(plan, "module", plan->name, module->name, ".", name, sizeof name));
         memcpy(plan->name, name, sizeof name);
     }
+    call(module, plan);
     return module->type->plan ? module->type->plan(module, plan) : SL_OK;
 }
 

@@ -44,6 +44,7 @@
 #ifndef SL_LAYERS_MODULES_MODULE_H
 #define SL_LAYERS_MODULES_MODULE_H
 
+#include "collectives/waits.h"
 #include "layers/kernels/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
@@ -270,8 +271,9 @@ struct sl_module_type {
 struct sl_module {
     const struct sl_module_type *type;
     const char *name; /* added to the names of its parameters, "input_dense"; stored behind the type's own struct */
-    int in, out;      /* columns of x and y */
-    bool is_layer;    /* planning it increments the layer's number */
+    char called[SL_MODULE_CALLED]; /* as verdicts call it, "blocks.0.input_dense (dense)"; planning fills it in */
+    int in, out;                   /* columns of x and y */
+    bool is_layer;                 /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it */
@@ -414,87 +416,8 @@ int sl_communicate_at(struct sl_context *context, const char *site, struct sl_co
 /* X [n] becomes the sum of X over all coordinates of GROUP. Does nothing if the coordinate is alone (-1). */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
-/* SL_BAD_INPUT: ROWS of MODULE, which sets KEEPS, were not kept, because its parent does not set KEEPS. */
-int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
-/* Calls for one microbatch of the context after the other, for types that cannot take them at once. */
-int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
-int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy, float *dx);
-/* W of the microbatches of an I, group after group. */
-int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
-                                   const float *dy);
-/* W of the microbatch whose I has just been called; nothing where the module is frozen. */
-int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
-                             const float *dy);
-/* Call a module whose type does not store where the storage is bf16. X and DY are bf16, but dy in I is float. */
-int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
-                                   const float *dy, float *dx);
-int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
-                                    const float *dy);
-/* The functions below, where context->not_finite is not NULL (layers/modules/not_finite.c). */
-int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
-int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
-                                     const float *dy, float *dx);
-int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
-                                      const float *dy);
-/* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
- * child whose y is only read where the parent's is; forward for all others. */
-static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
-                                          float *y) {
-    struct sl_result *const result = context->result;
-    if (!module->type->rounds_result) context->result = NULL;
-    const int status = context->microbatches > 1 && !module->type->fuses ? sl_module_forward_each(module, context, x, y)
-                                                                         : module->type->forward(module, context, x, y);
-    context->result = result;
-    return status;
-}
-static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
-                                         float *y) {
-    return (context->not_finite ? sl_module_forward_watched : sl_module_forward_plain)(module, context, x, y);
-}
-static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
-                                    float *y) {
-    const bool unread = context->unread;
-    context->unread = false;
-    const int status = sl_module_forward_last(module, context, x, y);
-    context->unread = unread;
-    return status;
-}
-static inline int sl_module_backward_input_plain(const struct sl_module *module, struct sl_context *context,
-                                                 const float *x, const float *dy, float *dx) {
-    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
-    if (!module->keeps_input) x = NULL;
-    if (context->storage != SL_F32 && !module->type->stores)
-        return sl_module_backward_input_whole(module, context, x, dy, dx);
-    if (context->microbatches > 1 && !module->type->fuses)
-        return sl_module_backward_input_each(module, context, x, dy, dx);
-    struct sl_result *const result = context->result;
-    if (!module->type->rounds_result) context->result = NULL;
-    const int status = module->type->backward_input(module, context, x, dy, dx);
-    context->result = result;
-    SL_TRY(status);
-    return module->weights_follow ? sl_module_weights_follow(module, context, x, dy) : SL_OK;
-}
-static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                           const float *dy, float *dx) {
-    return (context->not_finite ? sl_module_backward_input_watched : sl_module_backward_input_plain)(module, context, x,
-                                                                                                     dy, dx);
-}
-static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
-                                                  const float *x, const float *dy) {
-    if (!module->type->backward_weight || module->weights_follow || module->frozen) return SL_OK;
-    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
-    if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
-    if (context->storage != SL_F32 && !module->type->stores)
-        return sl_module_backward_weight_whole(module, context, x, dy);
-    return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
-                                         module->keeps_gradient ? dy : NULL);
-}
-static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                            const float *dy) {
-    return (context->not_finite ? sl_module_backward_weight_watched : sl_module_backward_weight_plain)(module, context,
-                                                                                                       x, dy);
-}
-
 SL_END_C
+
+#include "layers/modules/module_calls.h"
+
 #endif

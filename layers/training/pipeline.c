@@ -349,6 +349,7 @@ static void tell(struct sl_pipeline *p, const struct sl_action *action) {
     doing->stage = stage_of(p, action->loop);
     doing->microbatch = action->microbatch;
     doing->action = (int)(action - p->actions->action);
+    doing->module = NULL;
 }
 
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {

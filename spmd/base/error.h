@@ -18,7 +18,7 @@ enum sl_status {
 
 struct sl_error {
     int status;
-    char message[600];
+    char message[800];
 };
 
 /* Writes the message and returns STATUS. ERROR may be NULL: then only the status is passed on. */

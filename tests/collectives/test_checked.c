@@ -221,15 +221,30 @@ static int hungry_program(struct sl_spmd *self, void *arg) {
     return sl_channel_take(self, &in, &message);
 }
 
+/* Each of the first RING coordinates waits for the next one; in another process than that which knows, nobody does. */
+static void check_ring(const struct sl_waits *waits, int ring) {
+    for (int i = 0; i < ring && waits->coordinates; i++) {
+        const struct sl_waiting *of = &waits->coordinate[i];
+        assert_int_equal(of->state, SL_WAITS);
+        assert_int_equal(of->peer, (i + 1) % ring);
+        assert_string_equal(of->verb, "take");
+        assert_string_equal(of->site, "ring.c:1");
+        assert_int_equal(of->steps, 0);
+        assert_string_equal(of->module, "");
+    }
+}
+
 static void test_channel_circle(void **state) {
     (void)state;
     int ring = 4;
     for (int outside = 0; outside < 2; outside++) {
         const double begin = sl_now();
-        EXPECT_VERDICT(((struct test_run){.mesh = outside ? "x=5" : "x=4", .arg = &ring}), hungry_program, SL_FAILED,
-                       "deadlock: 4 coordinates wait for one another",
+        struct sl_waits waits = {0};
+        EXPECT_VERDICT(((struct test_run){.mesh = outside ? "x=5" : "x=4", .waits = &waits, .arg = &ring}),
+                       hungry_program, SL_FAILED, "deadlock: 4 coordinates wait for one another",
                        "coordinate 3 (x=3) waits for coordinate 0 in take on channel 0 -> 3, opened at ring.c:1");
         assert_true(sl_now() - begin < 5);
+        check_ring(&waits, ring);
     }
 }
 

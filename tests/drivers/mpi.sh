@@ -254,6 +254,10 @@ ends_in_time
 kill -KILL "$(cat process.3)" 2>/dev/null
 [ $status != 0 ] && none_left && says 'coordinate 3 (data=0, model=3) is absent: no sign of it for 2 s' 'waits for coordinate 3 in '
 point 'process 3 stands still'
+tail -n 1 out >last && grep -q '^{"verdict":"coordinate 3 (data=0, model=3) is absent: .*","coordinates":\[{"coordinate":0,' last &&
+    grep -q '"state":"waits","waits_for":3,"call":"[a-z ]*","object":"[^{}]*","site":"[^{}]*\.c:[0-9]*",.*"step":[0-9]' last &&
+    grep -q '{"coordinate":3,"state":"unknown"}' last && [ "$(grep -o '"state":' last | wc -l)" = 8 ]
+point 'and the last object tells who waits for whom'
 
 begin
 kill -TERM "$(cat process.2)"

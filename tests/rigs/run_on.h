@@ -13,6 +13,7 @@
 
 #include "collectives/channel.h"
 #include "collectives/engines.h"
+#include "collectives/waits.h"
 #include "spmd/device/device.h"
 
 static const char *test_engine = "local"; /* the test's argument */
@@ -54,8 +55,9 @@ static inline void begin_tests(int argc, char **argv) {
 struct test_run {
     const char *mesh;
     bool checked;
-    double timeout; /* 0: the engine's own */
-    double delay;   /* seconds */
+    double timeout;         /* 0: the engine's own */
+    double delay;           /* seconds */
+    struct sl_waits *waits; /* receives who waits for whom; NULL: nothing */
     void *arg;
 };
 
@@ -71,6 +73,7 @@ static inline int run_on(struct test_run run, sl_program *program, struct sl_err
     engine.delay = run.delay;
     engine.spare = true;
     engine.error = error;
+    engine.waits = run.waits;
     return sl_run(&mesh, &engine, program, run.arg);
 }
 

@@ -195,13 +195,72 @@ static int leave_early(struct sl_spmd *self, void *arg) {
 
 static void who_waits_says_what_it_was_at(void **state) {
     (void)state;
+    struct sl_waits waits = {0};
     struct job job = small();
     job.steps = 2;
     job.train = train_without_one;
     open_job(&job);
-    EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), leave_early, SL_FAILED,
+    EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .waits = &waits, .arg = &job}), leave_early, SL_FAILED,
                    " waits for coordinate 3 in ", " of stage ", ", microbatch ", ", action ", ", step 1)");
     free_job(&job);
+    if (!waits.coordinates) return; /* it is another process that knows */
+    assert_int_equal(waits.coordinates, 4);
+    int waiting = 0;
+    for (int i = 0; i < 3; i++) {
+        const struct sl_waiting *of = &waits.coordinate[i];
+        if (of->state != SL_WAITS) continue;
+        waiting += of->peer == 3;
+        assert_int_equal(of->steps, 2);
+        assert_true(*of->verb && *of->object && strstr(of->site, ".c:"));
+    }
+    assert_true(waiting > 0);
+    assert_int_equal(waits.coordinate[3].steps, 1);
+}
+
+/* Adds up x over data, which the module of that name at data=1 never does. */
+static int add_up(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    struct sl_spmd *self = context->self;
+    struct sl_group data;
+    sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
+    if (sl_axis_index(self, "data") > 0) return SL_OK;
+    SL_TRY(sl_group_axes(self, "data", &data));
+    return sl_psum(self, &data, SL_F32, y, y, (size_t)module->in);
+}
+static int pass_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                     float *dx) {
+    (void)x;
+    if (dx) sl_device.copy(dx, dy, (size_t)context->rows * (size_t)module->in * sizeof *dx);
+    return SL_OK;
+}
+static const struct sl_module_type adding = {
+    .name = "adding", .forward = add_up, .backward_input = pass_back, .needs_no_input = true};
+
+static int build_adding(struct job *job, struct sl_spmd *self, struct sl_model *model) {
+    SL_TRY(build_classifier(job, self, model));
+    if (sl_axis_index(self, "model") > 0) return SL_OK;
+    struct sl_module *stage = model->stage[0];
+    struct sl_module *const children[] = {stage, sl_module_new(&adding, "sum", stage->out, stage->out)};
+    model->stage[0] = sl_sequential("end", 2, children);
+    return model->stage[0] ? SL_OK : sl_fail(self, SL_FAILED, "no memory for the stage");
+}
+
+static void a_module_that_waits_is_named(void **state) {
+    (void)state;
+    struct sl_waits waits = {0};
+    struct job job = small();
+    job.build = build_adding;
+    open_job(&job);
+    EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .waits = &waits, .arg = &job}), train_program, SL_FAILED,
+                   "coordinate 0 (data=0, model=0) waits for coordinate 2 in psum over \"data\" at ",
+                   " (forward of stage 0, microbatch 0, action ", ", step 0, in end.sum (adding))");
+    free_job(&job);
+    if (!waits.coordinates) return;
+    assert_int_equal(waits.coordinate[0].state, SL_WAITS);
+    assert_int_equal(waits.coordinate[0].peer, 2);
+    assert_int_equal(waits.coordinate[0].microbatch, 0);
+    assert_string_equal(waits.coordinate[0].what, "forward");
+    assert_string_equal(waits.coordinate[0].verb, "psum");
+    assert_string_equal(waits.coordinate[0].module, "end.sum (adding)");
 }
 
 int main(int argc, char **argv) {
@@ -213,6 +272,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_gradient_is_named_by_who_passes_it_back),
         cmocka_unit_test(the_step_is_named),
         cmocka_unit_test(who_waits_says_what_it_was_at),
+        cmocka_unit_test(a_module_that_waits_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

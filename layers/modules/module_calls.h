@@ -1,0 +1,108 @@
+/* module_calls.h - how parents call their children: forward and the two halves of backward, of whatever type the child
+ * is, and noted for verdicts. It is the end of layers/modules/module.h, which includes it. */
+#ifndef SL_LAYERS_MODULES_MODULE_CALLS_H
+#define SL_LAYERS_MODULES_MODULE_CALLS_H
+
+#include "layers/modules/module.h"
+
+SL_BEGIN_C
+
+/* SL_BAD_INPUT: ROWS of MODULE, which sets KEEPS, were not kept, because its parent does not set KEEPS. */
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
+/* Calls for one microbatch of the context after the other, for types that cannot take them at once. */
+int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
+                                  const float *dy, float *dx);
+/* W of the microbatches of an I, group after group. */
+int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                   const float *dy);
+/* W of the microbatch whose I has just been called; nothing where the module is frozen. */
+int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
+                             const float *dy);
+/* Call a module whose type does not store where the storage is bf16. X and DY are bf16, but dy in I is float. */
+int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                   const float *dy, float *dx);
+int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                    const float *dy);
+/* The functions below, where context->not_finite is not NULL (layers/modules/not_finite.c). */
+int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
+                                     const float *dy, float *dx);
+int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
+                                      const float *dy);
+/* For verdicts: MODULE is being called, within the one that is returned. */
+static inline const char *sl_module_enter(const struct sl_module *module, const struct sl_context *context) {
+    struct sl_doing *doing = &context->self->doing;
+    const char *outer = doing->module;
+    doing->module = module->called;
+    return outer;
+}
+static inline int sl_module_leave(const struct sl_context *context, const char *outer, int status) {
+    context->self->doing.module = outer;
+    return status;
+}
+/* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
+ * child whose y is only read where the parent's is; forward for all others. */
+static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
+                                          float *y) {
+    struct sl_result *const result = context->result;
+    const char *outer = sl_module_enter(module, context);
+    if (!module->type->rounds_result) context->result = NULL;
+    const int status = context->microbatches > 1 && !module->type->fuses ? sl_module_forward_each(module, context, x, y)
+                                                                         : module->type->forward(module, context, x, y);
+    context->result = result;
+    return sl_module_leave(context, outer, status);
+}
+static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
+                                         float *y) {
+    return (context->not_finite ? sl_module_forward_watched : sl_module_forward_plain)(module, context, x, y);
+}
+static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
+                                    float *y) {
+    const bool unread = context->unread;
+    context->unread = false;
+    const int status = sl_module_forward_last(module, context, x, y);
+    context->unread = unread;
+    return status;
+}
+static inline int sl_module_backward_input_plain(const struct sl_module *module, struct sl_context *context,
+                                                 const float *x, const float *dy, float *dx) {
+    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
+    if (!module->keeps_input) x = NULL;
+    if (context->storage != SL_F32 && !module->type->stores)
+        return sl_module_backward_input_whole(module, context, x, dy, dx);
+    const char *outer = sl_module_enter(module, context);
+    if (context->microbatches > 1 && !module->type->fuses)
+        return sl_module_leave(context, outer, sl_module_backward_input_each(module, context, x, dy, dx));
+    struct sl_result *const result = context->result;
+    if (!module->type->rounds_result) context->result = NULL;
+    int status = module->type->backward_input(module, context, x, dy, dx);
+    context->result = result;
+    if (status == SL_OK && module->weights_follow) status = sl_module_weights_follow(module, context, x, dy);
+    return sl_module_leave(context, outer, status);
+}
+static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                           const float *dy, float *dx) {
+    return (context->not_finite ? sl_module_backward_input_watched : sl_module_backward_input_plain)(module, context, x,
+                                                                                                     dy, dx);
+}
+static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
+                                                  const float *x, const float *dy) {
+    if (!module->type->backward_weight || module->weights_follow || module->frozen) return SL_OK;
+    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
+    if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
+    if (context->storage != SL_F32 && !module->type->stores)
+        return sl_module_backward_weight_whole(module, context, x, dy);
+    const char *outer = sl_module_enter(module, context);
+    return sl_module_leave(context, outer,
+                           module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
+                                                         module->keeps_gradient ? dy : NULL));
+}
+static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                            const float *dy) {
+    return (context->not_finite ? sl_module_backward_weight_watched : sl_module_backward_weight_plain)(module, context,
+                                                                                                       x, dy);
+}
+
+SL_END_C
+#endif
