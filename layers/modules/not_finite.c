@@ -2,6 +2,7 @@
 #include "layers/modules/not_finite.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,10 +14,10 @@ enum { VALUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, NOTHING };
 
 /* What an array holds. */
 struct seen {
-    bool found;     /* something that is not finite: */
-    size_t at;      /* the first such element, */
-    double value;   /* and what it is */
-    double largest; /* of the finite ones' magnitudes */
+    size_t count, lost; /* elements, and how many of them are not finite: */
+    size_t at;          /* the first of these, */
+    double value;       /* and what it is */
+    double largest;     /* of the finite ones' magnitudes */
 };
 
 /* Adds COUNT elements at FROM, of an array whose first elements have been seen before. NULL: none. */
@@ -31,10 +32,11 @@ static void look(struct seen *seen, enum sl_dtype dtype, const void *from, size_
             const double value = sl_load_float(dtype, part, i);
             if (isfinite(value))
                 seen->largest = fmax(seen->largest, fabs(value));
-            else if (!seen->found)
-                *seen = (struct seen){true, first + i, value, seen->largest};
+            else if (seen->lost++ == 0)
+                seen->at = first + i, seen->value = value;
         }
     }
+    if (from) seen->count += count;
 }
 
 static struct seen look_at(enum sl_dtype dtype, const void *from, size_t count) {
@@ -70,7 +72,24 @@ static const char *describe(const struct sl_not_finite *found, const struct sl_m
     return text;
 }
 
-/* WHAT was found at GIVEN, or is made of it; its largest number, and that of the module's parameters. */
+/* Adds to the text, as far as there is room. */
+SL_PRINTF(2, 3) static void add(struct sl_not_finite *found, const char *format, ...) {
+    const size_t used = strlen(found->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(found->text + used, sizeof found->text - used, format, arguments);
+    va_end(arguments);
+}
+
+/* How many of several numbers are lost, and how large the others are. */
+static void add_count(struct sl_not_finite *found, const struct seen *seen) {
+    if (seen->count < 2) return;
+    add(found, " (%zu of %zu are not finite", seen->lost, seen->count);
+    if (seen->lost < seen->count) add(found, ", the others %.3g at most", seen->largest);
+    add(found, ")");
+}
+
+/* WHAT was found where SEEN says; what that was made of, and the module's parameters. */
 static void note(struct sl_not_finite *found, const struct sl_not_finite_order *order, const char *what,
                  const struct seen *seen, int columns, const struct seen *given, const struct seen *values) {
     const struct sl_spmd *self = found->self;
@@ -78,21 +97,19 @@ static void note(struct sl_not_finite *found, const struct sl_not_finite_order *
     if (!comes_before(order, &found->order)) return;
     found->order = *order;
     sl_mesh_describe(self->mesh, self->coordinate, who, sizeof who);
-    int used = snprintf(found->text, sizeof found->text, "%s, at coordinate %s: ", what, who);
+    snprintf(found->text, sizeof found->text, "%.300s, at coordinate %.150s: ", what, who);
     if (columns > 0)
-        used += snprintf(found->text + used, sizeof found->text - (size_t)used, "row %zu, column %zu is %g",
-                         seen->at / (size_t)columns, seen->at % (size_t)columns, seen->value);
+        add(found, "row %zu, column %zu is %g", seen->at / (size_t)columns, seen->at % (size_t)columns, seen->value);
     else
-        used +=
-            snprintf(found->text + used, sizeof found->text - (size_t)used, "element %zu is %g", seen->at, seen->value);
-    if (given && (size_t)used < sizeof found->text)
-        used += given->found ? snprintf(found->text + used, sizeof found->text - (size_t)used,
-                                        "; it was given %g, element %zu", given->value, given->at)
-                             : snprintf(found->text + used, sizeof found->text - (size_t)used,
-                                        "; it was given %.3g at most", given->largest);
-    if (values && (size_t)used < sizeof found->text)
-        snprintf(found->text + used, sizeof found->text - (size_t)used, ", and its parameters are %.3g at most",
-                 values->largest);
+        add(found, "element %zu is %g", seen->at, seen->value);
+    add_count(found, seen);
+    if (given && given->lost) {
+        add(found, "; it was given %g, element %zu", given->value, given->at);
+        add_count(found, given);
+    } else if (given) {
+        add(found, "; it was given %.3g at most", given->largest);
+    }
+    if (values) add(found, ", and its parameters are %.3g at most", values->largest);
 }
 
 /* ---- modules ---- */
@@ -112,7 +129,7 @@ static void look_at_rows(const struct sl_module *module, const struct sl_context
     const bool unread = result && result->done && result->unread;
     const size_t count = (size_t)context->rows * (size_t)columns;
     const struct seen seen = look_at(unread ? SL_BF16 : SL_F32, unread ? (const void *)result->stored : rows, count);
-    if (!seen.found) return;
+    if (!seen.lost) return;
     const int microbatch_rows = context->rows / (int)sl_call_microbatches(context), stage = found->self->doing.stage;
     const int microbatch = context->microbatch + (int)(seen.at / (size_t)columns) / microbatch_rows;
     const struct sl_not_finite_order order = {phase, found->pass, microbatch, phase == FORWARD ? stage : -stage};
@@ -131,7 +148,7 @@ static void look_at_loss(const struct sl_module *module, const struct sl_context
     if (context->sums) sl_sums_read(context->sums, &metrics);
     if (isfinite(metrics.loss)) return;
     const struct sl_not_finite_order order = {FORWARD, found->pass, context->microbatch, found->self->doing.stage};
-    const struct seen seen = {true, 0, metrics.loss, 0};
+    const struct seen seen = {.count = 1, .lost = 1, .value = metrics.loss};
     char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
     snprintf(what, sizeof what, "the loss of %s", describe(found, module, context->microbatch, name));
     note(found, &order, what, &seen, 0, NULL, NULL);
@@ -144,7 +161,7 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
         const struct sl_parameter *parameter = &context->parameters->list[module->parameter[i]];
         if (parameter->frozen || sl_range_is_sharded(context->parameters, parameter->range)) continue;
         const struct seen seen = look_at(SL_F32, sl_gradient(module, context, i), parameter->count);
-        if (!seen.found) continue;
+        if (!seen.lost) continue;
         const struct sl_not_finite_order order = {WEIGHT_GRADIENT, found->pass, context->microbatch, 0};
         char what[SL_NOT_FINITE_TEXT];
         snprintf(what, sizeof what, "the gradient of %s, stage %d, microbatches up to %d", parameter->name,
@@ -207,7 +224,7 @@ void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameter
         const struct seen seen = look_at(SL_F32, sl_parameter_value(parameters, i), parameter->count);
         const struct sl_not_finite_order order = {.phase = VALUES};
         char what[SL_NOT_FINITE_TEXT];
-        if (!seen.found) continue;
+        if (!seen.lost) continue;
         snprintf(what, sizeof what, "the values of %s before the step", parameter->name);
         note(found, &order, what, &seen, 0, NULL, NULL);
     }

@@ -13,7 +13,7 @@
 
 SL_BEGIN_C
 
-enum { SL_NOT_FINITE_TEXT = 400 };
+enum { SL_NOT_FINITE_TEXT = 480 };
 
 /* What a coordinate has found so far. */
 struct sl_not_finite {

@@ -87,10 +87,10 @@ static void an_input_is_named_by_who_reads_it(void **state) {
     open_job(&job);
     /* Of data=1's 24 rows, in the third microbatch of 6 the fourth. */
     job.inputs[(24 + 2 * 6 + 3) * INPUTS + 7] = NAN;
-    EXPECT_NOT_FINITE(&job,
-                      "the loss of step 0 is not finite: ", "the first result that is not: the result of input_dense",
-                      "stage 0, microbatch 2, at coordinate 2 (data=1, model=0): row 3, column 0 is ",
-                      "; it was given nan, element 43, and its parameters are ");
+    EXPECT_NOT_FINITE(
+        &job, "the loss of step 0 is not finite: ", "the first result that is not: the result of input_dense",
+        "stage 0, microbatch 2, at coordinate 2 (data=1, model=0): row 3, column 0 is ", " are not finite, the others ",
+        "; it was given nan, element 43 (1 of 72 are not finite, the others ", " at most), and its parameters are ");
 }
 
 static void a_value_is_named(void **state) {
@@ -158,7 +158,7 @@ static void a_gradient_is_named_by_who_passes_it_back(void **state) {
     EXPECT_NOT_FINITE(
         &job, "the norm of the gradients of step 0 is not finite",
         "the first result that is not: the input's gradient of end (losing), stage 0, microbatch 2, at coordinate 0",
-        "row 0, column 1 is nan; it was given ");
+        "row 0, column 1 is nan (1 of 96 are not finite, the others ", " at most); it was given ");
 }
 
 static int train_after_a_good_step(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
