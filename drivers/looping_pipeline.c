@@ -10,6 +10,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/search/forecast.h"
+#include "drivers/training/restart.h"
 
 struct config {
     struct sl_common_options common;
@@ -293,7 +294,9 @@ int main(int argc, char **argv) {
     training->lr_schedule = SL_RATE_DEFAULT;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
-    if (status == SL_OK && !options.answered) {
+    if (status == SL_OK && sl_restart_asked(&options, &training->checkpoints)) {
+        status = sl_restart(&options, NULL, &training->checkpoints, &config.common);
+    } else if (status == SL_OK && !options.answered) {
         status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
         if (status == SL_OK) status = start(&run, &error);

@@ -14,8 +14,8 @@
 
 #include "collectives/launcher.h"
 
-enum { KEPT = 2, MOST_STEPS = 1000000000 };                         /* checkpoints */
-static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
+enum { KEPT = 2, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 }; /* KEPT checkpoints */
+static const char *const data_keys[] = {"data", "eval-data", NULL};  /* options and notes */
 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
@@ -28,6 +28,13 @@ const struct sl_option sl_checkpoint_table[] = {
      .help =
          "go on from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of its "
          "run, as far as no others are given; --steps counts the steps before the checkpoint, too"},
+    {"restart", SL_OPTION_INTEGER, FIELD(restart), .min = 0, .max = MOST_RESTARTS,
+     .help =
+         "start the run again when it dies, up to N times, from its last checkpoint: needs --save and --save-every; "
+         "0: never"},
+    {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND",
+     .help = "with --restart, the command that starts the processes, such as \"srun -n 8\"; by default with engine mpi "
+             "mpirun -n and the mesh's size"},
     {0},
 };
 

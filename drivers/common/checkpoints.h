@@ -10,6 +10,8 @@ enum { SL_MOST_SETTINGS = 24 };
 struct sl_checkpoint_options {
     const char *save, *resume; /* NULL: not asked for */
     int every;                 /* steps; 0: only at the end */
+    int restart;               /* how often a run that dies is started again (drivers/training/restart.h) */
+    const char *launcher;      /* by which; NULL: the engine's */
 };
 
 extern const struct sl_option sl_checkpoint_table[];

@@ -10,6 +10,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/search/forecast.h"
+#include "drivers/training/restart.h"
 #include "drivers/training/shardings_report.h"
 
 static int train(struct transformer_job *job, struct sl_engine *engine, struct sl_error *error) {
@@ -104,7 +105,9 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     int status = sl_options_parse(&options, argc, argv);
     if (command == TRANSFORMER_EXPORT) config.common.mesh = "data=1";
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
-    if (status == SL_OK && !options.answered) {
+    if (status == SL_OK && sl_restart_asked(&options, &training->checkpoints)) {
+        status = sl_restart(&options, named->name, &training->checkpoints, &config.common);
+    } else if (status == SL_OK && !options.answered) {
         status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;

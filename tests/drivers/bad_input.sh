@@ -284,6 +284,11 @@ for driver in looping_pipeline 'transformer train'; do
     for value in x '' -1 1.5; do
         refuses "--save-every: \"$value\" is not an integer from 0" $driver --save-every "$value"
     done
+    for value in x '' -1 1.5; do
+        refuses "--restart: \"$value\" is not an integer from 0" $driver --restart "$value"
+    done
+    refuses '--launcher: "" is not ' $driver --launcher ''
+    refuses '--restart 2: needs checkpoints to go on from: --save DIR and --save-every N' $driver --restart 2
     for name in profile check-replicas dry-run; do
         refuses "--$name=1: takes no value" $driver --$name=1
     done

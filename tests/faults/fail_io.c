@@ -1,16 +1,17 @@
 /* fail_io.c - preloaded into a program, makes one of its calls on files fail, or that one and all after it.
  *
- *     LD_PRELOAD=fail_io.so IO_CALL=NAME [IO_NTH=N] [IO_AFTER=1] [IO_ERROR=EIO|ENOSPC|EINTR|short] [IO_COUNT=FILE]
+ *     LD_PRELOAD=fail_io.so IO_CALL=NAME [IO_NTH=N] [IO_AFTER=1] [IO_ERROR=EIO|ENOSPC|EINTR|short|kill] [IO_COUNT=FILE]
  * PROGRAM ...
  *
  * NAME is open, fallocate, write, fsync, rename, unlink or close. Counted are the program's own calls, not those of its
  * libraries (stdio's neither), from the start of main on. IO_COUNT receives their number when the program ends. Without
- * IO_NTH none fails. short: half of the bytes are written, which is no error. A close that fails has closed, as on
- * Linux. */
+ * IO_NTH none fails. short: half of the bytes are written, which is no error. kill: SIGKILL ends the program before
+ * the call. A close that fails has closed, as on Linux. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,7 +38,7 @@ static takes_path *real_unlink;
 static takes_paths *real_rename;
 static const char *chosen = "";
 static int error; /* 0: short counts */
-static bool ready, after;
+static bool ready, after, kills;
 static long nth;
 static atomic_long count;
 static uintptr_t begin, end; /* the program's own code and data */
@@ -79,6 +80,7 @@ __attribute__((constructor)) static void open_faults(void) {
     nth = getenv("IO_NTH") ? atol(getenv("IO_NTH")) : 0;
     after = getenv("IO_AFTER");
     error = !name || !strcmp(name, "EIO") ? EIO : !strcmp(name, "ENOSPC") ? ENOSPC : !strcmp(name, "EINTR") ? EINTR : 0;
+    kills = name && !strcmp(name, "kill");
     ready = true;
 }
 
@@ -97,6 +99,7 @@ static bool fails(const char *name, const void *caller) {
     if (!ready || strcmp(name, chosen) != 0 || address < begin || address >= end) return false;
     const long number = atomic_fetch_add(&count, 1) + 1;
     if (nth == 0 || (after ? number < nth : number != nth)) return false;
+    if (kills) raise(SIGKILL);
     errno = error;
     return true;
 }

@@ -1,0 +1,296 @@
+/* restart.c - starts a run, waits for its end, and starts it again. */
+#include "drivers/training/restart.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "collectives/launcher.h"
+
+/* Seconds: for processes that a launcher has left behind to end by themselves, and then when they are killed; and for
+ * such on other machines, until the directory is free. */
+static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
+
+struct watcher {
+    const struct sl_options *options;
+    const struct sl_checkpoint_options *checkpoints;
+    char program[PATH_MAX]; /* this one's file */
+    char *launcher;         /* whose words argv has first; NULL: the program itself is started */
+    int count, words;       /* of argv: without, and with what restarts add */
+    char **argv;
+    char from[SL_MAX_PATH]; /* the checkpoint to go on from */
+    int64_t before;         /* steps of the latest one that was there before the run; -1: none */
+    sigset_t signals, usual;
+    int asked; /* the signal that has asked for the end; 0: none */
+};
+
+/* ---- the command line ---- */
+
+static int check(const struct watcher *w, struct sl_error *error) {
+    const struct sl_checkpoint_options *options = w->checkpoints;
+    const struct sl_launch launch = sl_launch_of_process();
+    if (!options->save || !options->every)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--restart %d: needs checkpoints to go on from: --save DIR and --save-every N",
+                            options->restart);
+    if (launch.processes > 1)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--restart %d: %s would be started again by each of its processes: call the program "
+                            "without it, and give --launcher \"%s -n %d\"",
+                            options->restart, launch.launcher, launch.launcher, launch.processes);
+    if (sl_option_given(w->options, "plan"))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--restart %d: not with --plan, which could find another layout each time: let it save "
+                            "one (--save-options FILE), and restart @FILE",
+                            options->restart);
+    return SL_OK;
+}
+
+/* Whether WORD is the option NAME, maybe cut short: the command line has been understood, so it stands for no other. */
+static bool is_option(const char *word, const char *name) {
+    const size_t length = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
+    return length > 0 && !strncmp(word + 2, name, length);
+}
+
+/* The options as they were given, up to a "--". Where a run goes on, --params has been read. */
+static void add_options(struct watcher *w, bool goes_on) {
+    const struct sl_arguments *given = &w->options->arguments;
+    const bool skips = goes_on && sl_option_given(w->options, "params");
+    for (int i = 1; i < given->count && strcmp(given->word[i], "--") != 0; i++) {
+        if (skips && is_option(given->word[i], "params"))
+            i += !strchr(given->word[i], '=');
+        else
+            w->argv[w->words++] = given->word[i];
+    }
+}
+
+/* What is given last counts. */
+static void complete(struct watcher *w, bool goes_on) {
+    w->words = w->count;
+    add_options(w, goes_on);
+    w->argv[w->words++] = "--restart";
+    w->argv[w->words++] = "0";
+    if (goes_on) w->argv[w->words++] = "--resume", w->argv[w->words++] = w->from;
+    w->argv[w->words] = NULL;
+}
+
+static char *copy_launcher(const struct watcher *w, const struct sl_common_options *common, struct sl_error *error) {
+    struct sl_mesh mesh;
+    char text[40] = "";
+    if (w->checkpoints->launcher) return strdup(w->checkpoints->launcher);
+    if (sl_mesh_parse(&mesh, common->mesh, error)) return NULL;
+    if (!strcmp(common->engine, "mpi")) snprintf(text, sizeof text, "mpirun -n %d", mesh.size);
+    return strdup(text);
+}
+
+/* The launcher's words, the program and COMMAND. */
+static int begin_words(struct watcher *w, const char *command, const struct sl_common_options *common,
+                       struct sl_error *error) {
+    enum { MORE = 8 }; /* words that are added */
+    char *rest, *word;
+    w->launcher = copy_launcher(w, common, error);
+    if (!w->launcher) return error->status ? error->status : sl_error_set(error, SL_FAILED, "out of memory");
+    const size_t most = strlen(w->launcher) + (size_t)w->options->arguments.count + MORE;
+    w->argv = calloc(most, sizeof *w->argv);
+    if (!w->argv) return sl_error_set(error, SL_FAILED, "out of memory");
+    for (word = strtok_r(w->launcher, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest))
+        w->argv[w->count++] = word;
+    if (w->checkpoints->launcher && w->count == 0)
+        return sl_error_set(error, SL_BAD_INPUT, "--launcher \"%.80s\": names no program", w->checkpoints->launcher);
+    if (w->count == 0) {
+        free(w->launcher);
+        w->launcher = NULL;
+    }
+    const ssize_t length = readlink("/proc/self/exe", w->program, sizeof w->program - 1);
+    if (length < 0) return sl_error_set(error, SL_FAILED, "/proc/self/exe: %s", strerror(errno));
+    w->argv[w->count++] = w->launcher ? w->program : program_invocation_name;
+    if (command) w->argv[w->count++] = (char *)command;
+    return SL_OK;
+}
+
+/* ---- a process ---- */
+
+/* The new process: it ends with this one's, PARENT. */
+static void become_run(const struct watcher *w, pid_t parent, int told) {
+    sigprocmask(SIG_SETMASK, &w->usual, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(SL_FAILED);
+    if (w->launcher)
+        execvp(w->argv[0], w->argv);
+    else
+        execv("/proc/self/exe", w->argv);
+    const int reason = errno;
+    _exit(write(told, &reason, sizeof reason) > 0 ? SL_FAILED : SL_BAD_INPUT);
+}
+
+/* *CHILD is running the command line. What keeps it from that comes through a pipe, which its beginning closes. */
+static int start(const struct watcher *w, pid_t *child, struct sl_error *error) {
+    const char *name = w->launcher ? w->argv[0] : w->program;
+    const pid_t parent = getpid();
+    int tell[2], reason = 0;
+    if (pipe2(tell, O_CLOEXEC)) return sl_error_set(error, SL_FAILED, "--restart: no pipe: %s", strerror(errno));
+    *child = fork();
+    if (*child == 0) become_run(w, parent, tell[1]);
+    if (*child < 0) reason = errno;
+    close(tell[1]);
+    if (*child > 0 && read(tell[0], &reason, sizeof reason) > 0) waitpid(*child, NULL, 0);
+    close(tell[0]);
+    if (!reason) return SL_OK;
+    return sl_error_set(error, *child > 0 && w->launcher ? SL_BAD_INPUT : SL_FAILED,
+                        "--restart: %s cannot be started: %s", name, strerror(reason));
+}
+
+/* ---- signals ---- */
+
+/* They wait until they are asked for. Who has let SIGHUP be ignored wants the run to outlive its terminal. */
+static void hold_signals(struct watcher *w) {
+    static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2};
+    struct sigaction hangup;
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&w->signals);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&w->signals, numbers[i]);
+    if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) sigaddset(&w->signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &w->signals, &w->usual);
+}
+
+/* One has arrived that may ask for the end: it is passed on to CHILD (0: there is none), unless it is a terminal's,
+ * which has reached that one, too. */
+static void pass_on(struct watcher *w, int number, const siginfo_t *info, pid_t child) {
+    if (number == SIGCHLD) return;
+    w->asked = number;
+    if (child && info->si_code <= 0) kill(child, number);
+}
+
+/* Returns the process's status as waitpid tells it. */
+static int await_end(struct watcher *w, pid_t child) {
+    int status;
+    for (;;) {
+        siginfo_t info;
+        if (waitpid(child, &status, WNOHANG) == child) return status;
+        const int number = sigwaitinfo(&w->signals, &info);
+        if (number > 0) pass_on(w, number, &info, child);
+    }
+}
+
+/* ---- between two runs ---- */
+
+/* For a moment, unless a signal comes. */
+static void rest(struct watcher *w) {
+    const struct timespec pause = {.tv_nsec = 50000000};
+    siginfo_t info;
+    const int number = sigtimedwait(&w->signals, &info, &pause);
+    if (number > 0) pass_on(w, number, &info, 0);
+}
+
+static bool has_children(void) {
+    while (waitpid(-1, NULL, WNOHANG) > 0) continue;
+    return errno != ECHILD;
+}
+
+static void kill_children(void) {
+    char path[64];
+    int child;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *list = fopen(path, "r");
+    while (list && fscanf(list, "%d", &child) == 1) kill(child, SIGKILL);
+    if (list) fclose(list);
+}
+
+/* What a launcher that has died has left behind is this process's now. It may train and save for a while: it ends
+ * before another run looks for the last checkpoint. */
+static void await_rest(struct watcher *w) {
+    const double begin = sl_now();
+    while (!w->asked && has_children() && sl_now() < begin + time_to_end + time_to_die) {
+        if (sl_now() > begin + time_to_end) kill_children();
+        rest(w);
+    }
+}
+
+/* Waits until nobody saves in the directory any more; not for ever: the next run says so then. */
+static void await_lock(struct watcher *w) {
+    const double end = sl_now() + time_to_unlock;
+    const int directory = open(w->checkpoints->save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (directory >= 0 && !w->asked && flock(directory, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK && sl_now() < end)
+        rest(w);
+    if (directory >= 0) close(directory);
+}
+
+/* Whether the run has left a checkpoint of its own to go on from. */
+static bool find_checkpoint(struct watcher *w) {
+    struct sl_error skipped = {0};
+    if (sl_checkpoint_last_step(w->checkpoints->save) <= w->before) return false;
+    return sl_checkpoint_latest(w->checkpoints->save, w->from, &skipped, NULL) == SL_OK;
+}
+
+static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+/* "the run was killed by signal 9 (Killed)" */
+static void describe_end(int status, char *text, size_t size) {
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "the run was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "the run ended with status %d", WEXITSTATUS(status));
+}
+
+/* Whether it has ended as runs end; launchers have statuses of their own. */
+static bool is_over(const struct watcher *w, int status) {
+    const int exited = WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
+    return w->asked || exited == SL_OK || exited == SL_BAD_INPUT || (exited == SL_CHECK_FAILED && !w->launcher);
+}
+
+/* Whether to start it once more, after so many RESTARTS; says so. */
+static bool goes_on(struct watcher *w, int status, int restarts) {
+    const int most = w->checkpoints->restart;
+    char end[120];
+    if (is_over(w, status)) return false;
+    describe_end(status, end, sizeof end);
+    if (restarts == most) {
+        sl_remark("%s; it was started again as often as --restart %d allows", end, most);
+        return false;
+    }
+    await_rest(w);
+    await_lock(w);
+    if (w->asked) return false;
+    const bool found = find_checkpoint(w);
+    complete(w, found);
+    sl_remark("%s; restart %d of %d goes on from %s", end, restarts + 1, most, found ? w->from : "the beginning");
+    return true;
+}
+
+static int supervise(struct watcher *w, struct sl_error *error) {
+    int restarts = 0, status;
+    w->before = sl_checkpoint_last_step(w->checkpoints->save);
+    complete(w, false);
+    do {
+        pid_t child = 0;
+        SL_TRY(start(w, &child, error));
+        status = await_end(w, child);
+    } while (goes_on(w, status, restarts++));
+    return exit_status(status);
+}
+
+int sl_restart(const struct sl_options *options, const char *command, const struct sl_checkpoint_options *checkpoints,
+               const struct sl_common_options *common) {
+    struct watcher w = {.options = options, .checkpoints = checkpoints};
+    struct sl_error error = {0};
+    int status = check(&w, &error);
+    if (status == SL_OK) status = begin_words(&w, command, common, &error);
+    if (status == SL_OK) {
+        hold_signals(&w);
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        status = supervise(&w, &error);
+    }
+    free(w.argv);
+    free(w.launcher);
+    return error.status ? sl_options_report(options, &error) : status;
+}

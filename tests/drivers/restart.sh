@@ -1,0 +1,229 @@
+#!/bin/sh
+# restart.sh DRIVERS [FAIL_IO] - --restart: a run that is killed at any moment, also while it saves, ends as the run that
+# nobody killed, and whoever ends it is heard; prints TAP.
+drivers=$(cd "$1" && pwd)
+fail_io=${2:+$(cd "${2%/*}" && pwd)/${2##*/}}
+mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+[ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
+. "$(dirname "$0")/../rigs/points.sh"
+
+driver=$drivers/looping_pipeline
+small='--layers 2 --hidden 8 --batch 8 --microbatches 2 --json'
+steps=60
+slow='--mesh model=2 --schedule 1f1b --delay-ms 1' # a second, on any machine
+saves='--save saved --save-every 3'
+
+# name STEPS [DIRECTORY]
+name() {
+    printf '%s/step-%08d.safetensors' "${2:-saved}" "$1"
+}
+
+# same DIRECTORY: the run in saved has ended as that in DIRECTORY.
+same() {
+    [ -s "$(name $steps)" ] && cmp -s "$(name $steps)" "$(name $steps "$1")"
+}
+
+# begin ARGUMENT...: a run in the background, with its watcher's process in $pid.
+begin() {
+    rm -rf saved
+    "$driver" $small $slow --steps $steps $saves "$@" >out 2>err </dev/null &
+    pid=$!
+}
+
+# child: the process that the watcher has started; empty once it has ended.
+child() {
+    cat "/proc/$pid/task/$pid/children" 2>/dev/null
+}
+
+# new_child OLD: waits until there is one that is not OLD; it is in $run.
+new_child() {
+    tries=0
+    until run=$(child) && [ -n "$run" ] && [ "$run" != "$1" ] || [ $((tries += 1)) -gt 1000 ]; do sleep 0.01; done
+}
+
+# saved_one: waits until there is a checkpoint.
+saved_one() {
+    tries=0
+    until ls saved/*.safetensors >/dev/null 2>&1 || [ $((tries += 1)) -gt 1000 ]; do sleep 0.01; done
+}
+
+# ends: the watcher ends by itself, with $status.
+ends() {
+    (sleep 100 && kill -KILL $pid) >/dev/null 2>&1 &
+    guard=$!
+    wait $pid 2>/dev/null
+    status=$?
+    kill $guard 2>/dev/null
+}
+
+# restarts: how many the watcher has told of.
+restarts() {
+    grep -c '^[a-z_]*: the run .*; restart [0-9]* of [0-9]* goes on from ' err
+}
+
+call $small $slow --steps $steps --save whole --save-every 3 --metrics whole.metrics
+[ $status = 0 ] && [ ! -s err ]
+point 'a run that nobody kills'
+call $small $slow --steps $steps $saves --restart 3
+[ $status = 0 ] && [ ! -s err ] && same whole
+point 'nor this one: the watcher says nothing'
+
+# ---- killed ----
+
+begin --restart 20 --metrics metrics
+run=
+for moment in 0 0.15 $(awk 'BEGIN { srand(); for (i = 0; i < 4; i++) print rand() / 5 }'); do
+    new_child "$run"
+    sleep $moment
+    kill -KILL $run
+done 2>/dev/null
+ends
+[ $status = 0 ] && [ "$(restarts)" -ge 4 ] && [ "$(wc -l <err)" = "$(restarts)" ] && same whole &&
+    grep -q "^looping_pipeline: the run was killed by signal 9 (Killed); restart 1 of 20 goes on from " err
+point "killed $(restarts) times: the same bytes"
+losses() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*\),.*/\1/p' "$1"; }
+losses whole.metrics >expected
+losses metrics | cmp -s - expected
+point 'and its metrics are those of one run'
+
+begin --restart 20
+saved_one
+new_child ''
+kill -KILL $run
+new_child "$run" && kill -KILL $run # before it has done anything
+new_child "$run"
+sleep 0.1
+kill -ABRT $run
+ends
+[ $status = 0 ] && [ "$(restarts)" = 3 ] && same whole && grep -q 'the run was killed by signal 6 (' err &&
+    [ "$(grep -c 'goes on from saved/step-000000' err)" = 3 ]
+point 'twice in a row, and by another signal'
+
+begin --restart 2
+for i in 1 2 3; do
+    new_child "$run"
+    kill -KILL $run
+done
+ends
+[ $status = 137 ] && [ "$(restarts)" = 2 ] && [ "$(grep -c 'goes on from the beginning$' err)" = 2 ] &&
+    grep -q 'the run was killed by signal 9 (Killed); it was started again as often as --restart 2 allows' err
+point 'no more often than it may be, with the status of the last run'
+
+# While it saves: every run dies in its second checkpoint, before it is there.
+if [ -n "$fail_io" ]; then
+    for call in fallocate fsync rename; do # the watcher makes no such calls
+        rm -rf saved
+        LD_PRELOAD=$fail_io IO_CALL=$call IO_COUNT=count "$driver" $small --mesh model=2 --schedule 1f1b --steps 1 --save saved >out 2>err
+        rm -rf saved
+        LD_PRELOAD=$fail_io IO_CALL=$call IO_NTH=$(($(cat count) + 1)) IO_ERROR=kill "$driver" $small --mesh model=2 --schedule 1f1b \
+            --steps $steps --save saved --save-every 6 --restart 20 >out 2>err
+        status=$?
+        [ $status = 0 ] && [ "$(restarts)" -ge 4 ] && same whole && [ "$(ls saved | grep -vc 'safetensors$')" = 0 ]
+        point "killed before each $call of a checkpoint: $(restarts) times"
+    done
+else
+    skip 'while it saves' 'calls on files are made to fail on host alone'
+fi
+
+# ---- ended ----
+
+for signal in TERM INT; do
+    begin --restart 3
+    saved_one
+    kill -$signal $pid
+    ends
+    last=$(ls saved | tail -n 1 | sed 's/[^0-9]*0*\([0-9]*\).*/\1/')
+    [ $status = 0 ] && [ ! -s err ] && [ "$last" -lt $steps ] && tail -n 1 out | grep -q '"interrupted":true'
+    point "SIG$signal reaches the run, which saves and is not started again"
+done
+begin --restart 3
+saved_one
+run=$(child)
+kill -KILL $pid
+ends
+tries=0
+while kill -0 $run 2>/dev/null && [ $((tries += 1)) -lt 500 ]; do sleep 0.01; done
+status=$tries
+! kill -0 $run 2>/dev/null && tail -n 1 out | grep -q '"interrupted":true'
+point 'a run whose watcher is killed saves and ends'
+
+# ---- what does not fit ----
+
+refuses '--restart 3: needs checkpoints to go on from: --save DIR and --save-every N' $small --restart 3 --save other
+refuses '--restart 3: needs checkpoints to go on from' $small --restart 3
+refuses '--restart 3: not with --plan' $small --restart 3 --save other --save-every 3 --plan search
+refuses '--launcher "  ": names no program' $small --restart 3 --save other --save-every 3 --launcher '  '
+refuses '--restart: nowhere/mpirun cannot be started: No such file' $small --restart 3 --save other --save-every 3 \
+    --launcher 'nowhere/mpirun -n 2'
+refuses 'hidden is 8 in the checkpoint, and 16 here' $small --restart 3 --save other --save-every 3 --hidden 16 --resume whole
+PMI_SIZE=2 PMI_RANK=0 call $small --engine mpi --restart 3 --save other --save-every 3
+[ $status = 2 ] && [ "$(grep -c -- '--restart 3: mpirun would be started again by each' err)" = 1 ] || grep -q 'not in this build' err
+point 'refused: each process of a launcher'
+[ ! -e other ]
+point 'and nothing was made'
+
+# ---- the transformer ----
+
+driver=$drivers/transformer
+tiny='--mesh data=2 --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 1 --json'
+rm -rf first whole saved
+call train $tiny --steps 2 --save first --seed 3
+steps=40
+call train --params first $tiny --steps $steps --save whole --save-every 5 --delay-ms 1
+"$driver" train --params first $tiny --steps $steps $saves --delay-ms 1 --restart 5 >out 2>err </dev/null &
+pid=$!
+saved_one
+new_child ''
+kill -KILL $run
+ends
+[ $status = 0 ] && [ "$(restarts)" = 1 ] && [ "$(wc -l <err)" = 1 ] && same whole
+point 'a run that began with the values of another one'
+echo "$tiny --steps $steps $saves --delay-ms 1 --restart 5 --para first" >options
+rm -rf saved
+"$driver" train @options >out 2>err </dev/null &
+pid=$!
+saved_one
+new_child ''
+kill -KILL $run
+ends
+[ $status = 0 ] && [ "$(restarts)" = 1 ] && [ "$(wc -l <err)" = 1 ] && same whole
+point 'options in a file, and cut short'
+
+# ---- processes ----
+
+driver=$drivers/looping_pipeline
+"$driver" --engine mpi --show-placement >out 2>err </dev/null
+if grep -q 'engine "mpi" is not in this build' err || ! command -v mpirun >/dev/null; then
+    skip 'processes' 'there is no engine mpi, or no mpirun'
+    plan
+    exit
+fi
+
+# processes: those that the launcher has started, which the watcher has.
+processes() {
+    for one in $(cat "/proc/$1/task/$1/children"); do
+        tr '\0' ' ' <"/proc/$one/cmdline" | grep -q '^[^ ]*looping_pipeline ' && echo "$one"
+        processes "$one"
+    done 2>/dev/null
+}
+steps=4000
+rm -rf whole saved
+timeout 120 "$mpirun" 2 "$driver" $small --engine mpi --mesh model=2 --schedule 1f1b --steps $steps --save whole --save-every 100 >out 2>err </dev/null
+"$driver" $small --engine mpi --mesh model=2 --schedule 1f1b --steps $steps --save saved --save-every 100 \
+    --restart 9 --launcher "$mpirun 2" >out 2>err </dev/null &
+pid=$!
+rm -rf saved
+saved_one
+kill -KILL $(processes $pid | tail -n 1)
+tries=0
+until [ "$(restarts)" = 1 ] || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+new_child ''
+tries=0
+until processes $pid | grep -q . || [ $((tries += 1)) -gt 1000 ]; do sleep 0.01; done
+sleep 0.3
+kill -KILL $run # the launcher
+ends
+[ $status = 0 ] && [ "$(restarts)" = 2 ] && same whole
+point "a process is killed, then the launcher: $(restarts) restarts"
+
+plan
