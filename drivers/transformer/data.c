@@ -124,10 +124,32 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
+/* Which token begins a document, where documents are not to see each other. */
+static int find_document(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    job->document = config->document_token;
+    if (!config->document_mask && job->document >= 0)
+        return sl_error_set(error, SL_BAD_INPUT, "--document-token %d: needs --document-mask", job->document);
+    if (!config->document_mask) return SL_OK;
+    if (job->document < 0) {
+        SL_TRY(transformer_open_tokenizer(job, true, error));
+        if (job->tokenizer) job->document = sl_token_end(job->tokenizer);
+    }
+    if (job->document < 0)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--document-mask: no tokenizer says which token ends a text: give --document-token");
+    if (job->document < job->model.vocabulary) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--document-token %d: the vocabulary has 0 to %d", job->document,
+                        job->model.vocabulary - 1);
+}
+
+bool transformer_has_documents(const struct transformer_job *job) { return job->document >= 0; }
+
 /* Whoever evaluates on a text of its own reads no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *own = config->eval_data;
+    job->document = -1;
     if (!transformer_reads_data(job->command) || config->questions || config->chat) return SL_OK;
     if (job->command == TRANSFORMER_TRAIN || !own) SL_TRY(open_parts(job, error));
     if (own) SL_TRY(open_whole(job, error));
@@ -139,7 +161,7 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     if (!job->model.vocabulary)
         job->model.vocabulary = (job->tokens.files ? &job->tokens : &job->eval_tokens)->vocabulary;
     job->tokens.vocabulary = job->eval_tokens.vocabulary = job->model.vocabulary;
-    return SL_OK;
+    return find_document(job, error);
 }
 
 /* ---- bytes ---- */

@@ -104,6 +104,11 @@ const struct sl_option transformer_data_table[] = {
     {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,
      .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
              "text like other text"},
+    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA,
+     .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
+    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
+     .help = "with --document-mask: the token with which a document begins; -1: the one that ends a text, by "
+             "--tokenizer, which stands before each document"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
@@ -239,6 +244,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .text_key = "text",
         .between = " ",
         .special = true,
+        .document_token = -1,
         .ends = true,
         .validation = 0.1,
         .evaluate_batches = 8,

@@ -38,6 +38,8 @@ struct transformer_config {
     /* data */
     const char *data, *eval_data, *text_key, *params, *model, *tokenizer;
     bool special;
+    bool document_mask; /* documents do not see each other; */
+    int document_token; /* each begins with this one; -1: the one that ends a text */
     double validation;
     int stride;
     const char *chat;                /* conversations */
@@ -113,6 +115,7 @@ struct transformer_job {
     bool speaks;                  /* this process does, for the others */
     struct sl_tokens tokens;      /* the data, where there is any */
     struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
+    int32_t document;             /* the token that begins a document, which sees no other; -1: there is none */
     struct sl_chats chats;        /* conversations in place of all data; none: there are no such */
     int64_t chat_training;        /* the first of them, which are for training */
     struct sl_choices choices;    /* questions that are scored in place of all data; none: there are no such */
@@ -167,6 +170,8 @@ extern const char transformer_default_data[];
 bool transformer_takes_given_tokens(const struct transformer_job *job);
 /* Opens the data that the command reads, and says what is in a directory. Sets the vocabulary, if it is still 0. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error);
+/* Whether sequences have several documents, which do not see each other. */
+bool transformer_has_documents(const struct transformer_job *job);
 /* Sets scored_bytes. */
 int transformer_count_bytes(struct transformer_job *job, struct sl_error *error);
 /* Prints what evaluations score: "data text: the last 70 of 700 tokens, 8 batches of 8 sequences". */
@@ -240,6 +245,7 @@ extern sl_attempt *const transformer_gentle_attempts[], *const transformer_harsh
 struct transformer_sampler;
 struct transformer_worker {
     int32_t *inputs, *labels;            /* [local * sequence] */
+    int32_t *places;                     /* the same; NULL: a sequence is one document */
     struct transformer_sampler *sampler; /* NULL: nothing is generated */
 };
 

@@ -10,7 +10,8 @@ static size_t batch_tokens(const struct sl_worker *worker) {
 
 int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
     const struct transformer_job *job = transformer_job_of(worker);
-    sl_budget_add(budget, SL_MEMORY_BATCH, 2 * batch_tokens(worker) * sizeof(int32_t));
+    const size_t arrays = 2 + transformer_has_documents(job);
+    sl_budget_add(budget, SL_MEMORY_BATCH, arrays * batch_tokens(worker) * sizeof(int32_t));
     transformer_plan_choices(job, budget);
     const bool samples = job->command == TRANSFORMER_TRAIN && job->config->sample_every;
     return samples || job->command == TRANSFORMER_GENERATE ? transformer_plan_sampler(worker, budget) : SL_OK;
@@ -27,6 +28,11 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
         own->labels = calloc(tokens, sizeof *own->labels);
         if (!own->inputs || !own->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
         sl_budget_add(&self->held, SL_MEMORY_BATCH, tokens * (sizeof *own->inputs + sizeof *own->labels));
+        if (transformer_has_documents(job)) {
+            own->places = calloc(tokens, sizeof *own->places);
+            if (!own->places) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
+            sl_budget_add(&self->held, SL_MEMORY_BATCH, tokens * sizeof *own->places);
+        }
     }
     options->pipeline.rules = sl_transformer_rules(&job->model);
     options->pipeline.group_axes = sl_transformer_axes;
@@ -44,6 +50,7 @@ static void close_worker(struct sl_worker *worker) {
         transformer_close_sampler(own->sampler);
         free(own->inputs);
         free(own->labels);
+        free(own->places);
     }
     sl_model_free(&worker->model);
     free(own);
@@ -82,8 +89,10 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
     const struct transformer_worker *own = worker->own;
     const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * worker->job->local;
     const struct sl_tokens *tokens = evaluation && job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
-    *batch = (struct sl_batch){
-        .rows = worker->job->local * worker->job->sequence, .tokens = own->inputs, .labels = own->labels};
+    *batch = (struct sl_batch){.rows = worker->job->local * worker->job->sequence,
+                               .tokens = own->inputs,
+                               .labels = own->labels,
+                               .places = own->places};
     if (job->chats.samples.count) {
         transformer_fetch_chats(worker, evaluation, first, mine, batch);
         return SL_OK;
@@ -93,6 +102,9 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
                          own->labels);
         return SL_OK;
     }
-    return sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local, worker->job->sequence,
-                           own->inputs, own->labels, &worker->self->error);
+    SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local, worker->job->sequence,
+                           own->inputs, own->labels, &worker->self->error));
+    if (own->places)
+        sl_tokens_places(own->inputs, worker->job->local, worker->job->sequence, job->document, own->places);
+    return SL_OK;
 }

@@ -25,6 +25,7 @@ static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 struct head {
     struct rows q, q_rope, k, v, k_rope;
     size_t position, keys; /* of the first query; of the sequence */
+    const int32_t *places; /* of the sequence's queries; or NULL */
     float scale;
 };
 
@@ -49,6 +50,7 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, c
         .k_rope = key_rows(shape, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
         .position = shape->position,
         .keys = shape->key_rows,
+        .places = shape->places ? shape->places + query : NULL,
         .scale = 1.0f / sqrtf((float)(width + rope)),
     };
 }
@@ -217,21 +219,22 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     struct softmax s;
     _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[2 * BLOCK * DEPTH];
     const size_t width = h->v.cols, step = h->v.bf16 ? DEPTH : width, stride = h->q.stride,
-                 seen = smaller(h->position + first + queries, h->keys);
+                 seen = smaller(h->position + first + queries, h->keys), begin = first_block(h->places, first, BLOCK);
     for (size_t i = 0; i < BLOCK; i++) {
-        s.largest[i] = -INFINITY;
+        s.largest[i] = h->places ? LOWEST : -INFINITY;
         s.sum[i] = 0.0f;
     }
-    for (size_t from = 0; from < seen; from += BLOCK) {
+    for (size_t from = begin; from < seen; from += BLOCK) {
         const struct sight sight = {queries, smaller(BLOCK, seen - from),
                                     (int64_t)from - (int64_t)(h->position + first)};
         make_scores(&sight, true, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
-                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, near, scores, wanted);
+                    from_row(h->q_rope, first), h->scale * per_log_2, from == begin, &q, near, scores, wanted);
+        if (h->places) fill_others(h->places, &sight, from, first, -INFINITY, BLOCK, 1, scores);
         exponentials(&sight, &s, scores);
-        if (from) scale_rows(queries, s.factor, width, stride, o);
+        if (from > begin) scale_rows(queries, s.factor, width, stride, o);
         for (size_t c = 0; c < width; c += step) {
             const struct rows v = columns_of(from_row(h->v, from), sight.keys, c, smaller(step, width - c), near);
-            add_values(&sight, scores, v, from > 0, o + c, stride, wanted);
+            add_values(&sight, scores, v, from > begin, o + c, stride, wanted);
         }
     }
     for (size_t i = 0; i < queries; i++) {
@@ -255,13 +258,14 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
     const enum sl_dtype keys = shape->keys;
     const size_t blocks = (queries + BLOCK - 1) / BLOCK;
     const bool rounds = shape->o.rounds;
+    const int32_t *places = shape->places;
     uint16_t *stored = shape->o.stored;
-    if (queries <= FEW) {
+    if (queries <= FEW && !places) {
         SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
         if (rounds) settle_few(sequences * queries, heads * width, o, stored);
         return;
     }
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored))
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored, places))
     for (size_t unit = 0; unit < sequences * heads * blocks; unit++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
@@ -273,7 +277,8 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                                          .group = group,
                                          .lead = lead,
                                          .key_stride = key_stride,
-                                         .keys = keys};
+                                         .keys = keys,
+                                         .places = places};
         const size_t number = unit / blocks, first = unit % blocks * BLOCK;
         const size_t row = number / heads * queries + first, head = number % heads,
                      count = smaller(BLOCK, queries - first);
@@ -391,18 +396,20 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     const struct rows k = from_row(h->k, from), v = from_row(h->v, from);
     const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0, NULL};
     float *dk = to->dk + from * stride, *dv = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
-    for (size_t first = from; first < queries; first += BLOCK) {
+    for (size_t first = from; first < queries && first_key(h->places, first) < from + keys; first += BLOCK) {
         const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
         const struct rows q = from_row(h->q, first), q_rope = from_row(h->q_rope, first), dy = from_row(d_o, first);
-        const bool fresh = first == from;
+        const bool fresh = first == from, adds = from > first_block(h->places, first, BLOCK);
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
         score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
+        if (h->places) fill_others(h->places, &sight, from, first, 0.0f, 1, BLOCK, p);
+        if (h->places) fill_others(h->places, &sight, from, first, 0.0f, 1, BLOCK, ds);
         add_to_keys(&sight, p, dy, to->adds || !fresh, dv, stride, wanted);
         add_to_keys(&sight, ds, q, to->adds || !fresh, dk, stride, wanted);
         add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope, wanted);
-        add_to_queries(&sight, ds, k, from > 0, to->dq + first * h->q.stride, h->q.stride, wanted);
-        add_to_queries(&sight, ds, k_rope, from > 0, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride, wanted);
+        add_to_queries(&sight, ds, k, adds, to->dq + first * h->q.stride, h->q.stride, wanted);
+        add_to_queries(&sight, ds, k_rope, adds, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride, wanted);
     }
 }
 
@@ -419,17 +426,6 @@ static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
     }
 }
 
-/* The heads that read head KEY_HEAD of k and v: [first, end). */
-struct span {
-    size_t first, end;
-};
-
-SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head) {
-    const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
-    const size_t first = key_head * group, end = first + group;
-    return (struct span){first > lead ? first - lead : 0, end > lead ? smaller(end - lead, shape->heads) : 0};
-}
-
 static void backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
@@ -438,10 +434,11 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
     float *deltas = scratch, *parts = deltas + heads * rows; /* [heads, rows]; dk_rope [heads, rows, rope] */
     const bool half = shape->stored_o == SL_BF16;
+    const int32_t *places = shape->places;
     const bool rounds_dq = shape->dq.rounds, rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;
     uint16_t *dq_stored = shape->dq.stored, *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, deltas, parts, dq_stored,
-                          dk_stored, dv_stored))
+                          dk_stored, dv_stored, places))
     for (size_t unit = 0; unit < sequences * key_heads; unit++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
@@ -451,7 +448,8 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .rope = rope,
                                          .group = group,
                                          .lead = lead,
-                                         .key_stride = key_stride};
+                                         .key_stride = key_stride,
+                                         .places = places};
         const size_t key_head = unit % key_heads, row = unit / key_heads * queries;
         const size_t of_key = row * key_stride + key_head * width;
         const struct span span = heads_of(&all, key_head);

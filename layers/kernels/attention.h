@@ -5,8 +5,8 @@
  * (Ainslie et al., "GQA", 2023): then head h reads the columns of head (h + lead) / group there. If ROPE > 0, it has
  * ROPE more columns in q_rope, and all heads share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) /
  * sqrt(width + rope). Query t of a sequence sees the keys [0, position + t] of the same sequence, as far as there are
- * such rows. Queries have [sequences * queries] rows; the keys of sequence s begin at row s * key_rows. A stride is the
- * number of elements from one row to the next.
+ * such rows; of several documents in a sequence, those of its own one. Queries have [sequences * queries] rows; the
+ * keys of sequence s begin at row s * key_rows. A stride is the number of elements from one row to the next.
  *
  * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
@@ -26,6 +26,9 @@ struct sl_attention {
                            one, and read the first columns of k and v */
     size_t key_stride;  /* of k and v, which may lie side by side in one array [k | v] */
     enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
+    /* [sequences * queries]: so many keys before its own a query sees, from 0, or one more than the query before it; in
+     * memory that the device reads, and only for position 0 and key_rows = queries. NULL: all. */
+    const int32_t *places;
     struct sl_settled o, dq, dk, dv; /* forward's result; backward's, each of its array's shape, stride and all */
     enum sl_dtype stored_o;          /* of backward's o */
 };

@@ -1,5 +1,5 @@
-/* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and which rows the next
- * block will read. */
+/* attention_sight_internal.h - which keys the queries of a block see, strip by strip and document by document, which
+ * heads read a head of keys, and which rows the next block will read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 
@@ -40,6 +40,44 @@ SL_INLINE struct strip strip_of_keys(const struct sight *s, size_t first) {
     const size_t count = smaller(all_see_all(s) ? s->keys : STRIP, s->keys - first);
     return (struct strip){first, count, clamp((int64_t)first + s->ahead, s->queries), s->queries};
 }
+
+/* ---- documents ---- */
+
+/* No score is as low, and exp2 knows its differences: queries that have seen no key yet begin with it. */
+static const float LOWEST = -1e30f;
+
+/* The first key that QUERY of a sequence sees, of which PLACES may be NULL; and that of its block. Later queries see no
+ * earlier ones. */
+SL_INLINE size_t first_key(const int32_t *places, size_t query) { return places ? query - (size_t)places[query] : 0; }
+SL_INLINE size_t first_block(const int32_t *places, size_t query, size_t block) {
+    return first_key(places, query) / block * block;
+}
+
+/* Of the keys from FROM on and the queries from FIRST on, those keys that come before a query's document get VALUE in
+ * X, where elements of neighbouring keys are KEY apart, and of neighbouring queries QUERY. */
+SL_INLINE void fill_others(const int32_t *places, const struct sight *sight, size_t from, size_t first, float value,
+                           size_t key, size_t query, float *x) {
+    EACH_TILE()
+    for (size_t i = 0; i < sight->queries; i++) {
+        const size_t end = clamp((int64_t)first_key(places, first + i) - (int64_t)from, sight->keys);
+        for (size_t j = 0; j < end; j++) x[j * key + i * query] = value;
+    }
+}
+
+/* ---- heads ---- */
+
+/* The heads that read head KEY_HEAD of k and v: [first, end). */
+struct span {
+    size_t first, end;
+};
+
+SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head) {
+    const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
+    const size_t first = key_head * group, end = first + group;
+    return (struct span){first > lead ? first - lead : 0, end > lead ? smaller(end - lead, shape->heads) : 0};
+}
+
+/* ---- what is asked for ---- */
 
 /* Of forward's block NUMBER, each head having BLOCKS of up to BLOCK queries: the rows that no block of its head has
  * read or written before. Rows of a head lie a long way apart. Asking for those of a head of 128 columns was slower at

@@ -17,15 +17,16 @@ SL_INLINE void turn(size_t pairs, const bool halves, const float *c, const float
     }
 }
 
-static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position, bool halves,
-                         const float *cosine, const float *sine, bool back, float *x, struct sl_settled left) {
+static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
+                         const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
+                         float *x, struct sl_settled left) {
     const size_t pairs = width / 2;
     const float sign = back ? -1.0f : 1.0f;
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(cosine, sine, x, stored))
+    SL_ROWS(is_device_ptr(places, cosine, sine, x, stored))
     for (size_t r = 0; r < rows; r++) {
-        const size_t angles = (position + r % sequence) * pairs;
+        const size_t angles = (position + (places ? (size_t)places[r] : r % sequence)) * pairs;
         for (size_t h = 0; h < heads; h++) {
             float *head = x + (r * heads + h) * width;
             if (halves)

@@ -207,15 +207,15 @@ static void rms_norm_backward_weight(size_t parts, size_t rows, size_t cols, con
 
 /* ---- positions and tokens ---- */
 
-static void rope(size_t rows, size_t cols, size_t sequence, size_t position, const float *cosine, const float *sine,
-                 bool back, const float *x, float *y, struct sl_settled left) {
+static void rope(size_t rows, size_t cols, size_t sequence, size_t position, const int32_t *places, const float *cosine,
+                 const float *sine, bool back, const float *x, float *y, struct sl_settled left) {
     const size_t pairs = cols / 2;
     const float sign = back ? -1.0f : 1.0f;
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(cosine, sine, x, y, stored))
+    SL_ROWS(is_device_ptr(places, cosine, sine, x, y, stored))
     for (size_t r = 0; r < rows; r++) {
-        const size_t angles = (position + r % sequence) * pairs;
+        const size_t angles = (position + (places ? (size_t)places[r] : r % sequence)) * pairs;
         const float *c = cosine + angles, *s = sine + angles, *in = x + r * cols;
         float *out = y + r * cols;
         SL_LANES()

@@ -55,10 +55,11 @@ struct sl_sequence_kernels {
     void (*gelu_backward_bf16)(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
-     * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2]. BACK rotates by the opposite
-     * angle (the VJP). x and y [rows, cols]; y may be x. LEFT: how y is left. */
-    void (*rope)(size_t rows, size_t cols, size_t sequence, size_t position, const float *cosine, const float *sine,
-                 bool back, const float *x, float *y, struct sl_settled left);
+     * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2], or, unless PLACES [rows] is
+     * NULL, row position + places[r]. BACK rotates by the opposite angle (the VJP). x and y [rows, cols]; y may be x.
+     * LEFT: how y is left. */
+    void (*rope)(size_t rows, size_t cols, size_t sequence, size_t position, const int32_t *places, const float *cosine,
+                 const float *sine, bool back, const float *x, float *y, struct sl_settled left);
 
     /* y [rows, cols]: row r is row tokens[r] - first of TABLE (with STRIDE, from the column where TABLE points), or
      * zeros if that row is not in [0, count). HALF: the table is bf16. */
@@ -116,10 +117,12 @@ extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds
 /* What only published models need (published.c). */
 struct sl_published_kernels {
     /* Rotates each of HEADS heads of x [rows, heads * width] in place by the same angles, those of the row's position:
-     * row position + r % sequence of cosine and sine [positions, width / 2]. Pair i is columns i and i + width / 2
-     * (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). LEFT: how x is left. */
-    void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position, bool halves,
-                         const float *cosine, const float *sine, bool back, float *x, struct sl_settled left);
+     * row position + r % sequence of cosine and sine [positions, width / 2], or position + places[r] as above. Pair i
+     * is columns i and i + width / 2 (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). LEFT:
+     * how x is left. */
+    void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
+                         const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
+                         float *x, struct sl_settled left);
     /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n] */
     void (*gate_forward)(size_t n, const float *gate, const float *x, float *y);
     /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n] */

@@ -11,12 +11,13 @@ struct sl_batch sl_batch_rows(const struct sl_batch *batch, int first, int rows,
         .inputs = batch->inputs ? batch->inputs + (size_t)first * (size_t)in : NULL,
         .labels = batch->labels ? batch->labels + first : NULL,
         .tokens = batch->tokens ? batch->tokens + first : NULL,
+        .places = batch->places ? batch->places + first : NULL,
         .targets = batch->targets ? batch->targets + (size_t)first * (size_t)out : NULL,
     };
 }
 
 size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out) {
-    return sl_device.shares_memory ? 0 : rows * ((in + out) * sizeof(float) + 2 * sizeof(int32_t));
+    return sl_device.shares_memory ? 0 : rows * ((in + out) * sizeof(float) + 3 * sizeof(int32_t));
 }
 
 bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, struct sl_budget *held) {
@@ -25,13 +26,15 @@ bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size
     room->inputs = sl_device_take(held, SL_MEMORY_BATCH, rows * in * sizeof *room->inputs);
     room->labels = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->labels);
     room->tokens = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->tokens);
+    room->places = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->places);
     room->host_tokens = sl_device.take_host(rows * sizeof *room->host_tokens);
+    room->host_places = sl_device.take_host(rows * sizeof *room->host_places);
     room->host_inputs = sl_device.take_host(rows * in * sizeof *room->host_inputs);
     room->host_labels = sl_device.take_host(rows * sizeof *room->host_labels);
     room->targets = sl_device_take(held, SL_MEMORY_BATCH, rows * out * sizeof *room->targets);
     room->host_targets = sl_device.take_host(rows * out * sizeof *room->host_targets);
     return room->inputs && room->labels && room->host_inputs && room->host_labels && room->tokens &&
-           room->host_tokens && room->targets && room->host_targets;
+           room->host_tokens && room->targets && room->host_targets && room->places && room->host_places;
 }
 
 void sl_batch_room_close(struct sl_batch_room *room) {
@@ -41,6 +44,8 @@ void sl_batch_room_close(struct sl_batch_room *room) {
     sl_device.give_host(room->host_labels);
     sl_device.give(room->tokens);
     sl_device.give_host(room->host_tokens);
+    sl_device.give(room->places);
+    sl_device.give_host(room->host_places);
     sl_device.give(room->targets);
     sl_device.give_host(room->host_targets);
 }
@@ -60,6 +65,7 @@ struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch
         .inputs = bring(batch->inputs, room->rows * room->in * sizeof(float), room->host_inputs, room->inputs),
         .labels = bring(batch->labels, room->rows * sizeof(int32_t), room->host_labels, room->labels),
         .tokens = bring(batch->tokens, room->rows * sizeof(int32_t), room->host_tokens, room->tokens),
+        .places = bring(batch->places, room->rows * sizeof(int32_t), room->host_places, room->places),
         .targets = bring(batch->targets, room->rows * room->out * sizeof(float), room->host_targets, room->targets),
     };
 }

@@ -15,6 +15,9 @@ struct sl_batch {
     const float *inputs;            /* [rows, in] */
     const int32_t *labels, *tokens; /* [rows] */
     const float *targets;           /* [rows, out]: what the model's outputs should be, for a regression */
+    /* [rows]: the place of each token in its document, where sequences have several, which do not see each other: 0, or
+     * one more than the token before it in the sequence. NULL: a sequence is one document. */
+    const int32_t *places;
     /* To train on rows of which some have label -1: how many have not, in the whole step, over all replicas and passes;
      * the loss is the mean over these. 0: over all rows. */
     double counted;
@@ -28,7 +31,7 @@ struct sl_batch sl_batch_rows(const struct sl_batch *batch, int first, int rows,
 struct sl_batch_room {
     size_t rows, in, out;
     float *inputs, *host_inputs, *targets, *host_targets;
-    int32_t *labels, *host_labels, *tokens, *host_tokens;
+    int32_t *labels, *host_labels, *tokens, *host_tokens, *places, *host_places;
 };
 
 /* Takes buffers for batches of ROWS rows, whose inputs have IN columns and whose targets have OUT, and counts those of

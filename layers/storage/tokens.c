@@ -372,3 +372,8 @@ int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t se
     }
     return SL_OK;
 }
+
+void sl_tokens_places(const int32_t *inputs, int64_t rows, int sequence, int32_t first, int32_t *places) {
+    for (int64_t i = 0; i < rows * sequence; i++)
+        places[i] = i % sequence && inputs[i] != first ? places[i - 1] + 1 : 0;
+}

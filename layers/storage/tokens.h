@@ -107,5 +107,9 @@ int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error);
 
+/* Of inputs [ROWS, SEQUENCE], where documents follow each other: PLACES [rows, sequence], how many tokens of its
+ * document come before each one in its sequence. FIRST is the token that begins a document. */
+void sl_tokens_places(const int32_t *inputs, int64_t rows, int sequence, int32_t first, int32_t *places);
+
 SL_END_C
 #endif

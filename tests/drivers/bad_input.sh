@@ -415,6 +415,10 @@ for command in "$train" "$evaluate"; do
     refuses '--chat-template: "alpaca" is not one of auto|chatml|llama3' $command --chat-template alpaca
     refuses '--chat and --data: the conversations are all the data: leave --data out' $command --chat text
 done
+refuses '--document-mask: no tokenizer says which token ends a text: give --document-token' $train --document-mask
+refuses '--document-token 10: needs --document-mask' $evaluate --document-token 10
+refuses '--document-token: "-2" is not an integer from -1 to' $train --document-token -2
+refuses '--document-mask=1: takes no value' $train --document-mask=1
 refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''

@@ -13,6 +13,11 @@ int sl_plan_positions(const struct sl_plan *plan, int positions);
 static inline int sl_first_position(const struct sl_context *context, int sequence) {
     return context->positions ? context->positions[sequence] : context->position;
 }
+/* The places of tokens in their documents, from the call's sequence SEQUENCE on; NULL where a sequence is one. */
+static inline const int32_t *sl_places_from(const struct sl_context *context, int sequence) {
+    const int32_t *places = context->batch.places;
+    return places ? places + (size_t)sequence * (size_t)context->sequence : NULL;
+}
 /* Sequences of the call from FIRST on that have one position, and go through a kernel together. */
 int sl_abreast(const struct sl_context *context, int first);
 /* SL_BAD_INPUT if the call's tokens lie beyond POSITIONS, or the caches have no room for them. */

@@ -199,11 +199,12 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     for (int s = 0, abreast; rope && s < context->rows / context->sequence; s += abreast) {
         abreast = sl_abreast(context, s);
         const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
+        const int32_t *places = sl_places_from(context, s);
         const size_t key = (size_t)s * sequence * gqa->key_columns, query = (size_t)s * sequence * gqa->columns;
-        kernels->rotate_heads(rows, gqa->key_heads, width, sequence, position, !rope->angles.pairs, rope->cosine,
-                              rope->sine, back, at(module, context, keys) + key,
+        kernels->rotate_heads(rows, gqa->key_heads, width, sequence, position, places, !rope->angles.pairs,
+                              rope->cosine, rope->sine, back, at(module, context, keys) + key,
                               sl_settled_from(settled(module, context, keys), key));
-        kernels->rotate_heads(rows, gqa->heads, width, sequence, position, !rope->angles.pairs, rope->cosine,
+        kernels->rotate_heads(rows, gqa->heads, width, sequence, position, places, !rope->angles.pairs, rope->cosine,
                               rope->sine, back, at(module, context, queries) + query,
                               sl_settled_from(settled(module, context, queries), query));
     }
@@ -213,6 +214,7 @@ static void attend(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.o = settled(module, context, OUTPUT);
+    shape.places = context->batch.places;
     context->kernels->attention->forward(&shape, at(module, context, QUERIES), NULL, at(module, context, KEYS),
                                          at(module, context, VALUES), NULL, at(module, context, OUTPUT),
                                          at(module, context, LOGSUM));
@@ -281,6 +283,7 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     }
     const bool rotates = gqa->rope, others = replicates(gqa); /* whose columns attention leaves alone */
     shape.stored_o = context->storage;
+    shape.places = context->batch.places;
     if (!rotates) shape.dq = settled(module, context, D_QUERIES);
     if (!rotates && !others) shape.dk = settled(module, context, D_KEYS);
     if (!others) shape.dv = settled(module, context, D_VALUES);

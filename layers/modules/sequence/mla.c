@@ -172,11 +172,12 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
         abreast = sl_abreast(context, s);
         const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
         const size_t key = (size_t)s * sequence * mla->rope, query = (size_t)s * sequence * mla->rotated;
+        const int32_t *places = sl_places_from(context, s);
         float *k = all_keys + key, *q = all_queries + query;
-        kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, k, k,
+        kernels->rope(rows, mla->rope, sequence, position, places, mla->keys->cosine, mla->keys->sine, back, k, k,
                       sl_settled_from(settled_keys, key));
-        kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, q, q,
-                      sl_settled_from(settled_queries, query));
+        kernels->rope(rows, mla->rotated, sequence, position, places, mla->queries->cosine, mla->queries->sine, back, q,
+                      q, sl_settled_from(settled_queries, query));
     }
 }
 
@@ -222,6 +223,7 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     shape.o = left;
+    shape.places = context->batch.places;
     const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
     const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
     const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
@@ -275,6 +277,7 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     float *d_keys = mla->rope ? sl_mla_at(module, context, D_ROTATED_KEYS) : NULL;
     float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
     shape.stored_o = context->storage;
+    shape.places = context->batch.places;
     shape.dq = sl_mla_settled(module, context, D_QUERIES);
     shape.dk = sl_mla_settled(module, context, D_KEYS_VALUES);
     shape.dv = sl_settled_from(shape.dk, mla->columns);

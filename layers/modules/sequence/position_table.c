@@ -2,7 +2,7 @@
  * "Language models are unsupervised multitask learners", 2019).
  *
  * A coordinate has its channels' columns of the table, as of x: nothing is communicated. Positions of a sequence follow
- * each other, so their rows are one block. */
+ * each other, so their rows are one block; of several documents in a sequence, each begins with row 0. */
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/feedforward/products.h"
 #include "layers/modules/shards.h"
@@ -40,6 +40,12 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const size_t count = elements(module, context);
     const float *table = sl_value(module, context, 0);
     SL_TRY(sl_check_positions(module, context, own(module)->rows));
+    if (context->batch.places) {
+        context->kernels->sequence->lookup((size_t)context->rows, (size_t)module->out, context->batch.places, 0,
+                                           own(module)->rows, table, false, (size_t)module->out, y);
+        context->kernels->add((size_t)context->rows * (size_t)module->out, x, y);
+        return SL_OK;
+    }
     sl_device.copy(y, x, (size_t)context->rows * (size_t)module->out * sizeof *y);
     for (int s = 0; s < context->rows / context->sequence; s++)
         context->kernels->add(count, table + (size_t)sl_first_position(context, s) * (size_t)module->out,
@@ -62,7 +68,11 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     (void)x;
     if (!context->accumulate)
         context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, gradient);
-    for (int s = 0; s < context->rows / context->sequence * context->wgrad_group; s++)
+    if (context->batch.places)
+        context->kernels->sequence->scatter_add((size_t)context->rows * (size_t)context->wgrad_group,
+                                                (size_t)module->out, context->batch.places, 0, own(module)->rows, dy,
+                                                gradient, (size_t)module->out);
+    for (int s = 0; !context->batch.places && s < context->rows / context->sequence * context->wgrad_group; s++)
         context->kernels->add(count, dy + (size_t)s * count,
                               gradient + (size_t)sl_first_position(context, 0) * (size_t)module->out);
     return SL_OK;

@@ -20,6 +20,7 @@ struct example {
     size_t rows, key_rows;             /* of all sequences */
     float *q, *q_rope, *kv, *rope;     /* kv [key_rows, k | v | one column that nobody has], rope: k_rope */
     uint16_t *stored_kv, *stored_rope; /* kv and rope as bf16, where the keys are that */
+    int32_t *places;                   /* where sequences have several documents */
     float *o, *logsum, *d_o, *dq, *dq_rope, *dkv, *drope, *scratch;
     char name[160];
 };
@@ -42,6 +43,19 @@ static uint16_t *settle(float *x, size_t n) {
         x[i] = sl_float_of_bf16(stored[i]);
     }
     return stored;
+}
+
+/* Documents of 1 to LONGEST tokens follow each other. */
+static int32_t *make_places(struct numbers *numbers, const struct sl_attention *s, size_t longest) {
+    int32_t *places = (int32_t *)device_floats(s->sequences * s->queries);
+    size_t left = 0;
+    for (size_t i = 0; i < s->sequences * s->queries; i++) {
+        const bool begins = i % s->queries == 0 || left == 0;
+        if (begins) left = 1 + next_word(numbers) % longest;
+        places[i] = begins ? 0 : places[i - 1] + 1;
+        left--;
+    }
+    return places;
 }
 
 /* SIZE: of the largest elements of q and k. */
@@ -79,6 +93,7 @@ static void release(struct example *e) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
     release_array(e->stored_kv);
     release_array(e->stored_rope);
+    release_array(e->places);
 }
 
 /* Columns of k, and of v. */
@@ -147,7 +162,7 @@ static double score(const struct example *e, struct at at, double *magnitude) {
     return scale * *sums.sum;
 }
 
-/* Adds what query T of a sequence whose keys begin at row FIRST contributes through head HEAD. */
+/* Adds what query T, which sees SEEN keys from row FIRST on, contributes through head HEAD. */
 static void attend(const struct example *e, size_t head, size_t t, size_t first, size_t seen, struct oracle *oracle) {
     const struct sl_attention *s = &e->shape;
     const double scale = 1.0 / sqrt((double)(s->width + s->rope));
@@ -201,8 +216,10 @@ static struct oracle make_oracle(const struct example *e) {
                             .dkv = sums_of(e->key_rows * s->key_stride),
                             .drope = sums_of(e->key_rows * s->rope)};
     for (size_t head = 0; head < s->heads; head++) {
-        for (size_t t = 0; t < e->rows; t++)
-            attend(e, head, t, t / s->queries * s->key_rows, s->position + t % s->queries + 1, &oracle);
+        for (size_t t = 0; t < e->rows; t++) {
+            const size_t end = s->position + t % s->queries + 1, seen = e->places ? (size_t)e->places[t] + 1 : end;
+            attend(e, head, t, t / s->queries * s->key_rows + end - seen, seen, &oracle);
+        }
     }
     return oracle;
 }
@@ -234,9 +251,11 @@ static void expect_untouched(struct example *e, struct oracle *oracle) {
     }
 }
 
-static void check(struct numbers *numbers, struct sl_attention shape, float size) {
+/* LONGEST: tokens of the documents; 0: a sequence is one. */
+static void check_documents(struct numbers *numbers, struct sl_attention shape, float size, size_t longest) {
     struct example e = make(numbers, shape, size);
     const struct sl_attention *s = &e.shape;
+    if (longest) e.shape.places = e.places = make_places(numbers, s, longest);
     const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
     struct oracle oracle = make_oracle(&e);
     expect_untouched(&e, &oracle);
@@ -254,6 +273,10 @@ static void check(struct numbers *numbers, struct sl_attention shape, float size
     }
     release_oracle(&oracle);
     release(&e);
+}
+
+static void check(struct numbers *numbers, struct sl_attention shape, float size) {
+    check_documents(numbers, shape, size, 0);
 }
 
 /* ---- tests ---- */
@@ -338,6 +361,24 @@ static void groups_of_heads_share_keys(void **state) {
             check(&numbers, shape, 1.0f);
         }
     }
+}
+
+/* Short ones, of which a block has many; long ones, which begin in one block and end in another; and scores that are
+ * much larger before a document than in it. */
+static void documents_do_not_see_each_other(void **state) {
+    (void)state;
+    struct numbers numbers = {11};
+    const size_t queries[] = {1, 3, 5, 31, 64, 65, 131, 200, 300}, longest[] = {1, 4, 40, 130};
+    for (size_t i = 0; i < 9; i++) {
+        for (size_t l = 0; l < 4; l++) {
+            const size_t n = 4 * i + l;
+            struct sl_attention shape =
+                training(1 + l % 2, queries[i], n % 3 ? 2 : 4, 8 + 12 * (n % 4), n % 3 ? 8 * (n % 2) : 0);
+            if (n % 3 == 0) shape.group = 2;
+            check_documents(&numbers, shape, n % 5 ? 1.0f : 8.0f, longest[l]);
+        }
+    }
+    check_documents(&numbers, training(1, 150, 1, 300, 140), 0.5f, 60);
 }
 
 /* Scores of more than +-100, where exp has no numbers; and whole sequences that cannot be told apart. */
@@ -479,6 +520,7 @@ int main(void) {
         cmocka_unit_test(queries_after_others_see_their_keys),
         cmocka_unit_test(keys_of_bf16_equal_the_oracle),
         cmocka_unit_test(groups_of_heads_share_keys),
+        cmocka_unit_test(documents_do_not_see_each_other),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
         cmocka_unit_test(keys_in_two_parts_are_all_keys),

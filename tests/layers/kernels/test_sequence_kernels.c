@@ -394,14 +394,24 @@ static void pairs_are_rotated_and_rotated_back(void **state) {
             }
             for (size_t position = 0; position <= 7; position += 7) { /* 7: up to the last one */
                 float *x = random_device_floats(&numbers, rows * cols, -2, 2), *y = device_floats(rows * cols);
+                int32_t *places = (int32_t *)device_floats(rows);
+                for (size_t r = 0; r < rows; r++) places[r] = (int32_t)(3 * r % sequence);
+                kernels->rope(rows, cols, sequence, position, places, cosine, sine, false, x, y,
+                              (struct sl_settled){0});
+                for (size_t r = 0; r < rows; r++) {
+                    const size_t at = (position + (size_t)places[r]) * pairs;
+                    expect_rotation(level, cols, 1, cosine + at, sine + at, x + r * cols, y + r * cols);
+                }
+                release_array(places);
                 for (int back = 0; back < 2; back++) {
-                    kernels->rope(rows, cols, sequence, position, cosine, sine, back, x, y, (struct sl_settled){0});
+                    kernels->rope(rows, cols, sequence, position, NULL, cosine, sine, back, x, y,
+                                  (struct sl_settled){0});
                     for (size_t r = 0; r < rows; r++) {
                         const size_t at = (position + r % sequence) * pairs;
                         expect_rotation(level, cols, back ? -1 : 1, cosine + at, sine + at, x + r * cols, y + r * cols);
                     }
                 }
-                kernels->rope(rows, cols, sequence, position, cosine, sine, false, y, y, (struct sl_settled){0});
+                kernels->rope(rows, cols, sequence, position, NULL, cosine, sine, false, y, y, (struct sl_settled){0});
                 for (size_t i = 0; i < rows * cols; i++)
                     expect_close(at_level(level, "rope"), i, y[i], x[i], 1e-6, 1e-6);
                 release_array(x);

@@ -132,9 +132,9 @@ static void rotate(const struct sl_kernels *kernels, bool heads, size_t cols, co
                    struct sl_settled left) {
     const float *sine = angles + SEQUENCE * cols / 2;
     if (heads)
-        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, true, angles, sine, false, x, left);
+        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, NULL, true, angles, sine, false, x, left);
     else
-        kernels->sequence->rope(ROWS, cols, SEQUENCE, 0, angles, sine, true, x, x, left);
+        kernels->sequence->rope(ROWS, cols, SEQUENCE, 0, NULL, angles, sine, true, x, x, left);
 }
 
 static void rotations_are_rounded(void **state) {
