@@ -9,6 +9,7 @@ struct sl_samples {
     int64_t count;
     size_t *end, room;                   /* [count]: where in the lists a sample ends; and for how many there is room */
     struct sl_token_list inputs, labels; /* of all samples; label -1: what follows the input is not scored */
+    struct sl_token_list places;         /* of each input, in the text that it was added with */
     int64_t scored;                      /* labels that are */
     int longest;                         /* inputs of the longest sample */
 };
@@ -24,13 +25,17 @@ int sl_samples_add(struct sl_samples *samples, const int32_t *token, size_t coun
 int sl_samples_add_marked(struct sl_samples *samples, const int32_t *token, const int32_t *mark, size_t count,
                           struct sl_error *error);
 
+/* Samples [FIRST, END) become fewer: those that follow each other share one while it has at most SEQUENCE inputs.
+ * Returns what END is then. */
+int64_t sl_samples_pack(struct sl_samples *samples, int64_t first, int64_t end, int sequence);
+
 /* Labels of sample I that are scored. */
 int64_t sl_samples_scored(const struct sl_samples *samples, int64_t i);
 
-/* Writes samples [FIRST, FIRST + ROWS): inputs and labels [rows, sequence]. Samples past the last, and what a short one
- * lacks, get inputs 0 and labels -1. */
+/* Writes samples [FIRST, FIRST + ROWS): inputs, labels and, unless NULL, places [rows, sequence]. Samples past the
+ * last, and what a short one lacks, get inputs 0, labels -1 and places 0. */
 void sl_samples_fetch(const struct sl_samples *samples, int64_t first, int64_t rows, int sequence, int32_t *inputs,
-                      int32_t *labels);
+                      int32_t *labels, int32_t *places);
 
 void sl_samples_free(struct sl_samples *samples);
 

@@ -21,6 +21,10 @@ const struct sl_option transformer_chat_table[] = {
     {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
      .value = "auto|chatml|llama3", .keep = SL_KEPT_RUN,
      .help = "with --chat: how messages are written; auto: as the tokenizer's special tokens say"},
+    {"pack", SL_OPTION_SWITCH, offsetof(struct transformer_config, pack), .keep = SL_KEPT_RUN,
+     .help =
+         "with --chat: conversations that follow each other share a sequence where it has room for them, and do not "
+         "see each other; otherwise each has a sequence of its own"},
     {0},
 };
 
@@ -43,23 +47,33 @@ static int check_options(const struct transformer_config *config, enum transform
                         "--chat and --experts: experts are balanced over all tokens, not over answers");
 }
 
-static void remark(const struct transformer_config *config, const struct sl_chats *chats) {
-    sl_remark("--chat %s: %" PRId64 " conversations (%s), %" PRId64
+static void remark(const struct transformer_job *job, int64_t conversations) {
+    const struct sl_chats *chats = &job->chats;
+    sl_remark("--chat %s: %" PRId64 " conversations (%s) in %" PRId64 " sequence%s, %" PRId64
               " tokens of answers; longer than --sequence: %" PRId64 " shortened, %" PRId64 " left out",
-              config->chat, chats->samples.count, sl_chat_template_names[chats->template], chats->samples.scored,
-              chats->shortened, chats->left_out);
+              job->config->chat, conversations, sl_chat_template_names[chats->template], chats->samples.count,
+              chats->samples.count == 1 ? "" : "s", chats->samples.scored, chats->shortened, chats->left_out);
 }
 
-/* The last of them are kept for evaluation. */
+/* The last conversations are kept for evaluation. */
 static int divide(struct transformer_job *job, const struct transformer_config *config,
                   enum transformer_command command, struct sl_error *error) {
     const int64_t count = job->chats.samples.count;
-    if (command == TRANSFORMER_EVALUATE) return SL_OK;
-    job->chat_training = count - (int64_t)((double)count * config->validation);
-    if (!config->evaluate_every || job->chat_training < count) return SL_OK;
+    if (command != TRANSFORMER_EVALUATE)
+        job->chat_conversations = count - (int64_t)((double)count * config->validation);
+    job->chat_training = job->chat_conversations;
+    job->chat_others = count - job->chat_conversations;
+    if (command == TRANSFORMER_EVALUATE || !config->evaluate_every || job->chat_others) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--validation %g keeps none of %" PRId64 " conversations to evaluate on: give a larger share",
                         config->validation, count);
+}
+
+/* Those for training share no sequence with the others. */
+static void pack(struct transformer_job *job, int sequence) {
+    struct sl_samples *samples = &job->chats.samples;
+    job->chat_training = sl_samples_pack(samples, 0, job->chat_training, sequence);
+    sl_samples_pack(samples, job->chat_training, samples->count, sequence);
 }
 
 int transformer_read_chats(struct transformer_job *job, struct transformer_config *config,
@@ -75,7 +89,9 @@ int transformer_read_chats(struct transformer_job *job, struct transformer_confi
                                       .vocabulary = config->vocabulary};
     SL_TRY(sl_chats_read(&job->chats, config->chat, &text, error));
     SL_TRY(divide(job, config, command, error));
-    if (speaks) remark(config, &job->chats);
+    const int64_t conversations = job->chats.samples.count;
+    if (config->pack) pack(job, config->sequence);
+    if (speaks) remark(job, conversations);
     return SL_OK;
 }
 
@@ -85,8 +101,8 @@ int64_t transformer_chats_scored(const struct transformer_job *job) {
 
 /* ---- batches ---- */
 
-/* Sample NUMBER of a training: each epoch takes every conversation once, in an order of its own. */
-static int64_t conversation(const struct transformer_job *job, int64_t number) {
+/* Sample NUMBER of a training: each epoch takes every one once, in an order of its own. */
+static int64_t sample(const struct transformer_job *job, int64_t number) {
     const int64_t count = job->chat_training, epoch = number / count;
     return sl_tokens_shuffle(job->job.seed, epoch, count, number % count);
 }
@@ -100,18 +116,19 @@ void transformer_fetch_chats(struct sl_worker *worker, bool evaluation, int64_t 
     const int sequence = worker->job->sequence;
     int64_t counted = 0;
     if (evaluation) {
-        sl_samples_fetch(samples, job->chat_training + mine, local, sequence, own->inputs, own->labels);
+        sl_samples_fetch(samples, job->chat_training + mine, local, sequence, own->inputs, own->labels, own->places);
         return;
     }
     for (int64_t i = 0; i < local; i++)
-        sl_samples_fetch(samples, conversation(job, mine + i), 1, sequence, own->inputs + i * sequence,
-                         own->labels + i * sequence);
-    for (int64_t i = 0; i < all; i++) counted += sl_samples_scored(samples, conversation(job, first + i));
+        sl_samples_fetch(samples, sample(job, mine + i), 1, sequence, own->inputs + i * sequence,
+                         own->labels + i * sequence, own->places ? own->places + i * sequence : NULL);
+    for (int64_t i = 0; i < all; i++) counted += sl_samples_scored(samples, sample(job, first + i));
     batch->counted = (double)counted;
 }
 
 /* ---- what is said of them ---- */
 
 void transformer_print_chats(const struct transformer_job *job, FILE *stream) {
-    fprintf(stream, "--chat %s, %" PRId64 " conversations", job->config->chat, transformer_chats_scored(job));
+    fprintf(stream, "--chat %s, %" PRId64 " conversations in %" PRId64 " sequence%s", job->config->chat,
+            job->chat_others, transformer_chats_scored(job), transformer_chats_scored(job) == 1 ? "" : "s");
 }

@@ -143,7 +143,9 @@ static int find_document(struct transformer_job *job, struct sl_error *error) {
                         job->model.vocabulary - 1);
 }
 
-bool transformer_has_documents(const struct transformer_job *job) { return job->document >= 0; }
+bool transformer_has_documents(const struct transformer_job *job) {
+    return job->document >= 0 || (job->chats.samples.count && job->config->pack);
+}
 
 /* Whoever evaluates on a text of its own reads no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {

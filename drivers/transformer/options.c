@@ -245,6 +245,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .between = " ",
         .special = true,
         .document_token = -1,
+        .pack = true,
         .ends = true,
         .validation = 0.1,
         .evaluate_batches = 8,
@@ -363,7 +364,7 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->from = config->params ? &job->params : NULL;
     if (job->chats.samples.count)
         snprintf(training->heading.data, sizeof training->heading.data, "%lld conversations for training",
-                 (long long)job->chat_training);
+                 (long long)job->chat_conversations);
     if (job->tokens.format)
         snprintf(training->heading.data, sizeof training->heading.data, "%s, %lld tokens for training",
                  job->tokens.format->name, (long long)job->tokens.training);

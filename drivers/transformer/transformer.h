@@ -44,6 +44,7 @@ struct transformer_config {
     int stride;
     const char *chat;                /* conversations */
     int chat_template;               /* enum sl_chat_template */
+    bool pack;                       /* conversations share sequences */
     bool interactive;                /* lines of stdin are said to the model */
     const char *system;              /* what the first message says then */
     int answer;                      /* the most tokens of an answer */
@@ -117,7 +118,9 @@ struct transformer_job {
     struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
     int32_t document;             /* the token that begins a document, which sees no other; -1: there is none */
     struct sl_chats chats;        /* conversations in place of all data; none: there are no such */
-    int64_t chat_training;        /* the first of them, which are for training */
+    int64_t chat_training;        /* the first of them, which are for training; */
+    int64_t chat_conversations;   /* so many conversations share these, */
+    int64_t chat_others;          /* and so many the others */
     struct sl_choices choices;    /* questions that are scored in place of all data; none: there are no such */
     struct sl_store params;       /* given values */
     struct sl_prompts prompts;

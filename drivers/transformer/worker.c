@@ -99,7 +99,7 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
     }
     if (job->choices.count) {
         sl_samples_fetch(&job->choices.samples, mine, worker->job->local, worker->job->sequence, own->inputs,
-                         own->labels);
+                         own->labels, NULL);
         return SL_OK;
     }
     SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local, worker->job->sequence,

@@ -1,20 +1,22 @@
 /* fuzz_chats.c - conversations: what is read are samples no longer than allowed, of which each has something that is
- * scored, and labels are the inputs that follow; or one line says what is wrong.
+ * scored, and labels are the inputs that follow, also where several share a sample; or one line says what is wrong.
  *
  * The first byte chooses how long samples may be, and the template; the file begins after it. */
 #include "drivers/text/chats.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_sample(const struct sl_samples *samples, int64_t i, int sequence) {
-    int32_t inputs[128], labels[128];
+    int32_t inputs[128], labels[128], places[128];
     int scored = 0;
-    sl_samples_fetch(samples, i, 1, sequence, inputs, labels);
+    sl_samples_fetch(samples, i, 1, sequence, inputs, labels, places);
     const int count = (int)(samples->end[i] - (i ? samples->end[i - 1] : 0));
     FUZZ_PROMISE(count > 0 && count <= sequence, "%d inputs", count);
     for (int t = 0; t < sequence; t++) {
         FUZZ_PROMISE(inputs[t] >= 0 && inputs[t] < 256 && labels[t] >= -1 && labels[t] < 256, "token %d", inputs[t]);
         FUZZ_PROMISE(t < count || labels[t] == -1, "label %d", labels[t]);
-        FUZZ_PROMISE(t + 1 >= count || labels[t] < 0 || inputs[t + 1] == labels[t], "label %d", labels[t]);
+        FUZZ_PROMISE(places[t] == 0 || (t && places[t] == places[t - 1] + 1), "place %d", places[t]);
+        const bool ends = t + 1 >= count || places[t + 1] == 0; /* of a conversation */
+        FUZZ_PROMISE(ends || labels[t] < 0 || inputs[t + 1] == labels[t], "label %d", labels[t]);
         scored += labels[t] >= 0;
     }
     FUZZ_PROMISE(scored > 0, "sample %d", (int)i);
@@ -33,6 +35,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     else
         FUZZ_PROMISE(chats.samples.count > 0 && chats.samples.longest <= sequence, "%d", chats.samples.longest);
     for (int64_t i = 0; status == SL_OK && i < chats.samples.count; i++) check_sample(&chats.samples, i, sequence);
+    const int64_t count = chats.samples.count, first = count / 3;
+    const int64_t packed = sl_samples_pack(&chats.samples, first, count, sequence);
+    FUZZ_PROMISE(packed == chats.samples.count && packed <= count, "%d samples", (int)packed);
+    for (int64_t i = 0; status == SL_OK && i < packed; i++) check_sample(&chats.samples, i, sequence);
     sl_chats_free(&chats);
     return 0;
 }

@@ -8,7 +8,7 @@
 static void check_sample(const struct sl_samples *samples, int64_t i, int sequence) {
     int32_t inputs[16], labels[16];
     int scored = 0;
-    sl_samples_fetch(samples, i, 1, sequence, inputs, labels);
+    sl_samples_fetch(samples, i, 1, sequence, inputs, labels, NULL);
     const size_t count = samples->end[i] - (i ? samples->end[i - 1] : 0);
     FUZZ_PROMISE(count > 0 && count <= (size_t)sequence, "%zu inputs", count);
     for (int t = 0; t < sequence; t++) {

@@ -77,6 +77,23 @@ call evaluate --model "$model" --choices questions.jsonl --json --mesh data=2,pi
 [ $status = 0 ] && grep scores out | cmp -s - one
 point 'the same bits on data=2,pipe=3'
 
+# ---- conversations to learn from ----
+
+cat >chats.jsonl <<'END'
+{"messages": [{"role": "user", "content": "What is the capital of France?"}, {"role": "assistant", "content": "The capital of France is Paris."}]}
+{"messages": [{"role": "user", "content": "What is two plus two?"}, {"role": "assistant", "content": "Two plus two equals four."}]}
+{"messages": [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello! How can I help you?"}]}
+END
+call evaluate --model "$model" --chat chats.jsonl --sequence 96 --batch 1 --json
+values loss >packed
+tokens=$(values tokens)
+[ $status = 0 ] && grep -q '3 conversations (ChatML) in 1 sequence,' err && awk '{ exit !($1 > 0 && $1 < 2.5) }' packed
+point 'answers are likely'
+call evaluate --model "$model" --chat chats.jsonl --sequence 96 --batch 3 --no-pack --mesh pipe=3 --json
+values loss >loss
+[ $status = 0 ] && [ "$(values tokens)" = "$tokens" ] && near 1e-4 loss packed
+point 'conversations that share a sequence do not see each other'
+
 # ---- texts ----
 
 for n in 1 2 3 4 5 6; do

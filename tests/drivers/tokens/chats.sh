@@ -29,7 +29,7 @@ sum_of() {
 call evaluate --params run --chat chats.jsonl --mesh data=1 --batch 4 --json
 values loss >whole
 [ $status = 0 ] && [ "$(values tokens)" = $((9 + 1 + 1 + 5 + 10 + 5 * 10)) ] && grep -q '"bits_per_byte":null' out &&
-    grep -qx 'transformer: --chat chats.jsonl: 4 conversations (ChatML), 76 tokens of answers; longer than --sequence: 0 shortened, 0 left out' err
+    grep -qx 'transformer: --chat chats.jsonl: 4 conversations (ChatML) in 2 sequences, 76 tokens of answers; longer than --sequence: 0 shortened, 0 left out' err
 point 'the answers and what ends them, in bytes'
 sed -n 1p chats.jsonl >first
 call evaluate --params run --chat first --mesh data=1 --batch 1 --json
@@ -50,6 +50,28 @@ for text in "$llama" "${llama}b c<|eot_id|>"; do
 done | awk '{ x[NR] = $1 } END { printf "%.9g\n", x[2] - x[1] }' >wanted
 [ "$tokens" = 13 ] && near 1e-4 made wanted
 point 'Llama 3'
+
+# ---- several in a sequence ----
+
+for kind in "$small" "--attention gqa --model-dimension 16 --n-heads 4 --kv-heads 2 --rope-dim 0 --learned-positions 512 --blocks 1 --layers-per-block 2"; do
+    train="train $kind --sequence 512 --chat chats.jsonl --validation 0 --steps 6 --lr 0.01 --json"
+    rm -rf packed
+    call $train --batch 1 --mesh pipe=2 --save packed
+    values loss >loss
+    [ $status = 0 ] && grep -q '4 conversations (ChatML) in 1 sequence,' err
+    point 'four conversations in a sequence'
+    call $train --batch 4 --mesh data=1 --no-pack
+    values loss >apart
+    [ $status = 0 ] && grep -q '4 conversations (ChatML) in 4 sequences' err && near 1e-4 loss apart
+    point 'what is learned of them is what is learned of them apart'
+    for packing in '' '--sequence 200' --no-pack; do
+        call evaluate --params packed --chat chats.jsonl --mesh data=1 --batch 2 --json $packing
+        values loss >loss
+        [ -n "$packing" ] || cp loss first.loss
+        [ $status = 0 ] && [ "$(values tokens)" = 76 ] && near 1e-5 loss first.loss
+        point "evaluate: the same with \"$packing\""
+    done
+done
 
 # ---- how it adds up ----
 
@@ -112,6 +134,7 @@ refused 'empty: no conversations: a line of JSON is one' train $small --chat emp
 refused 'no conversation has an answer within its first 8 tokens' train $small --chat first --sequence 8
 refused 'the tokenizer has neither <|im_start|>, for ChatML, nor <|start_header_id|>' train $small --chat first --tokenizer "$tokenizer"
 refused 'the tokenizer has no token <|im_start|>, which the template needs' train $small --chat first --tokenizer "$tokenizer" --chat-template chatml
+refused '--pack=1: takes no value' train $small --chat first --pack=1
 refused '--chat and --data: ' train $small --chat first --data first
 refused '--chat and --validation: ' evaluate $small --chat first --validation 0.5
 refused '--chat and --choices: ' evaluate $small --chat first --choices first
