@@ -1,4 +1,5 @@
-/* diff.c - two checkpoints side by side: which values, settings and options differ, and by how much. */
+/* diff.c - two checkpoints side by side: which values, settings and options differ, and by how much; or two journals:
+ * where the runs part. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
+#include "drivers/journal/journals.h"
 #include "layers/storage/safetensors.h"
 
 enum { POSITION = 160 }; /* characters of a tensor's shape, or of a place in it */
@@ -280,11 +282,47 @@ static int print_json(FILE *file, const struct comparison *c, struct sl_error *e
 
 /* ---- the run ---- */
 
+/* AGREE: whether the runs are the same. */
+static int compare_journals(const struct config *config, const struct sl_operands *operands, bool *agree,
+                            struct sl_error *error) {
+    struct sl_journals journals = {0};
+    struct sl_output output = {0};
+    int status = sl_journals_open(&journals, operands->word[0], operands->word[1], error);
+    if (status == SL_OK) status = sl_journals_compare(&journals, error);
+    if (status == SL_OK) status = sl_output_open(&output, NULL, error);
+    if (status == SL_OK && config->json)
+        status = sl_json_print(output.stream, "stdout", sl_journals_json(&journals), error);
+    else if (status == SL_OK)
+        sl_journals_print(output.stream, &journals);
+    status = sl_output_close(&output, status, error);
+    *agree = sl_journals_agree(&journals);
+    sl_journals_close(&journals);
+    return status;
+}
+
+/* What the operands are; *JOURNALS: journals. */
+static int check_operands(const struct sl_operands *operands, bool *journals, struct sl_error *error) {
+    if (operands->count != 2)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d arguments: two checkpoints, or two journals, are compared, A and B (see --help)",
+                            operands->count);
+    const bool one = sl_journal_is_there(operands->word[0]), other = sl_journal_is_there(operands->word[1]);
+    *journals = one && other;
+    if (one == other) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%.200s is a journal, and %.200s is none: two of a kind are compared",
+                        operands->word[other], operands->word[one]);
+}
+
 static int run(struct comparison *c, const struct sl_operands *operands, struct sl_error *error) {
     struct sl_output output = {0};
-    if (operands->count != 2)
-        return sl_error_set(error, SL_BAD_INPUT, "%d arguments: two checkpoints are compared, A and B (see --help)",
-                            operands->count);
+    bool journals = false;
+    SL_TRY(check_operands(operands, &journals, error));
+    if (journals) {
+        bool agree = false;
+        SL_TRY(compare_journals(c->config, operands, &agree, error));
+        c->settings_differ = !agree;
+        return SL_OK;
+    }
     for (int side = 0; side < 2; side++) {
         SL_TRY(sl_checkpoints_map(&c->store[side], operands->word[side], true, error));
         SL_TRY(sl_safetensors_verify(&c->store[side], NULL, NULL, error));
@@ -305,10 +343,13 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "diff",
         .summary = "Compares two checkpoints, or two other safetensors files, such as gradients: which values, "
-                   "settings and options differ, and by how much. The exit status is 1 where values or settings do.",
+                   "settings and options differ, and by how much. The exit status is 1 where values or settings do. "
+                   "Or two journals, directories of --journal: the first step, and what in it, at which the runs part. "
+                   "The exit status is 1 where they do.",
         .section = SL_SECTIONS({"Output", table, &config}),
         .operands = {.name = "CHECKPOINT",
-                     .help = "two of them, A and B: each a file, or a directory, whose latest checkpoint is taken",
+                     .help = "two of them, A and B: each a file, or a directory, whose latest checkpoint is taken; or "
+                             "each the directory of a journal",
                      .path = SL_PATH_CHECKPOINT},
     };
     struct comparison comparison = {.config = &config};

@@ -19,6 +19,7 @@
 #include "spmd/base/hash.h"
 #include "spmd/base/heap.h"
 #include "spmd/base/memory.h"
+#include "spmd/base/places.h"
 #include "spmd/base/scratch.h"
 #include "spmd/base/svg.h"
 #include "spmd/base/vector_math.h"
@@ -123,6 +124,11 @@
 #include "layers/modules/sequence/token_table.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
+
+/* Journals: what a run has computed, as hashes. */
+#include "layers/journal/journal.h"
+#include "layers/journal/journal_file.h"
+#include "layers/journal/prints.h"
 
 /* Training: models, pipelines, optimizers, the trainer, checkpoints. */
 #include "layers/training/checkpoint.h"

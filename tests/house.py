@@ -26,6 +26,7 @@ ORDER = """
     layers/modules
     layers/modules/feedforward
     layers/modules/sequence
+    layers/journal
     layers/training
     layers/models
     shardloop
@@ -37,7 +38,7 @@ ORDER = """
     drivers/machine
     drivers/search
     drivers/classifier
-    drivers/schedule
+    drivers/journal drivers/schedule
     benchmarks/rates
     drivers benchmarks
     tests/rigs

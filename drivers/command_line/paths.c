@@ -34,6 +34,7 @@ static const struct use uses[] = {
                         NULL},
     [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL},
     [SL_PATH_SAVED] = {true, SL_FILE_DIRECTORY, "a directory", checkpoints},
+    [SL_PATH_JOURNAL] = {true, SL_FILE_DIRECTORY, "a directory", "coordinate-*.journal"},
 };
 
 /* ---- where a path leads ---- */
@@ -126,6 +127,9 @@ static const char *name_in(const struct place *place, const struct place *direct
     return *name && !strchr(name, '/') ? name : NULL;
 }
 
+/* Whether its option writes files of its own names in it. */
+static bool is_filled(enum sl_path_use use) { return use == SL_PATH_SAVED || use == SL_PATH_JOURNAL; }
+
 /* Whether its option reads the directories in it, too. */
 static bool is_deep(const struct place *directory) { return directory->path.use == SL_PATH_DATA; }
 
@@ -172,7 +176,7 @@ static bool holds(const struct place *directory, const struct place *place) {
     if (!pattern || !directory->known || !place->known) return false;
     if (is_there(place))
         return S_ISREG(place->file.st_mode) && is_directory(directory) && holds_inode(directory, place);
-    if (place->path.use == SL_PATH_SAVED || (is_there(directory) && !is_directory(directory))) return false;
+    if (is_filled(place->path.use) || (is_there(directory) && !is_directory(directory))) return false;
     if (is_deep(directory) && is_directory(directory)) return would_be_below(place, directory);
     const char *name = name_in(place, directory);
     return name && !fnmatch(pattern, name, FNM_EXTMATCH);
@@ -192,9 +196,9 @@ static int check_pair(const struct place *first, const struct place *second, str
         return sl_error_set(error, SL_BAD_INPUT, "%s and %s name the same %s, %.300s", first->path.option,
                             second->path.option, is_directory(first) ? "directory" : "file",
                             first->path.path ? first->path.path : second->path.path);
-    if (use == SL_PATH_SAVED && other == SL_PATH_DATA && !holds(first, second)) return SL_OK;
+    if (is_filled(use) && other == SL_PATH_DATA && !holds(first, second)) return SL_OK;
     if (holds(second, first)) return refuse_file_of(first, second, error);
-    return use == SL_PATH_SAVED && holds(first, second) ? refuse_file_of(second, first, error) : SL_OK;
+    return is_filled(use) && holds(first, second) ? refuse_file_of(second, first, error) : SL_OK;
 }
 
 /* ---- all paths ---- */

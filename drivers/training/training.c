@@ -103,19 +103,26 @@ static int open_records(struct sl_training *training, struct sl_error *error) {
                           training->steps, error);
 }
 
-static int begin_records(struct sl_training *training, bool starts, struct sl_error *error) {
-    if (starts) SL_TRY(open_records(training, error));
-    sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
-    return SL_OK;
+/* After the run has been resumed; *JOURNAL is closed after the trainer. */
+static int open_journal(const struct sl_training *training, struct sl_worker *worker, struct sl_journal **journal) {
+    const struct sl_training_options *options = training->job->options;
+    const struct sl_journal_options asked = {.directory = options->journal,
+                                             .every = options->journal_every,
+                                             .resumes = options->checkpoints.resume != NULL,
+                                             .notes = &training->notes};
+    if (!options->journal) return SL_OK;
+    return sl_trainer_open_journal(worker->trainer, &worker->model, &asked, journal);
 }
 
-static int train(struct sl_training *training, struct sl_worker *worker) {
+static int train(struct sl_training *training, struct sl_worker *worker, struct sl_journal **journal) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
     SL_TRY(resume(training, worker));
     /* A run that has nothing to do leaves the files of the one that did as they are. */
     const bool starts = worker->first < training->steps || !training->job->options->checkpoints.resume;
-    if (worker->self->coordinate == 0) SL_TRY(begin_records(training, starts, &worker->self->error));
+    if (starts && worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
+    if (starts) SL_TRY(open_journal(training, worker, journal));
+    if (worker->self->coordinate == 0) sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
     if (type->begin) SL_TRY(type->begin(worker));
     if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
@@ -141,14 +148,16 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
 static int program(struct sl_spmd *self, void *arg) {
     struct sl_training *training = arg;
     struct sl_worker worker;
+    struct sl_journal *journal = NULL;
     bool fits = false;
     int status = sl_worker_plan(&worker, self, training->job);
     if (status == SL_OK) status = sl_memory_plan(&worker, training->memory, &fits);
     if (fits && !training->job->options->dry_run) {
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
-        if (status == SL_OK) status = train(training, &worker);
+        if (status == SL_OK) status = train(training, &worker, &journal);
     }
     sl_worker_close(&worker);
+    sl_journal_close(journal);
     return status;
 }
 
@@ -167,6 +176,10 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(check_trace(training, error));
+    if (options->journal) SL_TRY(sl_journal_prepare(options->journal, error));
+    if (options->journal_every && !options->journal)
+        return sl_error_set(error, SL_BAD_INPUT, "--journal-every %d: needs a directory, --journal DIR",
+                            options->journal_every);
     if (!options->gradients) return SL_OK;
     if (training->steps <= training->checkpoints.first)
         return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");

@@ -87,6 +87,11 @@ const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
      .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold; end "
              "the run if they differ"},
+    {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL,
+     .help = "record each step in DIR, a file a coordinate: hashes of what stages hand over, of gradients and of "
+             "parameters, and the loss; diff compares two such runs; with --resume, go on after the steps before"},
+    {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS,
+     .help = "record steps 0, N, 2 N, ... in --journal, and no others; 0: all"},
     {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS,
      .help = "print a line for people after every N steps and after the last one; 0: as often as the driver sees fit; "
              "--metrics and --json have all steps"},

@@ -47,6 +47,8 @@ struct sl_training_options {
     const char *freeze;      /* patterns of parameters that stay as they are; NULL: none */
     /* By sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
+    const char *journal;                     /* a directory; NULL: none */
+    int journal_every;                       /* steps from one that is recorded there to the next; 0: one */
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
     bool check_replicas, profile;
     struct sl_checkpoint_options checkpoints;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/reduce.h"
+#include "spmd/device/device.h"
 
 /* The table: rows are defined in the files optimizer_NAME.c. */
 extern const struct sl_optimizer sl_adamw, sl_sgd;
@@ -107,7 +108,10 @@ int sl_optimizer_states(const struct sl_optimizer_options *options) {
 
 /* ---- a range ---- */
 
-enum { PIECE = 2048 }; /* elements whose sum is made at once: it stays in the cache, beside values and state */
+/* Elements whose sum is made at once: it stays in the cache, beside values and state. The same of those that are
+ * hashed.
+ */
+enum { PIECE = 2048, HASHED = 4096 };
 
 struct update {
     const struct sl_optimizer_options *options;
@@ -120,6 +124,7 @@ struct update {
     int members;
     const float *const *gradient; /* [members], from element gradient_first on */
     size_t gradient_first;
+    struct sl_prints *prints; /* NULL: nothing is hashed */
 };
 
 /* The COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) are theirs. */
@@ -149,11 +154,33 @@ static void update_pieces(const struct update *u, struct sl_optimizer_run run, s
     }
 }
 
+/* The same with hashes of the sum, and of the values that it has made: what is written past the caches would have to be
+ * read again. Where the host has to bring them from a device, the pieces are whole. */
+static void update_hashed(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
+    alignas(SL_CACHE_LINE) float sum[HASHED];
+    void *const output = sum;
+    const bool pair = u->members == 2 && u->options->method->adds;
+    run.shared = false;
+    for (size_t count; first < end; first += count) {
+        const void *input[SL_MAX_COORDINATES];
+        count = end - first < HASHED || !sl_device.shares_memory ? end - first : HASHED;
+        for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + (first - u->gradient_first);
+        if (u->members > 1 && !pair) sl_reduce(SL_SUM, SL_F32, 1.0f, count, u->members, input, 1, &output);
+        const float *const gradient = u->members > 1 && !pair ? sum : input[0];
+        const float *const addend = pair ? input[1] : NULL;
+        sl_prints_add(u->prints, SL_PRINT_GRADIENT, u->number, first, count, gradient, addend);
+        update_run(u, run, first, count, gradient, addend);
+        sl_prints_add(u->prints, SL_PRINT_VALUE, u->number, first, count, sl_range_values(u->range, first), NULL);
+    }
+}
+
 /* Elements [FIRST, END), whose state is there. */
 static void update_near(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     const size_t at = first - u->gradient_first;
     const float *const one = u->gradient[0] + at;
-    if (u->members == 1)
+    if (u->prints)
+        update_hashed(u, run, first, end);
+    else if (u->members == 1)
         update_run(u, run, first, end - first, one, NULL);
     else if (u->members == 2 && u->options->method->adds)
         update_run(u, run, first, end - first, one, u->gradient[1] + at);
@@ -221,19 +248,21 @@ static int update_range(struct update *update, int64_t step, float gradient_scal
 
 int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
-                            int members, const float *const *gradient, struct sl_error *error) {
+                            int members, const float *const *gradient, struct sl_prints *prints,
+                            struct sl_error *error) {
     struct update update = {.options = options,
                             .kernels = kernels,
                             .parameters = parameters,
                             .number = range,
                             .members = members,
-                            .gradient = gradient};
+                            .gradient = gradient,
+                            .prints = prints};
     return update_range(&update, step, gradient_scale, error);
 }
 
-int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                        struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
-                        struct sl_error *error) {
+int sl_optimizer_update_hashed(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                               struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                               struct sl_prints *prints, struct sl_error *error) {
     const float *const own = parameters->range[range].sum;
     struct update update = {.options = options,
                             .kernels = kernels,
@@ -241,6 +270,13 @@ int sl_optimizer_update(const struct sl_optimizer_options *options, const struct
                             .number = range,
                             .members = 1,
                             .gradient = &own,
-                            .gradient_first = parameters->range[range].shard};
+                            .gradient_first = parameters->range[range].shard,
+                            .prints = prints};
     return update_range(&update, step, gradient_scale, error);
+}
+
+int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                        struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                        struct sl_error *error) {
+    return sl_optimizer_update_hashed(options, kernels, parameters, range, step, gradient_scale, NULL, error);
 }

@@ -22,6 +22,7 @@
 
 #include "layers/modules/parameters/parameters.h"
 #include "layers/modules/parameters/rules.h"
+#include "layers/journal/prints.h"
 
 SL_BEGIN_C
 
@@ -97,11 +98,16 @@ int sl_optimizer_states(const struct sl_optimizer_options *options);
 int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                         struct sl_error *error);
+/* The same, with hashes of the gradients and of the new values in PRINTS; NULL: there are none. */
+int sl_optimizer_update_hashed(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                               struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                               struct sl_prints *prints, struct sl_error *error);
 /* The same with the sum of the MEMBERS gradients GRADIENT[i] [count of the range], in their order, of host memory. The
  * sum is made while the optimizer uses it, and is stored nowhere. */
 int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
-                            int members, const float *const *gradient, struct sl_error *error);
+                            int members, const float *const *gradient, struct sl_prints *prints,
+                            struct sl_error *error);
 
 SL_END_C
 #endif

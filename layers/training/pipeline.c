@@ -116,6 +116,14 @@ static const float *take_x(const struct sl_pipeline *p, const struct sl_action *
     return take_rows(p, columns, from);
 }
 
+/* For the step's journal: KIND of rows that ACTION's stage hands over, ROWS as they lie there. */
+static void record(const struct sl_pipeline *p, enum sl_journal_kind kind, const struct sl_action *action, int columns,
+                   enum sl_dtype dtype, const void *rows) {
+    if (p->step->journal && p->context.phase == SL_TRAIN)
+        sl_journal_rows(p->step->journal, kind, stage_of(p, action->loop), action->microbatch, p->run, p->options.rows,
+                        columns, dtype, rows);
+}
+
 /* ---- forward and backward ---- */
 
 /* What the last stage has given is Y; SETTLED: rounded as it is to be. */
@@ -124,6 +132,7 @@ static int loss_step(struct sl_pipeline *p, const struct sl_action *action, floa
     const int columns = p->model->stage[action->loop]->out;
     float *dy = p->output_gradients + loss_row(p, action->microbatch);
     if (!settled) settle(p, columns, y, &nowhere);
+    record(p, SL_JOURNAL_ROWS, action, columns, SL_F32, y);
     SL_TRY(sl_module_forward(p->model->loss, &p->context, y, dy));
     if (p->context.phase == SL_TRAIN) settle(p, columns, dy, &p->kept[action->loop].dy);
     return SL_OK;
@@ -148,6 +157,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
         SL_TRY(loss_step(p, action, y, done));
     else if (!done)
         give_rows(p, stage->out, y, slot);
+    if (slot) record(p, SL_JOURNAL_ROWS, action, stage->out, sl_pipeline_dtype(p, stage->out), slot);
     if (!p->state) return SL_OK;
     p->state = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_activation);
@@ -213,6 +223,7 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     ask(p, stage->in, to, &result);
     SL_TRY(sl_module_backward_input(stage, &p->context, x, dy, dx));
     if (!is_done(p, &result) && to) give_rows(p, stage->in, dx, to);
+    if (to) record(p, SL_JOURNAL_ROW_GRADIENT, action, stage->in, sl_pipeline_dtype(p, stage->in), to);
     if (!p->state_gradient) return SL_OK;
     p->state_gradient = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_gradient);

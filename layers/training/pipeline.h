@@ -25,6 +25,7 @@
 #define SL_LAYERS_TRAINING_PIPELINE_H
 
 #include "collectives/channel.h"
+#include "layers/journal/journal.h"
 #include "layers/training/model.h"
 #include "layers/training/trace.h"
 #include "spmd/base/crew.h"
@@ -122,6 +123,7 @@ struct sl_pipeline_step {
     void *callback_arg;
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
+    struct sl_journal *journal; /* records what stages hand over (layers/journal/journal.h); may be NULL */
     struct sl_not_finite
         *not_finite;           /* looks at the results of all modules (layers/modules/not_finite.h); may be NULL */
     bool unread;               /* metrics stay on the device, until sl_pipeline_read or the next call */

@@ -20,8 +20,9 @@ struct sl_trainer {
     int64_t step;
     struct sl_profile *profile;
     struct sl_trace *trace;
-    struct sl_key dropout; /* root of the keys of dropout by global position */
-    bool lost;             /* the last step had gradients that are not finite, on any coordinate */
+    struct sl_journal *journal, *recording; /* the latter in a step that is recorded */
+    struct sl_key dropout;                  /* root of the keys of dropout by global position */
+    bool lost;                              /* the last step had gradients that are not finite, on any coordinate */
 };
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
@@ -278,7 +279,6 @@ static int between_actions(void *arg) {
 /* ---- steps ---- */
 
 /* Coordinates that differ along other axes than data and the pipeline's count the same rows. */
-/* Coordinates along tensor and other axes have the same. */
 static double copies_of(const struct sl_trainer *t) {
     return t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
 }
@@ -308,6 +308,8 @@ void sl_trainer_set_trace(struct sl_trainer *t, struct sl_trace *trace) {
     t->trace = t->updates.trace = trace;
     if (trace) t->self->timed = true;
 }
+
+void sl_trainer_set_journal(struct sl_trainer *t, struct sl_journal *journal) { t->journal = journal; }
 
 void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.optimizer.learning_rate = learning_rate;
@@ -356,6 +358,8 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     step.callback_arg = t;
     step.profile = t->profile;
     step.trace = t->trace;
+    step.journal = t->recording;
+    if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     SL_TRY(end_pass(t, &step, last));
     sums->loss += step.metrics.loss;
@@ -368,6 +372,8 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
 double sl_trainer_norm(const struct sl_trainer *t) { return t->updates.norm; }
 const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *t) { return t->pipeline; }
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *t) { return &t->parameters; }
+struct sl_spmd *sl_trainer_self(const struct sl_trainer *t) { return t->self; }
+const struct sl_trainer_options *sl_trainer_options_of(const struct sl_trainer *t) { return &t->options; }
 const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer *t) { return &t->options.optimizer; }
 const struct sl_group *sl_trainer_world(const struct sl_trainer *t) { return &t->updates.world; }
 int64_t sl_trainer_steps(const struct sl_trainer *t) { return t->step; }
@@ -421,6 +427,8 @@ static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, cons
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     struct sl_metrics sums = {0};
     SL_TRY(check_rows(t, batch));
+    t->recording = t->journal && sl_journal_begin(t->journal, t->step) ? t->journal : NULL;
+    t->updates.prints = t->recording ? sl_journal_prints(t->recording) : NULL;
     t->updates.step = t->self->doing.steps = ++t->step;
     t->updates.lost = false;
     if (t->trace) t->trace->step = (int)t->step - 1;
@@ -431,6 +439,9 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     sl_trace_end(t->trace, mark,
                  (struct sl_trace_event){.name = "metrics", .work = SL_TRACE_COMMUNICATION, .stage = -1});
     sl_profile_end(t->profile, before);
+    if (t->recording)
+        SL_TRY(sl_journal_end(t->recording, metrics->loss / metrics->rows,
+                              t->options.clip > 0.0f ? t->updates.norm : (double)NAN));
     return check_finite(t, batch, metrics);
 }
 

@@ -5,6 +5,7 @@
 #ifndef SL_LAYERS_TRAINING_TRAINER_H
 #define SL_LAYERS_TRAINING_TRAINER_H
 
+#include "layers/journal/journal.h"
 #include "layers/training/optimizer.h"
 #include "layers/training/pipeline.h"
 #include "layers/storage/safetensors.h"
@@ -78,6 +79,9 @@ double sl_trainer_norm(const struct sl_trainer *trainer);
 const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *trainer);
 /* The trainer's parameters, for other pipelines and for checkpoints. The trainer owns them. */
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
+/* Its coordinate, and the options that it was planned with. */
+struct sl_spmd *sl_trainer_self(const struct sl_trainer *trainer);
+const struct sl_trainer_options *sl_trainer_options_of(const struct sl_trainer *trainer);
 /* The optimizer's settings. */
 const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer *trainer);
 /* The group of all coordinates of the mesh. */
@@ -102,6 +106,12 @@ int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, st
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
 /* Records events in TRACE from the next step on; NULL: no longer. The caller owns it. */
 void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
+/* Opens a journal of TRAINER, which trains MODEL, is open and has resumed, and records the steps from the next one on
+ * in it. As sl_journal_open (layers/journal/journal.h). The caller closes it after the trainer. */
+int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
+                            const struct sl_journal_options *options, struct sl_journal **journal);
+/* Records steps in JOURNAL from the next one on; NULL: no longer. */
+void sl_trainer_set_journal(struct sl_trainer *trainer, struct sl_journal *journal);
 /* Evaluates the rows of one pass, without training. *METRICS as for a step. Collective over the mesh. */
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
 /* The same for passes that follow each other through the pipeline: adds this coordinate's sums to *OWN, records in

@@ -119,9 +119,10 @@ static int update_sum(struct sl_updates *u, int number) {
     for (int i = 0; i < u->sums.size; i++) gradient[i] = u->memory[i] + (range->gradient - u->parameters->memory);
     SL_TRY(sl_peers_begin(u->self));
     for (int i = 0; i < u->sums.size; i++) look(u, gradient[i] + range->shard, range->shard_count);
-    const int status = u->lost ? SL_OK
-                               : sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step,
-                                                         scale_of(u), u->sums.size, gradient, &u->self->error);
+    const int status = u->lost
+                           ? SL_OK
+                           : sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step,
+                                                     scale_of(u), u->sums.size, gradient, u->prints, &u->self->error);
     sl_peers_end(u->self);
     u->apart = true;
     return status;
@@ -132,7 +133,8 @@ static int update(struct sl_updates *u, int number) {
     if (reads(u, number)) return update_sum(u, number);
     look(u, range->sum, range->shard_count);
     if (u->lost) return SL_OK;
-    return sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u), &u->self->error);
+    return sl_optimizer_update_hashed(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u), u->prints,
+                                      &u->self->error);
 }
 
 /* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */

@@ -51,6 +51,7 @@ struct sl_updates {
     bool apart;                 /* the last step's gradients have not been summed anywhere */
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
+    struct sl_prints *prints;   /* hashes of gradients and new values; NULL: there are none in this step */
     int64_t step;               /* number of the step, from 1 */
     /* The numbers of ranges in the order in which their gradients became complete, and how many of them have come how
      * far: complete, their sum started, summed, used by the optimizer, ended. */

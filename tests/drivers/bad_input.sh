@@ -278,7 +278,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
     refuses 'nothing: ' $driver --schedule-file nothing
 done
 for driver in looping_pipeline 'transformer train'; do
-    for name in metrics gradients trace save resume; do
+    for name in metrics gradients trace journal save resume; do
         refuses "--$name: \"\" is not " $driver --$name ''
     done
     for value in x '' -1 1.5; do
@@ -289,6 +289,11 @@ for driver in looping_pipeline 'transformer train'; do
     done
     refuses '--launcher: "" is not ' $driver --launcher ''
     refuses '--restart 2: needs checkpoints to go on from: --save DIR and --save-every N' $driver --restart 2
+    for value in x '' -1 1.5; do
+        refuses "--journal-every: \"$value\" is not an integer from 0" $driver --journal j --journal-every "$value"
+    done
+    refuses '--journal-every 2: needs a directory, --journal DIR' $driver --journal-every 2
+    refuses '--journal nowhere/j: cannot be made: No such file' $driver --journal nowhere/j
     for name in profile check-replicas dry-run; do
         refuses "--$name=1: takes no value" $driver --$name=1
     done

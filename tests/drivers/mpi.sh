@@ -76,6 +76,15 @@ trains_alike 4 --schedule zbv --mesh data=2,model=2 --precision bf16
 trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --fsdp --recompute full --accumulate 2 --clip 0.1
 trains_alike 2 --schedule dualpipev --mesh model=2 --microbatches 6 --checked
 
+# A journal has the same hashes, whoever computes.
+"$drivers/looping_pipeline" $small --mesh data=2,model=2 --journal threads >out 2>err
+run 4 looping_pipeline $small --mesh data=2,model=2 --journal processes
+went=$status
+"$drivers/diff" threads processes >out 2>err
+status=$?
+[ $went = 0 ] && [ $status = 0 ] && [ ! -s err ] && grep -q '^B: .*, engine mpi$' out && grep -q '^steps 0 to 2: equal$' out
+point 'journals of threads and of processes are equal'
+
 # ---- a machine, measured between processes, and a search under it ----
 
 run 2 plan measure --brief --save measured.json

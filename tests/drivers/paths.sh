@@ -24,12 +24,14 @@ short_run() {
     esac
 }
 
-# use_of OPTION: what becomes of its file. Streams and replaced files are written, and checkpoints in a saved directory.
+# use_of OPTION: what becomes of its file. Streams and replaced files are written, and files in the directories of
+# checkpoints and journals.
 use_of() {
     case $1 in
     metrics | trace | output | save-options) echo stream ;;
     gradients | logits) echo replaced ;;
     save) echo saved ;;
+    journal) echo journal ;;
     schedule-file | file | costs | compare | machine | prompts | choices | chat | @) echo text ;;
     params | resume) echo checkpoint ;;
     data | eval-data | tokenizer | model) echo data ;;
@@ -102,7 +104,7 @@ fresh() {
 }
 
 is_written() {
-    case $(use_of "$1") in stream | replaced | saved) true ;; *) false ;; esac
+    case $(use_of "$1") in stream | replaced | saved | journal) true ;; *) false ;; esac
 }
 
 # ---- one file for two options ----
@@ -162,20 +164,27 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
             uses="$(use_of "$written") $(use_of "$other")"
             case "$driver $other $uses" in
             *' saved checkpoint') ;; # a run goes on where it saves
-            *' saved '* | *' saved') # a file of the directory
-                [ "$written" = save ] && file=$other || file=$written
+            *' saved journal' | *' journal saved')
+                fresh
+                run "$driver" --save dir/ --journal dir
+                refused 'name the same directory, '
+                point "$driver: --save and --journal are one directory"
+                ;;
+            *' saved '* | *' saved' | *' journal '* | *' journal') # a file of the directory
+                case $uses in *saved*) folder=save name=step-00000003.safetensors ;; *) folder=journal name=coordinate-00.journal ;; esac
+                [ "$written" = $folder ] && file=$other || file=$written
                 if [ "$driver $file" != 'looping_pipeline data' ]; then
                     fresh
-                    ln t dir/step-00000003.safetensors
-                    file_of '--save dir' "$(argument "$driver" "$file" dir/step-00000003.safetensors)" &&
-                        file_of '--save dir' "$(argument "$driver" "$file" t)"
-                    point "$driver: --save is the directory of --$file"
+                    ln t dir/$name
+                    file_of "--$folder dir" "$(argument "$driver" "$file" dir/$name)" &&
+                        file_of "--$folder dir" "$(argument "$driver" "$file" t)"
+                    point "$driver: --$folder is the directory of --$file"
                 fi
                 if [ "$(use_of "$file")" = data ]; then
                     fresh
-                    run "$driver" --save dir/ $(argument "$driver" "$file" dir)
+                    run "$driver" --$folder dir/ $(argument "$driver" "$file" dir)
                     refused 'name the same directory, '
-                    point "$driver: --save and --$file are one directory"
+                    point "$driver: --$folder and --$file are one directory"
                 fi
                 ;;
             *)
@@ -206,6 +215,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
         path=t
         [ "$driver $other" != 'looping_pipeline data' ] || { ln t dir/t && path=dir; }
         [ "$(use_of "$other")" != saved ] || { ln t dir/step-00000001.safetensors && path=dir; }
+        [ "$(use_of "$other")" != journal ] || { ln t dir/coordinate-01.journal && path=dir; }
         timeout -s KILL 20 "$drivers/"$(short_run "$driver") $(argument "$driver" "$other" $path) >>t 2>err </dev/null
         status=$?
         : >out
@@ -270,7 +280,7 @@ for kind in fifo device socket directory; do
         fifo\ *) mkfifo "path.$cases" ;; # one of its own: a case must not be the other end of another one
         device\ *) ln -s /dev/zero "path.$cases" ;;
         socket\ *) ln socket "path.$cases" ;;
-        'directory save') continue ;; # that is what it takes
+        'directory save' | 'directory journal') continue ;; # that is what it takes
         directory\ *) ln -s empty "path.$cases" ;;
         esac
         tried "$kind" "$driver" "$option" "path.$cases"

@@ -67,6 +67,10 @@ try_steps() {
     done
     keeps 'replicas are compared' --check-replicas
     keeps 'nothing overlaps' --no-overlap
+    for how in '' '--zero 0' '--zero 2' '--offload optimizer,activations,weights'; do
+        rm -rf journal
+        keeps 'a journal is written' --journal journal $how
+    done
     keeps 'a slow network' --delay-ms 1
     agrees 'whole optimizer states' --zero 0
     keeps 'shares of gradients' --zero 2 --check-replicas
@@ -256,6 +260,20 @@ try_records() {
         [ $trained = 0 ] && [ $status = 0 ] && [ ! -s err ] && grep -q '"name":"1f1b","ranks":2,' out
         point "$driver_name: a trace of $passes passes is one of its schedule"
     done
+    rm -rf journal saved whole
+    call $small --steps 4 --journal whole
+    call $small --steps 4 --journal journal --save saved --save-every 2 && [ "$(ls journal | wc -l)" = 4 ] &&
+        call $small --steps 4 --journal journal --resume "saved/$(ls saved | head -n 1)"
+    went=$status
+    "$drivers/diff" whole journal >out 2>err
+    status=$?
+    [ $went = 0 ] && [ $status = 0 ] && [ ! -s err ] && grep -q '^steps 0 to 3: equal$' out
+    point "$driver_name: a journal that goes on is that of a run without a break"
+    wrong 'the journal is that of another layout or model' $small --steps 5 --microbatches 2 --resume saved --journal whole
+    rm -rf journal && mkdir journal && ln -s /dev/full journal/coordinate-02.journal
+    call $small --steps 2 --journal journal
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'journal/coordinate-02.journal: No space' err
+    point "$driver_name: a full disk under a journal"
     wrong '--trace records from the second step on' $small --steps 1 --trace trace
     wrong 'nowhere/trace' $small --steps 3 --trace nowhere/trace
     wrong '--gradients and --metrics name the same file, both' $small --gradients both --metrics both

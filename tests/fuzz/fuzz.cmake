@@ -8,6 +8,7 @@ set(parsers
     csv
     documents
     idx
+    journal
     machine
     memory
     mesh

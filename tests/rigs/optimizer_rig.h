@@ -60,7 +60,7 @@ static inline void update_sum(struct storage *storage, int parameters, const str
     struct sl_range loops[2] = {{0}, storage->loop};
     struct sl_parameters all = {
         .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
-    sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient, NULL);
+    sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient, NULL, NULL);
 }
 
 /* ---- facts ---- */

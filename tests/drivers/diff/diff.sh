@@ -102,9 +102,9 @@ point 'a tensor of no values'
 
 # ---- what cannot be compared ----
 
-refuses '1 arguments: two checkpoints are compared' a
-refuses '3 arguments: two checkpoints are compared' a a a
-refuses '0 arguments: two checkpoints are compared'
+refuses '1 arguments: two checkpoints, or two journals, are compared' a
+refuses '3 arguments: two checkpoints, or two journals, are compared' a a a
+refuses '0 arguments: two checkpoints, or two journals, are compared'
 refuses 'nowhere' a nowhere
 refuses '--nonsense: no such option' --nonsense a a
 mkdir empty

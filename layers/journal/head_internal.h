@@ -1,0 +1,16 @@
+/* head_internal.h - the head of a journal's file. */
+#ifndef SL_LAYERS_JOURNAL_HEAD_INTERNAL_H
+#define SL_LAYERS_JOURNAL_HEAD_INTERNAL_H
+
+#include <jansson.h>
+
+#include "layers/journal/journal.h"
+
+/* Collective over the mesh: *HEAD is this coordinate's, which the caller frees. NOTES may be NULL. */
+int sl_journal_head(json_t **head, struct sl_spmd *self, const struct sl_journal_run *run,
+                    const struct sl_prints *prints, const struct sl_store *notes);
+
+/* Whether two heads are of one coordinate of one layout, and list the same tensors. */
+bool sl_journal_same_layout(const json_t *one, const json_t *other);
+
+#endif

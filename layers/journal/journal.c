@@ -1,0 +1,215 @@
+/* journal.c - records a run's hashes in files. */
+#include "layers/journal/journal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "layers/journal/head_internal.h"
+#include "spmd/base/file.h"
+#include "spmd/device/device.h"
+
+enum { PIECE = 1 << 14 }; /* floats that are copied from the device at once */
+
+struct sl_journal {
+    struct sl_spmd *self;
+    const struct sl_parameters *parameters;
+    struct sl_prints *prints;
+    struct sl_places places;
+    char path[SL_MAX_PATH];
+    FILE *stream;
+    int every, microbatches; /* of a pass */
+    int64_t step;
+    /* Of the step. */
+    int count, most;
+    struct sl_journal_record *record; /* [most] */
+    int pass;
+    uint32_t first_row;
+    float *room; /* [PIECE]; NULL where the host reads the device's memory */
+};
+
+/* ---- records ---- */
+
+static void add(struct sl_journal *j, enum sl_journal_kind kind, int item, int microbatch, uint64_t hash) {
+    struct sl_journal_record *record = &j->record[j->count];
+    if (j->count == j->most) return; /* planned for a schedule's actions, each once a pass */
+    *record = (struct sl_journal_record){
+        .step = j->step, .hash = hash, .item = item, .microbatch = microbatch, .kind = (uint32_t)kind};
+    sl_journal_seal(record);
+    j->count++;
+}
+
+static uint64_t bits_of(double number) {
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+static void add_prints(struct sl_journal *j, enum sl_print kind, enum sl_journal_kind as) {
+    uint64_t hash;
+    for (int i = 0; i < j->parameters->count; i++)
+        if (sl_prints_hash(j->prints, kind, i, &hash)) add(j, as, i, 0, hash);
+}
+
+static int refuse(struct sl_journal *j, int number) {
+    return sl_fail(j->self, SL_FAILED, "journal %s: %s", j->path, number ? strerror(number) : "could not be written");
+}
+
+/* Ends the block and writes it. */
+static int write_block(struct sl_journal *j, enum sl_journal_kind end) {
+    add(j, end, 0, 0, 0);
+    errno = 0;
+    const size_t count = (size_t)j->count;
+    if (fwrite(j->record, sizeof *j->record, count, j->stream) < count || fflush(j->stream)) return refuse(j, errno);
+    j->count = 0;
+    return SL_OK;
+}
+
+/* ---- the file ---- */
+
+/* How much of the file stays where the run goes on after STEPS steps, whose layout HEAD tells: *END bytes. */
+static int find_end(struct sl_journal *j, const json_t *head, int64_t steps, long long *end) {
+    struct sl_journal_file file;
+    struct sl_error *error = &j->self->error;
+    bool more = true;
+    int status = sl_journal_file_open(&file, j->path, error);
+    if (status == SL_OK && !sl_journal_same_layout(head, file.head))
+        status = sl_error_set(error, SL_BAD_INPUT,
+                              "%s: the journal is that of another layout or model: give another directory", j->path);
+    while (status == SL_OK && more) {
+        *end = file.whole;
+        status = sl_journal_next(&file, &more, error);
+        if (status == SL_OK && more && file.step >= steps) break;
+    }
+    sl_journal_file_close(&file);
+    return status;
+}
+
+static int open_stream(struct sl_journal *j, const struct sl_journal_options *options, const json_t *head,
+                       int64_t steps) {
+    const bool goes_on = options->resumes && access(j->path, F_OK) == 0;
+    const char *reason;
+    long long end = 0;
+    if (goes_on) SL_TRY(find_end(j, head, steps, &end));
+    j->stream = sl_file_write(j->path, goes_on, SL_FILE_REGULAR | SL_FILE_DEVICE, &reason);
+    if (!j->stream) return sl_fail(j->self, SL_BAD_INPUT, "journal %s: %s", j->path, reason);
+    if (goes_on) return ftruncate(fileno(j->stream), (off_t)end) ? refuse(j, errno) : SL_OK;
+    errno = 0;
+    if (json_dumpf(head, j->stream, JSON_COMPACT) || putc('\n', j->stream) == EOF || fflush(j->stream))
+        return refuse(j, errno);
+    return SL_OK;
+}
+
+/* ---- opening ---- */
+
+int sl_journal_prepare(const char *directory, struct sl_error *error) {
+    if (mkdir(directory, 0777) && errno != EEXIST)
+        return sl_error_set(error, SL_BAD_INPUT, "--journal %s: cannot be made: %s", directory, strerror(errno));
+    if (access(directory, W_OK | X_OK))
+        return sl_error_set(error, SL_BAD_INPUT, "--journal %s: no file can be made there: %s", directory,
+                            strerror(errno));
+    return SL_OK;
+}
+
+static int take(struct sl_journal *j, const struct sl_journal_run *run) {
+    const struct sl_schedule *schedule = run->schedule;
+    enum { OTHERS = 3 }; /* loss, norm, end */
+    j->microbatches = schedule->microbatches;
+    j->most = 2 * j->parameters->count + 2 * schedule->loops * j->microbatches * run->passes + OTHERS;
+    j->record = malloc((size_t)j->most * sizeof *j->record);
+    if (!sl_device.shares_memory) j->room = malloc(PIECE * sizeof *j->room);
+    if (!j->record || (!j->room && !sl_device.shares_memory))
+        return sl_fail(j->self, SL_FAILED, "no memory for a journal");
+    sl_places_open(&j->places);
+    return SL_OK;
+}
+
+/* The values with which the run begins are those after the step before. */
+static int write_values(struct sl_journal *j, int64_t steps) {
+    j->step = steps - 1;
+    sl_prints_begin(j->prints);
+    SL_TRY(sl_prints_add_values(j->prints));
+    add_prints(j, SL_PRINT_VALUE, SL_JOURNAL_VALUE);
+    return write_block(j, SL_JOURNAL_BEGIN);
+}
+
+int sl_journal_open(struct sl_journal **journal, struct sl_spmd *self, const struct sl_journal_run *run,
+                    const struct sl_journal_options *options) {
+    struct sl_journal *j = calloc(1, sizeof *j);
+    json_t *head = NULL;
+    *journal = j;
+    if (!j) return sl_fail(self, SL_FAILED, "no memory for a journal");
+    j->self = self;
+    j->parameters = run->parameters;
+    j->every = options->every > 0 ? options->every : 1;
+    SL_TRY(take(j, run));
+    SL_TRY(sl_prints_open(&j->prints, self, j->parameters));
+    SL_TRY(sl_journal_prepare(options->directory, &self->error));
+    SL_TRY(sl_journal_name(options->directory, self->coordinate, j->path, &self->error));
+    int status = sl_journal_head(&head, self, run, j->prints, options->notes);
+    if (status == SL_OK) status = open_stream(j, options, head, run->steps);
+    json_decref(head);
+    return status ? status : write_values(j, run->steps);
+}
+
+void sl_journal_close(struct sl_journal *j) {
+    if (!j) return;
+    if (j->stream) fclose(j->stream);
+    sl_prints_close(j->prints);
+    free(j->record);
+    free(j->room);
+    free(j);
+}
+
+/* ---- a step ---- */
+
+bool sl_journal_begin(struct sl_journal *j, int64_t step) {
+    if (step % j->every) return false;
+    j->step = step;
+    j->count = 0;
+    sl_prints_begin(j->prints);
+    return true;
+}
+
+struct sl_prints *sl_journal_prints(struct sl_journal *j) { return j->prints; }
+
+void sl_journal_pass(struct sl_journal *j, int pass, uint32_t first_row) {
+    j->pass = pass;
+    j->first_row = first_row;
+}
+
+static uint64_t hash_rows(struct sl_journal *j, uint64_t place, size_t count, enum sl_dtype dtype, const void *data) {
+    const size_t size = sl_dtype_size(dtype);
+    const char *from = data;
+    uint64_t hash = 0;
+    for (size_t part; count; count -= part, place += part, from += part * size) {
+        part = j->room && count > PIECE ? PIECE : count;
+        if (j->room) sl_device.copy(j->room, from, part * size);
+        const void *here = j->room ? (const void *)j->room : from;
+        hash += dtype == SL_BF16 ? sl_places_hash_bf16(&j->places, place, here, part)
+                                 : sl_places_hash(&j->places, place, here, part);
+    }
+    return hash;
+}
+
+void sl_journal_rows(struct sl_journal *j, enum sl_journal_kind kind, int stage, int microbatch, int count, int rows,
+                     int columns, enum sl_dtype dtype, const void *data) {
+    const size_t elements = (size_t)rows * (size_t)columns;
+    for (int m = 0; m < count; m++) {
+        const uint64_t row = j->first_row + (uint64_t)(microbatch + m) * (uint64_t)rows;
+        const char *from = (const char *)data + (size_t)m * elements * sl_dtype_size(dtype);
+        add(j, kind, stage, j->pass * j->microbatches + microbatch + m,
+            hash_rows(j, row * (uint64_t)columns, elements, dtype, from));
+    }
+}
+
+int sl_journal_end(struct sl_journal *j, double loss, double norm) {
+    add(j, SL_JOURNAL_LOSS, 0, 0, bits_of(loss));
+    add_prints(j, SL_PRINT_GRADIENT, SL_JOURNAL_GRADIENT);
+    if (!isnan(norm)) add(j, SL_JOURNAL_NORM, 0, 0, bits_of(norm));
+    add_prints(j, SL_PRINT_VALUE, SL_JOURNAL_VALUE);
+    return write_block(j, SL_JOURNAL_END);
+}

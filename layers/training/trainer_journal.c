@@ -1,0 +1,38 @@
+/* trainer_journal.c - what a journal is told of a training run. */
+#include <stdlib.h>
+
+#include "layers/training/trainer.h"
+
+/* FIRST [loops]: the first layers of this rank's stages. */
+static void list_layers(const struct sl_schedule *schedule, int rank, const struct sl_model *model, int *first) {
+    for (int l = 0; l < schedule->loops; l++)
+        first[l] = model->first_layer ? model->first_layer[l] : sl_schedule_stage(schedule, rank, l) * model->layers;
+}
+
+int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
+                            const struct sl_journal_options *options, struct sl_journal **journal) {
+    struct sl_spmd *self = sl_trainer_self(trainer);
+    const struct sl_trainer_options *of = sl_trainer_options_of(trainer);
+    const struct sl_pipeline_options *pipeline = &of->pipeline;
+    int *first = calloc((size_t)pipeline->schedule->loops, sizeof *first);
+    const struct sl_journal_run run = {.world = sl_trainer_world(trainer),
+                                       .parameters = sl_trainer_parameters(trainer),
+                                       .schedule = pipeline->schedule,
+                                       .stage_axis = pipeline->axis,
+                                       .data_axis = of->data_axis,
+                                       .first_layer = first,
+                                       .rows = pipeline->rows,
+                                       .passes = of->accumulate > 1 ? of->accumulate : 1,
+                                       .wgrad_group = pipeline->wgrad_group,
+                                       .precision = pipeline->precision,
+                                       .storage = pipeline->storage,
+                                       .products = pipeline->gemm->name,
+                                       .steps = sl_trainer_steps(trainer)};
+    *journal = NULL;
+    if (!first) return sl_fail(self, SL_FAILED, "no memory for a journal");
+    list_layers(pipeline->schedule, sl_axis_index(self, pipeline->axis), model, first);
+    const int status = sl_journal_open(journal, self, &run, options);
+    free(first);
+    if (status == SL_OK) sl_trainer_set_journal(trainer, *journal);
+    return status;
+}

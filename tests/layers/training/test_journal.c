@@ -1,0 +1,376 @@
+/* test_journal.c - journals: the run's bits stay, hashes are those of whole arrays in every layout, what was killed can
+ * be read and gone on with, damage is refused, and a step allocates nothing. */
+#include "tests/rigs/folder.h"
+#include "tests/rigs/transformer_job.h"
+
+/* ---- allocations ---- */
+
+static _Atomic long allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+void *__wrap_malloc(size_t size) {
+    allocations++;
+    return __real_malloc(size);
+}
+void *__wrap_calloc(size_t count, size_t size) {
+    allocations++;
+    return __real_calloc(count, size);
+}
+void *__wrap_realloc(void *memory, size_t size) {
+    allocations++;
+    return __real_realloc(memory, size);
+}
+
+/* ---- runs ---- */
+
+struct request {
+    char folder[FOLDER];
+    int every, first, end; /* steps that are taken */
+    bool resumes;
+    long allocated; /* by all coordinates, from the second step on */
+};
+
+static int record(struct worker *worker) {
+    struct job *job = worker->job;
+    struct request *request = job->user;
+    struct sl_journal *journal = NULL;
+    const struct sl_journal_options options = {
+        .directory = request->folder, .every = request->every, .resumes = request->resumes};
+    sl_trainer_set_steps(worker->trainer, request->first);
+    int status = sl_trainer_open_journal(worker->trainer, &worker->model, &options, &journal);
+    if (status == SL_OK) status = train_steps(worker, request->first, request->first + 1);
+    if (status == SL_OK) status = sl_barrier(worker->self, sl_trainer_world(worker->trainer));
+    const long before = allocations;
+    if (status == SL_OK) status = train_steps(worker, request->first + 1, request->end);
+    if (status == SL_OK) status = sl_barrier(worker->self, sl_trainer_world(worker->trainer));
+    if (worker->self->coordinate == 0) request->allocated = allocations - before;
+    if (status == SL_OK) status = sl_barrier(worker->self, sl_trainer_world(worker->trainer));
+    sl_trainer_set_journal(worker->trainer, NULL);
+    if (status == SL_OK) status = sl_trainer_export(worker->trainer, false, &job->values);
+    if (status == SL_OK) status = sl_trainer_export(worker->trainer, true, &job->gradients);
+    sl_journal_close(journal);
+    return status;
+}
+
+static int plain(struct worker *worker) {
+    struct job *job = worker->job;
+    SL_TRY(train_steps(worker, 0, job->steps));
+    SL_TRY(sl_trainer_export(worker->trainer, false, &job->values));
+    return sl_trainer_export(worker->trainer, true, &job->gradients);
+}
+
+static void begin(struct request *request, int steps) {
+    *request = (struct request){.end = steps};
+    assert_true(make_folder(request->folder, "journal"));
+}
+
+static void path_of(const struct request *request, int coordinate, char path[SL_MAX_PATH]) {
+    assert_int_equal(sl_journal_name(request->folder, coordinate, path, NULL), SL_OK);
+}
+
+static void end(const struct request *request) {
+    char path[SL_MAX_PATH];
+    for (int c = 0; c < MOST_COORDINATES; c++) {
+        path_of(request, c, path);
+        unlink(path);
+    }
+    rmdir(request->folder);
+}
+
+/* ---- reading ---- */
+
+static void open_file(const struct request *request, int coordinate, struct sl_journal_file *file) {
+    struct sl_error error = {0};
+    char path[SL_MAX_PATH];
+    path_of(request, coordinate, path);
+    if (sl_journal_file_open(file, path, &error)) fail_msg("%s", error.message);
+}
+
+/* Reads up to STEP. */
+static void read_step(struct sl_journal_file *file, int64_t step) {
+    struct sl_error error = {0};
+    bool more = true;
+    while (file->step != step) {
+        if (sl_journal_next(file, &more, &error)) fail_msg("%s", error.message);
+        if (!more) fail_msg("%s has no step %lld", file->path, (long long)step);
+    }
+}
+
+/* Of the tensor called NAME: the hashes of all coordinates that stand for a part, added up. */
+static uint64_t total_of(const struct request *request, int coordinates, int64_t step, enum sl_journal_kind kind,
+                         const char *name) {
+    uint64_t total = 0;
+    int found = 0;
+    for (int c = 0; c < coordinates; c++) {
+        struct sl_journal_file file;
+        open_file(request, c, &file);
+        read_step(&file, step);
+        for (int r = 0; r < file.count; r++) {
+            const struct sl_journal_record *record = &file.record[r];
+            if (record->kind != kind || strcmp(file.tensor[record->item].name, name) != 0) continue;
+            if (!file.tensor[record->item].counts) continue;
+            total += record->hash;
+            found++;
+        }
+        sl_journal_file_close(&file);
+    }
+    if (!found) fail_msg("nothing of %s", name);
+    return total;
+}
+
+/* Exported gradients are means over data, a power of two. */
+static void expect_hashes(const char *what, const struct request *request, const struct job *job, int64_t step,
+                          enum sl_journal_kind kind, const struct sl_store *store, float factor) {
+    struct sl_places places;
+    sl_places_open(&places);
+    for (int i = 0; i < store->count; i += 1 + i % 3) { /* all kinds of them, and not all */
+        const struct sl_tensor *tensor = &store->tensor[i];
+        const size_t count = sl_array_elements(&tensor->array);
+        float *scaled = malloc((count + 1) * sizeof *scaled);
+        assert_non_null(scaled);
+        for (size_t e = 0; e < count; e++) scaled[e] = factor * ((const float *)tensor->array.data)[e];
+        const uint64_t wanted = sl_places_hash(&places, 0, scaled, count);
+        free(scaled);
+        if (total_of(request, coordinates_of(job->mesh), step, kind, tensor->name) != wanted)
+            fail_msg("%s: %s: another hash, of kind %d", what, tensor->name, (int)kind);
+    }
+}
+
+/* ---- tests ---- */
+
+static void hashes_are_those_of_whole_arrays(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh, *schedule;
+        int loops, zero, accumulate;
+        bool fsdp, bf16;
+        float clip;
+    } cases[] = {
+        {"data=1,pipe=1,tensor=1", "gpipe", 1, 1, 0, false, false, 0},
+        {"data=2,pipe=2,tensor=2", "1f1b", 1, 1, 0, false, false, 0},
+        {"data=2,pipe=2,tensor=2", "1f1b", 1, 0, 0, true, false, 1e-2f},
+        {"data=2,pipe=2,tensor=1", "looped-bfs", 2, 2, 0, false, false, 0},
+        {"data=4,pipe=1,tensor=2", "gpipe", 1, 1, 2, true, true, 0},
+        {"data=4,pipe=2,tensor=1", "1f1b", 1, 1, 0, false, true, 0},
+        {"tensor=4,pipe=2,data=1", "zbv", 2, 1, 0, false, false, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job jobs[2];
+        struct request request;
+        for (int journal = 0; journal < 2; journal++) {
+            jobs[journal] = small_job(cases[i].mesh);
+            struct job *job = &jobs[journal];
+            job->schedule = cases[i].schedule;
+            job->loops = cases[i].loops;
+            job->shared_out = cases[i].zero;
+            job->accumulate = cases[i].accumulate;
+            job->model.fsdp = cases[i].fsdp;
+            job->storage = cases[i].bf16 ? SL_BF16 : SL_F32;
+            job->clip = cases[i].clip;
+            job->program = journal ? record : plain;
+            job->user = &request;
+            if (journal) begin(&request, job->steps);
+            run_job(job);
+        }
+        char what[80];
+        snprintf(what, sizeof what, "%s, case %zu", cases[i].mesh, i);
+        expect_same_bits(what, &jobs[1], &jobs[0]);
+        const int64_t last = jobs[1].steps - 1;
+        expect_hashes(what, &request, &jobs[1], last, SL_JOURNAL_VALUE, &jobs[1].values, 1.0f);
+        expect_hashes(what, &request, &jobs[1], last, SL_JOURNAL_GRADIENT, &jobs[1].gradients,
+                      (float)size_along(cases[i].mesh, "data"));
+        end(&request);
+        free_job(&jobs[0]);
+        free_job(&jobs[1]);
+    }
+}
+
+/* A job of 2 x 2 coordinates, which records steps [FIRST, END). */
+static int record_steps(struct request *request, int first, int last, bool resumes, struct sl_error *error) {
+    struct job job = small_job("data=2,pipe=2,tensor=1");
+    job.program = record;
+    job.user = request;
+    request->first = first;
+    request->end = last;
+    request->resumes = resumes;
+    const int status = try_job(&job, error);
+    free_job(&job);
+    return status;
+}
+
+static void a_step_allocates_nothing(void **state) {
+    (void)state;
+    struct request request;
+    struct sl_error error = {0};
+    begin(&request, 6);
+    const long before = allocations;
+    if (record_steps(&request, 0, 6, false, &error)) fail_msg("%s", error.message);
+    assert_true(allocations > before); /* the count does count */
+    if (sl_device.shares_memory) assert_int_equal(request.allocated, 0);
+    end(&request);
+}
+
+static int count_steps(const struct request *request, int coordinate, int64_t *last) {
+    struct sl_journal_file file;
+    struct sl_error error = {0};
+    bool more = true;
+    int steps = 0;
+    open_file(request, coordinate, &file);
+    while (more) {
+        if (sl_journal_next(&file, &more, &error)) fail_msg("%s", error.message);
+        steps += more;
+        if (more) *last = file.step;
+    }
+    sl_journal_file_close(&file);
+    return steps;
+}
+
+static void some_steps_are_left_out(void **state) {
+    (void)state;
+    struct request request;
+    struct sl_error error = {0};
+    int64_t last;
+    begin(&request, 6);
+    request.every = 2;
+    if (record_steps(&request, 0, 6, false, &error)) fail_msg("%s", error.message);
+    assert_int_equal(count_steps(&request, 3, &last), 4); /* the values before the first one, 0, 2, 4 */
+    assert_int_equal(last, 4);
+    end(&request);
+}
+
+/* What is beyond the steps of a run that goes on is cut; values stand for those that were left. */
+static void a_run_goes_on(void **state) {
+    (void)state;
+    struct request request;
+    struct sl_error error = {0};
+    struct sl_journal_file file;
+    int64_t last;
+    begin(&request, 5);
+    if (record_steps(&request, 0, 5, false, &error)) fail_msg("%s", error.message);
+    assert_int_equal(count_steps(&request, 1, &last), 6);
+    if (record_steps(&request, 2, 4, true, &error)) fail_msg("%s", error.message);
+    assert_int_equal(count_steps(&request, 1, &last), 5);
+    assert_int_equal(last, 3);
+    open_file(&request, 1, &file);
+    read_step(&file, 1);
+    int values = 0, others = 0, parts = 0;
+    for (int i = 0; i < file.count; i++) {
+        values += file.record[i].kind == SL_JOURNAL_VALUE;
+        others += file.record[i].kind != SL_JOURNAL_VALUE;
+    }
+    for (int i = 0; i < file.tensors; i++) parts += file.tensor[i].elements > 0;
+    assert_int_equal(values, parts);
+    assert_true(others > parts); /* gradients, rows, the loss */
+    sl_journal_file_close(&file);
+
+    struct job other = small_job("data=4,pipe=1,tensor=1");
+    other.program = record;
+    other.user = &request;
+    assert_int_equal(try_job(&other, &error), SL_BAD_INPUT);
+    if (!strstr(error.message, "the journal is that of another layout or model")) fail_msg("%s", error.message);
+    assert_int_equal(count_steps(&request, 1, &last), 5);
+    free_job(&other);
+    end(&request);
+}
+
+/* ---- files that are not whole ---- */
+
+static char *read_all(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*size + 1);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *size, file), *size);
+    fclose(file);
+    return bytes;
+}
+
+static void write_all(const char *path, const char *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+/* All steps of the file; -1: it is refused, with a line. */
+static int steps_of(const char *path) {
+    struct sl_journal_file file;
+    struct sl_error error = {0};
+    bool more = true;
+    int steps = 0, status = sl_journal_file_open(&file, path, &error);
+    while (status == SL_OK && more) {
+        status = sl_journal_next(&file, &more, &error);
+        steps += status == SL_OK && more;
+    }
+    sl_journal_file_close(&file);
+    if (status) assert_non_null(strstr(error.message, path));
+    return status ? -1 : steps;
+}
+
+static void whole_steps_are_left_by_a_kill(void **state) {
+    (void)state;
+    struct request request;
+    struct sl_error error = {0};
+    char path[SL_MAX_PATH];
+    size_t size;
+    begin(&request, 2);
+    if (record_steps(&request, 0, 2, false, &error)) fail_msg("%s", error.message);
+    path_of(&request, 0, path);
+    char *bytes = read_all(path, &size);
+    const size_t head = (size_t)((char *)memchr(bytes, '\n', size) - bytes) + 1;
+    int most = 0;
+    for (size_t cut = head; cut <= size; cut += 1 + cut % 7) {
+        write_all(path, bytes, cut);
+        const int steps = steps_of(path);
+        assert_in_range(steps, most, 3);
+        most = steps;
+    }
+    write_all(path, bytes, size);
+    assert_int_equal(steps_of(path), 3);
+    write_all(path, bytes, size - 1); /* and the run goes on after it */
+    if (record_steps(&request, 1, 3, true, &error)) fail_msg("%s", error.message);
+    assert_int_equal(steps_of(path), 4);
+    write_all(path, bytes, head - 1);
+    assert_int_equal(steps_of(path), -1);
+    free(bytes);
+    end(&request);
+}
+
+static void damage_is_refused(void **state) {
+    (void)state;
+    struct request request;
+    struct sl_error error = {0};
+    char path[SL_MAX_PATH];
+    size_t size;
+    begin(&request, 2);
+    if (record_steps(&request, 0, 2, false, &error)) fail_msg("%s", error.message);
+    path_of(&request, 2, path);
+    char *bytes = read_all(path, &size);
+    const size_t head = (size_t)((char *)memchr(bytes, '\n', size) - bytes) + 1;
+    for (size_t at = head; at < size; at += 61) {
+        bytes[at] ^= 4;
+        write_all(path, bytes, size);
+        assert_int_equal(steps_of(path), -1);
+        bytes[at] ^= 4;
+    }
+    free(bytes);
+    end(&request);
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hashes_are_those_of_whole_arrays), cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(some_steps_are_left_out),          cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(whole_steps_are_left_by_a_kill),   cmocka_unit_test(damage_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
