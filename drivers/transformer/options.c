@@ -9,7 +9,6 @@
 #include "layers/storage/token_format.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
-
 enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
 const struct sl_option transformer_model_table[] = {
     {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,

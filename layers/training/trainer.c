@@ -137,8 +137,7 @@ static int check_patterns(struct sl_trainer *t, const char *what, const char *li
     SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, found, found, (size_t)patterns + 2));
     const bool all_say = found[patterns + 1] == (float)t->updates.world.size;
     *trained = all_say ? found[patterns] : 1;
-    if (!all_say) return SL_OK;
-    for (int p = 0; sl_pattern_at(list, p, pattern); p++)
+    for (int p = 0; all_say && sl_pattern_at(list, p, pattern); p++)
         if (found[p] == 0.0f)
             return sl_fail(t->self, SL_BAD_INPUT,
                            "%s: no parameter matches \"%.80s\": names are those in checkpoints, as --show-shardings "
