@@ -57,7 +57,7 @@ def kernels():
     adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
     result = gpu_model.predict(total(adamw), GPU)
     point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")
-    heads = ["0x2", "0x1", "0x1", "0x64", "0", "0x64", "0x8", *["0"] * 14]
+    heads = ["0x2", "0x1", "0x1", "0x64", "0", "0x64", "0x8", *["0"] * 15]
     result = gpu_model.predict(total(launch("forward", 10, *heads)), GPU)
     point(close(result["attention_ms"], 1e3 * 16 * 100 * 2 * 8 / 1e9), "attention forward: q, k, v and o")
     fast = GPU | {"bandwidth": 1e6}

@@ -2,9 +2,9 @@
 # lora.sh DRIVERS DATA - adapters beside dense layers: they alone train, with the same bits over stages and schedules, and
 # what reads the run afterwards sees a model without; prints TAP.
 drivers=$1
-data=$(cd "$2" && pwd) tool=$(cd "$(dirname "$0")" && pwd)/published/published.py
+data=$(cd "$2" && pwd) tool=$(cd "$(dirname "$0")" && pwd)/../published/published.py
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 driver=$drivers/transformer
 
 for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
