@@ -19,7 +19,7 @@ drivers, shim = (os.path.abspath(path) for path in sys.argv[1:3])
 STEPS = 4
 tiny = ("--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2 --batch 8")
 jobs = {
-    "looping_pipeline": "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=2,model=2 --save-every 1",
+    "looping_pipeline": "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2 --save-every 1",
     "transformer": f"transformer train --mesh data=1,tensor=2 --data {{text}} {tiny} --save-every 2",
 }
 work = os.path.realpath(tempfile.mkdtemp())
@@ -190,8 +190,8 @@ for job in jobs:
           try_all(job, whole, states))
     if job == "looping_pipeline":  # what is proven is the program's syncs, not the disk's kindness
         careless = [found for found in cuts(events, log, syncs=False) if found[1]]
-        bad = try_all(job, whole, careless)
-        point("without the syncs of files something is lost", [] if bad else [f"nothing, in {len(careless)} states"])
+        lost = any(judge(job, whole, state, promised) for state, promised, _ in careless)
+        point("without the syncs of files something is lost", [] if lost else [f"nothing, in {len(careless)} states"])
 print(f"# {tried} states of disks resumed")
 print(f"1..{points}")
 shutil.rmtree(work)

@@ -169,9 +169,11 @@ point 'logits are of all tokens'
 mkfifo stream
 "$driver" $bytes --length 20000 --sequence 20000 >stream 2>err &
 pid=$!
-head -c 12 stream >first
+exec 3<stream # it stays open, or the next write would end the run
+head -c 12 <&3 >first
 kill -0 $pid 2>/dev/null
 came=$?
+exec 3<&-
 wait $pid
 [ $came = 0 ] && [ "$(head -c 10 first)" = abcdefghij ]
 point 'text is printed as it comes'
