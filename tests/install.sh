@@ -121,8 +121,10 @@ examples() {
     configure "$prefix/share/doc/shardloop/examples" -DCMAKE_C_FLAGS=-Werror && cmake --build build || return
     for example in "$source"/drivers/examples/*.c; do
         example=${example##*/}
-        "build/${example%.c}" || return
+        "build/${example%.c}" >"${example%.c}.out" || return
     done
+    [ "$(grep -c 'model is 3$' hello_psum.out)" = 3 ] && [ "$(grep -c 'model is 12$' hello_psum.out)" = 3 ] &&
+        grep -qx equal custom_schedule.out && grep -q '^accuracy 0\.9\|^accuracy 1' custom_optimizer.out
 }
 examples_alone() {
     for example in "$prefix/share/doc/shardloop/examples"/*.c; do

@@ -355,11 +355,12 @@ static int run_all(struct experiment *experiment, const struct config *config, s
         if (sl_speaks(&engine)) SL_TRY(compare_runs(&experiment[e], error));
     }
     if (!sl_speaks(&engine)) return SL_OK;
-    if (config->common.json)
+    if (config->common.json) {
         SL_TRY(report_json(experiment, error));
-    else
+    } else {
         report_table(experiment);
-    if (!config->common.json) SL_TRY(report_forecasts(experiment, &engine, error));
+        SL_TRY(report_forecasts(experiment, &engine, error));
+    }
     for (int e = 0; e < EXPERIMENTS; e++) SL_TRY(judge(&experiment[e], error));
     return SL_OK;
 }

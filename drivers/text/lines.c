@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "spmd/base/memory.h"
+
 int sl_lines_open(struct sl_lines **lines, const char *prompt, struct sl_error *error) {
     struct sl_lines *l = *lines = calloc(1, sizeof *l);
     if (!l) return sl_error_set(error, SL_FAILED, "no memory for lines");
@@ -55,13 +57,9 @@ int sl_lines_byte(struct sl_lines *l) {
 /* ---- lines ---- */
 
 static bool add(struct sl_lines *l, char byte) {
-    if (l->count == l->room) {
-        const size_t room = l->room ? 2 * l->room : 256;
-        char *text = realloc(l->text, room);
-        if (!text) return false;
-        l->text = text;
-        l->room = room;
-    }
+    char *text = sl_grow(l->text, l->count, &l->room, 256, 1);
+    if (!text) return false;
+    l->text = text;
     l->text[l->count++] = byte;
     return true;
 }

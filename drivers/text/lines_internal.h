@@ -15,7 +15,7 @@ struct sl_lines {
     int status; /* other than SL_OK: why reading ended */
     int reason; /* errno, where stdin could not be read */
     char *text;
-    size_t count, room;
+    int count, room;
 };
 
 enum { SL_BYTE_LAST = -1, SL_BYTE_NONE = -2 };

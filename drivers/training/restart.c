@@ -193,8 +193,9 @@ static void rest(struct watcher *w) {
 }
 
 static bool has_children(void) {
-    while (waitpid(-1, NULL, WNOHANG) > 0) continue;
-    return errno != ECHILD;
+    pid_t ended;
+    while ((ended = waitpid(-1, NULL, WNOHANG)) > 0) continue;
+    return ended == 0;
 }
 
 static void kill_children(void) {
@@ -258,12 +259,13 @@ static bool goes_on(struct watcher *w, int status, int restarts) {
         sl_remark("%s; it was started again as often as --restart %d allows", end, most);
         return false;
     }
-    await_rest(w);
+    if (w->launcher) await_rest(w);
     await_lock(w);
     if (w->asked) return false;
     const bool found = find_checkpoint(w);
+    const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
     complete(w, found);
-    sl_remark("%s; restart %d of %d goes on from %s", end, restarts + 1, most, found ? w->from : "the beginning");
+    sl_remark("%s; restart %d of %d goes on from %s", end, restarts + 1, most, found ? w->from : resumed);
     return true;
 }
 

@@ -8,14 +8,13 @@
 
 #define FIELD(name) offsetof(struct transformer_config, name)
 
-enum { MOST_RANK = 65536 };
-static const double most_alpha = 1e6;
+enum { MOST_RANK = 65536, MOST_ALPHA = 1000000 };
 
 const struct sl_option transformer_adapter_table[] = {
     {"lora-rank", SL_OPTION_INTEGER, FIELD(lora_rank), .min = 0, .max = MOST_RANK, .keep = SL_KEPT_STATE,
      .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R, where A "
              "begins with random values and B with zeros; all else stays as it is; 0: no adapters"},
-    {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = 1e6, .keep = SL_KEPT_STATE,
+    {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = MOST_ALPHA, .keep = SL_KEPT_STATE,
      .help = "ALPHA of the adapters; 0: twice the rank"},
     {"lora-modules", SL_OPTION_TEXT, FIELD(lora_modules), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
      .help = "the layers with adapters, by patterns of their names as a shell has them, such as \"*.q,*.v\" (default: "
@@ -52,9 +51,9 @@ int transformer_merge_adapters(struct transformer_job *job, struct sl_error *err
     const char *text = sl_store_note(&job->params, "option.lora-alpha");
     char *end = NULL;
     const double alpha = text ? strtod(text, &end) : -1;
-    if (!text || end == text || *end || !(alpha >= 0 && alpha <= most_alpha))
+    if (!text || end == text || *end || !(alpha >= 0 && alpha <= MOST_ALPHA))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "%s: it has adapters, and its option.lora-alpha is %.40s, not a number up to %g",
-                            job->params.path, text ? text : "missing", most_alpha);
+                            "%s: it has adapters, and its option.lora-alpha is %.40s, not a number up to %d",
+                            job->params.path, text ? text : "missing", MOST_ALPHA);
     return sl_adapters_merge(&job->params, alpha, error);
 }

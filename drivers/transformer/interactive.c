@@ -121,7 +121,6 @@ struct conversation {
 /* What coordinate 0 tells all: a message of these numbers, then of ADDED tokens. */
 struct said {
     int32_t goes_on; /* 0: the conversation has ended */
-    int32_t status;  /* then, why, where it has failed */
     int32_t stays;   /* tokens of the conversation that stay */
     int32_t added;
 };
@@ -135,8 +134,6 @@ bool transformer_stops_talk(void *arg) {
     (void)arg;
     return sl_interrupt_stopped() || is_to_end();
 }
-
-static bool gives_up(void *arg) { return transformer_stops_talk(arg); }
 
 static int meanwhile(void *arg) {
     const struct conversation *c = arg;
@@ -167,7 +164,7 @@ static int encode_text(struct transformer_job *job, const char *text, size_t byt
 /* Whether the last answer has ended as the template has it; a token that ends all text goes. */
 static bool has_turned(const struct conversation *c, int32_t *stays) {
     const struct transformer_ending *ending = &c->ending;
-    if (c->count && ending->end >= 0 && ending->end != ending->turn && c->tokens[c->count - 1] == ending->end) --*stays;
+    if (ending->end >= 0 && ending->end != ending->turn && c->tokens[c->count - 1] == ending->end) --*stays;
     if (ending->turn >= 0) return c->tokens[c->count - 1] == ending->turn;
     return transformer_ends((void *)ending, c->tokens, 0, c->count);
 }
@@ -214,7 +211,7 @@ static int check_tokens(const struct transformer_job *job, const struct sl_token
 static int listen(struct conversation *c, struct said *said, struct sl_token_list **added, struct sl_error *error) {
     struct transformer_job *job = transformer_job_of(c->worker);
     const double timeout = c->worker->self->engine->timeout / 4;
-    const struct sl_line_watch watch = {timeout < 0.5 ? timeout : 0.5, meanwhile, gives_up, c};
+    const struct sl_line_watch watch = {timeout < 0.5 ? timeout : 0.5, meanwhile, transformer_stops_talk, c};
     const char *text;
     size_t bytes;
     enum sl_line what;
@@ -243,8 +240,7 @@ static int exchange(struct conversation *c, bool *goes_on) {
     struct said said = {0};
     struct sl_token_list *added = NULL;
     struct sl_spmd *self = c->worker->self;
-    if (talks(c)) said.status = listen(c, &said, &added, &self->error);
-    if (said.status) return said.status;
+    if (talks(c)) SL_TRY(listen(c, &said, &added, &self->error));
     SL_TRY(send(c, &said, sizeof said));
     *goes_on = said.goes_on;
     if (!said.goes_on) {
@@ -334,6 +330,7 @@ int transformer_talk(struct sl_worker *worker) {
     struct transformer_job *job = transformer_job_of(worker);
     struct conversation c;
     int status = open_conversation(&c, worker);
+    if (status == SL_OK) sl_interrupt_catch_stops(); /* until then a signal ends the run at once */
     if (status == SL_OK && talks(&c)) print_heading(job);
     if (status == SL_OK) status = converse(&c);
     if (status == SL_OK) status = sl_memory_gather_held(worker->self, job->training.memory);
@@ -347,6 +344,5 @@ int transformer_talk(struct sl_worker *worker) {
 
 int transformer_open_lines(struct transformer_job *job, struct sl_error *error) {
     if (!job->config->interactive || job->job.sizes_only) return SL_OK;
-    sl_interrupt_catch_stops();
     return job->speaks ? sl_lines_open(&job->talk.lines, "> ", error) : SL_OK;
 }

@@ -56,7 +56,7 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
         .parameters =
             job->adapters ? sl_memory_of_values(&job->job, parameters) : sl_memory_of_parameters(&job->job, parameters),
         .activations = sizeof(float) * (rotary_floats(job) + computed),
-        .data = generates ? 0 : 2 * sizeof(int32_t) * tokens,
+        .data = generates ? 0 : (2 + transformer_has_documents(job)) * sizeof(int32_t) * tokens,
     };
     if (!job->one_machine || job->job.sizes_only) return SL_OK;
     return sl_memory_check(&job->job, engine, &need, 0, error);

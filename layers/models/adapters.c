@@ -54,8 +54,10 @@ int sl_adapters_merge(struct sl_store *store, double alpha, struct sl_error *err
     for (int i = 0; i < store->count; i++) {
         const char *name = store->tensor[i].name;
         const int a = before(name, end_of_a), b = before(name, end_of_b);
-        if (strncmp(name, "optimizer.", 10) != 0 && (a > 0 || b > 0))
-            SL_TRY(merge_one(store, name, a > 0 ? a : b, alpha, error));
+        struct sl_tensor *other;
+        if (!strncmp(name, "optimizer.", 10)) continue;
+        if (a > 0) SL_TRY(merge_one(store, name, a, alpha, error));
+        if (b > 0) SL_TRY(find(store, name, b, end_of_a, &other, error)); /* which is merged */
     }
     return SL_OK;
 }

@@ -90,8 +90,7 @@ int sl_transformer_build(const struct sl_transformer *transformer, const struct 
                          const struct sl_schedule *schedule, int rank, struct sl_model *model, struct sl_error *error);
 
 /* The number of parameters of the whole model without adapters, which may be more than a size_t can count; tied
- * parameters count once.
- */
+ * parameters count once. */
 double sl_transformer_parameters(const struct sl_transformer *transformer);
 /* Floating-point operations of a training step for each token, in sequences of SEQUENCE tokens: those of forward, and
  * twice as many in backward, once of products beside which adapters train in place of them. Counted are the products

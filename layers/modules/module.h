@@ -256,7 +256,8 @@ struct sl_module_type {
                             const float *dy, float *dx, uint16_t *dx_stored);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
-    bool rounds_result;   /* forward and backward_input see to context->result; for types that store and fuse */
+    bool rounds_result; /* forward or backward_input may see to context->result, and set done; their parent rounds what
+                           they leave. For types that store and fuse */
     bool rounds_gradient; /* I rounds dy as it reads it where context->storage is bf16: so nobody else need do so */
     bool dx_may_be_x;     /* backward_input may be given the same array for both, and W does without x */
     bool stores;          /* it takes x and dy as they are kept, in context->storage */
@@ -347,9 +348,11 @@ int sl_plan_cache_once(struct sl_plan *plan, size_t columns, int *number);
 /* *GROUP is the number of the group over AXES, -1 if the coordinate is alone along them. */
 int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
-/* Whether W computes a gradient of its parameter I. Where it does not, what W alone reads need not be kept. */
+/* Whether the planned module has a parameter I whose gradient W computes. Where it has not, what W alone reads need not
+ * be kept. */
 static inline bool sl_plan_trains(const struct sl_plan *plan, int i) {
-    return !plan->forward_only && !plan->parameters->list[plan->module->parameter[i]].frozen;
+    return !plan->forward_only && i < plan->module->parameters &&
+           !plan->parameters->list[plan->module->parameter[i]].frozen;
 }
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }

@@ -192,6 +192,21 @@ point 'options in a file, and cut short'
 # ---- processes ----
 
 driver=$drivers/looping_pipeline
+# A launcher that dies, and leaves a process behind: it ends before the next run begins.
+cat >leaves <<'END'
+#!/bin/sh
+[ ! -e process ] || ! kill -0 "$(cat process)" 2>/dev/null || echo left >>left
+echo start >>starts
+"$@" >/dev/null 2>&1
+sleep 1 >/dev/null 2>&1 &
+echo $! >process
+exit 3
+END
+chmod +x leaves
+call $small --steps 4 --save saved_before --save-every 1 --restart 2 --launcher ./leaves
+[ $status = 3 ] && [ "$(wc -l <starts)" = 3 ] && [ ! -e left ]
+point 'what a dead launcher has left ends before the next run begins, each time'
+
 "$driver" --engine mpi --show-placement >out 2>err </dev/null
 if grep -q 'engine "mpi" is not in this build' err || ! command -v mpirun >/dev/null; then
     skip 'processes' 'there is no engine mpi, or no mpirun'
@@ -212,7 +227,6 @@ timeout 120 "$mpirun" 2 "$driver" $small --engine mpi --mesh model=2 --schedule 
 "$driver" $small --engine mpi --mesh model=2 --schedule 1f1b --steps $steps --save saved --save-every 100 \
     --restart 9 --launcher "$mpirun 2" >out 2>err </dev/null &
 pid=$!
-rm -rf saved
 saved_one
 kill -KILL $(processes $pid | tail -n 1)
 tries=0

@@ -14,7 +14,7 @@ int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t 
 static bool is_biased(const struct sl_module *module) { return module->parameters > SL_AFFINE_BIAS; }
 
 int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue) {
-    const bool trains_bias = is_biased(module) && sl_plan_trains(plan, SL_AFFINE_BIAS);
+    const bool trains_bias = sl_plan_trains(plan, SL_AFFINE_BIAS);
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
                                             .out = module->out,

@@ -85,7 +85,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
           *dbeta = sl_at(context, own->norm.no_shift ? &own->no_shift : &own->norm.sum[BETA]);
     const size_t microbatches = sl_call_microbatches(context);
     const bool half = context->storage != SL_F32;
-    kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
+    if (!module->frozen)
+        kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &own->sums);
     kernels->rms_norm_dots(rows, cols, dy, x, half, gamma, dots);

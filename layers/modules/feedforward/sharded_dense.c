@@ -126,7 +126,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->keeps_gradient = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->reads_stored = plan->precision == SL_BF16;
     module->reads_stored_gradient = module->reads_stored && dense->group < 0;
-    if (dense->biased && sl_plan_trains(plan, SL_AFFINE_BIAS))
+    if (sl_plan_trains(plan, SL_AFFINE_BIAS))
         SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,

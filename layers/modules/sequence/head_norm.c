@@ -60,7 +60,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
     float *sum = sl_at(context, &norm->norm.sum[SCALE]), *unread = sl_at(context, &norm->no_shift);
     const bool half = context->storage != SL_F32;
-    kernels->rms_norm_backward_weight(microbatches, rows / microbatches, width, dy, x, half, rstd, sum, unread);
+    if (!module->frozen)
+        kernels->rms_norm_backward_weight(microbatches, rows / microbatches, width, dy, x, half, rstd, sum, unread);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &norm->sums);
     kernels->rms_norm_dots(rows, width, dy, x, half, scale, dots);

@@ -100,8 +100,8 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
         SL_TRY(plan_tensor(plan, 2 * mla->columns, SL_UNTIL_INPUT, &kept[KEYS_VALUES]));
     SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
-    const enum sl_lifetime output = lifetime_of_input(module, OUT);
-    SL_TRY(plan_tensor(plan, mla->columns, output ? output : SL_UNTIL_INPUT, &kept[OUTPUT])); /* I reads it, too */
+    SL_TRY(plan_tensor(plan, mla->columns, module->child[OUT]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT,
+                       &kept[OUTPUT])); /* I reads it, too */
     SL_TRY(sl_plan_array(plan, (size_t)plan->rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
     if (!mla->rope) return SL_OK;
     SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &kept[ROTATED_KEYS]));

@@ -69,7 +69,7 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
 }
 
 void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *plan, struct sl_place *place) {
-    const bool trains = plan->module->parameters > 0 && sl_plan_trains(plan, 0);
+    const bool trains = sl_plan_trains(plan, 0);
     const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     if (table->division == SL_BY_TOKENS) sl_plan_workspace(plan, sl_token_rows(table, rows) * sizeof(int32_t), place);

@@ -2,6 +2,7 @@
  * that stay alike, a part of the model and never all of it, and nothing new after the first step. */
 #include <stdatomic.h>
 
+#include "tests/rigs/allocations.h"
 #include "tests/rigs/transformer_job.h"
 
 #include "spmd/base/memory.h"
@@ -185,56 +186,16 @@ static void a_replica_that_has_drifted_is_seen(void **state) {
 
 /* ---- memory: what is really taken (the linker sends this program's calls here) ---- */
 
-/* Of the calling thread: bytes, and of the largest call. */
-static _Thread_local size_t taken, largest;
-static _Atomic long allocations;
-
-static void count(size_t size) {
-    allocations++;
-    taken += size;
-    if (size > largest) largest = size;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t number, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-int __real_posix_memalign(void **memory, size_t alignment, size_t size);
 void *__real_omp_target_alloc(size_t size, int device) __attribute__((weak)); /* absent but on OpenMP's devices */
 void *__wrap_omp_target_alloc(size_t size, int device);
 void *__real_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t number, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size);
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset);
-void *__wrap_malloc(size_t size) {
-    count(size);
-    return __real_malloc(size);
-}
-void *__wrap_calloc(size_t number, size_t size) {
-    count(number * size);
-    return __real_calloc(number, size);
-}
-void *__wrap_realloc(void *memory, size_t size) {
-    count(size);
-    return __real_realloc(memory, size);
-}
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-    count(size);
-    return __real_aligned_alloc(alignment, size);
-}
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size) {
-    count(size);
-    return __real_posix_memalign(memory, alignment, size);
-}
 void *__wrap_omp_target_alloc(size_t size, int device) {
-    count(size);
+    count_allocation(size);
     return __real_omp_target_alloc(size, device);
 }
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset) {
-    count(size);
+    count_allocation(size);
     return __real_mmap(address, size, protection, flags, file, offset);
 }
 

@@ -1,30 +1,8 @@
 /* test_journal.c - journals: the run's bits stay, hashes are those of whole arrays in every layout, what was killed can
  * be read and gone on with, damage is refused, and a step allocates nothing. */
+#include "tests/rigs/allocations.h"
 #include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
-
-/* ---- allocations ---- */
-
-static _Atomic long allocations;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-void *__wrap_malloc(size_t size) {
-    allocations++;
-    return __real_malloc(size);
-}
-void *__wrap_calloc(size_t count, size_t size) {
-    allocations++;
-    return __real_calloc(count, size);
-}
-void *__wrap_realloc(void *memory, size_t size) {
-    allocations++;
-    return __real_realloc(memory, size);
-}
 
 /* ---- runs ---- */
 
@@ -315,17 +293,24 @@ static int steps_of(const char *path) {
     return status ? -1 : steps;
 }
 
+/* What two steps leave in COORDINATE's file PATH: SIZE bytes, HEAD of them its head. Freed by the caller. */
+static char *record_two(struct request *request, int coordinate, char path[SL_MAX_PATH], size_t *size, size_t *head) {
+    struct sl_error error = {0};
+    begin(request, 2);
+    if (record_steps(request, 0, 2, false, &error)) fail_msg("%s", error.message);
+    path_of(request, coordinate, path);
+    char *bytes = read_all(path, size);
+    *head = (size_t)((char *)memchr(bytes, '\n', *size) - bytes) + 1;
+    return bytes;
+}
+
 static void whole_steps_are_left_by_a_kill(void **state) {
     (void)state;
     struct request request;
     struct sl_error error = {0};
     char path[SL_MAX_PATH];
-    size_t size;
-    begin(&request, 2);
-    if (record_steps(&request, 0, 2, false, &error)) fail_msg("%s", error.message);
-    path_of(&request, 0, path);
-    char *bytes = read_all(path, &size);
-    const size_t head = (size_t)((char *)memchr(bytes, '\n', size) - bytes) + 1;
+    size_t size, head;
+    char *bytes = record_two(&request, 0, path, &size, &head);
     int most = 0;
     for (size_t cut = head; cut <= size; cut += 1 + cut % 7) {
         write_all(path, bytes, cut);
@@ -347,14 +332,9 @@ static void whole_steps_are_left_by_a_kill(void **state) {
 static void damage_is_refused(void **state) {
     (void)state;
     struct request request;
-    struct sl_error error = {0};
     char path[SL_MAX_PATH];
-    size_t size;
-    begin(&request, 2);
-    if (record_steps(&request, 0, 2, false, &error)) fail_msg("%s", error.message);
-    path_of(&request, 2, path);
-    char *bytes = read_all(path, &size);
-    const size_t head = (size_t)((char *)memchr(bytes, '\n', size) - bytes) + 1;
+    size_t size, head;
+    char *bytes = record_two(&request, 2, path, &size, &head);
     for (size_t at = head; at < size; at += 61) {
         bytes[at] ^= 4;
         write_all(path, bytes, size);

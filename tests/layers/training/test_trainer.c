@@ -4,6 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "tests/rigs/allocations.h"
 #include "tests/rigs/trainer_rig.h"
 
 #include "spmd/base/memory.h"
@@ -335,40 +336,6 @@ static void a_model_that_does_not_fit_is_refused(void **state) {
 }
 
 /* ---- allocations ---- */
-
-/* Calls of malloc and its kin out of this program's objects (the linker sends them here); libraries' own are not seen.
- */
-static _Atomic long allocations;
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-int __real_posix_memalign(void **memory, size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size);
-void *__wrap_malloc(size_t size) {
-    allocations++;
-    return __real_malloc(size);
-}
-void *__wrap_calloc(size_t count, size_t size) {
-    allocations++;
-    return __real_calloc(count, size);
-}
-void *__wrap_realloc(void *memory, size_t size) {
-    allocations++;
-    return __real_realloc(memory, size);
-}
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-    allocations++;
-    return __real_aligned_alloc(alignment, size);
-}
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size) {
-    allocations++;
-    return __real_posix_memalign(memory, alignment, size);
-}
 
 struct counts {
     long allocations, taken; /* after the first step */
