@@ -20,7 +20,7 @@ import gpu_model
 import level
 import report
 from programs import Failure, note
-from suite import BENCHMARKS, Suite
+from suite import BENCHMARKS, LONG, Suite
 
 WRITTEN = "build/benchmarks.json"
 
@@ -38,7 +38,7 @@ def read_options():
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
     parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
-    parser.add_argument("--quick", action="store_true", help="few steps, no prices, predictions and synthesis unless they are named: does it run, and about how fast")
+    parser.add_argument("--quick", action="store_true", help="few steps, and what takes minutes only if it is named: does it run, and about how fast")
     parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
     parser.add_argument("--predict", nargs="?", const="H100", metavar="FIGURES", help="without a GPU: steps on one of these FIGURES, from what "
                         "build/cuda asks of it; H100, or with others, as in H100,bandwidth=4800: " + ", ".join(gpu_model.H100))
@@ -56,7 +56,7 @@ def read_options():
         parser.error("--measured goes with --compare")
     if options.against and (options.compare or options.peers):
         parser.error("--against goes without --compare and --peers")
-    left_out = ["prices", "predictions", "synthesis"] if options.quick else []
+    left_out = LONG if options.quick else []
     options.only = [name for name in BENCHMARKS if name in (options.only or BENCHMARKS.keys() - left_out)]
     return options
 

@@ -13,8 +13,8 @@ class Failure(Exception):
         self.status = status
 
 
-def json_lines(command):
-    """The JSON objects that COMMAND prints."""
+def output(command):
+    """What COMMAND prints."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
@@ -22,7 +22,12 @@ def json_lines(command):
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
         raise Failure(said[-1] if said else f"{command[0]}: exit status {done.returncode}", done.returncode)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return done.stdout
+
+
+def json_lines(command):
+    """The JSON objects that COMMAND prints."""
+    return [json.loads(line) for line in output(command).splitlines() if line.startswith("{")]
 
 
 def note(text):

@@ -14,6 +14,8 @@ import predictions
 import prices
 import samples
 import synthesis
+from suite import LONG
+from synthesis import random_models
 
 
 def first_match(pattern, text, otherwise):
@@ -101,7 +103,7 @@ def row(benchmark, who, run, floor, ours):
 def print_results(results):
     rows = [["benchmark", "who", "threads", "min ms", "median", "95 % of it", "floor", "/ floor", "/ ours", "peak MB"]]
     for result in results:
-        if any(name in result for name in ("prices", "predictions", "synthesis")):
+        if result["benchmark"] in LONG:
             continue
         floor = result["floor_ms"]
         rows.append(row(result["benchmark"], "ours", result, floor, result))
@@ -245,6 +247,8 @@ def print_all(results, absent, about):
             predictions.print_table(result["predictions"], print_table)
         if "synthesis" in result:
             synthesis.print_table(result["synthesis"], print_table)
+        if "random_models" in result:
+            random_models.print_table(result["random_models"], print_table)
 
 
 def print_comparison(lines):

@@ -19,6 +19,7 @@ import prices
 import samples
 import synthesis
 from programs import Failure, json_lines, note
+from synthesis import random_models
 
 PEERS = pathlib.Path("benchmarks/peers")
 INSTALLED = pathlib.Path("build/peers")
@@ -72,7 +73,9 @@ BENCHMARKS = {
     "prices": [],
     "predictions": [],
     "synthesis": [],
+    "random_models": [],
 }
+LONG = ["prices", "predictions", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
@@ -458,6 +461,13 @@ class Suite:
         result = {"benchmark": "synthesis", "threads": 2} | samples.of_runs([[sum(row["median_ms"] for row in rows)]])
         result |= {"floor_ms": sum(row["named_median_ms"] for row in rows), "peers": {}, "synthesis": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
+
+    def random_models(self):
+        """Simulated milliseconds of schedules that were searched for, all models together; the floor: the bounds."""
+        rows = random_models.measure(self.build, self.quick)
+        result = {"benchmark": "random_models", "threads": 1} | samples.of_runs([[sum(row["found_ms"] for row in rows)]])
+        result |= {"floor_ms": sum(row["bound_ms"] for row in rows), "peers": {}, "random_models": rows}
+        return result | {"ratio": statistics.median(row["found_ms"] / row["bound_ms"] for row in rows)}
 
     def prices(self):
         """FSDP's step; the floor: the step without. rows have each price."""
