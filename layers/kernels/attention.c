@@ -12,12 +12,18 @@
 #include "layers/kernels/attention.h"
 #include "layers/kernels/attention_sight_internal.h"
 
-/* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. */
+/* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. COPIES_KEYS, COPIES_VALUES:
+ * whether forward makes dense copies of rows that lie at least APART floats apart, as the first-level cache has few
+ * places for them all. The more registers there are, the less often values are read. */
 #if defined(SL_DEVICE_CUDA)
 enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
+enum { COPIES_KEYS = 0, COPIES_VALUES = 0 };
 #else
 enum { BLOCK = 64, DEPTH = 128 };
+enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
 #endif
+/* BEYOND: keys behind those that a vector of queries sees which a tile of them and others may have. */
+enum { APART = 256, BEYOND = (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { FEW = 4, SOON = 128 }; /* queries that attention_decode.c takes; rows of the next head that are asked for */
 static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 
@@ -66,17 +72,20 @@ SL_INLINE size_t columns_from(struct rows rows, size_t from) {
     return rows.cols > from ? smaller(DEPTH, rows.cols - from) : 0;
 }
 
-/* COLS columns from column FIRST on of COUNT rows; as floats in ROOM [BLOCK * DEPTH] where they are bf16, and then at
- * most DEPTH. */
-SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, float *room) {
-    if (!x.bf16) return (struct rows){x.at + first, x.stride, cols, NULL};
-    widen_rows(count, cols, x.bf16 + first, x.stride, room);
+/* COLS columns from column FIRST on of COUNT rows, at most DEPTH; in ROOM [BLOCK * DEPTH], as floats, where they are
+ * bf16, or far apart and one COPIES such. */
+SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, bool copies, float *room) {
+    if (!x.bf16 && !(copies && x.stride >= APART)) return (struct rows){x.at + first, x.stride, cols, NULL};
+    if (x.bf16)
+        widen_rows(count, cols, x.bf16 + first, x.stride, room);
+    else
+        copy_rows(count, cols, x.at + first, x.stride, room);
     return (struct rows){room, cols, cols, NULL};
 }
 
 /* scores [x's rows, BLOCK] = (x y^T + x_rope y_rope^T) factor, x being the block's keys or its queries, and y the
- * others. TURNED keeps y; FRESH: it does not hold these yet. What nobody sees is not written. X may be bf16, for which
- * there is ROOM [2, BLOCK * DEPTH]. */
+ * others. TURNED keeps y; FRESH: it does not hold these yet. What nobody sees is not written. ROOM [2, BLOCK * DEPTH],
+ * or NULL: for copies of x, which may be bf16. */
 SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct rows x, struct rows x_rope,
                            struct rows y, struct rows y_rope, float factor, bool fresh, struct turned *turned,
                            float *room, float *scores, struct wanted *wanted) {
@@ -88,8 +97,8 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
             transpose(y, others, from, own, factor, turned->own, BLOCK);
             transpose(y_rope, others, from, rope, factor, turned->rope, BLOCK);
         }
-        const struct rows part = columns_of(x, rows, from, own, room);
-        const struct rows part_rope = columns_of(x_rope, rows, from, rope, room ? room + BLOCK * DEPTH : NULL);
+        const struct rows part = columns_of(x, rows, from, own, COPIES_KEYS && room, room);
+        const struct rows part_rope = columns_of(x_rope, rows, from, rope, false, room ? room + BLOCK * DEPTH : NULL);
         for (size_t first = 0; first < rows;) {
             const struct strip s = of_keys ? strip_of_keys(sight, first) : strip_of_queries(sight, first);
             const size_t column = s.from / LANES * LANES, end = sl_round_up(s.end, LANES);
@@ -102,7 +111,7 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
                                           BLOCK,
                                           {{own, a.at, a.stride, 1, turned->own + column, BLOCK},
                                            {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}},
-                                          wanted});
+                                          .wanted = wanted});
             first += s.count;
         }
     }
@@ -110,10 +119,10 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
 
 /* ---- forward: a block of queries ---- */
 
-/* For every query the largest score so far, the sum of 2^(score - largest), and what the last block of keys has made of
- * these sums' unit. */
+/* For every query the largest score so far, the sum of 2^(score - largest), what the last block of keys has made of
+ * these sums' unit, and in the end 1 / sum. */
 struct softmax {
-    _Alignas(SL_CACHE_LINE) float largest[BLOCK], sum[BLOCK], factor[BLOCK];
+    _Alignas(SL_CACHE_LINE) float largest[BLOCK], sum[BLOCK], factor[BLOCK], whole[BLOCK];
 };
 
 /* The scores of LANES queries with a key that only those from lane SEEING on see. */
@@ -161,27 +170,18 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
     for (int l = 0; l < LANES; l++) s->sum[group + (size_t)l] = sum[l];
 }
 
-/* Of every query, for the keys that its strip sees. */
+/* Of every query, for the keys that those of its vector see; 0 for those behind them that its tile has. */
 SL_INLINE void exponentials(const struct sight *sight, struct softmax *s, float *scores) {
     const bool hidden = !all_see_all(sight);
     EACH_TILE()
     for (size_t group = 0; group < sight->queries; group += LANES) {
+        const size_t end = clamp((int64_t)(group + LANES) - sight->ahead, sight->keys);
         if (hidden)
-            exponentials_of(s, group, strip_of_queries(sight, group / STRIP * STRIP).end, sight->ahead, true, scores);
+            exponentials_of(s, group, end, sight->ahead, true, scores);
         else
             exponentials_of(s, group, sight->keys, sight->ahead, false, scores);
-    }
-}
-
-SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t stride, float *o) {
-    EACH_TILE()
-    for (size_t i = 0; i < rows; i++) {
-        const float by = factor[i];
-        if (by == 1.0f) continue;
-        float *row = o + i * stride;
-        size_t c = 0;
-        for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
-        for (; c < cols; c++) row[c] *= by;
+        for (size_t key = end; hidden && key < smaller(end + BEYOND, sight->keys); key++)
+            store(scores + key * BLOCK + group, (vector){0});
     }
 }
 
@@ -196,20 +196,21 @@ SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, f
     }
 }
 
-/* o [queries, v's columns] (+)= p [keys, queries]^T v */
-SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, bool accumulate, float *o,
-                          size_t stride, struct wanted *wanted) {
-    for (size_t first = 0; first < sight->queries;) {
-        const struct strip s = strip_of_queries(sight, first);
-        multiply((struct product){s.count,
-                                  v.cols,
-                                  accumulate,
-                                  o + first * stride,
-                                  stride,
-                                  {{s.end, p + first, 1, BLOCK, v.at, v.stride}},
-                                  wanted});
-        first += s.count;
-    }
+/* o [queries, v's columns] = (o before + p [keys, queries]^T v) after; BEFORE [queries]: NULL where there is no o yet;
+ * AFTER [queries]: NULL for ones. */
+SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, const float *before,
+                          const float *after, float *o, size_t stride, struct wanted *wanted) {
+    multiply((struct product){.rows = sight->queries,
+                              .cols = v.cols,
+                              .accumulate = before,
+                              .c = o,
+                              .c_row = stride,
+                              .term = {{sight->keys, p, 1, BLOCK, v.at, v.stride}},
+                              .wanted = wanted,
+                              .before = before,
+                              .after = after,
+                              .stairs = !all_see_all(sight),
+                              .ahead = sight->ahead});
 }
 
 /* O and LOGSUM begin at the block's first query. */
@@ -218,8 +219,8 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     struct turned q;
     struct softmax s;
     _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[2 * BLOCK * DEPTH];
-    const size_t width = h->v.cols, step = h->v.bf16 ? DEPTH : width, stride = h->q.stride,
-                 seen = smaller(h->position + first + queries, h->keys), begin = first_block(h->places, first, BLOCK);
+    const size_t width = h->v.cols, stride = h->q.stride, seen = smaller(h->position + first + queries, h->keys);
+    const size_t begin = first_block(h->places, first, BLOCK);
     for (size_t i = 0; i < BLOCK; i++) {
         s.largest[i] = h->places ? LOWEST : -INFINITY;
         s.sum[i] = 0.0f;
@@ -231,17 +232,15 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
                     from_row(h->q_rope, first), h->scale * per_log_2, from == begin, &q, near, scores, wanted);
         if (h->places) fill_others(h->places, &sight, from, first, -INFINITY, BLOCK, 1, scores);
         exponentials(&sight, &s, scores);
-        if (from > begin) scale_rows(queries, s.factor, width, stride, o);
-        for (size_t c = 0; c < width; c += step) {
-            const struct rows v = columns_of(from_row(h->v, from), sight.keys, c, smaller(step, width - c), near);
-            add_values(&sight, scores, v, from > begin, o + c, stride, wanted);
+        const bool last = from + BLOCK >= seen;
+        for (size_t i = 0; last && i < queries; i++) s.whole[i] = 1.0f / s.sum[i];
+        for (size_t c = 0; c < width; c += DEPTH) {
+            const struct rows v =
+                columns_of(from_row(h->v, from), sight.keys, c, smaller(DEPTH, width - c), COPIES_VALUES, near);
+            add_values(&sight, scores, v, from > begin ? s.factor : NULL, last ? s.whole : NULL, o + c, stride, wanted);
         }
     }
-    for (size_t i = 0; i < queries; i++) {
-        s.factor[i] = 1.0f / s.sum[i];
-        logsum[i] = s.largest[i] * log_2 + sl_log(s.sum[i]);
-    }
-    scale_rows(queries, s.factor, width, stride, o);
+    for (size_t i = 0; i < queries; i++) logsum[i] = s.largest[i] * log_2 + sl_log(s.sum[i]);
 }
 
 /* What attention_decode.c has left. */
@@ -365,7 +364,7 @@ SL_INLINE void add_to_keys(const struct sight *sight, const float *ds, struct ro
             dk + first * stride,
             stride,
             {{s.end - s.from, ds + s.from * BLOCK + first, 1, BLOCK, x.at + s.from * x.stride, x.stride}},
-            wanted});
+            .wanted = wanted});
         first += s.count;
     }
 }
@@ -381,7 +380,7 @@ SL_INLINE void add_to_queries(const struct sight *sight, const float *ds, struct
                                   dq + first * stride,
                                   stride,
                                   {{s.end, ds + first * BLOCK, BLOCK, 1, x.at, x.stride}},
-                                  wanted});
+                                  .wanted = wanted});
         first += s.count;
     }
 }

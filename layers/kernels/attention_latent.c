@@ -119,7 +119,7 @@ SL_INLINE void multiply_parts(struct product p) {
                 p.c_row,
                 {{smaller(REST, whole.depth - from), whole.a + row * whole.a_row + from * whole.a_column, whole.a_row,
                   whole.a_column, whole.b + from * whole.b_row, whole.b_row}},
-                NULL};
+                .wanted = NULL};
             multiply(part);
         }
     }
@@ -173,7 +173,7 @@ SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth
         multiply_row_as(SL_F32, cols, depth, x, (const float *)table + first, b_row, accumulate, y);
     else
         multiply_parts((struct product){
-            1, cols, accumulate, y, cols, {{depth, x, depth, 1, (const float *)table + first, b_row}}, NULL});
+            1, cols, accumulate, y, cols, {{depth, x, depth, 1, (const float *)table + first, b_row}}, .wanted = NULL});
 }
 
 /* ---- scores ---- */
@@ -212,7 +212,7 @@ SL_INLINE void score(const struct query *query, const float *q, const float *row
     else if (query->pack == 4)
         score_packed(q, depth, rows, count, 4, p);
     else
-        multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, q, lanes}}, NULL});
+        multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, q, lanes}}, .wanted = NULL});
 }
 
 /* The rows of a block from KEY on, as floats; ROOM [KEYS, depth] is for those that are none. */
@@ -301,7 +301,7 @@ SL_INLINE void weigh(const struct query *query, const struct part *part, const f
                                     query->mean + part->first * latent,
                                     latent,
                                     {{keys, part->weights, query->pack, part->stride, rows, query->depth}},
-                                    NULL});
+                                    .wanted = NULL});
 }
 
 /* All heads, over the first SEEN rows of the cache. */

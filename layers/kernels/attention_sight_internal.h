@@ -27,8 +27,6 @@ struct strip {
     size_t first, count, from, end;
 };
 
-SL_INLINE size_t clamp(int64_t x, size_t most) { return x < 0 ? 0 : smaller((size_t)x, most); }
-
 SL_INLINE bool all_see_all(const struct sight *s) { return (int64_t)s->keys - 1 + s->ahead <= 0; }
 
 SL_INLINE struct strip strip_of_queries(const struct sight *s, size_t first) {

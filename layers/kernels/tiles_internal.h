@@ -33,9 +33,24 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 enum { ASKS = 1 };
 #endif
-enum { TERMS = 2, WANTED = 8, ASKED = 16 };
+enum { TERMS = 2, WANTED = 8, ASKED = 2 * LANES };
+
+/* A product is rounded before it is added to anything. */
+#if defined(SL_DEVICE_CUDA)
+SL_INLINE vector rounded(vector x) {
+    uint32_t bits = sl_bits_of_float(x[0]);
+    __asm__("" : "+r"(bits));
+    return (vector){sl_float_of_bits(bits)};
+}
+#else
+SL_INLINE vector rounded(vector x) {
+    __asm__("" : "+v"(x));
+    return x;
+}
+#endif
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+SL_INLINE size_t clamp(int64_t x, size_t most) { return x < 0 ? 0 : smaller((size_t)x, most); }
 
 struct rows { /* from some row on */
     const float *at;
@@ -90,8 +105,13 @@ struct product {
     bool accumulate;
     float *c;
     size_t c_row;
-    struct term term[TERMS]; /* the second may have depth 0 */
-    struct wanted *wanted;   /* or NULL */
+    struct term term[TERMS];     /* the second may have depth 0 */
+    struct wanted *wanted;       /* or NULL */
+    const float *before, *after; /* [rows], or NULL: c's rows are multiplied before they are added to, and behind it */
+    /* STAIRS: row r reads the first term's depth only up to r + 1 - AHEAD. Behind that a is 0, as far as another row of
+     * a tile reads. */
+    bool stairs;
+    int64_t ahead;
 };
 
 /* Where a tile reads. Every third row of a has a pointer, or every third term, and so have b's rows: an address that it
@@ -150,6 +170,26 @@ SL_INLINE void add_term(const struct term *term, size_t row, size_t column, vect
     for (; terms; terms--) add_run(&at, term, sum, by_rows, rows, vectors, 1);
 }
 
+/* sum += c, whose rows are multiplied by BY [rows] first unless it is NULL. */
+SL_INLINE void add_tile(const float *c, size_t c_row, const float *by, vector sum[TALL][PAIR], const int rows,
+                        const int vectors) {
+    if (!by) {
+        SL_UNROLL
+        for (int i = 0; i < rows; i++) {
+            SL_UNROLL
+            for (int v = 0; v < vectors; v++) sum[i][v] += load(c + (size_t)i * c_row + v * LANES);
+        }
+        return;
+    }
+    SL_UNROLL
+    for (int i = 0; i < rows; i++) {
+        SL_UNROLL
+        for (int v = 0; v < vectors; v++) {
+            sum[i][v] += rounded(by[i] * load(c + (size_t)i * c_row + v * LANES));
+        }
+    }
+}
+
 SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bool by_rows, const int rows,
                     const int vectors) {
     vector sum[TALL][PAIR];
@@ -158,15 +198,18 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bo
         SL_UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
-    for (int t = 0; t < TERMS; t++) /* without depth it may have no arrays */
-        if (p->term[t].depth) add_term(&p->term[t], row, column, sum, by_rows, rows, vectors);
+    struct term first = p->term[0];
+    if (p->stairs) first.depth = clamp((int64_t)row + rows - p->ahead, first.depth);
+    if (first.depth) add_term(&first, row, column, sum, by_rows, rows, vectors); /* without it there may be no arrays */
+    if (p->term[1].depth) add_term(&p->term[1], row, column, sum, by_rows, rows, vectors);
     float *c = p->c + row * p->c_row + column;
     const size_t c_row = p->c_row;
-    if (p->accumulate) {
+    if (p->accumulate) add_tile(c, c_row, p->before ? p->before + row : NULL, sum, rows, vectors);
+    if (p->after) {
         SL_UNROLL
         for (int i = 0; i < rows; i++) {
             SL_UNROLL
-            for (int v = 0; v < vectors; v++) sum[i][v] += load(c + (size_t)i * c_row + v * LANES);
+            for (int v = 0; v < vectors; v++) sum[i][v] *= p->after[row + (size_t)i];
         }
     }
     SL_UNROLL
@@ -231,12 +274,21 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
     for (size_t l = 0; l < term->depth; l++) {
         for (size_t j = 0; j < LANES; j++) b[l * LANES + j] = j < rest ? term->b[l * term->b_row + column + j] : 0.0f;
     }
-    const struct product copy = {
-        p->rows, LANES, false, c, LANES, {{term->depth, term->a, term->a_row, term->a_column, b, LANES}}, NULL};
+    const struct product copy = {.rows = p->rows,
+                                 .cols = LANES,
+                                 .c = c,
+                                 .c_row = LANES,
+                                 .term = {{term->depth, term->a, term->a_row, term->a_column, b, LANES}},
+                                 .stairs = p->stairs,
+                                 .ahead = p->ahead};
     multiply_vectors(&copy, LANES);
     for (size_t i = 0; i < p->rows; i++) {
         float *to = p->c + i * p->c_row + column;
-        for (size_t j = 0; j < rest; j++) to[j] = (p->accumulate ? to[j] : 0.0f) + c[i * LANES + j];
+        for (size_t j = 0; j < rest; j++) {
+            const float old = p->accumulate ? to[j] : 0.0f;
+            const vector kept = rounded(spread(p->before ? p->before[i] * old : old));
+            to[j] = (kept[0] + c[i * LANES + j]) * (p->after ? p->after[i] : 1.0f);
+        }
     }
 }
 
@@ -272,6 +324,17 @@ SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, 
         for (size_t c = whole; c < cols; c++) {
             for (size_t j = 0; j < LANES; j++) out[c * wide + j] = j < rows ? factor * in[j * x.stride + c] : 0.0f;
         }
+    }
+}
+
+/* y [rows, cols], dense */
+SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t stride, float *y) {
+    for (size_t i = 0; i < rows; i++) {
+        const float *in = x + i * stride;
+        float *out = y + i * cols;
+        size_t c = 0;
+        for (; c + LANES <= cols; c += LANES) store(out + c, load(in + c));
+        for (; c < cols; c++) out[c] = in[c];
     }
 }
 
