@@ -42,17 +42,59 @@ static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequenc
 
 /* ---- gated silu ---- */
 
-static void gate_forward(size_t n, const float *gate, const float *x, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(gate, x, y), )
-    for (size_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
+/* Blocks are rounded while they are in the first-level cache. */
+
+static size_t end_of_block(size_t first, size_t n) { return n - first < SL_BLOCK ? n : first + SL_BLOCK; }
+
+SL_INLINE void settle_block(size_t first, size_t end, float *x, uint16_t *stored) {
+    if (stored) {
+        SL_IN_BLOCK()
+        for (size_t i = first; i < end; i++) sl_settle(x, stored, i);
+    } else {
+        SL_IN_BLOCK()
+        for (size_t i = first; i < end; i++) sl_settle(x, NULL, i);
+    }
 }
 
-static void gate_backward(size_t n, const float *gate, const float *x, const float *dy, float *dgate, float *dx) {
-    SL_ELEMENTWISE(is_device_ptr(gate, x, dy, dgate, dx), )
-    for (size_t i = 0; i < n; i++) {
-        const float g = gate[i], s = 1.0f / (1.0f + sl_exp(-g));
-        dgate[i] = dy[i] * x[i] * (s * (1.0f + g * (1.0f - s)));
+static void gate_forward(size_t n, const float *gate, const float *x, float *y, struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_BLOCKS(is_device_ptr(gate, x, y, stored))
+    for (size_t first = 0; first < n; first += SL_BLOCK) {
+        const size_t end = end_of_block(first, n);
+        SL_IN_BLOCK()
+        for (size_t i = first; i < end; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
+        if (rounds) settle_block(first, end, y, stored);
+    }
+}
+
+SL_INLINE float element(const void *x, const bool half, size_t i) {
+    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+SL_INLINE void gate_gradients(size_t first, size_t end, const void *gate, const void *x, const bool half,
+                              const float *dy, float *dgate, float *dx) {
+    SL_IN_BLOCK()
+    for (size_t i = first; i < end; i++) {
+        const float g = element(gate, half, i), s = 1.0f / (1.0f + sl_exp(-g));
+        dgate[i] = dy[i] * element(x, half, i) * (s * (1.0f + g * (1.0f - s)));
         dx[i] = dy[i] * (g * s);
+    }
+}
+
+static void gate_backward(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
+                          float *dx, struct sl_settled dgate_left, struct sl_settled dx_left) {
+    const bool rounds_dgate = dgate_left.rounds, rounds_dx = dx_left.rounds;
+    uint16_t *dgate_stored = dgate_left.stored, *dx_stored = dx_left.stored;
+    SL_BLOCKS(is_device_ptr(gate, x, dy, dgate, dx, dgate_stored, dx_stored))
+    for (size_t first = 0; first < n; first += SL_BLOCK) {
+        const size_t end = end_of_block(first, n);
+        if (half)
+            gate_gradients(first, end, gate, x, true, dy, dgate, dx);
+        else
+            gate_gradients(first, end, gate, x, false, dy, dgate, dx);
+        if (rounds_dgate) settle_block(first, end, dgate, dgate_stored);
+        if (rounds_dx) settle_block(first, end, dx, dx_stored);
     }
 }
 

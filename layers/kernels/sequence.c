@@ -36,12 +36,17 @@ static void round_block(size_t rows, size_t cols, const float *x, size_t x_strid
     }
 }
 
-static void add_bias(size_t rows, size_t cols, const float *bias, float *y, size_t stride) {
-    SL_ROWS(is_device_ptr(bias, y))
+static void add_bias(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(bias, y, stored))
     for (size_t r = 0; r < rows; r++) {
-        float *out = y + r * stride;
+        const size_t first = r * stride, end = rounds ? first + cols : first;
+        float *out = y + first;
         SL_LANES()
         for (size_t c = 0; c < cols; c++) out[c] += bias[c];
+        SL_LANES()
+        for (size_t i = first; i < end; i++) sl_settle(y, stored, i);
     }
 }
 

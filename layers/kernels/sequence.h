@@ -17,8 +17,8 @@ struct sl_sequence_kernels {
     void (*copy_block)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride);
     /* The same, rounded to bf16 as kernels.h's round_bf16. */
     void (*round_block)(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride);
-    /* y [rows, cols] (stride) += bias [cols] */
-    void (*add_bias)(size_t rows, size_t cols, const float *bias, float *y, size_t stride);
+    /* y [rows, cols] (stride) += bias [cols]. LEFT: how y is left; what is stored has its stride. */
+    void (*add_bias)(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left);
 
     /* RMS norm (Zhang & Sennrich 2019) of rows whose columns may be sharded. The caller adds up the sums of all shards
      * between the kernels. sums [rows] = sums over columns of x^2 */
@@ -123,10 +123,12 @@ struct sl_published_kernels {
     void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left);
-    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n] */
-    void (*gate_forward)(size_t n, const float *gate, const float *x, float *y);
-    /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n] */
-    void (*gate_backward)(size_t n, const float *gate, const float *x, const float *dy, float *dgate, float *dx);
+    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left. */
+    void (*gate_forward)(size_t n, const float *gate, const float *x, float *y, struct sl_settled left);
+    /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n]. HALF: gate and x are bf16. DGATE_LEFT and DX_LEFT: how
+     * the two are left. */
+    void (*gate_backward)(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
+                          float *dx, struct sl_settled dgate_left, struct sl_settled dx_left);
     /* y = x Phi(x), gelu as its erf has it (Hendrycks & Gimpel, 2016): all [n] */
     void (*erf_gelu_forward)(size_t n, const float *x, float *y);
     /* dx = dy (Phi(x) + x phi(x)): all [n] */

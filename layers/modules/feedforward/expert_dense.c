@@ -120,7 +120,7 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
     SL_TRY(sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
     for (size_t e = 0; e < own(module)->here; e++)
         context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * (size_t)peers->rank,
-                                             y + e * rows * out, out);
+                                             y + e * rows * out, out, (struct sl_settled){0});
     return SL_OK;
 }
 

@@ -76,8 +76,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     for (int i = GATE; i <= UP; i++)
         SL_TRY(sl_forward_kept(module->child[i], context, x, kept_of(module, (enum tensor)i)));
     context->kernels->published->gate_forward(elements(module, context), at(module, context, GATES),
-                                              at(module, context, UPS), at(module, context, INSIDE));
-    sl_keep(context, kept_of(module, INSIDE));
+                                              at(module, context, UPS), at(module, context, INSIDE),
+                                              sl_kept_settled(context, kept_of(module, INSIDE)));
     return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
 }
 
@@ -86,14 +86,14 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     float *part = at(module, context, PART);
     SL_TRY(sl_module_backward_input(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)), dy,
                                     part));
-    context->kernels->published->gate_backward(elements(module, context), sl_recall(context, kept_of(module, GATES)),
-                                               sl_recall(context, kept_of(module, UPS)), part,
-                                               at(module, context, D_GATES), at(module, context, D_UPS));
+    context->kernels->published->gate_backward(
+        elements(module, context), sl_kept_stored(context, kept_of(module, GATES)),
+        sl_kept_stored(context, kept_of(module, UPS)), kept_of(module, GATES)->outlasts, part,
+        at(module, context, D_GATES), at(module, context, D_UPS), sl_kept_settled(context, kept_of(module, D_GATES)),
+        sl_kept_settled(context, kept_of(module, D_UPS)));
     for (int i = GATE; i <= UP; i++) {
-        const struct sl_kept *gradient = kept_of(module, (enum tensor)(D_GATES + i));
         float *to = !dx ? NULL : i == GATE ? dx : part;
-        sl_keep(context, gradient);
-        SL_TRY(sl_kept_backward_input(module->child[i], context, x, gradient, to));
+        SL_TRY(sl_kept_backward_input(module->child[i], context, x, kept_of(module, (enum tensor)(D_GATES + i)), to));
     }
     if (dx) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
     return SL_OK;

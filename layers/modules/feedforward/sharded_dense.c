@@ -244,15 +244,19 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
 
 /* ---- forward and backward ---- */
 
-/* Adds this coordinate's columns of it to Y [rows, out], segment by segment. */
+/* Adds this coordinate's columns of it to Y [rows, out], segment by segment, and leaves Y as the result is to be. */
 static void add_bias(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sharded *dense = own(module);
     const size_t segments = (size_t)dense->segments_out, out = (size_t)module->out, columns = out / segments;
     const size_t first = dense->scatters ? columns * (size_t)sl_group_of(context, dense->group)->rank : 0;
-    const float *bias = sl_value(module, context, SL_AFFINE_BIAS);
+    const float *bias = sl_value(module, context, SL_AFFINE_BIAS) + first;
+    struct sl_result *result = context->result;
+    const struct sl_settled left = result ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
     for (size_t s = 0; s < segments; s++)
-        context->kernels->sequence->add_bias(
-            (size_t)context->rows, columns, bias + s * ((size_t)dense->whole / segments) + first, y + s * columns, out);
+        context->kernels->sequence->add_bias((size_t)context->rows, columns,
+                                             bias + s * ((size_t)dense->whole / segments), y + s * columns, out,
+                                             sl_settled_from(left, s * columns));
+    if (result) result->done = true;
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

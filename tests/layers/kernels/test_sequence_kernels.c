@@ -40,7 +40,7 @@ static void biases_are_added(void **state) {
             const size_t rows = shapes[s][0], cols = shapes[s][1], stride = cols + 4, n = rows * stride;
             float *bias = random_device_floats(&numbers, cols, -2, 2), *y = random_device_floats(&numbers, n, -2, 2),
                   *before = device_copy(y, n * sizeof *y);
-            kernels->add_bias(rows, cols, bias, y + 1, stride);
+            kernels->add_bias(rows, cols, bias, y + 1, stride, (struct sl_settled){0});
             for (size_t i = 0; i < n; i++) {
                 const size_t c = i % stride;
                 assert_true(y[i] == (c < 1 || c > cols ? before[i] : before[i] + bias[c - 1]));
@@ -423,6 +423,41 @@ static void pairs_are_rotated_and_rotated_back(void **state) {
     }
 }
 
+/* All heads of a row by the same angles: those of its place in the sequence, or of the places that are given. */
+static void heads_are_rotated(void **state) {
+    (void)state;
+    enum { POSITIONS = 12, HEADS = 3, SEQUENCE = 5, HEAD_ROWS = 3 * SEQUENCE };
+    const size_t widths[] = {2, 10, 64};
+    for (int level = 0; sl_kernels_available(level); level++) {
+        struct numbers numbers = {17};
+        for (int k = 0; k < 3 * 16; k++) {
+            const size_t width = widths[k / 16], pairs = width / 2, n = HEAD_ROWS * HEADS * width;
+            const bool halves = k & 1, back = k & 2, placed = k & 4;
+            const size_t position = k & 8 ? 7 : 0;
+            float *cosine = random_device_floats(&numbers, POSITIONS * pairs, -1, 1);
+            float *sine = random_device_floats(&numbers, POSITIONS * pairs, -1, 1);
+            float *before = random_device_floats(&numbers, n, -2, 2), *x = device_copy(before, n * sizeof *before);
+            int32_t *places = device_array(HEAD_ROWS, sizeof *places);
+            for (int32_t r = 0; r < HEAD_ROWS; r++) places[r] = 3 * r % SEQUENCE;
+            sl_kernels_available(level)->published->rotate_heads(HEAD_ROWS, HEADS, width, SEQUENCE, position,
+                                                                 placed ? places : NULL, halves, cosine, sine, back, x,
+                                                                 (struct sl_settled){0});
+            for (size_t i = 0; i < HEAD_ROWS * HEADS * pairs; i++) {
+                const size_t head = i / pairs, row = head / HEADS, pair = i % pairs;
+                const size_t place = placed ? (size_t)places[row] : row % SEQUENCE;
+                const size_t at = head * width + (halves ? pair : 2 * pair), next = at + (halves ? pairs : 1);
+                const double c = cosine[(position + place) * pairs + pair],
+                             s = (back ? -1 : 1) * sine[(position + place) * pairs + pair];
+                expect_close(at_level(level, "head, first"), i, x[at], before[at] * c - before[next] * s, 1e-6, 3e-7);
+                expect_close(at_level(level, "head, second"), i, x[next], before[next] * c + before[at] * s, 1e-6,
+                             3e-7);
+            }
+            void *const arrays[] = {cosine, sine, before, x, places};
+            for (int a = 0; a < 5; a++) release_array(arrays[a]);
+        }
+    }
+}
+
 /* A table's rows [FIRST, FIRST + COUNT), each of COLS columns that begin at column 2 of STRIDE. */
 enum { FIRST = 100, COUNT = 6, BEFORE = 2, TOKENS = 40 };
 
@@ -502,6 +537,7 @@ int main(void) {
         cmocka_unit_test(gelu_rounds_what_is_stored),
         cmocka_unit_test(gelu_far_out),
         cmocka_unit_test(pairs_are_rotated_and_rotated_back),
+        cmocka_unit_test(heads_are_rotated),
         cmocka_unit_test(tokens_are_looked_up),
         cmocka_unit_test(gradients_are_added_to_their_tokens_rows_in_order),
     };

@@ -1,5 +1,5 @@
-/* test_settled.c - results of attention and rotations that are rounded to bf16 once they are complete, at every level
- * that this CPU has: they are those that are not rounded, rounded. */
+/* test_settled.c - results of attention, rotations, gates and biases that are rounded to bf16 once they are complete,
+ * at every level that this CPU has: they are those that are not rounded, rounded. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -160,8 +160,103 @@ static void rotations_are_rounded(void **state) {
     }
 }
 
+/* ---- gates ---- */
+
+/* Lengths that fill blocks of the CPU's kernels, and those that do not. */
+static const size_t lengths[] = {1, 33, 1024, 1025, 2500};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
+/* X as bf16, of which it has no more digits then. */
+static uint16_t *halves_of(float *x, size_t n) {
+    uint16_t *stored = halves(n);
+    for (size_t i = 0; i < n; i++) sl_settle(x, stored, i);
+    return stored;
+}
+
+static void gate_results_are_rounded(void **state) {
+    (void)state;
+    struct numbers numbers = {3};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (int i = 0; i < 2 * LENGTHS; i++) {
+            const size_t n = lengths[i / 2];
+            float *gate = random_device_floats(&numbers, n, -9.0f, 9.0f);
+            float *x = random_device_floats(&numbers, n, -2.0f, 2.0f);
+            float *plain = device_floats(n), *y = device_floats(n);
+            uint16_t *stored = halves(n);
+            const struct sl_settled left = {true, i % 2 ? stored : NULL};
+            kernels->published->gate_forward(n, gate, x, plain, (struct sl_settled){0});
+            kernels->published->gate_forward(n, gate, x, y, left);
+            expect_settled(1, n, n, plain, y, left.stored);
+            float *const arrays[] = {gate, x, plain, y};
+            for (int a = 0; a < 4; a++) release_array(arrays[a]);
+            release_array(stored);
+        }
+    }
+}
+
+/* Gradients of what lies as bf16 are those of the same floats, and each of the two may be stored. */
+static void gate_gradients_are_rounded(void **state) {
+    (void)state;
+    struct numbers numbers = {4};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (int i = 0; i < 4 * LENGTHS; i++) {
+            const size_t n = lengths[i / 4];
+            float *gate = random_device_floats(&numbers, n, -9.0f, 9.0f);
+            float *x = random_device_floats(&numbers, n, -2.0f, 2.0f);
+            float *dy = random_device_floats(&numbers, n, -2.0f, 2.0f);
+            float *plain[] = {device_floats(n), device_floats(n)}, *to[] = {device_floats(n), device_floats(n)};
+            uint16_t *stored[] = {halves(n), halves(n)}, *gate_stored = halves_of(gate, n), *x_stored = halves_of(x, n);
+            const struct sl_settled none = {0},
+                                    left[] = {{true, i & 1 ? stored[0] : NULL}, {true, i & 2 ? stored[1] : NULL}};
+            kernels->published->gate_backward(n, gate, x, false, dy, plain[0], plain[1], none, none);
+            kernels->published->gate_backward(n, gate_stored, x_stored, true, dy, to[0], to[1], none, none);
+            for (int g = 0; g < 2; g++) assert_memory_equal(to[g], plain[g], n * sizeof **to);
+            kernels->published->gate_backward(n, gate_stored, x_stored, true, dy, to[0], to[1], left[0], left[1]);
+            for (int g = 0; g < 2; g++) expect_settled(1, n, n, plain[g], to[g], left[g].stored);
+            void *const arrays[] = {gate,  x,         dy,        plain[0],    plain[1], to[0],
+                                    to[1], stored[0], stored[1], gate_stored, x_stored};
+            for (int a = 0; a < 11; a++) release_array(arrays[a]);
+        }
+    }
+}
+
+/* ---- biases ---- */
+
+static void sums_with_biases_are_rounded(void **state) {
+    (void)state;
+    enum { COLUMNS = 37, STRIDE = 40 };
+    struct numbers numbers = {5};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (int i = 0; i < 2; i++) {
+            float *bias = random_device_floats(&numbers, COLUMNS, -2.0f, 2.0f);
+            float *y = random_device_floats(&numbers, ROWS * STRIDE, -2.0f, 2.0f);
+            float *plain = device_copy(y, ROWS * STRIDE * sizeof *y);
+            uint16_t *stored = halves(ROWS * STRIDE);
+            const struct sl_settled left = {true, i ? stored : NULL};
+            kernels->sequence->add_bias(ROWS, COLUMNS, bias, plain, STRIDE, (struct sl_settled){0});
+            kernels->sequence->add_bias(ROWS, COLUMNS, bias, y, STRIDE, left);
+            expect_settled(ROWS, COLUMNS, STRIDE, plain, y, left.stored);
+            for (size_t at = 0; at < ROWS * STRIDE; at++) {
+                if (at % STRIDE < COLUMNS) continue;
+                assert_true(y[at] == plain[at]);
+                assert_int_equal(stored[at], 0xabab);
+            }
+            release_array(bias);
+            release_array(y);
+            release_array(plain);
+            release_array(stored);
+        }
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_rounded), cmocka_unit_test(rotations_are_rounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_rounded), cmocka_unit_test(rotations_are_rounded),
+                                       cmocka_unit_test(gate_results_are_rounded),
+                                       cmocka_unit_test(gate_gradients_are_rounded),
+                                       cmocka_unit_test(sums_with_biases_are_rounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
