@@ -131,6 +131,7 @@ static int plan_module(struct checker *c, struct sl_module *module, const struct
     c->mesh = (struct sl_mesh){.axes = 1, .axis = {{.name = "data", .size = 1}}, .size = 1};
     c->self.mesh = &c->mesh;
     if (sl_parameters_open(&c->parameters, 1)) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+    c->parameters.frozen = check->frozen;
     SL_TRY(plan_as(c, module, check, gemm, check->storage, check->precision, error));
     c->module = module;
     c->inputs = (size_t)check->rows * (size_t)module->in;
@@ -182,7 +183,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     SL_TRY(take_arrays(c, error));
     c->context = (struct sl_context){.self = &c->self,
                                      .storage = check->storage,
-                                     .kernels = sl_kernels_select(),
+                                     .kernels = check->kernels ? check->kernels : sl_kernels_select(),
                                      .phase = SL_TRAIN,
                                      .rows = check->rows,
                                      .sequence = check->sequence,
@@ -254,11 +255,14 @@ static void poison_stash(const struct checker *c, const struct sl_stash *stash) 
     poison(c, stash->data, stash->elements * (size_t)stash->slots * sizeof(float));
 }
 
-/* The parameters' gradients, one after another. */
+/* The parameters' gradients, one after another; of those that are frozen, zeros. */
 static void copy_gradients(const struct checker *c, float *to) {
-    for (int i = 0; i < c->parameters.count; i++) {
-        sl_device.copy(to, sl_parameter_gradient(&c->parameters, i), c->parameters.list[i].count * sizeof *to);
-        to += c->parameters.list[i].count;
+    for (int i = 0; i < c->parameters.count; to += c->parameters.list[i++].count) {
+        const float *gradient = sl_parameter_gradient(&c->parameters, i);
+        if (gradient)
+            sl_device.copy(to, gradient, c->parameters.list[i].count * sizeof *to);
+        else
+            memset(to, 0, c->parameters.list[i].count * sizeof *to);
     }
 }
 
@@ -269,7 +273,8 @@ static int gradients(struct checker *c, float *dx) {
     poison_stash(c, &c->again);
     poison_stash(c, &c->once);
     for (int i = 0; i < c->parameters.count; i++)
-        poison(c, sl_parameter_gradient(&c->parameters, i), c->parameters.list[i].count * sizeof(float));
+        if (!c->parameters.list[i].frozen)
+            poison(c, sl_parameter_gradient(&c->parameters, i), c->parameters.list[i].count * sizeof(float));
     for (int m = 0; m < c->microbatches; m++) SL_TRY(forward(c, m));
     for (int m = c->microbatches - 1; m >= 0; m--) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
@@ -390,7 +395,8 @@ static int run(struct checker *c, struct sl_module *module, const struct sl_grad
     SL_TRY(check_tensor(c, "dx", inputs, c->x, c->input_gradient, c->microbatches));
     for (int i = 0; i < c->parameters.count; i++) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
-        SL_TRY(check_tensor(c, parameter->name, parameter->count, sl_parameter_value(&c->parameters, i), given, 0));
+        if (!parameter->frozen)
+            SL_TRY(check_tensor(c, parameter->name, parameter->count, sl_parameter_value(&c->parameters, i), given, 0));
         given += parameter->count;
     }
     return SL_OK;

@@ -15,6 +15,8 @@ struct sl_gradient_check {
     /* Of backward's run, SL_F32 or SL_BF16: of what it keeps, and of products' operands. The differences are those of
      * floats in any case: so gradients differ by what rounding does to them. */
     enum sl_dtype storage, precision;
+    const char *frozen;               /* patterns of parameters whose gradients W leaves out; NULL: none */
+    const struct sl_kernels *kernels; /* NULL: sl_kernels_select's */
 };
 
 /* Plans MODULE on one coordinate, draws x, dy and the parameters from the seed, and compares the gradients of sum(y *

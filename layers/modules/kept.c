@@ -18,6 +18,7 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
     if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
     if (plan->precision != SL_BF16) return false; /* I would not read it */
+    if (child->reads_stored_gradient) return true;
     return child->children > 0 ? plan->weights_follow : child->weights_follow && !child->type->needs_no_gradient;
 }
 
@@ -97,6 +98,15 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
     const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
     context->rounded = before;
     return status;
+}
+
+void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y) {
+    if (!result) {
+        context->kernels->add(n, x, y);
+        return;
+    }
+    context->kernels->add_settled(n, x, y, result->stored);
+    result->done = true;
 }
 
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x) {

@@ -27,7 +27,7 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
                     struct sl_kept *kept);
 
 /* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once, and
- * its products read bf16 as well as I's. */
+ * its products read bf16 as well as I's; or there is no W, and I's do. */
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);
 /* Then it is stored at ROOM, 2 bytes an element. */
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
@@ -62,6 +62,8 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
                     float *y);
 int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
                            const struct sl_kept *dy, float *dx);
+/* Y [n] += X, which is the result of the call that had RESULT, NULL or how Y is to be left. */
+void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
 /* X [n] as bf16 where the caller's parent has stored it; else NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
 /* X [n], kept in the context's storage, as floats: X itself, or widened at ROOM. */

@@ -263,22 +263,11 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
-/* Y += X, which is the result of the call that had RESULT. */
-static void add(const struct sl_module *module, struct sl_context *context, struct sl_result *result, const float *x,
-                float *y) {
-    if (!result) {
-        context->kernels->add(elements(module, context), x, y);
-        return;
-    }
-    context->kernels->add_settled(elements(module, context), x, y, result->stored);
-    result->done = true;
-}
-
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_result *const result = context->result;
     context->result = NULL; /* the inner module's is but a summand */
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
-    if (!context->unread) add(module, context, result, x, y);
+    if (!context->unread) sl_add_result(context, result, elements(module, context), x, y);
     return SL_OK;
 }
 
@@ -287,7 +276,7 @@ static int residual_backward_input(const struct sl_module *module, struct sl_con
     struct sl_result *const result = context->result;
     context->result = NULL;
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
-    if (dx) add(module, context, result, dy, dx);
+    if (dx) sl_add_result(context, result, elements(module, context), dy, dx);
     return SL_OK;
 }
 

@@ -46,6 +46,7 @@ static int plan_a(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[0]) / sqrtf(3), 2,
                                      shape, spec));
     count_sum(factor, plan, SL_LOAD_FORWARD, module->out);
+    module->reads_stored_gradient = plan->precision == SL_BF16;
     return sl_affine_plan_products(module, plan, SL_EPILOGUE_NONE);
 }
 
@@ -67,6 +68,7 @@ static int plan_b(struct sl_module *module, struct sl_plan *plan) {
         sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, factor->axis, bytes / group, 1 / group);
         sl_plan_workspace(plan, shape[0] * shape[1] * sizeof(float), &factor->share);
     }
+    module->reads_stored_gradient = plan->precision == SL_BF16;
     return sl_affine_plan_products(module, plan, SL_EPILOGUE_NONE);
 }
 
@@ -191,6 +193,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = dense->keeps_input;
     module->keeps_gradient = dense->keeps_gradient;
     module->reads_stored = dense->reads_stored;
+    module->reads_stored_gradient = dense->reads_stored_gradient; /* as B does */
     if (!lora->adapted) return SL_OK;
     SL_TRY(plan_factors(module, plan, begin));
     module->keeps_input |= module->child[A]->keeps_input;
@@ -210,29 +213,33 @@ static void scale(const struct sl_module *module, struct sl_context *context, fl
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct lora *lora = own(module);
+    struct sl_result *const result = context->result;
+    if (!lora->adapted) return sl_module_forward_last(module->child[DENSE], context, x, y);
+    context->result = NULL; /* the children's are summands */
     SL_TRY(sl_module_forward_last(module->child[DENSE], context, x, y));
-    if (!lora->adapted) return SL_OK;
     SL_TRY(sl_module_forward(module->child[A], context, x, sl_kept_values(context, &lora->h)));
     scale(module, context, sl_kept_values(context, &lora->h));
     sl_keep(context, &lora->h);
     if (context->unread) return SL_OK;
     float *part = sl_at(context, &lora->part);
     SL_TRY(sl_kept_forward(module->child[B], context, &lora->h, false, part));
-    context->kernels->add((size_t)context->rows * (size_t)module->out, part, y);
+    sl_add_result(context, result, (size_t)context->rows * (size_t)module->out, part, y);
     return SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct lora *lora = own(module);
+    struct sl_result *const result = context->result;
+    if (!lora->adapted) return sl_module_backward_input(module->child[DENSE], context, x, dy, dx);
+    context->result = NULL;
     SL_TRY(sl_module_backward_input(module->child[DENSE], context, x, dy, dx));
-    if (!lora->adapted) return SL_OK;
     float *d_h = sl_kept_values(context, &lora->d_h), *part = dx ? sl_at(context, &lora->part) : NULL;
     SL_TRY(sl_module_backward_input(module->child[B], context, sl_kept_stored(context, &lora->h), dy, d_h));
     scale(module, context, d_h);
     sl_keep(context, &lora->d_h);
     SL_TRY(sl_kept_backward_input(module->child[A], context, x, &lora->d_h, part));
-    if (dx) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+    if (dx) sl_add_result(context, result, (size_t)context->rows * (size_t)module->in, part, dx);
     return SL_OK;
 }
 
@@ -250,6 +257,7 @@ static const struct sl_module_type lora_type = {.name = "lora",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
+                                                .rounds_result = true,
                                                 .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct lora)};

@@ -137,10 +137,73 @@ static void so_are_those_of_rounded_operands(void **state) {
     expect_what_rounding_explains(SL_F32, SL_BF16);
 }
 
+/* ---- passes ---- */
+
+/* Arrays of a multiple of so many elements are those between a gated MLP's products. */
+enum { GATED = 11 };
+
+static struct {
+    const struct sl_kernels *kernels;
+    int settle, round, widen;
+} passes;
+
+static void see_settle(size_t n, float *x, uint16_t *y) {
+    passes.settle += n % GATED == 0;
+    passes.kernels->settle_bf16(n, x, y);
+}
+
+static void see_round(size_t n, const float *x, uint16_t *y) {
+    passes.round += n % GATED == 0;
+    passes.kernels->round_bf16(n, x, y);
+}
+
+static void see_widen(size_t n, const uint16_t *x, float *y) {
+    passes.widen += n % GATED == 0;
+    passes.kernels->widen_bf16(n, x, y);
+}
+
+/* Neither with adapters, whose sums are rounded as they are added up, nor where a product alone reads a gradient, as
+ * its kernel is frozen. */
+static void nothing_inside_a_gated_mlp_is_rounded_by_a_pass(void **state) {
+    (void)state;
+    static const struct sl_lora lora = {2, 3};
+    static const char *const frozen[] = {NULL, "*.up.*", "*.gate.kernel,*.up.kernel"};
+    const struct sl_gemm_backend *gemm = sl_gemm_find(NULL, NULL);
+    struct sl_kernels kernels = *sl_kernels_select();
+    const bool settles = gemm->execute_settled; /* GPUs' products leave floats */
+    passes.kernels = sl_kernels_select();
+    kernels.settle_bf16 = see_settle;
+    kernels.round_bf16 = see_round;
+    kernels.widen_bf16 = see_widen;
+    for (int i = 0; i < 6; i++) {
+        const struct sl_channels adapted = {&mesh, "tensor", i % 2 ? &lora : NULL};
+        const struct sl_gradient_check check = {.rows = 3,
+                                                .microbatches = 2,
+                                                .wgrad_group = 1,
+                                                .seed = 70 + (uint64_t)i,
+                                                .storage = SL_BF16,
+                                                .precision = SL_BF16,
+                                                .frozen = frozen[i / 2],
+                                                .kernels = &kernels};
+        struct sl_module *module = sl_gated_mlp("mlp", COLUMNS, GATED, false, &adapted);
+        struct sl_error error = {0};
+        double difference;
+        char worst[96];
+        assert_non_null(module);
+        passes.settle = passes.round = passes.widen = 0;
+        if (sl_gradient_check(module, &check, gemm, &difference, worst, &error)) fail_msg("%s", error.message);
+        if (!(difference < 4e-2)) fail_msg("%d: %s differs by %g", i, worst, difference);
+        if ((settles && passes.settle) || passes.round || passes.widen)
+            fail_msg("%d: %d, %d and %d passes", i, passes.settle, passes.round, passes.widen);
+        sl_module_free(module);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_gradients_are_those_of_floats),
         cmocka_unit_test(so_are_those_of_rounded_operands),
+        cmocka_unit_test(nothing_inside_a_gated_mlp_is_rounded_by_a_pass),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
