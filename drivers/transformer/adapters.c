@@ -36,10 +36,33 @@ static int write_patterns(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
+/* Experts and their router have no adapters: whoever asks for these alone is told so. */
+static int check_experts(const struct transformer_job *job, struct sl_error *error) {
+    static const char *const without[] = {"up", "down"};
+    const char *list = job->config->lora_modules;
+    char pattern[SL_MAX_PATTERN], whole[SL_MAX_PATTERN + 32], name[80];
+    for (int i = 0; job->model.experts && list && sl_pattern_at(list, i, pattern); i++) {
+        snprintf(whole, sizeof whole, "%s.%s", pattern, sl_lora_parameters);
+        if (sl_transformer_adapters(&job->model, whole) > 0) continue;
+        for (int n = 0; n < 2; n++) {
+            snprintf(name, sizeof name, "blocks.0.layers.0.moe.experts.%s.lora_a.kernel", without[n]);
+            if (sl_patterns_match(whole, name))
+                return sl_error_set(error, SL_BAD_INPUT,
+                                    "--lora-modules: \"%s\" names experts, which have no adapters: attention, and the "
+                                    "MLP of --shared-experts, can have some",
+                                    pattern);
+        }
+    }
+    return SL_OK;
+}
+
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     job->model.lora = (struct sl_lora){.rank = config->lora_rank, .alpha = config->lora_alpha};
-    if (config->lora_rank) return write_patterns(job, error);
+    if (config->lora_rank) {
+        SL_TRY(check_experts(job, error));
+        return write_patterns(job, error);
+    }
     if (config->lora_alpha > 0 || config->lora_modules)
         return sl_error_set(error, SL_BAD_INPUT, "%s: adapters have a rank: give --lora-rank, too",
                             config->lora_modules ? "--lora-modules" : "--lora-alpha");

@@ -52,9 +52,10 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
     const double tokens = (double)job->config->training.batch * job->config->sequence;
     const double computed = generates ? cached_floats(job) : logit_floats(job, tokens);
     const double parameters = sl_transformer_parameters(&job->model);
+    const double adapters = sl_memory_of_parameters(&job->job, sl_transformer_adapters(&job->model, job->adapters));
     const struct sl_memory_need need = {
-        .parameters =
-            job->adapters ? sl_memory_of_values(&job->job, parameters) : sl_memory_of_parameters(&job->job, parameters),
+        .parameters = job->adapters ? sl_memory_of_values(&job->job, parameters) + adapters
+                                    : sl_memory_of_parameters(&job->job, parameters),
         .activations = sizeof(float) * (rotary_floats(job) + computed),
         .data = generates ? 0 : (2 + transformer_has_documents(job)) * sizeof(int32_t) * tokens,
     };

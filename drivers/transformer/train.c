@@ -16,8 +16,9 @@ static double tokens_per_second(const struct sl_step *step, const void *own) {
 /* The model's operations a second as a share of what products alone reach on this machine. */
 static double utilization(const struct sl_step *step, const void *own) {
     const struct transformer_job *job = own;
-    const double flops = sl_transformer_flops(&job->model, job->config->sequence) * tokens_a_step(job);
-    return flops / (1e-3 * step->ms) / job->peak.flops;
+    const double each = sl_transformer_flops(&job->model, job->config->sequence) +
+                        6 * sl_transformer_adapters(&job->model, job->adapters);
+    return each * tokens_a_step(job) / (1e-3 * step->ms) / job->peak.flops;
 }
 
 /* ---- steps ---- */

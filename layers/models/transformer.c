@@ -305,58 +305,84 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
 
 /* ---- sizes ---- */
 
+/* A product with a kernel [in, out], by its name in a layer. */
+struct product {
+    const char *name;
+    double in, out;
+    bool biased;
+};
+enum { MOST_PRODUCTS = 12 };
+
+static int list_grouped(const struct sl_transformer *t, struct product *list) {
+    const double c = t->dimension, width = sl_transformer_head_width(t), q = t->heads * width,
+                 k = sl_transformer_key_heads(t) * width;
+    const bool biased = t->biases != SL_BIASES_NONE;
+    list[0] = (struct product){"gqa.q", c, q, biased};
+    list[1] = (struct product){"gqa.k", c, k, biased};
+    list[2] = (struct product){"gqa.v", c, k, biased};
+    list[3] = (struct product){"gqa.out", q, c, t->biases == SL_BIASES_ALL};
+    return 4;
+}
+
+static int list_latent(const struct sl_transformer *t, bool rotates, struct product *list) {
+    const double c = t->dimension, l = t->latent, r = t->rope;
+    list[0] = (struct product){"mla.down", c, 2 * l, true};
+    list[1] = (struct product){"mla.kv_up", l, 2 * c, true};
+    list[2] = (struct product){"mla.q_up", l, c, true};
+    list[3] = (struct product){"mla.out", c, c, true};
+    list[4] = (struct product){"mla.k_rope", 2 * l, r, true};
+    list[5] = (struct product){"mla.q_rope", 2 * l, r * t->heads, true};
+    return rotates && t->rope > 0 ? 6 : 4;
+}
+
+static int list_mlp(const struct sl_transformer *t, struct product *list) {
+    const double c = t->dimension, shared = (double)t->shared_experts * t->expert_dimension;
+    const double inside = sl_transformer_inside(t);
+    const bool biased = t->biases == SL_BIASES_ALL;
+    if (t->experts > 0) {
+        list[0] = (struct product){"moe.shared.up", c, shared, true};
+        list[1] = (struct product){"moe.shared.down", shared, c, true};
+        return t->shared_experts > 0 ? 2 : 0;
+    }
+    list[0] = (struct product){"mlp.up", c, inside, biased};
+    list[1] = (struct product){"mlp.down", inside, c, biased};
+    list[2] = (struct product){"mlp.gate", c, inside, biased};
+    return t->mlp == SL_MLP_GATED_SILU ? 3 : 2;
+}
+
+/* All of a layer but the experts' and their router's. */
+static int list_products(const struct sl_transformer *t, bool rotates, struct product list[MOST_PRODUCTS]) {
+    const int count = is_grouped(t) ? list_grouped(t, list) : list_latent(t, rotates, list);
+    return count + list_mlp(t, list + count);
+}
+
 /* Elements of kernels and of biases; of the kernels, those that a token meets: it goes to some of the experts. */
 struct size {
     double kernels, biases, met;
 };
 
-static struct size mlp_size(double c, double inside) {
-    return (struct size){.kernels = 2 * c * inside, .biases = inside + c, .met = 2 * c * inside};
-}
-
-static struct size dense_size(const struct sl_transformer *t) {
-    const double c = t->dimension, inside = sl_transformer_inside(t), ups = t->mlp == SL_MLP_GATED_SILU ? 2 : 1;
-    const double kernels = (ups + 1) * c * inside;
-    return (struct size){
-        .kernels = kernels, .biases = t->biases == SL_BIASES_ALL ? ups * inside + c : 0, .met = kernels};
-}
-
-static struct size grouped_size(const struct sl_transformer *t) {
-    const double c = t->dimension, width = sl_transformer_head_width(t), q = t->heads * width,
-                 k = sl_transformer_key_heads(t) * width;
-    const double norms = t->head_norms ? 2 * width : 0, kernels = c * (2 * q + 2 * k);
-    return (struct size){.kernels = kernels,
-                         .biases = norms + (t->biases != SL_BIASES_NONE ? q + 2 * k : 0) +
-                                   (t->biases == SL_BIASES_ALL ? c : 0),
-                         .met = kernels};
-}
-
 static struct size experts_size(const struct sl_transformer *t) {
-    const double c = t->dimension, router = c * t->experts, shared = (double)t->shared_experts * t->expert_dimension;
-    const struct size each = mlp_size(c, t->expert_dimension);
-    struct size size = {.kernels = router + t->experts * each.kernels,
-                        .biases = t->experts * each.biases,
-                        .met = router + t->choices * each.kernels};
-    if (t->shared_experts == 0) return size;
-    const struct size dense = mlp_size(c, shared);
-    return (struct size){size.kernels + dense.kernels, size.biases + dense.biases, size.met + dense.met};
-}
-
-static struct size latent_size(const struct sl_transformer *t, bool rotates) {
-    const double c = t->dimension, l = t->latent, r = rotates ? t->rope : 0, h = t->heads;
-    const double attention = c * 2 * l + l * 2 * c + l * c + c * c + 2 * l * (r + r * h);
-    return (struct size){.kernels = attention, .biases = 2 * l + 2 * c + c + c + r + r * h, .met = attention};
+    const double c = t->dimension, inside = t->expert_dimension, router = c * t->experts, each = 2 * c * inside;
+    return (struct size){
+        .kernels = router + t->experts * each, .biases = t->experts * (inside + c), .met = router + t->choices * each};
 }
 
 static double norm_size(const struct sl_transformer *t) { return (shifts(t) ? 2.0 : 1.0) * t->dimension; }
 
 /* Norms count as biases. */
 static struct size layer_size(const struct sl_transformer *t, bool rotates) {
-    const struct size attention = is_grouped(t) ? grouped_size(t) : latent_size(t, rotates);
-    const struct size mlp = t->experts > 0 ? experts_size(t) : dense_size(t);
-    return (struct size){.kernels = attention.kernels + mlp.kernels,
-                         .biases = attention.biases + mlp.biases + 2 * norm_size(t),
-                         .met = attention.met + mlp.met};
+    struct product list[MOST_PRODUCTS];
+    struct size size = t->experts > 0 ? experts_size(t) : (struct size){0};
+    const int count = list_products(t, rotates, list);
+    size.biases += 2 * norm_size(t);
+    if (is_grouped(t) && t->head_norms) size.biases += 2 * sl_transformer_head_width(t);
+    for (int i = 0; i < count; i++) {
+        const double kernel = list[i].in * list[i].out;
+        size.kernels += kernel;
+        size.met += kernel;
+        if (list[i].biased) size.biases += list[i].out;
+    }
+    return size;
 }
 
 /* Sums over layers: of all parameters, of the kernels that a token meets. */
@@ -374,6 +400,27 @@ double sl_transformer_parameters(const struct sl_transformer *t) {
     sum_layers(t, &parameters, &kernels);
     const double tables = (t->untied_head ? 2.0 : 1.0) * t->vocabulary + t->learned_positions;
     return parameters + norm_size(t) + tables * t->dimension;
+}
+
+/* Of layer LAYER of block BLOCK. */
+static double layer_adapters(const struct sl_transformer *t, const char *patterns, int block, int layer) {
+    struct product list[MOST_PRODUCTS];
+    const int count = list_products(t, layer < t->layers_per_block - 1, list);
+    double elements = 0;
+    for (int i = 0; i < count; i++) {
+        char name[100];
+        snprintf(name, sizeof name, "blocks.%d.layers.%d.%s.lora_a.kernel", block, layer, list[i].name);
+        if (!patterns || sl_patterns_match(patterns, name)) elements += t->lora.rank * (list[i].in + list[i].out);
+    }
+    return elements;
+}
+
+double sl_transformer_adapters(const struct sl_transformer *t, const char *patterns) {
+    double elements = 0;
+    if (t->lora.rank == 0) return 0;
+    for (int block = 0; block < t->blocks; block++)
+        for (int layer = 0; layer < t->layers_per_block; layer++) elements += layer_adapters(t, patterns, block, layer);
+    return elements;
 }
 
 double sl_transformer_flops(const struct sl_transformer *t, int sequence) {

@@ -92,9 +92,13 @@ int sl_transformer_build(const struct sl_transformer *transformer, const struct 
 /* The number of parameters of the whole model without adapters, which may be more than a size_t can count; tied
  * parameters count once. */
 double sl_transformer_parameters(const struct sl_transformer *transformer);
+/* The number of parameters of its adapters: of all, or of those of which PATTERNS (sl_parameters.adapters) has the
+ * names. */
+double sl_transformer_adapters(const struct sl_transformer *transformer, const char *patterns);
 /* Floating-point operations of a training step for each token, in sequences of SEQUENCE tokens: those of forward, and
  * twice as many in backward, once of products beside which adapters train in place of them. Counted are the products
- * with the parameters that a token meets, and attention as far as it is causal. */
+ * with the parameters that a token meets, and attention as far as it is causal; adapters' own products are 6 more
+ * operations for each of sl_transformer_adapters. */
 double sl_transformer_flops(const struct sl_transformer *transformer, int sequence);
 
 SL_END_C

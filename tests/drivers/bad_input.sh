@@ -393,6 +393,7 @@ refuses '--lora-rank: "x" is not an integer' $train --lora-rank x
 refuses '--lora-alpha: "-1" is not a number' $train --lora-rank 2 --lora-alpha -1
 refuses '--lora-modules: "" is not PATTERN,...' $train --lora-rank 2 --lora-modules ''
 refuses 'adapters: no parameter matches "*.nope.lora_?.kernel"' $train --lora-rank 2 --lora-modules '*.nope'
+refuses '--lora-modules: "*.experts.up" names experts, which have no adapters' $train --experts 4 --lora-rank 2 --lora-modules '*.mla.*,*.experts.up'
 refuses '--lora-alpha: adapters have a rank: give --lora-rank, too' $train --lora-alpha 2
 refuses '--storage: "f16" is not one of f32|bf16' $train --storage f16
 refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some

@@ -38,6 +38,7 @@ refuses_size "$has" transformer train $tiny --data text --batch 1048576 --microb
     --vocab-size 1048576
 refuses_size "$has" transformer train $tiny --data text --layers-per-block 2 --n-heads 1024 --model-dimension 1024 \
     --rope-dim 65536 --sequence 4096
+refuses_size 'the run needs' transformer train $tiny --data text --model-dimension 2048 --lora-rank 65536
 refuses_size "$has" transformer evaluate $tiny --data text $huge
 refuses_size "$has" transformer generate $huge
 refuses_size "$has" transformer generate --samples 4096 --length 1048576

@@ -34,6 +34,7 @@ struct job {
     enum sl_dtype precision, storage;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
+    const char *adapters;                  /* patterns of those that train alone; NULL: the model has none, or all do */
     bool forward_only;                     /* nobody trains */
     const struct sl_gemm_backend *gemm;    /* NULL: the build's */
     bool sizes_only;                       /* the trainer is only planned */
@@ -143,6 +144,7 @@ static inline int open_worker(struct worker *worker) {
                      .sizes_only = job->sizes_only,
                      .wgrad_group = job->group ? job->group : microbatches},
         .data_axis = "data",
+        .adapters = job->adapters,
         .optimizer = job->optimizer,
         .clip = job->clip,
         .accumulate = job->accumulate,

@@ -158,6 +158,33 @@ static void parameters_are_counted(void **state) {
     }
 }
 
+/* Those that exist have the names by which they are counted. */
+static int count_adapters(struct worker *worker) {
+    const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
+    double *elements = worker->job->user;
+    for (int i = 0; i < parameters->count; i++)
+        if (strstr(parameters->list[i].name, ".lora_")) *elements += (double)parameters->list[i].count;
+    return SL_OK;
+}
+
+static void adapters_are_counted(void **state) {
+    (void)state;
+    static const char *const patterns[] = {NULL, "*.out.lora_?.kernel,blocks.0.*.up.lora_?.kernel"};
+    for (int f = 0; f <= FAMILIES; f++) { /* the last: this library's own */
+        for (int p = 0; p < 2; p++) {
+            double elements = 0;
+            struct job job = f < FAMILIES ? families[f](alone) : small_job(alone);
+            job.model.lora.rank = 3;
+            job.adapters = patterns[p];
+            job.program = count_adapters;
+            job.user = &elements;
+            run_job(&job);
+            assert_true(elements > 0 && elements == sl_transformer_adapters(&job.model, patterns[p]));
+            free_job(&job);
+        }
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
     struct sl_error error = {0};
@@ -175,6 +202,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(layouts_agree_with_one_coordinate),
         cmocka_unit_test(stages_and_schedules_give_the_same_bits),
         cmocka_unit_test(parameters_are_counted),
+        cmocka_unit_test(adapters_are_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
