@@ -38,7 +38,14 @@ const struct sl_option sl_checkpoint_table[] = {
     {0},
 };
 
-int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_error *error) {
+/* A run that is started again is told --restart 0 beside its launcher. */
+int sl_checkpoints_check(const struct sl_options *command, const struct sl_checkpoint_options *options,
+                         struct sl_error *error) {
+    if (options->launcher && !sl_option_given(command, "restart"))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--launcher \"%.80s\": it starts the processes of runs that are started again: give "
+                            "--restart N, too",
+                            options->launcher);
     if (!options->every || options->save) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--save-every %d: needs a directory, --save DIR", options->every);
 }

@@ -32,8 +32,9 @@ struct sl_checkpoints {
     int lock; /* of the directory that is saved in, while it is locked */
 };
 
-/* Whether the options fit each other. */
-int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_error *error);
+/* Whether the OPTIONS of COMMAND fit each other. */
+int sl_checkpoints_check(const struct sl_options *command, const struct sl_checkpoint_options *options,
+                         struct sl_error *error);
 
 /* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. The process that SPEAKS says on
  * stderr that a later one was cut short. */

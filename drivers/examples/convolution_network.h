@@ -136,20 +136,6 @@ static inline int network_plan(struct network_worker *w, struct sl_spmd *self, c
     return sl_trainer_open(w->trainer, NULL);
 }
 
-/* From the second step on, as the first one touches memory. */
-static inline void network_watch(struct network_worker *w, struct sl_spmd *self, struct sl_watch *watch) {
-    sl_profile_start(&watch->profile, self);
-    sl_trainer_set_profile(w->trainer, &watch->profile);
-    sl_trainer_plan_bytes(w->trainer, &watch->planned);
-    watch->held = self->held;
-}
-
-static inline void network_unwatch(struct network_worker *w, struct sl_watch *watch) {
-    if (watch->profile.self) sl_profile_end(&watch->profile, SL_WORK_OTHER);
-    watch->profile.self = NULL;
-    sl_trainer_set_profile(w->trainer, NULL);
-}
-
 /* Step NUMBER of the run. */
 static inline int network_step(struct network_worker *w, struct sl_spmd *self, const struct network_run *run,
                                uint32_t number, struct sl_metrics *metrics) {
@@ -158,8 +144,8 @@ static inline int network_step(struct network_worker *w, struct sl_spmd *self, c
     struct sl_watch *watch = run->watch ? &run->watch[self->coordinate] : NULL;
     const double began = sl_now();
     bool stop = false;
-    if (watch && number == 1) network_watch(w, self, watch);
-    if (watch && number == TRACED + 1) network_unwatch(w, watch);
+    if (watch && number == 1) sl_watch_begin(watch, self, w->trainer);
+    if (watch && number == TRACED + 1) sl_watch_end(watch, w->trainer);
     w->watched += watched;
     sl_trainer_set_trace(w->trainer, trace ? sl_trace_file_of(trace, self) : NULL);
     SL_TRY(sl_trainer_step(w->trainer, &w->batch, metrics, &stop));
@@ -212,7 +198,7 @@ static inline int network_program(struct sl_spmd *self, void *arg) {
     if (status == SL_OK && run->epochs == 0) status = network_steps(&w, self, run);
     for (int epoch = 0; status == SL_OK && epoch < run->epochs; epoch++) status = network_epoch(&w, self, run, epoch);
     if (status == SL_OK && run->watch) {
-        network_unwatch(&w, &run->watch[self->coordinate]);
+        sl_watch_end(&run->watch[self->coordinate], w.trainer);
         status = sl_gather_records(self, run->watch, sizeof *run->watch);
     }
     if (self->coordinate == 0) run->watched = w.watched;

@@ -77,15 +77,8 @@ struct run {
 /* Before STEP: watches the coordinate from the second step on, and no longer than WATCHED. */
 static void watch(struct run *run, struct sl_spmd *self, struct sl_trainer *trainer, int step) {
     struct sl_watch *own = &run->watch[self->coordinate];
-    if (step == 1) {
-        sl_profile_start(&own->profile, self);
-        sl_trainer_set_profile(trainer, &own->profile);
-    }
-    if (step != WATCHED + 1) return;
-    sl_profile_end(&own->profile, SL_WORK_OTHER);
-    sl_trainer_set_profile(trainer, NULL);
-    sl_trainer_plan_bytes(trainer, &own->planned);
-    own->held = self->held;
+    if (step == 1) sl_watch_begin(own, self, trainer);
+    if (step == WATCHED + 1) sl_watch_end(own, trainer);
 }
 
 static int program(struct sl_spmd *self, void *arg) {

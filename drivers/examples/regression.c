@@ -103,13 +103,12 @@ static void close_worker(struct worker *w) {
 /* The profile of step NUMBER, NULL: nobody watches it. */
 static struct sl_profile *watch(struct worker *w, struct sl_spmd *self, int number) {
     struct sl_watch *own = &w->run->watch[self->coordinate];
-    if (number == 1) sl_profile_start(&own->profile, self);
+    if (number == 1) sl_watch_begin(own, self, NULL);
     if (number >= 1 && number <= WATCHED) return &own->profile;
     if (number != WATCHED + 1) return NULL;
-    sl_profile_end(&own->profile, SL_WORK_OTHER);
+    sl_watch_end(own, NULL);
     sl_parameters_plan_bytes(&w->parameters, &own->planned);
     sl_pipeline_plan_bytes(w->pipeline, &own->planned);
-    own->held = self->held;
     return NULL;
 }
 

@@ -200,11 +200,10 @@ static int pass(struct worker *worker, struct sl_spmd *self) {
                                     .trace = run->trace ? sl_trace_file_of(run->trace, self) : NULL};
     SL_TRY(build(worker, self));
     SL_TRY(plan(worker, self));
-    sl_profile_start(&watch->profile, self);
+    sl_watch_begin(watch, self, NULL);
     const double began = sl_now();
     SL_TRY(sl_pipeline_train(worker->pipeline, &step));
-    sl_profile_end(&watch->profile, SL_WORK_OTHER);
-    watch->held = self->held;
+    sl_watch_end(watch, NULL);
     if (run->trace && self->coordinate == 0) sl_trace_file_step(run->trace, 0, began, sl_now(), NAN);
     return collect(worker, self);
 }

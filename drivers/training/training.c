@@ -194,7 +194,7 @@ static int open_checkpoints(struct sl_training *training, uint64_t seed, struct 
     training->checkpoints.command = training->command;
     training->checkpoints.notes = &training->notes;
     training->checkpoints.brief = training->json;
-    return sl_checkpoints_check(&training->checkpoints.options, error);
+    return sl_checkpoints_check(training->command, &training->checkpoints.options, error);
 }
 
 /* What a process does that neither prints nor writes. */

@@ -251,7 +251,7 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     else if (cpu->many && gemm->transpose_b)
         cpu->many->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->many)
-        cpu->many->multiply(m, n, k, a, b, added, accumulate, c);
+        cpu->many->multiply(m, n, k, a, b, added, accumulate, (struct sl_settled){0}, c);
     else if (cpu->few_bf16 && gemm->transpose_b)
         cpu->few_bf16->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few_bf16)
@@ -281,7 +281,7 @@ static int execute_settled(const struct sl_gemm *gemm, int count, const void *a,
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
     if (cpu->many && !gemm->transpose_a && !gemm->transpose_b) {
-        cpu->many->multiply_settled((size_t)count * m, n, k, a, b, added, settled, c);
+        cpu->many->multiply((size_t)count * m, n, k, a, b, added, false, settled, c);
         return SL_OK;
     }
     if (!library->backend) {

@@ -15,6 +15,22 @@ static const char *const name_of[SL_WORKS] = {[SL_WORK_OTHER] = "the loop itself
                                               [SL_WORK_TRANSFER] = "waiting for messages",
                                               [SL_WORK_NO_CORE] = "waiting for a core"};
 
+void sl_watch_begin(struct sl_watch *watch, struct sl_spmd *self, struct sl_trainer *trainer) {
+    sl_profile_start(&watch->profile, self);
+    if (!trainer) return;
+    sl_trainer_set_profile(trainer, &watch->profile);
+    sl_trainer_plan_bytes(trainer, &watch->planned);
+}
+
+void sl_watch_end(struct sl_watch *watch, struct sl_trainer *trainer) {
+    struct sl_spmd *self = watch->profile.self;
+    if (!self) return;
+    sl_profile_end(&watch->profile, SL_WORK_OTHER);
+    watch->profile.self = NULL;
+    watch->held = self->held;
+    if (trainer) sl_trainer_set_profile(trainer, NULL);
+}
+
 static int ranks_of(const struct sl_trace_run *run) { return run->schedule->ranks; }
 
 static int rank_of(const struct sl_trace_run *run, int coordinate) {

@@ -4,13 +4,9 @@
  * A coordinate is watched in steps after the first, which touches memory:
  *
  *     struct sl_watch *watch = &run->watch[self->coordinate];
- *     sl_profile_start(&watch->profile, self);
- *     sl_trainer_set_profile(trainer, &watch->profile);
+ *     sl_watch_begin(watch, self, trainer);
  *     ... some steps ...
- *     sl_profile_end(&watch->profile, SL_WORK_OTHER);
- *     sl_trainer_set_profile(trainer, NULL);
- *     sl_trainer_plan_bytes(trainer, &watch->planned);
- *     watch->held = self->held;
+ *     sl_watch_end(watch, trainer);
  *     sl_gather_records(self, run->watch, sizeof *watch);
  *
  * Then the simulator (spmd/schedule/simulate.h) puts the work into the schedule's order. What a step takes beyond that
@@ -22,6 +18,7 @@
 
 #include "layers/modules/profile.h"
 #include "layers/training/trace_file.h"
+#include "layers/training/trainer.h"
 
 SL_BEGIN_C
 
@@ -30,6 +27,12 @@ struct sl_watch {
     struct sl_profile profile;
     struct sl_budget planned, held; /* bytes */
 };
+
+/* From now on WATCH->profile counts SELF's time, in steps of TRAINER; NULL: in those of a loop of the caller's own,
+ * which hands the profile on, and adds what it has planned to WATCH->planned. */
+void sl_watch_begin(struct sl_watch *watch, struct sl_spmd *self, struct sl_trainer *trainer);
+/* No longer; and takes down what the coordinate holds. Does nothing to a watch that has not begun, or has ended. */
+void sl_watch_end(struct sl_watch *watch, struct sl_trainer *trainer);
 
 struct sl_step_forecast {
     double ms, bubble;                   /* predicted, of a step; shares of the passes' time */

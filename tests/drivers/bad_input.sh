@@ -288,6 +288,8 @@ for driver in looping_pipeline 'transformer train'; do
         refuses "--restart: \"$value\" is not an integer from 0" $driver --restart "$value"
     done
     refuses '--launcher: "" is not ' $driver --launcher ''
+    refuses '--launcher "srun -n 8": it starts the processes of runs that are started again: give --restart N, too' \
+        $driver --launcher 'srun -n 8'
     refuses '--restart 2: needs checkpoints to go on from: --save DIR and --save-every N' $driver --restart 2
     for value in x '' -1 1.5; do
         refuses "--journal-every: \"$value\" is not an integer from 0" $driver --journal j --journal-every "$value"

@@ -463,14 +463,8 @@ static inline __attribute__((always_inline)) void multiply_blocks(const struct p
 }
 
 static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
-                     float *c) {
+                     struct sl_settled settled, float *c) {
     const struct product p = {m, n, k, a, b, bias, accumulate, c};
-    multiply_blocks(&p, false, false, (struct sl_settled){0});
-}
-
-static void multiply_settled(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias,
-                             struct sl_settled settled, float *c) {
-    const struct product p = {m, n, k, a, b, bias, false, c};
     multiply_blocks(&p, false, false, settled);
 }
 
@@ -486,7 +480,6 @@ static void multiply_gradient(size_t m, size_t n, size_t k, const float *a, cons
 }
 
 const struct sl_many_rows SL_MANY_ROWS = {.multiply = multiply,
-                                          .multiply_settled = multiply_settled,
                                           .settle = settle,
                                           .multiply_transposed = multiply_transposed,
                                           .multiply_gradient = multiply_gradient};

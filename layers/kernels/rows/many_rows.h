@@ -13,12 +13,10 @@
 SL_BEGIN_C
 
 struct sl_many_rows {
-    /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. */
+    /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. C is left as SETTLED says: each tile is
+     * rounded when it is complete. */
     void (*multiply)(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
-                     float *c);
-    /* The first, whose C is left as SETTLED says: each tile is rounded when it is complete. */
-    void (*multiply_settled)(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias,
-                             struct sl_settled settled, float *c);
+                     struct sl_settled settled, float *c);
     /* C [m, n] (+= bias [n], unless NULL), left as SETTLED says: for what others have multiplied. */
     void (*settle)(size_t m, size_t n, const float *bias, struct sl_settled settled, float *c);
     /* C [m, n] (+)= A [m, k] B^T, B stored [n, k]. */

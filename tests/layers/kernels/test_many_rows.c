@@ -40,7 +40,8 @@ static void multiply(const struct sl_many_rows *many, const struct product *p, e
     float *c = p->c + first * p->n;
     memcpy(c, p->before + first * p->n, m * p->n * sizeof *c);
     if (kind == PLAIN)
-        many->multiply(m, p->n, p->k, a, p->b, variant == BIAS ? p->bias : NULL, variant == ACCUMULATE, c);
+        many->multiply(m, p->n, p->k, a, p->b, variant == BIAS ? p->bias : NULL, variant == ACCUMULATE,
+                       (struct sl_settled){0}, c);
     else if (kind == TRANSPOSED)
         many->multiply_transposed(m, p->n, p->k, a, p->b, variant == ACCUMULATE, c);
     else
