@@ -67,19 +67,20 @@ int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, en
 /* COUNT products follow. Sanitizers see neither into libraries nor, on the host, into the plain loops (kernels.cmake).
  */
 static void tell_sanitizers(const struct sl_gemm *gemm, int count, const void *a, enum sl_dtype weights, const void *b,
-                            const float *bias, float *c) {
+                            const float *bias, struct sl_settled settled, float *c) {
     const size_t m = (size_t)count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    const size_t element = sl_dtype_size(gemm->dtype);
+    const size_t element = sl_dtype_size(gemm->transpose_a ? weights : gemm->dtype);
     if (!SL_SANITIZED || sl_device.reaches(a)) return; /* a device is not told of */
     sl_will_read(a, m * k * element);
     sl_will_read(b, k * n * sl_dtype_size(weights));
     if (gemm->epilogue == SL_EPILOGUE_BIAS) sl_will_read(bias, n * sizeof *bias);
     sl_will_write(c, m * n * sizeof *c);
+    if (settled.stored) sl_will_write(settled.stored, m * n * sizeof *settled.stored);
 }
 
 int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                     float *c, void *queue) {
-    tell_sanitizers(gemm, 1, a, gemm->dtype, b, bias, c);
+    tell_sanitizers(gemm, 1, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
     return gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
 }
 
@@ -87,7 +88,7 @@ int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, c
                          bool accumulate, float *c, void *queue) {
     const struct sl_gemm_backend *backend = gemm->backend;
     const size_t m = (size_t)gemm->m, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, c);
+    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
     if (backend->execute_many && count > 1) return backend->execute_many(gemm, count, a, b, bias, accumulate, c, queue);
     for (int i = 0; i < count; i++, c += m * (size_t)gemm->n) {
         const void *rows = (const char *)a + (size_t)i * m * row;
@@ -100,22 +101,20 @@ bool sl_gemm_settles(const struct sl_gemm *gemm) { return gemm->backend->execute
 
 int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                             struct sl_settled settled, float *c, void *queue) {
-    const size_t elements = (size_t)count * (size_t)gemm->m * (size_t)gemm->n;
-    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, c);
-    if (SL_SANITIZED && settled.stored) sl_will_write(settled.stored, elements * sizeof *settled.stored);
+    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, settled, c);
     return gemm->backend->execute_settled(gemm, count, a, b, bias, settled, c, queue);
 }
 
-bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_b,
+bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,
                     enum sl_epilogue epilogue) {
-    const struct sl_gemm gemm = {SL_F32, m, n, k, false, transpose_b, epilogue, backend, NULL};
+    const struct sl_gemm gemm = {SL_F32, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};
     return backend->widens && backend->widens(&gemm);
 }
 
 int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                             bool accumulate, float *c, void *queue) {
-    tell_sanitizers(gemm, count, a, SL_BF16, b, bias, c);
-    return gemm->backend->execute_widening(gemm, count, a, b, bias, accumulate, c, queue);
+                             bool accumulate, struct sl_settled settled, float *c, void *queue) {
+    tell_sanitizers(gemm, count, a, SL_BF16, b, bias, settled, c);
+    return gemm->backend->execute_widening(gemm, count, a, b, bias, accumulate, settled, c, queue);
 }
 
 void sl_gemm_release(struct sl_gemm *gemm) {

@@ -44,7 +44,7 @@ struct sl_gemm_backend {
     /* sl_gemm_widens, of a product of floats that is not planned yet, and sl_gemm_execute_widening; NULL: never. */
     bool (*widens)(const struct sl_gemm *gemm);
     int (*execute_widening)(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                            bool accumulate, float *c, void *queue);
+                            bool accumulate, struct sl_settled settled, float *c, void *queue);
     void (*release)(struct sl_gemm *gemm);
     /* Which version of a library it is, and which of the CPU's instructions it uses, into TEXT; NULL: its name says
      * all.
@@ -86,13 +86,14 @@ int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, c
 bool sl_gemm_settles(const struct sl_gemm *gemm);
 int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                             struct sl_settled settled, float *c, void *queue);
-/* Whether products of floats of these shapes take a B that lies as bf16, with op(A) = A: they widen it as they read it.
- */
-bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_b,
+/* Whether products of floats of these shapes take a B that lies as bf16, and a transposed A, too: they widen it as they
+ * read it. */
+bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,
                     enum sl_epilogue epilogue);
-/* sl_gemm_execute_many of a plan for floats, for which sl_gemm_widens, with the bits that it has for B's floats. */
+/* sl_gemm_execute_many of a plan for floats, for which sl_gemm_widens, with the bits that it has for the floats that
+ * are read; C is left as SETTLED says, which must not go together with ACCUMULATE. */
 int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                             bool accumulate, float *c, void *queue);
+                             bool accumulate, struct sl_settled settled, float *c, void *queue);
 void sl_gemm_release(struct sl_gemm *gemm);
 
 SL_END_C

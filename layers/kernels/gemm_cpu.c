@@ -298,20 +298,30 @@ static int execute_settled(const struct sl_gemm *gemm, int count, const void *a,
     return SL_OK;
 }
 
-/* Others would have to copy B first. */
-static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_select()->lanes); }
+/* The library would have to be given a copy. */
+static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_select()->lanes) || fits_many(gemm); }
 
 static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                            bool accumulate, float *c, void *queue) {
+                            bool accumulate, struct sl_settled settled, float *c, void *queue) {
     const struct cpu *cpu = gemm->state;
+    const struct sl_many_rows_widening *many = sl_many_rows_widening_available(0);
     const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (m == 1 && !accumulate)
+    if (cpu->many && !gemm->transpose_a && !gemm->transpose_b) {
+        many->multiply(m, n, k, a, b, added, accumulate, settled, c);
+        return SL_OK;
+    }
+    if (cpu->many && gemm->transpose_a)
+        many->multiply_gradient(m, n, k, a, b, accumulate, c); /* COUNT is 1 */
+    else if (cpu->many)
+        many->multiply_transposed(m, n, k, a, b, accumulate, c);
+    else if (m == 1 && !accumulate)
         multiply_one(gemm, a, SL_BF16, b, added, c, queue);
     else if (gemm->transpose_b)
         cpu->few_widening->multiply_transposed(m, n, k, a, b, accumulate, c);
     else
         cpu->few_widening->multiply(m, n, k, a, b, added, accumulate, c);
+    if (settled.rounds) many->settle(m, n, NULL, settled, c);
     return SL_OK;
 }
 

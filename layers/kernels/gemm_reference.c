@@ -41,11 +41,12 @@ SL_INLINE void multiply_row(enum sl_dtype type_a, enum sl_dtype type_b, size_t n
 }
 
 SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct sl_gemm *gemm, size_t m, const void *a,
-                        const void *b, const float *bias, bool accumulate, float *c) {
+                        const void *b, const float *bias, bool accumulate, struct sl_settled left, float *c) {
     const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
-    const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b;
-    SL_ROWS(is_device_ptr(a, b, bias, c))
+    const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b, rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(a, b, bias, c, stored))
     for (size_t i = 0; i < m; i++) {
         float *row = c + i * n;
         SL_LANES()
@@ -54,25 +55,47 @@ SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct
             multiply_row(type_a, type_b, n, k, a, i * next_row, next_column, b, 1, k, row);
         else
             multiply_row(type_a, type_b, n, k, a, i * next_row, next_column, b, n, 1, row);
+        const size_t end = rounds ? (i + 1) * n : 0;
+        SL_LANES()
+        for (size_t j = i * n; j < end; j++) sl_settle(c, stored, j);
     }
+}
+
+static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                           struct sl_settled settled, float *c, void *queue) {
+    const size_t m = (size_t)count * (size_t)gemm->m;
+    (void)queue;
+    if (gemm->dtype == SL_BF16)
+        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, false, settled, c);
+    else
+        multiply(SL_F32, SL_F32, gemm, m, a, b, bias, false, settled, c);
+    return SL_OK;
 }
 
 static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue) {
+    const struct sl_settled plain = {0};
     (void)queue;
     if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, SL_BF16, gemm, (size_t)gemm->m, a, b, bias, accumulate, c);
+        multiply(SL_BF16, SL_BF16, gemm, (size_t)gemm->m, a, b, bias, accumulate, plain, c);
     else
-        multiply(SL_F32, SL_F32, gemm, (size_t)gemm->m, a, b, bias, accumulate, c);
+        multiply(SL_F32, SL_F32, gemm, (size_t)gemm->m, a, b, bias, accumulate, plain, c);
     return SL_OK;
 }
 
-static bool widens(const struct sl_gemm *gemm) { return !gemm->transpose_a; }
+static bool widens(const struct sl_gemm *gemm) {
+    (void)gemm;
+    return true;
+}
 
 static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                            bool accumulate, float *c, void *queue) {
+                            bool accumulate, struct sl_settled settled, float *c, void *queue) {
+    const size_t m = (size_t)count * (size_t)gemm->m;
     (void)queue;
-    multiply(SL_F32, SL_BF16, gemm, (size_t)count * (size_t)gemm->m, a, b, bias, accumulate, c);
+    if (gemm->transpose_a)
+        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, accumulate, settled, c);
+    else
+        multiply(SL_F32, SL_BF16, gemm, m, a, b, bias, accumulate, settled, c);
     return SL_OK;
 }
 
@@ -80,6 +103,7 @@ const struct sl_gemm_backend sl_gemm_reference = {.name = "reference",
                                                   .on_device = true,
                                                   .plan = plan,
                                                   .execute = execute,
+                                                  .execute_settled = execute_settled,
                                                   .widens = widens,
                                                   .execute_widening = execute_widening,
                                                   .release = release};

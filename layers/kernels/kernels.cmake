@@ -47,7 +47,8 @@ if(SL_SANITIZE AND SL_DEVICE STREQUAL cpu)
 endif()
 function(sl_add_level level)
     add_library(sl_level_${level} OBJECT ${level_sources})
-    add_library(sl_level_${level}_widening OBJECT kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c)
+    add_library(sl_level_${level}_widening OBJECT kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c
+        kernels/rows/many_rows.c)
     foreach(library sl_level_${level} sl_level_${level}_widening)
         target_link_libraries(${library} PUBLIC sl_options)
         target_compile_options(${library} PRIVATE -march=x86-64-${level} ${ARGN})
@@ -59,11 +60,13 @@ function(sl_add_level level)
     endforeach()
     target_compile_definitions(sl_level_${level}_widening PRIVATE SL_BF16_WEIGHTS
         SL_FEW_ROWS_TABLE=sl_few_rows_widening SL_FEW_ROWS=sl_few_rows_widening_${level}
-        SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_widening_${level})
+        SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_widening_${level}
+        SL_MANY_ROWS_TABLE=sl_many_rows_widening SL_MANY_ROWS=sl_many_rows_widening_${level})
     target_compile_definitions(sl_level_${level} PRIVATE SL_KERNELS=sl_kernels_${level} SL_LEVEL="x86-64-${level}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_${level} SL_ATTENTION_KERNELS=sl_attention_kernels_${level}
         SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS_TABLE=sl_few_rows
-        SL_FEW_ROWS=sl_few_rows_${level} SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS=sl_many_rows_${level}
+        SL_FEW_ROWS=sl_few_rows_${level} SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS_TABLE=sl_many_rows
+        SL_MANY_ROWS=sl_many_rows_${level}
         SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
         SL_LATENT_KERNELS=sl_latent_kernels_${level} SL_PUBLISHED_KERNELS=sl_published_kernels_${level}
         SL_DRAWS=sl_draws_${level}

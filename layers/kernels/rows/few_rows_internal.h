@@ -34,14 +34,6 @@
         break;                                                                                                         \
     }
 
-#if defined(SL_BF16_WEIGHTS)
-static inline vector load_weights(const weight *from) { return load_bf16(from); }
-static inline float value_of(weight x) { return sl_float_of_bf16(x); }
-#else
-static inline vector load_weights(const weight *from) { return load(from); }
-static inline float value_of(weight x) { return x; }
-#endif
-
 /* C [m, n] (+)= A [m, k] B^T, B stored [n, k]; k % LANES == 0. The build defines its name, too. */
 void SL_FEW_ROWS_TRANSPOSED(size_t m, size_t n, size_t k, const float *a, const weight *b, bool accumulate, float *c);
 

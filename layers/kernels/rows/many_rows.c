@@ -1,6 +1,8 @@
-/* many_rows.c - matrix products with many rows, built once per CPU level.
+/* many_rows.c - matrix products with many rows, built twice per CPU level: for floats, and to widen what lies as bf16.
  *
- * The build defines SL_MANY_ROWS, the table's name, and lets the compiler fuse a * b + c. Every element of C is the sum
+ * The build defines SL_MANY_ROWS_TABLE, the table's struct, and SL_MANY_ROWS, its name, and lets the compiler fuse a *
+ * b
+ * + c. Every element of C is the sum
  * of parts, which depend on k alone; within a part, terms are added one by one. So no row's bits depend on the other
  * rows, nor on the sizes of tiles and blocks. */
 #include "layers/kernels/rows/many_rows.h"
@@ -46,18 +48,19 @@ static inline struct part part_from(size_t from, size_t k) {
     return (struct part){from, depth, from + depth == k};
 }
 
-/* to[c][r] = from[r][c] for WIDTH rows; STRIDE is that of FROM. */
-static void copy_transposed(const float *from, size_t stride, size_t cols, float *to) {
+/* to[c][r] = from[r][c] for WIDTH rows, and less than a line of each; STRIDE is that of FROM. */
+static void copy_transposed(const weight *from, size_t stride, size_t cols, float *to) {
     for (size_t r = 0; r < WIDTH; r += LANES) {
-        const float *in = from + r * stride;
+        float rows[LANES * LINE];
         size_t c = 0;
+        for (size_t i = 0; i < LANES; i++) copy_values(from + (r + i) * stride, cols, rows + i * LINE);
         for (; c + TURNED <= cols; c += TURNED) {
             vector columns[TURNED];
-            load_columns(in + c, stride, columns);
+            load_columns(rows + c, LINE, columns);
             for (size_t i = 0; i < TURNED; i++) store(to + (c + i) * WIDTH + r, columns[i]);
         }
         for (; c < cols; c++) {
-            for (size_t i = 0; i < LANES; i++) to[c * WIDTH + r + i] = in[i * stride + c];
+            for (size_t i = 0; i < LANES; i++) to[c * WIDTH + r + i] = rows[i * LINE + c];
         }
     }
 }
@@ -82,14 +85,14 @@ static void copy_rows(const float *a, size_t k, size_t rows, size_t depth, float
 }
 
 /* to[tile][depth][ROWS] = columns of A; behind them zeros, as many as a tile needs. */
-static void copy_terms(const float *a, size_t m, size_t rows, size_t depth, float *to) {
+static void copy_terms(const weight *a, size_t m, size_t rows, size_t depth, float *to) {
     const size_t whole = rows / ROWS * ROWS, tile = depth * ROWS + SPACE;
     for (size_t l = 0; l < depth; l++, a += m, to += ROWS) {
         float *at = to;
-        for (size_t i = 0; i < whole; i += ROWS, at += tile) memcpy(at, a + i, ROWS * sizeof *at);
+        for (size_t i = 0; i < whole; i += ROWS, at += tile) copy_values(a + i, ROWS, at);
         if (whole == rows) continue;
         memset(at, 0, ROWS * sizeof *at);
-        for (size_t i = 0; i < rows - whole; i++) at[i] = a[whole + i];
+        copy_values(a + whole, rows - whole, at);
     }
 }
 
@@ -102,7 +105,7 @@ struct lines {
 
 /* Its pieces are WIDTH floats of a term or, where they become columns, TURNED floats of LANES rows. */
 struct stream {
-    const float *from;
+    const weight *from;
     float *to;
     size_t row;          /* from a row of B to the next one */
     size_t left;         /* pieces to copy */
@@ -114,15 +117,15 @@ static inline __attribute__((always_inline)) void copy_term(struct stream *strea
     SL_UNROLL
     for (int v = 0; v < VECTORS; v++) {
         __builtin_prefetch(stream->from + AHEAD * stream->row + v * LANES, 0, 3);
-        store(stream->to + v * LANES, load(stream->from + v * LANES));
+        store(stream->to + v * LANES, load_weights(stream->from + v * LANES));
     }
     stream->from += stream->row;
     stream->to += WIDTH;
 }
 
-static inline __attribute__((always_inline)) void take_line(const float *line, size_t row, struct lines *lines) {
+static inline __attribute__((always_inline)) void take_line(const weight *line, size_t row, struct lines *lines) {
     SL_UNROLL
-    for (int i = 0; i < LINE; i += LANES) store(lines->at + row * LINE + i, load(line + i));
+    for (int i = 0; i < LINE; i += LANES) store(lines->at + row * LINE + i, load_weights(line + i));
 }
 
 /* Rows may lie so far apart that few sets of a cache hold their lines: so each line is read once, and at once. Each
@@ -135,7 +138,7 @@ static inline __attribute__((always_inline)) void turn_terms(struct stream *stre
         SL_UNROLL
         for (size_t i = 0; i < WIDTH / PIECES; i++) {
             const size_t row = piece * (WIDTH / PIECES) + i;
-            const float *line = stream->from + row * stream->row;
+            const weight *line = stream->from + row * stream->row;
             __builtin_prefetch(line + 2 * LINE, 0, 2);
             take_line(line, row, &stream->lines[!which]);
         }
@@ -354,7 +357,7 @@ static inline size_t pace_of(size_t depth, size_t tiles, const bool turns) {
 
 static inline struct stream open_terms(const struct product *p, struct part part, size_t column, size_t pace,
                                        float *to) {
-    const float *b = p->b + part.from * p->n + column;
+    const weight *b = p->b + part.from * p->n + column;
     for (size_t l = 0; l < smaller(AHEAD, part.depth); l++) {
         __builtin_prefetch(b + l * p->n, 0, 3);
         __builtin_prefetch(b + l * p->n + WIDTH - 1, 0, 3);
@@ -365,7 +368,7 @@ static inline struct stream open_terms(const struct product *p, struct part part
 /* Of a B that is stored [n, k]. */
 static inline struct stream open_rows(const struct product *p, struct part part, size_t column, size_t pace,
                                       struct lines *lines, float *to) {
-    const float *b = p->b + column * p->k + part.from;
+    const weight *b = p->b + column * p->k + part.from;
     const size_t count = part.depth / LINE, whole = count * LINE;
     for (size_t j = 0; j < WIDTH; j++) {
         __builtin_prefetch(b + j * p->k, 0, 3);
@@ -387,17 +390,19 @@ static inline struct stream open_panel(const struct product *p, struct part part
     for (size_t l = 0; l < part.depth; l++) {
         for (size_t j = 0; j < WIDTH; j++) {
             const size_t term = part.from + l, at = turns ? (column + j) * p->k + term : term * p->n + column + j;
-            to[l * WIDTH + j] = j < cols ? p->b[at] : 0.0f;
+            to[l * WIDTH + j] = j < cols ? value_of(p->b[at]) : 0.0f;
         }
     }
     return (struct stream){.pace = pace};
 }
 
+/* Transposed, A lies as B does. */
 static inline __attribute__((always_inline)) struct left open_block(const struct product *p, struct part part,
                                                                     size_t row, size_t rows, struct copy *copy,
                                                                     const bool transpose_a) {
     if (transpose_a) {
-        copy_terms(p->a + part.from * p->m + row, p->m, rows, part.depth, copy->at);
+        const weight *terms = (const void *)p->a;
+        copy_terms(terms + part.from * p->m + row, p->m, rows, part.depth, copy->at);
         return (struct left){copy->at, 1, ROWS, part.depth * ROWS + SPACE};
     }
     const float *a = p->a + row * p->k + part.from;
@@ -462,24 +467,25 @@ static inline __attribute__((always_inline)) void multiply_blocks(const struct p
     }
 }
 
-static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
+static void multiply(size_t m, size_t n, size_t k, const float *a, const weight *b, const float *bias, bool accumulate,
                      struct sl_settled settled, float *c) {
     const struct product p = {m, n, k, a, b, bias, accumulate, c};
     multiply_blocks(&p, false, false, settled);
 }
 
-static void multiply_transposed(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
+static void multiply_transposed(size_t m, size_t n, size_t k, const float *a, const weight *b, bool accumulate,
                                 float *c) {
     const struct product p = {m, n, k, a, b, NULL, accumulate, c};
     multiply_blocks(&p, false, true, (struct sl_settled){0});
 }
 
-static void multiply_gradient(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
-    const struct product p = {m, n, k, a, b, NULL, accumulate, c};
+static void multiply_gradient(size_t m, size_t n, size_t k, const weight *a, const weight *b, bool accumulate,
+                              float *c) {
+    const struct product p = {m, n, k, (const void *)a, b, NULL, accumulate, c};
     multiply_blocks(&p, true, false, (struct sl_settled){0});
 }
 
-const struct sl_many_rows SL_MANY_ROWS = {.multiply = multiply,
-                                          .settle = settle,
-                                          .multiply_transposed = multiply_transposed,
-                                          .multiply_gradient = multiply_gradient};
+const struct SL_MANY_ROWS_TABLE SL_MANY_ROWS = {.multiply = multiply,
+                                                .settle = settle,
+                                                .multiply_transposed = multiply_transposed,
+                                                .multiply_gradient = multiply_gradient};

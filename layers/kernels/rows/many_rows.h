@@ -3,7 +3,7 @@
  *
  * B passes by, weights as a rule, and is copied while what came before it is multiplied. A is read where it lies,
  * unless its columns are multiplied, or its rows lie where few sets of a cache hold them. One source (many_rows.c) is
- * built once per CPU level. The copies lie on the stack, of which a call needs up to 700 KB: threads that share a
+ * built twice per CPU level. The copies lie on the stack, of which a call needs up to 700 KB: threads that share a
  * product's plan share no memory that is written, and no call takes any. */
 #ifndef SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 #define SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
@@ -28,11 +28,27 @@ struct sl_many_rows {
 
 extern const struct sl_many_rows sl_many_rows_v2, sl_many_rows_v3, sl_many_rows_v4;
 
+/* The same where B is bf16, and so is A of a gradient, with the bits of the floats that they are: they are widened as
+ * they are copied. */
+struct sl_many_rows_widening {
+    void (*multiply)(size_t m, size_t n, size_t k, const float *a, const uint16_t *b, const float *bias,
+                     bool accumulate, struct sl_settled settled, float *c);
+    void (*settle)(size_t m, size_t n, const float *bias, struct sl_settled settled, float *c);
+    void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const uint16_t *b, bool accumulate,
+                                float *c);
+    void (*multiply_gradient)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, bool accumulate,
+                              float *c);
+};
+
+extern const struct sl_many_rows_widening sl_many_rows_widening_v2, sl_many_rows_widening_v3, sl_many_rows_widening_v4;
+
 /* The table of the highest level that this CPU has. */
 const struct sl_many_rows *sl_many_rows_select(void);
 
 /* The tables that this CPU can run, the highest level first; NULL after the last. */
 const struct sl_many_rows *sl_many_rows_available(int i);
+/* The table that belongs to it. */
+const struct sl_many_rows_widening *sl_many_rows_widening_available(int i);
 
 SL_END_C
 #endif

@@ -5,13 +5,25 @@
 #ifndef SL_LAYERS_KERNELS_ROWS_PRODUCT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_PRODUCT_INTERNAL_H
 
-#include "spmd/base/base.h"
+#include "layers/kernels/rows/lanes_internal.h"
+#include "spmd/base/bf16.h"
 
-/* What B lies as. Sources that are built with SL_BF16_WEIGHTS widen it as they read it. */
+/* What B lies as, and the A of a weight's gradient. Sources that are built with SL_BF16_WEIGHTS widen it as they read
+ * it. */
 #if defined(SL_BF16_WEIGHTS)
 typedef uint16_t weight;
+static inline vector load_weights(const weight *from) { return load_bf16(from); }
+static inline float value_of(weight x) { return sl_float_of_bf16(x); }
+static inline __attribute__((always_inline)) void copy_values(const weight *from, size_t n, float *to) {
+    for (size_t i = 0; i < n; i++) to[i] = value_of(from[i]);
+}
 #else
 typedef float weight;
+static inline vector load_weights(const weight *from) { return load(from); }
+static inline float value_of(weight x) { return x; }
+static inline __attribute__((always_inline)) void copy_values(const weight *from, size_t n, float *to) {
+    memcpy(to, from, n * sizeof *to);
+}
 #endif
 
 struct product {

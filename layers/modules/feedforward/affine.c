@@ -20,7 +20,8 @@ int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum
                                             .out = module->out,
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
-                                            .epilogue = epilogue};
+                                            .epilogue = epilogue,
+                                            .kept = true};
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->keeps_gradient = module->keeps_input || trains_bias;
     if (plan->storage != SL_F32 && trains_bias)
@@ -33,12 +34,6 @@ void sl_affine_release(struct sl_module *module) { sl_products_release(&((struct
 
 static const struct sl_products *products_of(const struct sl_module *module) {
     return &((const struct sl_affine *)module)->products;
-}
-
-static const void *weights_of(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_products *products = products_of(module);
-    return sl_products_weights(products, context, (size_t)module->in * (size_t)module->out,
-                               sl_products_kernel(products, module, context));
 }
 
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -57,7 +52,8 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
     if (!dx) return SL_OK;
     const void *a =
         sl_products_operand(products, context, &products->dy, (size_t)context->rows * (size_t)module->out, dy);
-    return sl_products_multiply_rows(context, &products->input_gradient, a, weights_of(module, context), NULL, dx);
+    return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a,
+                                      sl_products_kernel(products, module, context), false, dx);
 }
 
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -68,8 +64,8 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
     if (!sl_is_frozen(module, context, SL_AFFINE_KERNEL)) {
         const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
         const void *b = sl_products_kept(products, context, &products->dy, outputs, dy);
-        SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
-                                    sl_gradient(module, context, SL_AFFINE_KERNEL)));
+        SL_TRY(sl_products_weight_gradient(context, products, a, b, context->accumulate,
+                                           sl_gradient(module, context, SL_AFFINE_KERNEL)));
     }
     if (!is_biased(module) || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
     const float *whole_dy = sl_widen(context, &((const struct sl_affine *)module)->whole_dy, outputs, dy);

@@ -80,12 +80,6 @@ static const void *kernel_of(const struct sl_module *module, const struct sl_con
     return (const char *)sl_products_kernel(products, module, context) + expert * bytes;
 }
 
-/* As products of dy take it. */
-static const void *weights_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
-    return sl_products_weights(&own(module)->products, context, kernel_size(module),
-                               kernel_of(module, context, expert));
-}
-
 static const float *bias_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
     return sl_value(module, context, SL_AFFINE_BIAS) + expert * (size_t)own(module)->whole;
 }
@@ -146,9 +140,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++)
-        SL_TRY(sl_products_multiply(context, &products->input_gradient,
-                                    operand_of(module, context, &products->dy, e, (size_t)dense->whole, all),
-                                    weights_of(module, context, e), NULL, false, dx + e * count));
+        SL_TRY(sl_products_input_gradient(context, products, 1,
+                                          operand_of(module, context, &products->dy, e, (size_t)dense->whole, all),
+                                          kernel_of(module, context, e), false, dx + e * count));
     return SL_OK;
 }
 

@@ -37,15 +37,25 @@ static void plan_operands(struct sl_products *products, struct sl_plan *plan, co
 }
 
 static void plan_kernel(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const int rows = shape->rows, in = shape->in, out = shape->out;
     products->kernel = shape->float_kernel ? SL_F32 : sl_plan_kernel_type(plan);
-    products->widens = false;
+    products->widens_forward = products->widens_input = false;
     if (!shape->float_kernel) sl_plan_kernel(plan, 0);
     if (products->kernel == SL_F32) return;
     sl_plan_rounded_values(plan);
-    products->widens = shape->precision == SL_F32 && sl_gemm_widens(plan->gemm, shape->rows, shape->out, shape->in,
-                                                                    shape->transposed, shape->epilogue);
-    if (shape->precision == SL_F32 && !(products->widens && plan->forward_only))
-        sl_plan_workspace(plan, (size_t)shape->in * (size_t)shape->out * sizeof(float), &products->widened);
+    if (shape->precision != SL_F32) return;
+    products->widens_forward = sl_gemm_widens(plan->gemm, rows, out, in, false, shape->transposed, shape->epilogue);
+    products->widens_input =
+        !plan->forward_only && sl_gemm_widens(plan->gemm, rows, in, out, false, !shape->transposed, SL_EPILOGUE_NONE);
+    if (!products->widens_forward || !(products->widens_input || plan->forward_only))
+        sl_plan_workspace(plan, (size_t)in * (size_t)out * sizeof(float), &products->widened);
+}
+
+/* A transposed kernel's gradient is dy^T x. */
+static bool widens_weight(const struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const int m = shape->transposed ? shape->out : shape->in, n = shape->transposed ? shape->in : shape->out;
+    return shape->kept && shape->precision == SL_F32 && plan->storage != SL_F32 &&
+           sl_gemm_widens(plan->gemm, m, n, shape->wgrad_rows, true, false, SL_EPILOGUE_NONE);
 }
 
 /* Runs share a forward and an input gradient, groups a weight gradient. */
@@ -64,16 +74,16 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
         sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
 }
 
-/* A transposed kernel's gradient is dy^T x. */
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const int in = shape->in, out = shape->out, rows = shape->rows;
     const bool transposed = shape->transposed;
     sl_products_release(products);
     if (plan->load) count(plan, shape);
     plan_kernel(products, plan, shape);
+    products->widens_weight = trains(plan) && widens_weight(plan, shape);
     if (shape->precision == SL_BF16)
         plan_operands(products, plan, shape);
-    else if (plan->storage != SL_F32 && trains(plan))
+    else if (plan->storage != SL_F32 && trains(plan) && !products->widens_weight)
         plan_widened(products, plan, shape);
     if (plan->sizes_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
@@ -115,7 +125,7 @@ const void *sl_products_operand(const struct sl_products *products, const struct
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
                              const struct sl_place *room, size_t n, const float *x) {
     if (context->storage == SL_F32) return sl_products_operand(products, context, room, n, x);
-    return rounds(products) ? x : sl_widen(context, room, n, x);
+    return rounds(products) || products->widens_weight ? x : sl_widen(context, room, n, x);
 }
 
 /* A product's STATUS, of which a queue says why. */
@@ -137,34 +147,52 @@ int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm,
     return sl_products_multiply_many(context, gemm, 1, a, b, bias, accumulate, c);
 }
 
-int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                                  const uint16_t *b, const float *bias, float *c) {
+static int multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                             const uint16_t *b, const float *bias, bool accumulate, struct sl_settled settled,
+                             float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_widening(gemm, count, a, b, bias, false, c, context->queue);
+    const int status = sl_gemm_execute_widening(gemm, count, a, b, bias, accumulate, settled, c, context->queue);
     sl_profile_end(context->profile, before);
     return told(context, status);
 }
 
+int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                                  const uint16_t *b, const float *bias, bool accumulate, float *c) {
+    return multiply_widening(context, gemm, count, a, b, bias, accumulate, (struct sl_settled){0}, c);
+}
+
 static int multiply_settled(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                            const void *b, const float *bias, float *c, struct sl_result *result) {
-    const struct sl_settled settled = {.rounds = true, .stored = result->stored};
+                            const void *b, const float *bias, struct sl_settled settled, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
     const int status = sl_gemm_execute_settled(gemm, count, a, b, bias, settled, c, context->queue);
     sl_profile_end(context->profile, before);
-    result->done = status == SL_OK;
     return told(context, status);
 }
 
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
-    if (products->widens) return sl_products_multiply_widening(context, gemm, count, a, kernel, bias, c);
+    const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm));
+    const struct sl_settled settled = settles ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
+    if (settles) result->done = true;
+    if (widens) return multiply_widening(context, gemm, count, a, kernel, bias, false, settled, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
-    if (result && sl_gemm_settles(gemm)) return multiply_settled(context, gemm, count, a, b, bias, c, result);
+    if (settles) return multiply_settled(context, gemm, count, a, b, bias, settled, c);
     return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
 }
 
-int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
-                              const float *bias, float *c) {
-    return sl_products_multiply_many(context, gemm, (int)sl_call_microbatches(context), a, b, bias, false, c);
+int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
+                               const void *kernel, bool accumulate, float *c) {
+    const struct sl_gemm *gemm = &products->input_gradient;
+    if (products->widens_input)
+        return sl_products_multiply_widening(context, gemm, count, a, kernel, NULL, accumulate, c);
+    const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
+    return sl_products_multiply_many(context, gemm, count, a, b, NULL, accumulate, c);
+}
+
+int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
+                                const void *b, bool accumulate, float *c) {
+    const struct sl_gemm *gemm = &products->weight_gradient;
+    if (products->widens_weight) return sl_products_multiply_widening(context, gemm, 1, a, b, NULL, accumulate, c);
+    return sl_products_multiply(context, gemm, a, b, NULL, accumulate, c);
 }

@@ -1,8 +1,9 @@
 /* products.h - the three matrix products of a module with a kernel: y = x kernel, dx = dy kernel^T, dkernel = x^T dy.
  *
  * In bf16 the operands are rounded first, unless they have been kept so. The owner of the parameters rounds the kernel
- * each time its values change (sl_parameters_round); x and dy are rounded here. A kernel that the storage has as bf16
- * is widened for products of floats; forward products of few rows read it as it lies. */
+ * each time its values change (sl_parameters_round); x and dy are rounded here. What the storage has as bf16, kernels,
+ * and x and dy in W, products of floats read as it lies where they can (sl_gemm_widens); else it is widened for them.
+ */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 
@@ -17,7 +18,8 @@ struct sl_products {
      * another than theirs. */
     struct sl_place x, dy;
     struct sl_place widened; /* [in, out] floats: the kernel, where it lies as bf16 and the operands are floats */
-    bool widens;             /* the forward product reads it as it lies */
+    /* The product reads the kernel as it lies, or x and dy of W: */
+    bool widens_forward, widens_input, widens_weight;
 };
 
 struct sl_products_shape {
@@ -28,6 +30,7 @@ struct sl_products_shape {
     int wgrad_rows;            /* rows of x and dy in the weight gradient's product */
     enum sl_epilogue epilogue; /* what the forward product adds to its result */
     bool float_kernel;         /* the kernel stays float in every storage */
+    bool kept;                 /* W is given x and dy as they are kept */
 };
 
 /* Plans the forward product and, unless plan->forward_only, the two backward products; none of them if
@@ -45,7 +48,7 @@ const void *sl_products_weights(const struct sl_products *products, const struct
 /* X [n] in the type that the products read. bf16 values are written at ROOM, which is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x);
-/* The same for x or dy of W, X [n] as it is kept. */
+/* The same for x or dy of W, X [n] as it is kept; as it lies, where the weight gradient's product reads it so. */
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
                              const struct sl_place *room, size_t n, const float *x);
 /* C = A B, or C += A B with ACCUMULATE; plus BIAS if GEMM has that epilogue. The profile counts the time as a
@@ -55,16 +58,19 @@ int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm,
 /* The same for COUNT products that share B, as sl_gemm_execute_many. */
 int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
                               const void *b, const float *bias, bool accumulate, float *c);
-/* C = A B (+ BIAS) of floats and a B that lies as bf16, as sl_gemm_execute_widening. */
+/* C (+)= A B (+ BIAS) of floats and a B that lies as bf16, as sl_gemm_execute_widening. */
 int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                                  const uint16_t *b, const float *bias, float *c);
+                                  const uint16_t *b, const float *bias, bool accumulate, float *c);
 /* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL is as
  * products->kernel. Where the product can leave C as RESULT says, it does; RESULT may be NULL. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result);
-/* C = A B for a product that was planned for a microbatch, of all microbatches of the call. */
-int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
-                              const float *bias, float *c);
+/* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL as above. */
+int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
+                               const void *kernel, bool accumulate, float *c);
+/* C (+)= A^T B, which sl_products_kept has given, by the weight gradient's product. */
+int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
+                                const void *b, bool accumulate, float *c);
 
 /* The scale of a truncated normal that has variance 1 / IN (LeCun et al. 1998). */
 float sl_lecun_normal(size_t in);

@@ -28,7 +28,7 @@ struct sharded {
     int gathered;          /* the kernel's number in the plan's gathers, whose gradient the plan's scatters
                               sum; or -1 */
     struct sl_products products;
-    struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and peers have other columns */
+    struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and is to be summed */
     struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy */
     struct sl_place kernel;    /* [in, whole]: where its columns are sharded and it is not gathered ahead, the kernel;
                                   its gradient */
@@ -82,7 +82,7 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     if (dense->group >= 0 && working && plan->caches)
         sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
-    if (dense->group >= 0 && plan->storage != SL_F32 && trains)
+    if (dense->group >= 0 && plan->storage != SL_F32 && trains && !dense->scatters)
         sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
     if (dense->data_group < 0 || dense->gathered >= 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
@@ -98,6 +98,7 @@ static bool keeps_columns(const struct sl_plan *plan) {
 
 static void count(const struct sharded *dense, const struct sl_plan *plan) {
     const double all = sizeof(float) * (double)plan->rows * dense->whole, group = plan->wgrad_group;
+    const double kept = dense->scatters ? all / sizeof(float) * (double)sl_dtype_size(plan->storage) : all;
     const double kernel = (double)dense->module.in * dense->whole, each = 1.0 / (double)sl_plan_run(plan);
     const double bytes = kernel * (double)sl_dtype_size(sl_plan_kernel_type(plan));
     const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
@@ -109,7 +110,7 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
     if (!sl_plan_trains(plan, SL_AFFINE_KERNEL)) return;
     if (!keeps_columns(plan))
-        sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, 1 / group);
+        sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, kept, 1 / group);
     sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
 }
 
@@ -133,8 +134,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .out = dense->whole,
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
-                                            .epilogue = dense->group < 0 && dense->biased ? SL_EPILOGUE_BIAS
-                                                                                          : SL_EPILOGUE_NONE};
+                                            .epilogue =
+                                                dense->group < 0 && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
+                                            .kept = dense->group < 0 || dense->scatters};
     return sl_products_plan(&dense->products, plan, &shape);
 }
 
@@ -169,14 +171,6 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
     const size_t shape[] = {(size_t)module->in, (size_t)(dense->whole / data->size)};
     return gather_values(module, context, shard,
                          sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
-}
-
-/* The same, as products of dy take it. */
-static int gather_weights(const struct sl_module *module, struct sl_context *context, const void **kernel) {
-    SL_TRY(gather_kernel(module, context, kernel));
-    const size_t count = (size_t)module->in * (size_t)own(module)->whole;
-    *kernel = sl_products_weights(&own(module)->products, context, count, *kernel);
-    return SL_OK;
 }
 
 /* Of what the storage has as bf16. */
@@ -216,9 +210,9 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
     return SL_OK;
 }
 
-/* *ALL [rows, whole] of DY [rows, out]. */
-static int gather_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
-                           const float **all) {
+/* *ALL [rows, whole] of DY [rows, out], which is of TYPE: floats, where it is summed. */
+static int gather_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,
+                           const void *dy, const float **all) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
     const size_t segments = (size_t)dense->segments_out;
@@ -229,7 +223,7 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
     *all = columns;
     if (!dense->scatters)
         return sl_communicate(context, sl_describe_psum(peers, SL_F32, dy, columns, rows * (size_t)dense->whole));
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, dy, columns, 3, shape, 2));
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, dy, columns, 3, shape, 2));
 }
 
 /* Y [rows, out] of SHARE [rows, whole], of which it is the sum; where all of it stays, SHARE is Y. */
@@ -297,12 +291,12 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *all;
     const void *kernel;
     (void)x;
-    SL_TRY(gather_gradient(module, context, rows, dy, &all));
+    SL_TRY(gather_gradient(module, context, rows, SL_F32, dy, &all));
     if (dense->biased && !sl_is_frozen(module, context, SL_AFFINE_BIAS)) add_rows(module, context, all);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
-    SL_TRY(gather_weights(module, context, &kernel));
+    SL_TRY(gather_kernel(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
-    return sl_products_multiply_rows(context, &products->input_gradient, a, kernel, NULL, dx);
+    return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx);
 }
 
 /* The product A^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns, and
@@ -315,7 +309,7 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
     SL_TRY(
         sl_scatters_room(scatters, context->self, context->kernels, (size_t)module->in * (size_t)dense->whole, &share));
     sl_profile_end(context->profile, before);
-    SL_TRY(sl_products_multiply(context, &dense->products.weight_gradient, a, b, NULL, false, share));
+    SL_TRY(sl_products_weight_gradient(context, &dense->products, a, b, false, share));
     sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
     SL_TRY(sl_scatters_start(scatters, context->self, context->kernels, (size_t)module->in, (size_t)dense->whole,
                              context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL)));
@@ -332,7 +326,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     const size_t shape[] = {in, (size_t)dense->whole};
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = sl_at(context, &dense->kernel);
     float *sum = context->accumulate ? sl_at(context, &dense->shard) : gradient;
-    SL_TRY(sl_products_multiply(context, &dense->products.weight_gradient, a, b, NULL, false, share));
+    SL_TRY(sl_products_weight_gradient(context, &dense->products, a, b, false, share));
     SL_TRY(sl_communicate(context, sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
     if (context->accumulate) context->kernels->add(in * columns, sum, gradient);
     return SL_OK;
@@ -348,23 +342,22 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
-    const bool peers = dense->group >= 0; /* which sum and gather floats */
+    const bool peers = dense->group >= 0, sums = peers && !dense->scatters;
     const float *all = peers ? sl_at(context, &dense->columns) : dy;
     if (dense->biased && !sl_is_frozen(module, context, SL_AFFINE_BIAS))
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* for all peers */
-    if (peers && !is_gathered(module, context)) {
-        dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
-        SL_TRY(gather_gradient(module, context, rows, dy, &all));
-    }
+    if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
+    if (peers && !is_gathered(module, context))
+        SL_TRY(gather_gradient(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));
     const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
-    const void *b = peers ? sl_products_operand(products, context, &products->dy, rows * whole, all)
-                          : sl_products_kept(products, context, &products->dy, rows * whole, all);
+    const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
+                         : sl_products_kept(products, context, &products->dy, rows * whole, all);
     if (dense->gathered >= 0) return start_to_scatter(module, context, a, b);
     if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, a, b);
-    return sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
-                                sl_gradient(module, context, SL_AFFINE_KERNEL));
+    return sl_products_weight_gradient(context, products, a, b, context->accumulate,
+                                       sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
 static void release(struct sl_module *module) { sl_products_release(&((struct sharded *)module)->products); }

@@ -100,13 +100,28 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
                           .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
 }
 
+/* Whether both products of forward read the table's rows where they lie: else they are widened once for both. */
+static bool reads_rows(const struct sl_products *products) {
+    return products->widens_forward && products->widens_input;
+}
+
 /* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. AGAIN: from then on the chunk's kernel is as
- * all products read it. */
+ * the other product reads it. */
 static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
                     bool again, float *logits) {
-    if (!again) return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits, NULL);
+    if (!again || reads_rows(chunk->products))
+        return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits, NULL);
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
     return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
+}
+
+/* DX (+)= A and the chunk's kernel. */
+static int add_gradient(struct sl_context *context, const struct chunk *chunk, int count, const void *a,
+                        bool accumulate, float *dx) {
+    const struct sl_products *products = chunk->products;
+    if (reads_rows(products))
+        return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, dx);
+    return sl_products_multiply_many(context, &products->input_gradient, count, a, chunk->kernel, NULL, accumulate, dx);
 }
 
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
@@ -127,7 +142,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
         if (!dx) continue;
         if (!begins) kernels->scale_rows(s->rows, chunks->columns, scales, dx);
         const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, p);
-        SL_TRY(sl_products_multiply_many(context, &c.products->input_gradient, count, a, c.kernel, NULL, !begins, dx));
+        SL_TRY(add_gradient(context, &c, count, a, !begins, dx));
     }
     return SL_OK;
 }

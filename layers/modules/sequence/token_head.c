@@ -73,8 +73,9 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
     sl_plan_workspace(plan, sequences * columns * sizeof(float), &head->whole_last);
     sl_plan_workspace(plan, sequences * classes * sizeof(float), &head->logits_last);
     if (sl_plan_kernel_type(plan) == SL_BF16) sl_plan_rounded_values(plan);
-    head->widens_last = plan->precision == SL_F32 && plan->parameters->working_bf16 &&
-                        sl_gemm_widens(plan->gemm, (int)sequences, (int)classes, (int)columns, true, SL_EPILOGUE_NONE);
+    head->widens_last =
+        plan->precision == SL_F32 && plan->parameters->working_bf16 &&
+        sl_gemm_widens(plan->gemm, (int)sequences, (int)classes, (int)columns, false, true, SL_EPILOGUE_NONE);
     if (plan->precision == SL_BF16)
         sl_plan_workspace(plan, sequences * columns * sizeof(uint16_t), &head->rounded_last);
     else if (plan->parameters->working_bf16 && !head->widens_last)
@@ -186,7 +187,7 @@ static int multiply_last(const struct sl_module *module, struct sl_context *cont
     if (gemm->dtype == SL_F32 && !context->parameters->working_bf16)
         return sl_products_multiply(context, gemm, x, sl_value(module, context, 0), NULL, false, logits);
     const uint16_t *rows = sl_rounded_value(module, context, 0);
-    if (head->widens_last) return sl_products_multiply_widening(context, gemm, 1, x, rows, NULL, logits);
+    if (head->widens_last) return sl_products_multiply_widening(context, gemm, 1, x, rows, NULL, false, logits);
     if (gemm->dtype == SL_BF16) {
         uint16_t *rounded = sl_at(context, &head->rounded_last);
         context->kernels->round_bf16(sequences * columns_of(module), x, rounded);

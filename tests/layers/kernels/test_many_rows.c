@@ -111,9 +111,56 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
     }
 }
 
+/* B as bf16, A of a gradient, too, and as the floats that these are; sums that are rounded, too. */
+static void bf16_gives_the_bits_of_its_floats(void **state) {
+    (void)state;
+    static const size_t shapes[][3] = {{1, 1, 1},    {12, 32, 16},  {33, 40, 17},    {36, 96, 64},
+                                       {64, 13, 33}, {13, 45, 530}, {40, 130, 1030}, {266, 36, 1024}};
+    struct numbers numbers = {3};
+    const struct sl_many_rows *many;
+    for (int level = 0; (many = sl_many_rows_available(level)); level++) {
+        const struct sl_many_rows_widening *widening = sl_many_rows_widening_available(level);
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            struct product p;
+            make(&p, &numbers, shapes[s][0], shapes[s][1], shapes[s][2]);
+            const size_t bytes = p.m * p.n * sizeof *p.c;
+            uint16_t *a = malloc(p.m * p.k * sizeof *a), *b = malloc(p.n * p.k * sizeof *b);
+            float *c = floats(p.m * p.n);
+            const struct sl_settled plain = {0}, rounds = {true, NULL};
+            for (size_t i = 0; i < p.n * p.k; i++) sl_settle(p.b, b, i);
+            for (int kind = 0; kind < 8; kind++) {
+                const bool adds = kind % 2;
+                memcpy(c, p.before, bytes);
+                memcpy(p.c, p.before, bytes);
+                if (kind == 4) /* the gradients come last */
+                    for (size_t i = 0; i < p.m * p.k; i++) sl_settle(p.a, a, i);
+                if (kind < 2) {
+                    many->multiply(p.m, p.n, p.k, p.a, p.b, adds ? NULL : p.bias, adds, plain, p.c);
+                    widening->multiply(p.m, p.n, p.k, p.a, b, adds ? NULL : p.bias, adds, plain, c);
+                } else if (kind < 4) {
+                    many->multiply_transposed(p.m, p.n, p.k, p.a, p.b, adds, p.c);
+                    widening->multiply_transposed(p.m, p.n, p.k, p.a, b, adds, c);
+                } else if (kind < 6) {
+                    many->multiply_gradient(p.m, p.n, p.k, p.a, p.b, adds, p.c);
+                    widening->multiply_gradient(p.m, p.n, p.k, a, b, adds, c);
+                } else {
+                    many->multiply(p.m, p.n, p.k, p.a, p.b, p.bias, false, rounds, p.c);
+                    widening->multiply(p.m, p.n, p.k, p.a, b, p.bias, false, rounds, c);
+                }
+                assert_memory_equal(c, p.c, bytes);
+            }
+            free(a);
+            free(b);
+            free(c);
+            release(&p);
+        }
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(equal_the_sums),
-                                       cmocka_unit_test(rows_have_the_bits_that_they_have_alone)};
+                                       cmocka_unit_test(rows_have_the_bits_that_they_have_alone),
+                                       cmocka_unit_test(bf16_gives_the_bits_of_its_floats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

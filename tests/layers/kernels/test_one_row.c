@@ -164,7 +164,7 @@ static void multiply(struct operands *o, enum sl_dtype dtype, enum sl_dtype weig
     if (weights == dtype)
         sl_gemm_execute(&gemm, a, b, biased ? o->bias : NULL, false, c, crew);
     else
-        sl_gemm_execute_widening(&gemm, 1, a, b, biased ? o->bias : NULL, false, c, crew);
+        sl_gemm_execute_widening(&gemm, 1, a, b, biased ? o->bias : NULL, false, (struct sl_settled){0}, c, crew);
     sl_gemm_release(&gemm);
 }
 
@@ -182,7 +182,7 @@ static void threads_change_no_bit(void **state) {
             for (int kind = 0; kind < 9; kind++) {
                 const enum sl_dtype dtype = kind % 3 == 1 ? SL_BF16 : SL_F32, weights = kind % 3 ? SL_BF16 : SL_F32;
                 const bool transposed = kind >= 6, biased = kind / 3 == 1;
-                if (weights != dtype && !sl_gemm_widens(&sl_gemm_cpu, 1, (int)o.n, (int)o.k, transposed,
+                if (weights != dtype && !sl_gemm_widens(&sl_gemm_cpu, 1, (int)o.n, (int)o.k, false, transposed,
                                                         biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE))
                     continue;
                 multiply(&o, dtype, weights, transposed, biased, o.want, NULL);
