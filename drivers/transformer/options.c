@@ -195,8 +195,8 @@ const struct sl_option transformer_generation_table[] = {
     {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1, .keep = SL_KEPT_FREE,
      .help = "choose among the likeliest tokens whose probabilities add up to X"},
     {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = SL_CREW_MOST, .keep = SL_KEPT_FREE,
-     .help = "threads of each coordinate, which read the weights of a single sample together; 0: the cores that a "
-             "coordinate has on this machine; on a device one"},
+     .help = "threads of each coordinate, which compute the products and attention of its samples together; 0: the "
+             "cores that a coordinate has on this machine; on a device one"},
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .help =
          "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},

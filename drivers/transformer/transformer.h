@@ -252,6 +252,7 @@ struct transformer_worker {
     struct transformer_sampler *sampler; /* NULL: nothing is generated */
 };
 
+    struct sl_crew *crew;                /* for evaluations; NULL: none */
 /* The whole that a worker has its part of. */
 static inline struct transformer_job *transformer_job_of(const struct sl_worker *worker) { return worker->job->own; }
 

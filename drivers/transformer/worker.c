@@ -38,6 +38,9 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
     options->pipeline.group_axes = sl_transformer_axes;
     options->optimizer.exact = true;
     options->adapters = job->adapters;
+    if (job->command == TRANSFORMER_EVALUATE && !worker->job->sizes_only && !worker->job->gemm->on_device)
+        own->crew = sl_crew_open(worker->job->cores_each);
+    options->pipeline.crew = own->crew;
     struct sl_transformer model = job->model;
     model.halves = options->pipeline.storage == SL_BF16;
     return sl_transformer_build(&model, self->mesh, &worker->job->schedule, sl_axis_index(self, sl_pipe_axis),
@@ -48,6 +51,7 @@ static void close_worker(struct sl_worker *worker) {
     struct transformer_worker *own = worker->own;
     if (own) {
         transformer_close_sampler(own->sampler);
+        sl_crew_close(own->crew);
         free(own->inputs);
         free(own->labels);
         free(own->places);

@@ -19,12 +19,12 @@
 enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
 enum { COPIES_KEYS = 0, COPIES_VALUES = 0 };
 #else
-enum { BLOCK = 64, DEPTH = 128 };
+enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
 enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
 #endif
 /* BEYOND: keys behind those that a vector of queries sees which a tile of them and others may have. */
 enum { APART = 256, BEYOND = (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
-enum { FEW = 4, SOON = 128 }; /* queries that attention_decode.c takes; rows of the next head that are asked for */
+enum { SOON = 128 }; /* rows of the next head that are asked for */
 static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 
 /* One head of one sequence. */
@@ -259,7 +259,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
     const bool rounds = shape->o.rounds;
     const int32_t *places = shape->places;
     uint16_t *stored = shape->o.stored;
-    if (queries <= FEW && !places) {
+    if (queries <= SL_ATTENTION_FEW && !places) {
         SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
         if (rounds) settle_few(sequences * queries, heads * width, o, stored);
         return;

@@ -17,6 +17,10 @@
 
 SL_BEGIN_C
 
+/* Queries that attention_decode.c takes; those, or keys, of a block on CPUs, of which the first begins with a
+ * sequence's first one. */
+enum { SL_ATTENTION_FEW = 4, SL_ATTENTION_BLOCK = 64 };
+
 struct sl_attention {
     size_t sequences, queries; /* of each sequence */
     size_t position;           /* of each sequence's first query: 0 in training */

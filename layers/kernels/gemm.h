@@ -73,8 +73,7 @@ int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, en
                  bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error);
 /* Computes the product. BIAS is read only if the plan has that epilogue. ACCUMULATE adds to C, and never goes together
  * with a bias. On a device with queues the product is enqueued on QUEUE (NULL: on the calling thread's queue). On CPUs
- * QUEUE is NULL, or the calling thread's struct sl_crew, which helps where one core cannot read the weights fast
- * enough, and does not change a bit. */
+ * QUEUE is NULL, or the calling thread's struct sl_crew, which helps, and does not change a bit. */
 int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                     float *c, void *queue);
 /* The same for COUNT products that share B: A is [count][m, k], C is [count][m, n], and every row has the bits that it

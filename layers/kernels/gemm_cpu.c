@@ -3,6 +3,7 @@
  *
  * Which of them multiplies follows from the plan alone, so that several microbatches at once have the bits that each
  * has in a product of its own. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,10 @@ enum {
     SHARED_COLUMNS = 64,
     NARROW_COLUMNS = 512,   /* up to here threads take rows of weights each, which so are read from end to end */
     PARTIAL_SUMS = 1 << 13, /* floats that such threads may need */
-    UNTILED_ROWS = 8,       /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
+    SHARED_ROWS = 8,        /* a part's least, where threads take rows of C; parts end at whole steps of tiles: */
+    ROWS_STEP = 4,
+    PART_ROWS = 192,  /* of bf16, the library multiplies so many rows, or some more, in a product of their own */
+    UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
 };
 
 /* One of them multiplies; a row alone is multiplied by ONE, with their bits, unless NULL. */
@@ -44,7 +48,7 @@ struct cpu {
     const struct sl_few_rows_widening *few_widening;
     const struct sl_few_rows_bf16 *few_bf16;
     const struct sl_many_rows *many;
-    struct sl_gemm library;
+    struct sl_gemm library, rest; /* of a microbatch's rows: of as many as go together, and of those that are left */
 };
 
 /* LANES are those of a vector. */
@@ -100,6 +104,23 @@ static sl_one_row_multiply *choose_one(const struct sl_gemm *gemm) {
     return library_for(SL_BF16) == &sl_gemm_blocked ? one->bf16 : NULL;
 }
 
+static int plan_rows(struct sl_gemm *rows, const struct sl_gemm *gemm, int m, struct sl_error *error) {
+    return sl_gemm_plan(rows, library_for(gemm->dtype), gemm->dtype, m, gemm->n, gemm->k, gemm->transpose_a,
+                        gemm->transpose_b, gemm->epilogue, error);
+}
+
+/* The library's bits may depend on the number of rows: so the plan says which rows are a product of their own, which
+ * any thread may multiply. Of floats, which have a kernel whose rows are independent, all of them are. */
+static int plan_library(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
+    const int most = gemm->dtype == SL_BF16 && !gemm->transpose_a ? gemm->m / PART_ROWS : 1;
+    const int parts = most > 1 ? most - most % 2 : 1, each = (gemm->m + parts - 1) / parts;
+    SL_TRY(plan_rows(&cpu->library, gemm, each, error));
+    if (gemm->m % each == 0) return SL_OK;
+    const int status = plan_rows(&cpu->rest, gemm, gemm->m % each, error);
+    if (status) sl_gemm_release(&cpu->library);
+    return status;
+}
+
 static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
     const struct sl_few_rows *few = sl_few_rows_select();
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
@@ -121,8 +142,7 @@ static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *
     cpu->few_terms = gemm->dtype == SL_F32 && sl_cpu_level() >= 4 && fits_few_terms(gemm);
     cpu->few_columns = gemm->dtype == SL_F32 && sl_cpu_level() >= 4 && fits_few_columns(gemm);
     if (cpu->few_terms || cpu->few_columns) return SL_OK;
-    return sl_gemm_plan(&cpu->library, library_for(gemm->dtype), gemm->dtype, gemm->m, gemm->n, gemm->k,
-                        gemm->transpose_a, gemm->transpose_b, gemm->epilogue, error);
+    return plan_library(cpu, gemm, error);
 }
 
 static int plan(struct sl_gemm *gemm, struct sl_error *error) {
@@ -140,6 +160,7 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 static void release(struct sl_gemm *gemm) {
     struct cpu *cpu = gemm->state;
     sl_gemm_release(&cpu->library);
+    sl_gemm_release(&cpu->rest);
     free(cpu);
 }
 
@@ -234,37 +255,165 @@ static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtyp
     sl_crew_run(crew, (int)((n + one.columns - 1) / one.columns), multiply_columns, &one);
 }
 
-/* A row's bits do not depend on the number of rows. */
+/* ---- any rows, which threads share ---- */
+
+/* Of some microbatches. */
+struct operands {
+    const struct sl_gemm *gemm;
+    enum sl_dtype weights; /* B's */
+    const char *a;
+    const void *b;
+    const float *bias; /* or NULL */
+    bool accumulate;
+    struct sl_settled settled;
+    float *c;
+};
+
+static struct operands operands_of(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *b,
+                                   const float *bias, bool accumulate, float *c) {
+    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
+    return (struct operands){
+        .gemm = gemm, .weights = weights, .a = a, .b = b, .bias = added, .accumulate = accumulate, .c = c};
+}
+
+static const void *rows_of(const struct operands *o, size_t first) {
+    return o->a + first * (size_t)o->gemm->k * sl_dtype_size(o->gemm->dtype);
+}
+
+/* M rows, A and C being theirs, without the library. */
+static void multiply_few(const struct operands *o, size_t m, const void *a, float *c) {
+    const struct cpu *cpu = o->gemm->state;
+    const size_t n = (size_t)o->gemm->n, k = (size_t)o->gemm->k;
+    const bool transposed = o->gemm->transpose_b, widens = o->weights != o->gemm->dtype;
+    if (widens && transposed)
+        cpu->few_widening->multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
+    else if (widens)
+        cpu->few_widening->multiply(m, n, k, a, o->b, o->bias, o->accumulate, c);
+    else if (cpu->few && transposed)
+        cpu->few->multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
+    else if (cpu->few)
+        cpu->few->multiply(m, n, k, a, o->b, o->bias, o->accumulate, c);
+    else if (cpu->few_bf16 && transposed)
+        cpu->few_bf16->multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
+    else if (cpu->few_bf16)
+        cpu->few_bf16->multiply(m, n, k, a, o->b, o->bias, o->accumulate, c);
+    else if (cpu->few_columns && transposed)
+        sl_few_columns_multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
+    else if (cpu->few_columns)
+        sl_few_columns_multiply(m, n, k, a, o->b, o->bias, o->accumulate, c);
+    else
+        sl_few_terms_multiply(m, n, k, a, o->b, o->accumulate, c);
+}
+
+/* M rows, A and C being theirs, which are rounded where C = A B. */
+static void multiply_many(const struct operands *o, size_t m, const void *a, struct sl_settled settled, float *c) {
+    const struct sl_many_rows *many = ((const struct cpu *)o->gemm->state)->many;
+    const struct sl_many_rows_widening *widening =
+        o->weights != o->gemm->dtype ? sl_many_rows_widening_available(0) : NULL;
+    const size_t n = (size_t)o->gemm->n, k = (size_t)o->gemm->k;
+    if (o->gemm->transpose_a && widening)
+        widening->multiply_gradient(m, n, k, a, o->b, o->accumulate, c);
+    else if (o->gemm->transpose_a)
+        many->multiply_gradient(m, n, k, a, o->b, o->accumulate, c);
+    else if (o->gemm->transpose_b && widening)
+        widening->multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
+    else if (o->gemm->transpose_b)
+        many->multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
+    else if (widening)
+        widening->multiply(m, n, k, a, o->b, o->bias, o->accumulate, settled, c);
+    else
+        many->multiply(m, n, k, a, o->b, o->bias, o->accumulate, settled, c);
+}
+
+/* M rows from row FIRST on. A row's bits do not depend on the number of rows. Many rows' own kernel rounds what it
+ * stores. */
+static void multiply_rows(const struct operands *o, size_t first, size_t m) {
+    const struct cpu *cpu = o->gemm->state;
+    const size_t n = (size_t)o->gemm->n;
+    const bool rounds = cpu->many && !o->gemm->transpose_a && !o->gemm->transpose_b;
+    const struct sl_settled settled = sl_settled_from(o->settled, first * n);
+    const void *a = rows_of(o, first);
+    float *c = o->c + first * n;
+    if (cpu->many)
+        multiply_many(o, m, a, settled, c);
+    else
+        multiply_few(o, m, a, c);
+    if (settled.rounds && !rounds) sl_many_rows_select()->settle(m, n, NULL, settled, c);
+}
+
+struct rows {
+    const struct operands *operands;
+    size_t all, each; /* each: of a part, but for the last one */
+};
+
+static void multiply_part(void *arg, int part) {
+    const struct rows *rows = arg;
+    const size_t first = rows->each * (size_t)part, left = rows->all - first;
+    multiply_rows(rows->operands, first, left < rows->each ? left : rows->each);
+}
+
+/* Of a weight's gradient C's rows are A's columns: it is not shared. */
+static void share_rows(const struct operands *o, size_t m, struct sl_crew *crew) {
+    const size_t threads = (size_t)sl_crew_threads(crew), most = m / SHARED_ROWS;
+    const bool shared = !o->gemm->transpose_a && (size_t)o->gemm->n * (size_t)o->gemm->k >= SHARED_WEIGHTS;
+    const size_t parts = !shared || most < 2 ? 1 : most < threads ? most : threads;
+    struct rows rows = {o, m, parts < 2 ? m : sl_round_up((m + parts - 1) / parts, ROWS_STEP)};
+    sl_crew_run(crew, (int)((m + rows.each - 1) / rows.each), multiply_part, &rows);
+}
+
+struct products {
+    const struct operands *operands;
+    _Atomic int status;
+};
+
+/* Of those that make up the microbatches one after another. */
+static int multiply_product(const struct operands *o, size_t number) {
+    const struct cpu *cpu = o->gemm->state;
+    const size_t m = (size_t)o->gemm->m, n = (size_t)o->gemm->n, each = (size_t)cpu->library.m;
+    const size_t parts = (m + each - 1) / each, part = number % parts;
+    const size_t first = number / parts * m + part * each;
+    const struct sl_gemm *product = part < m / each ? &cpu->library : &cpu->rest;
+    const struct sl_settled settled = sl_settled_from(o->settled, first * n);
+    const void *a = rows_of(o, first);
+    float *c = o->c + first * n;
+    if (settled.rounds && sl_gemm_settles(product))
+        return sl_gemm_execute_settled(product, 1, a, o->b, o->bias, settled, c, NULL);
+    SL_TRY(sl_gemm_execute(product, a, o->b, o->bias, o->accumulate, c, NULL));
+    if (settled.rounds) sl_many_rows_select()->settle((size_t)product->m, n, NULL, settled, c);
+    return SL_OK;
+}
+
+static void try_product(void *arg, int number) {
+    struct products *products = arg;
+    const int status = multiply_product(products->operands, (size_t)number);
+    if (status) atomic_store(&products->status, status);
+}
+
+static int share_products(const struct operands *o, int count, struct sl_crew *crew) {
+    const struct cpu *cpu = o->gemm->state;
+    struct products products = {o, SL_OK};
+    const int each = cpu->library.m;
+    sl_crew_run(crew, count * ((o->gemm->m + each - 1) / each), try_product, &products);
+    return atomic_load(&products.status);
+}
+
+static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
+    const struct cpu *cpu = o->gemm->state;
+    const size_t m = (size_t)count * (size_t)o->gemm->m, n = (size_t)o->gemm->n;
+    if (cpu->library.backend) return share_products(o, count, crew);
+    if (m > 1 || o->accumulate || !(cpu->one || (cpu->few && o->gemm->transpose_b))) {
+        share_rows(o, m, crew);
+        return SL_OK;
+    }
+    multiply_one(o->gemm, o->a, o->weights, o->b, o->bias, o->c, crew);
+    if (o->settled.rounds) sl_many_rows_select()->settle(m, n, NULL, o->settled, o->c);
+    return SL_OK;
+}
+
 static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                         bool accumulate, float *c, void *queue) {
-    const struct cpu *cpu = gemm->state;
-    const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (m == 1 && !accumulate && (cpu->one || (cpu->few && gemm->transpose_b)))
-        multiply_one(gemm, a, gemm->dtype, b, added, c, queue);
-    else if (cpu->few && gemm->transpose_b)
-        cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
-    else if (cpu->few)
-        cpu->few->multiply(m, n, k, a, b, added, accumulate, c);
-    else if (cpu->many && gemm->transpose_a)
-        cpu->many->multiply_gradient(m, n, k, a, b, accumulate, c); /* COUNT is 1 */
-    else if (cpu->many && gemm->transpose_b)
-        cpu->many->multiply_transposed(m, n, k, a, b, accumulate, c);
-    else if (cpu->many)
-        cpu->many->multiply(m, n, k, a, b, added, accumulate, (struct sl_settled){0}, c);
-    else if (cpu->few_bf16 && gemm->transpose_b)
-        cpu->few_bf16->multiply_transposed(m, n, k, a, b, accumulate, c);
-    else if (cpu->few_bf16)
-        cpu->few_bf16->multiply(m, n, k, a, b, added, accumulate, c);
-    else if (cpu->few_columns && gemm->transpose_b)
-        sl_few_columns_multiply_transposed(m, n, k, a, b, accumulate, c);
-    else if (cpu->few_columns)
-        sl_few_columns_multiply(m, n, k, a, b, added, accumulate, c);
-    else if (cpu->few_terms)
-        sl_few_terms_multiply(m, n, k, a, b, accumulate, c); /* COUNT is 1 */
-    else
-        return sl_gemm_execute_many(&cpu->library, count, a, b, bias, accumulate, c, queue);
-    return SL_OK;
+    const struct operands operands = operands_of(gemm, gemm->dtype, a, b, bias, accumulate, c);
+    return multiply(&operands, count, queue);
 }
 
 static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
@@ -272,30 +421,11 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
 }
 
-/* Many rows' own kernel rounds what it stores; the library's results are rounded product by product. */
 static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                            struct sl_settled settled, float *c, void *queue) {
-    const struct cpu *cpu = gemm->state;
-    const struct sl_gemm *library = &cpu->library;
-    const struct sl_many_rows *rows = sl_many_rows_select();
-    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (cpu->many && !gemm->transpose_a && !gemm->transpose_b) {
-        cpu->many->multiply((size_t)count * m, n, k, a, b, added, false, settled, c);
-        return SL_OK;
-    }
-    if (!library->backend) {
-        SL_TRY(execute_many(gemm, count, a, b, bias, false, c, queue));
-        rows->settle((size_t)count * m, n, NULL, settled, c);
-        return SL_OK;
-    }
-    if (sl_gemm_settles(library)) return sl_gemm_execute_settled(library, count, a, b, bias, settled, c, queue);
-    for (int i = 0; i < count; i++) {
-        const char *row = (const char *)a + (size_t)i * m * k * sl_dtype_size(gemm->dtype);
-        SL_TRY(sl_gemm_execute(library, row, b, bias, false, c + (size_t)i * m * n, queue));
-        rows->settle(m, n, NULL, sl_settled_from(settled, (size_t)i * m * n), c + (size_t)i * m * n);
-    }
-    return SL_OK;
+    struct operands operands = operands_of(gemm, gemm->dtype, a, b, bias, false, c);
+    operands.settled = settled;
+    return multiply(&operands, count, queue);
 }
 
 /* The library would have to be given a copy. */
@@ -303,26 +433,9 @@ static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_s
 
 static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
                             bool accumulate, struct sl_settled settled, float *c, void *queue) {
-    const struct cpu *cpu = gemm->state;
-    const struct sl_many_rows_widening *many = sl_many_rows_widening_available(0);
-    const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (cpu->many && !gemm->transpose_a && !gemm->transpose_b) {
-        many->multiply(m, n, k, a, b, added, accumulate, settled, c);
-        return SL_OK;
-    }
-    if (cpu->many && gemm->transpose_a)
-        many->multiply_gradient(m, n, k, a, b, accumulate, c); /* COUNT is 1 */
-    else if (cpu->many)
-        many->multiply_transposed(m, n, k, a, b, accumulate, c);
-    else if (m == 1 && !accumulate)
-        multiply_one(gemm, a, SL_BF16, b, added, c, queue);
-    else if (gemm->transpose_b)
-        cpu->few_widening->multiply_transposed(m, n, k, a, b, accumulate, c);
-    else
-        cpu->few_widening->multiply(m, n, k, a, b, added, accumulate, c);
-    if (settled.rounds) many->settle(m, n, NULL, settled, c);
-    return SL_OK;
+    struct operands operands = operands_of(gemm, SL_BF16, a, b, bias, accumulate, c);
+    operands.settled = settled;
+    return multiply(&operands, count, queue);
 }
 
 /* Of many rows of floats. */

@@ -1,6 +1,7 @@
 /* published.c - what published models have beside what sequence.c does: heads that are rotated, gated silu, gelu with
  * erf, rows around their mean. Built as kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
 #include "layers/kernels/sequence.h"
+#include "layers/kernels/rows/settle_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
@@ -34,9 +35,7 @@ static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequenc
             else
                 turn(pairs, false, cosine + angles, sine + angles, sign, head);
         }
-        const size_t cols = heads * width, end = rounds ? (r + 1) * cols : 0;
-        SL_LANES()
-        for (size_t c = r * cols; c < end; c++) sl_settle(x, stored, c);
+        if (rounds) settle_elements(r * heads * width, (r + 1) * heads * width, x, stored);
     }
 }
 

@@ -3,6 +3,7 @@
  * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/fetch_internal.h"
+#include "layers/kernels/rows/settle_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
@@ -229,9 +230,7 @@ static void rope(size_t rows, size_t cols, size_t sequence, size_t position, con
             out[2 * i] = even * c[i] - odd * turn;
             out[2 * i + 1] = odd * c[i] + even * turn;
         }
-        const size_t end = rounds ? (r + 1) * cols : 0;
-        SL_LANES()
-        for (size_t c = r * cols; c < end; c++) sl_settle(y, stored, c);
+        if (rounds) settle_elements(r * cols, (r + 1) * cols, y, stored);
     }
 }
 

@@ -36,8 +36,8 @@ struct sl_generation {
     int prompt, length;    /* tokens of the prompts, at least 1; tokens in the end, at most transformer->positions */
     const int *prompts;    /* NULL, or tokens of each prompt [replicas][sequences], in place of PROMPT */
     enum sl_cache_form cache;
-    /* Threads of each coordinate, where CPUs compute: more than one read the weights of a single sequence together. 0:
-     * one. They change no bit. */
+    /* Threads of each coordinate, where CPUs compute: more than one share products and attention. 0: one. They change
+     * no bit. */
     int threads;
     struct sl_sampling sampling;
     uint64_t seed;

@@ -59,7 +59,7 @@ struct sl_pipeline_options {
                          * do where it is forward_only; else those that W still needs, and there is less memory */
     bool sizes_only;    /* the pipeline will never be opened: it tells of parameters and bytes */
     struct sl_load *load;     /* counts the work of a microbatch while it is planned; NULL: nobody does */
-    struct sl_crew *crew;     /* of this coordinate, for products of one row (layers/kernels/gemm.h); NULL: none */
+    struct sl_crew *crew;     /* of this coordinate, which helps with forward_only's work; NULL: none */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
     /* What the stages keep for backward lies further away (spmd/device/window.h), where the host computes in a file in
      * offload_directory, and comes back ahead of its use. */

@@ -224,6 +224,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .self = self,
         .kernels = sl_kernels_select(),
         .queue = options->crew ? options->crew : self->queue,
+        .crew = options->crew,
         .inputs = p->in,
         .targets = p->out,
         .sequence = options->sequence,

@@ -251,15 +251,22 @@ call $sampled --mesh data=1 --seed 43
 grep '"sample"' out | cmp -s - one
 [ $? = 1 ]
 point 'another seed, other samples'
-wide='generate --model-dimension 256 --n-heads 4 --blocks 1 --prompt abc --length 40 --temperature 1 --mesh data=1 --json'
-for precision in f32 bf16; do
-    for threads in 1 2 5; do
-        call $wide --precision $precision --threads $threads
+wide="generate --model-dimension 256 --n-heads 4 --blocks 1 --temperature 1 --mesh data=1 --json --sequence 512"
+for kind in '--prompt abc --length 40' '--precision bf16 --prompt abc --length 40' "--prompt $(printf %0400d 7) --length 410" \
+    "--attention gqa --kv-heads 2 --precision bf16 --storage bf16 --prompt $(printf %0400d 7) --length 410"; do
+    rm -f threads_*
+    for threads in 1 2 3; do
+        call $wide $kind --threads $threads
         [ $status = 0 ] && grep '"sample"' out >threads_$threads
     done
-    [ -s threads_1 ] && cmp -s threads_1 threads_2 && cmp -s threads_1 threads_5
-    point "threads change no token, in $precision"
+    [ -s threads_1 ] && cmp -s threads_1 threads_2 && cmp -s threads_1 threads_3
+    point "threads change no token: $(echo $kind | tr -s 0)"
 done
+call evaluate --model-dimension 256 --n-heads 4 --blocks 1 --data text --evaluate-batches 2 --sequence 64 --batch 2 --json --mesh data=1
+values loss >shared
+call evaluate --model-dimension 256 --n-heads 4 --blocks 1 --data text --evaluate-batches 2 --sequence 64 --batch 2 --json --mesh data=1,pipe=2
+[ $status = 0 ] && [ -s shared ] && values loss | cmp -s - shared
+point 'an evaluation by the threads of a coordinate has the bits of one by stages'
 for cache in expanded latent; do
     call generate $reference --prompt-tokens 5 --samples 3 --temperature 0 --precision bf16 --cache $cache --mesh tensor=2 --json
     grep '"sample"' out >$cache

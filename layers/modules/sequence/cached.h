@@ -1,4 +1,4 @@
-/* cached.h - which tokens a call of attention has, and where caches keep them. */
+/* cached.h - which tokens a call of attention has, where caches keep them, and attention by several threads. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_CACHED_H
 #define SL_LAYERS_MODULES_SEQUENCE_CACHED_H
 
@@ -29,6 +29,11 @@ int sl_cached_sequence(const struct sl_context *context);
  * rows of its first sequence. STRIDE: from one of ROWS to the next. */
 const void *sl_cache_append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
                             size_t stride);
+
+/* Attention's forward (layers/kernels/attention.h) by the context's crew, too, with the same bits. Where there is one,
+ * LOGSUM has the size that it has there, and its order depends on the threads. */
+void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const float *q, const float *q_rope,
+               const void *k, const void *v, const void *k_rope, float *o, float *logsum);
 
 SL_END_C
 #endif

@@ -215,9 +215,8 @@ static void attend(const struct sl_module *module, struct sl_context *context) {
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.o = settled(module, context, OUTPUT);
     shape.places = context->batch.places;
-    context->kernels->attention->forward(&shape, at(module, context, QUERIES), NULL, at(module, context, KEYS),
-                                         at(module, context, VALUES), NULL, at(module, context, OUTPUT),
-                                         at(module, context, LOGSUM));
+    sl_attend(context, &shape, at(module, context, QUERIES), NULL, at(module, context, KEYS),
+              at(module, context, VALUES), NULL, at(module, context, OUTPUT), at(module, context, LOGSUM));
 }
 
 /* Adds the call's tokens to the caches, which have the columns that a coordinate's heads read. */
@@ -237,10 +236,9 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
         shape.key_rows = (size_t)caches->positions;
         shape.key_stride = columns;
         shape.keys = caches->storage;
-        context->kernels->attention->forward(&shape, at(module, context, QUERIES) + first, NULL,
-                                             sl_cache_rows(caches, gqa->keys_cache, cached),
-                                             sl_cache_rows(caches, gqa->values_cache, cached), NULL,
-                                             at(module, context, OUTPUT) + first, at(module, context, LOGSUM));
+        sl_attend(context, &shape, at(module, context, QUERIES) + first, NULL,
+                  sl_cache_rows(caches, gqa->keys_cache, cached), sl_cache_rows(caches, gqa->values_cache, cached),
+                  NULL, at(module, context, OUTPUT) + first, at(module, context, LOGSUM));
     }
 }
 

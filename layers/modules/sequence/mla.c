@@ -227,9 +227,9 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
     const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
     const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
     const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
-    context->kernels->attention->forward(&shape, sl_mla_at(module, context, QUERIES), queries, keys_values,
-                                         keys_values + mla->columns, keys, sl_mla_at(module, context, OUTPUT),
-                                         sl_mla_at(module, context, LOGSUM));
+    const struct sl_context alone = {.kernels = context->kernels}; /* sums that are to be merged have one order */
+    sl_attend(context->caches ? &alone : context, &shape, sl_mla_at(module, context, QUERIES), queries, keys_values,
+              keys_values + mla->columns, keys, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

@@ -96,12 +96,11 @@ static void attend_expanded(const struct sl_module *module, struct sl_context *c
         shape.key_rows = (size_t)caches->positions;
         shape.key_stride = mla->columns;
         shape.keys = caches->storage;
-        context->kernels->attention->forward(
-            &shape, rows_from(module, context, QUERIES, s, mla->columns),
-            mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
-            sl_cache_rows(caches, mla->keys_cache, cached), sl_cache_rows(caches, mla->values_cache, cached),
-            mla->rope ? sl_cache_rows(caches, mla->rotated_keys_cache, cached) : NULL,
-            rows_from(module, context, OUTPUT, s, mla->columns), sl_mla_at(module, context, LOGSUM));
+        sl_attend(context, &shape, rows_from(module, context, QUERIES, s, mla->columns),
+                  mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
+                  sl_cache_rows(caches, mla->keys_cache, cached), sl_cache_rows(caches, mla->values_cache, cached),
+                  mla->rope ? sl_cache_rows(caches, mla->rotated_keys_cache, cached) : NULL,
+                  rows_from(module, context, OUTPUT, s, mla->columns), sl_mla_at(module, context, LOGSUM));
     }
 }
 

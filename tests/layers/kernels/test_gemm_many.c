@@ -1,9 +1,11 @@
 /* test_gemm_many.c - products of several microbatches at once on CPUs: each row has the bits that it has alone, on both
- * sides of the numbers of rows where another kernel multiplies, at every level that this CPU has. */
+ * sides of the numbers of rows where another kernel multiplies, and with any number of threads, at every level that
+ * this CPU has. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm.h"
 #include "spmd/base/bf16.h"
+#include "spmd/base/crew.h"
 
 #include <string.h>
 
@@ -75,6 +77,70 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
     unsetenv("SHARDLOOP_CPU_LEVEL");
 }
 
+/* ---- rows that threads share ---- */
+
+/* SETTLES: with bf16 beside what is rounded, else added to what is there. */
+static void multiply(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                     bool settles, float *c, uint16_t *stored, struct sl_crew *crew) {
+    const struct sl_settled settled = {.rounds = true, .stored = stored};
+    const bool accumulate = gemm->epilogue == SL_EPILOGUE_NONE;
+    if (settles)
+        assert_int_equal(sl_gemm_execute_settled(gemm, count, a, b, bias, settled, c, crew), SL_OK);
+    else
+        assert_int_equal(sl_gemm_execute_many(gemm, count, a, b, bias, accumulate, c, crew), SL_OK);
+}
+
+static void check_shared(struct numbers *numbers, const char *level, const struct shape *s, bool settles,
+                         struct sl_crew *crew) {
+    const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
+    void *a = operand(numbers, s->dtype, rows * k), *b = operand(numbers, s->dtype, n * k);
+    float *bias = random_floats(numbers, n, -1.0f, 1.0f), *alone = random_floats(numbers, rows * n, -1.0f, 1.0f);
+    float *shared = floats(rows * n);
+    uint16_t *stored = array_of(rows * n, sizeof *stored), *also = array_of(rows * n, sizeof *also);
+    memcpy(shared, alone, rows * n * sizeof *shared);
+    const enum sl_epilogue epilogue = s->accumulate ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS;
+    struct sl_gemm gemm;
+    assert_int_equal(
+        sl_gemm_plan(&gemm, &sl_gemm_cpu, s->dtype, s->m, s->n, s->k, false, s->transposed, epilogue, NULL), SL_OK);
+    multiply(&gemm, s->count, a, b, bias, settles, alone, stored, NULL);
+    multiply(&gemm, s->count, a, b, bias, settles, shared, also, crew);
+    if (memcmp(alone, shared, rows * n * sizeof *alone) || memcmp(stored, also, rows * n * sizeof *stored))
+        fail_msg("level %s, %d threads: %d x m %d, n %d, k %d, %s, transposed %d, settles %d: other bits", level,
+                 sl_crew_threads(crew), s->count, s->m, s->n, s->k, sl_dtypes[s->dtype].name, s->transposed, settles);
+    sl_gemm_release(&gemm);
+    free(a);
+    free(b);
+    free(bias);
+    free(alone);
+    free(shared);
+    free(stored);
+    free(also);
+}
+
+/* As of a prompt. Rows that do not divide by the threads, nor by the library's parts. */
+static void threads_change_no_bit(void **state) {
+    (void)state;
+    static const int rows[] = {2, 16, 31, 33, 100, 256, 261, 387};
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        struct numbers numbers = {3};
+        setenv("SHARDLOOP_CPU_LEVEL", levels[l], 1);
+        for (int threads = 2; threads < 5; threads++) {
+            struct sl_crew *crew = sl_crew_open(threads);
+            assert_non_null(crew);
+            for (int i = 0; i < 32; i++) {
+                struct shape s = {.dtype = i & 1 ? SL_BF16 : SL_F32, .transposed = i & 2, .accumulate = i & 4};
+                s.m = rows[i / 4];
+                s.count = 1 + i % 3 / 2;
+                s.n = 192 + 7 * (i % 5 / 4);
+                s.k = 192;
+                check_shared(&numbers, levels[l], &s, i & 8, crew);
+            }
+            sl_crew_close(crew);
+        }
+    }
+    unsetenv("SHARDLOOP_CPU_LEVEL");
+}
+
 /* ---- results that are rounded ---- */
 
 /* With bf16 beside the floats, or without. */
@@ -129,6 +195,7 @@ static void rounded_results_have_the_bits_of_a_pass_afterwards(void **state) {
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_have_the_bits_that_they_have_alone),
+                                       cmocka_unit_test(threads_change_no_bit),
                                        cmocka_unit_test(rounded_results_have_the_bits_of_a_pass_afterwards)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

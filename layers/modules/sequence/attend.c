@@ -1,0 +1,89 @@
+/* attend.c - attention of which the threads of a crew take parts.
+ *
+ * Each part is a call of its own: some of attention.c's blocks of queries, or for attention_decode.c heads of one
+ * query. So parts have the bits that they have in one call. */
+#include "layers/modules/sequence/cached.h"
+#include "spmd/base/crew.h"
+
+/* With fewer multiplications a thread is as fast alone; so many parts a crew takes at most. */
+enum { SHARED = 1 << 15, MOST = 1 << 15 };
+
+struct call {
+    const struct sl_attention_kernels *kernels;
+    const struct sl_attention *shape;
+    const float *q, *q_rope;
+    const void *k, *v, *k_rope;
+    float *o, *logsum;
+    bool few;            /* queries are those of attention_decode.c */
+    size_t parts, heads; /* of a sequence; or of a query, and heads of a part */
+};
+
+/* A row and some columns of keys or values. */
+static const void *element(const struct call *call, const void *x, size_t i) {
+    return (const char *)x + i * sl_dtype_size(call->shape->keys);
+}
+
+/* QUERIES of a sequence from FIRST on; of all HEADS, or of one query HEADS from HEAD on. */
+static void attend(const struct call *call, size_t sequence, size_t first, size_t queries, size_t head, size_t heads) {
+    const struct sl_attention *all = call->shape;
+    const size_t row = sequence * all->queries + first, key = sequence * all->key_rows;
+    const size_t column = key * all->key_stride + sl_attention_key_head(all, head) * all->width;
+    struct sl_attention shape = *all;
+    shape.sequences = 1;
+    shape.queries = queries;
+    shape.position += first;
+    shape.heads = heads;
+    if (shape.group > 1) shape.lead = (shape.lead + head) % shape.group;
+    if (shape.places) shape.places += row;
+    shape.o = sl_settled_from(all->o, (row * all->heads + head) * all->width);
+    call->kernels->forward(&shape, call->q + (row * all->heads + head) * all->width,
+                           all->rope ? call->q_rope + (row * all->heads + head) * all->rope : call->q_rope,
+                           element(call, call->k, column), element(call, call->v, column),
+                           all->rope ? element(call, call->k_rope, key * all->rope) : call->k_rope,
+                           call->o + (row * all->heads + head) * all->width, call->logsum + row * all->heads + head);
+}
+
+/* The last queries see the most keys: they come first. What fills no block goes with the one before it, if these are
+ * few, which would have the bits of attention_decode.c. */
+static void attend_part(void *arg, int number) {
+    const struct call *call = arg;
+    const struct sl_attention *shape = call->shape;
+    const size_t unit = (size_t)number / call->parts, part = (size_t)number % call->parts;
+    if (call->few) {
+        const size_t head = part * call->heads, left = shape->heads - head;
+        attend(call, unit / shape->queries, unit % shape->queries, 1, head, left < call->heads ? left : call->heads);
+        return;
+    }
+    const size_t block = call->parts - 1 - part, first = block * SL_ATTENTION_BLOCK;
+    attend(call, unit, first, part ? SL_ATTENTION_BLOCK : shape->queries - first, 0, shape->heads);
+}
+
+/* Returns how many units have so many parts each: sequences, or queries where these are few. A sequence of several
+ * documents is a part. */
+static size_t divide(struct call *call, size_t threads) {
+    const struct sl_attention *shape = call->shape;
+    const size_t queries = shape->queries, rows = shape->sequences * queries;
+    call->few = queries <= SL_ATTENTION_FEW && !shape->places;
+    if (!call->few) {
+        const size_t blocks = queries / SL_ATTENTION_BLOCK + (queries % SL_ATTENTION_BLOCK > SL_ATTENTION_FEW);
+        call->parts = blocks && !shape->places ? blocks : 1;
+        return shape->sequences;
+    }
+    const size_t parts = (threads + rows - 1) / rows;
+    call->heads = (shape->heads + parts - 1) / parts;
+    call->parts = (shape->heads + call->heads - 1) / call->heads;
+    return rows;
+}
+
+void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const float *q, const float *q_rope,
+               const void *k, const void *v, const void *k_rope, float *o, float *logsum) {
+    struct call call = {
+        .kernels = context->kernels->attention, shape, q, q_rope, k, v, k_rope, o, logsum, .few = false};
+    const size_t threads = (size_t)sl_crew_threads(context->crew), rows = shape->sequences * shape->queries;
+    const size_t work = rows * (shape->position + shape->queries) * shape->heads * shape->width;
+    const size_t units = threads > 1 && work >= SHARED && rows <= MOST / threads ? divide(&call, threads) : 0;
+    if (units * call.parts > 1)
+        sl_crew_run(context->crew, (int)(units * call.parts), attend_part, &call);
+    else
+        call.kernels->forward(shape, q, q_rope, k, v, k_rope, o, logsum);
+}
