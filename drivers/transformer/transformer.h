@@ -151,6 +151,8 @@ int transformer_read_rotary(struct transformer_job *job, struct sl_error *error)
 /* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error);
+/* Whether the values are those of a published model, which transformer_load_model reads. */
+bool transformer_gives_values(const struct transformer_job *job);
 /* For struct sl_job_type. */
 int transformer_load_model(struct sl_worker *worker);
 /* STORE's tensors, which have the parameters' names and shapes, become those of the published model. */
@@ -250,9 +252,9 @@ struct transformer_worker {
     int32_t *inputs, *labels;            /* [local * sequence] */
     int32_t *places;                     /* the same; NULL: a sequence is one document */
     struct transformer_sampler *sampler; /* NULL: nothing is generated */
+    struct sl_crew *crew;                /* for evaluations; NULL: none */
 };
 
-    struct sl_crew *crew;                /* for evaluations; NULL: none */
 /* The whole that a worker has its part of. */
 static inline struct transformer_job *transformer_job_of(const struct sl_worker *worker) { return worker->job->own; }
 

@@ -83,6 +83,7 @@ int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, stru
     SL_TRY(sl_worker_plan(worker, self, &job->job));
     SL_TRY(sl_memory_plan(worker, job->training.memory, &fits));
     if (!fits || job->job.sizes_only) return SL_OK;
+    sl_trainer_parameters(worker->trainer)->given = !job->training.from && transformer_gives_values(job);
     SL_TRY(sl_worker_open(worker, job->training.from));
     *opened = true;
     return SL_OK;

@@ -124,20 +124,30 @@ struct room {
     float *values, *columns;
 };
 
+static void read_values(const struct source *s, const struct room *room, float *values) {
+    if (is_turned(s->published, s->name, s->parameter->dims))
+        read_turned(s, room->columns, values);
+    else
+        read_straight(s, values);
+}
+
+/* What is held as floats is read where it lies, unless the host does not write there. */
 static int fill(const struct source *s, struct sl_parameters *parameters, int number, const struct room *room) {
     const struct sl_parameter *parameter = s->parameter;
-    if (is_turned(s->published, s->name, parameter->dims))
-        read_turned(s, room->columns, room->values);
-    else
-        read_straight(s, room->values);
     const struct sl_range *range = &parameters->range[parameter->range];
+    const bool as_floats = !range->own_floats && !sl_parameter_is_bf16_alone(parameters, number);
+    if (as_floats && sl_device.shares_memory) {
+        read_values(s, room, sl_parameter_value(parameters, number));
+        return SL_OK;
+    }
+    read_values(s, room, room->values);
     if (range->own_floats) {
         size_t first, count;
         sl_parameter_share(parameters, number, &first, &count);
         if (count)
             sl_device.copy(sl_range_values(range, parameter->offset + first), room->values + first,
                            count * sizeof *room->values);
-    } else if (!sl_parameter_is_bf16_alone(parameters, number)) {
+    } else if (as_floats) {
         sl_device.copy(sl_parameter_value(parameters, number), room->values, parameter->count * sizeof(float));
         return SL_OK;
     }

@@ -140,6 +140,7 @@ static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const st
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         if (parameter->second || parameters->range[parameter->range].own_floats) continue; /* it lies elsewhere */
+        if (parameters->given && !parameter->adapter) continue;
         const int who = who_draws(parameters, parameter, data->size, drawn);
         if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
         SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
@@ -159,6 +160,7 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
     if (!parameters->memory)
         return sl_fail(self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");
+    if (parameters->given && !parameters->adapters) return SL_OK;
     for (int i = 0; i < parameters->count; i++)
         if (sl_parameter_is_bf16_alone(parameters, i) && parameters->list[i].count > most)
             most = parameters->list[i].count;

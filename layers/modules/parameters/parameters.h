@@ -85,6 +85,9 @@ struct sl_parameters {
     /* Set after opening: patterns of adapters, which alone train, and begin with values of their own where the others'
      * come from elsewhere; NULL: there are none. */
     const char *adapters;
+    /* Set before they are initialized: the owner writes all values afterwards, but those of adapters: only these are
+     * drawn. */
+    bool given;
     int states;                    /* set before the layout: the optimizer's tensors, with */
     const char *const *state_name; /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
