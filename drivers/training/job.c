@@ -265,9 +265,11 @@ int sl_worker_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
 }
 
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
+    const struct sl_job_type *type = worker->job->type;
     if (from) SL_TRY(sl_checkpoint_verify(worker->self, worker->trainer, from));
+    sl_trainer_parameters(worker->trainer)->given = !from && type->gives && type->gives(worker);
     SL_TRY(sl_trainer_open(worker->trainer, from));
-    return !from && worker->job->type->load ? worker->job->type->load(worker) : SL_OK;
+    return !from && type->load ? type->load(worker) : SL_OK;
 }
 
 void sl_worker_close(struct sl_worker *worker) {

@@ -81,12 +81,15 @@ int transformer_take_model(struct transformer_job *job, struct transformer_confi
 
 /* ---- values ---- */
 
-bool transformer_gives_values(const struct transformer_job *job) { return job->publishes && !job->config->params; }
+bool transformer_gives_values(const struct sl_worker *worker) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    return job->publishes && !job->config->params;
+}
 
 int transformer_load_model(struct sl_worker *worker) {
     const struct transformer_job *job = transformer_job_of(worker);
     struct sl_group world;
-    if (!transformer_gives_values(job)) return SL_OK;
+    if (!transformer_gives_values(worker)) return SL_OK;
     SL_TRY(sl_group_axes(worker->self, "*", &world));
     SL_TRY(sl_published_load(&job->published, worker->self, &world, sl_trainer_parameters(worker->trainer)));
     return sl_group_close(worker->self, &world);

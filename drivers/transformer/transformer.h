@@ -151,9 +151,8 @@ int transformer_read_rotary(struct transformer_job *job, struct sl_error *error)
 /* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error);
-/* Whether the values are those of a published model, which transformer_load_model reads. */
-bool transformer_gives_values(const struct transformer_job *job);
 /* For struct sl_job_type. */
+bool transformer_gives_values(const struct sl_worker *worker);
 int transformer_load_model(struct sl_worker *worker);
 /* STORE's tensors, which have the parameters' names and shapes, become those of the published model. */
 int transformer_publish(const struct transformer_job *job, struct sl_store *store, struct sl_error *error);

@@ -66,6 +66,7 @@ const struct sl_job_type transformer_job_type = {
     .axes = axes,
     .samples = "sequences",
     .open = open_worker,
+    .gives = transformer_gives_values,
     .load = transformer_load_model,
     .close = close_worker,
     .plan_bytes = transformer_plan_bytes,
@@ -83,7 +84,6 @@ int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, stru
     SL_TRY(sl_worker_plan(worker, self, &job->job));
     SL_TRY(sl_memory_plan(worker, job->training.memory, &fits));
     if (!fits || job->job.sizes_only) return SL_OK;
-    sl_trainer_parameters(worker->trainer)->given = !job->training.from && transformer_gives_values(job);
     SL_TRY(sl_worker_open(worker, job->training.from));
     *opened = true;
     return SL_OK;

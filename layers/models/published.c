@@ -151,6 +151,10 @@ static int fill(const struct source *s, struct sl_parameters *parameters, int nu
         sl_device.copy(sl_parameter_value(parameters, number), room->values, parameter->count * sizeof(float));
         return SL_OK;
     }
+    if (sl_device.shares_memory) {
+        sl_kernels_select()->round_bf16(parameter->count, room->values, sl_parameter_rounded(parameters, number));
+        return SL_OK;
+    }
     for (size_t i = 0; i < parameter->count; i++) { /* each lies before what it is made of */
         const uint16_t half = sl_bf16_of_float(room->values[i]);
         memcpy((char *)room->values + i * sizeof half, &half, sizeof half);
@@ -174,6 +178,7 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
     s.first = s.name->part ? (size_t)(s.name->part - 1) * s.all_columns : 0;
     SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
     SL_TRY(fill(&s, parameters, number, room));
+    sl_weights_relax(&p->weights); /* or the process would hold the model twice in the end */
     return sl_device.settle(&self->error);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "layers/storage/draft.h"
@@ -270,6 +271,11 @@ void sl_weights_close(struct sl_weights *w) {
     sl_gguf_close(&w->gguf);
     sl_contents_close(&w->contents);
     *w = (struct sl_weights){0};
+}
+
+void sl_weights_relax(const struct sl_weights *w) {
+    for (int i = 0; i < w->files; i++) sl_store_relax(&w->file[i]);
+    if (w->contents.mapped) madvise(w->contents.bytes, w->contents.count, MADV_DONTNEED);
 }
 
 /* ---- elements ---- */

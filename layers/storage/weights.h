@@ -43,6 +43,10 @@ struct sl_weights {
 int sl_weights_open(struct sl_weights *weights, const char *path, struct sl_error *error);
 void sl_weights_close(struct sl_weights *weights);
 
+/* Releases the memory of the files' pages that were touched so far, which the system may keep: whoever reads them again
+ * finds them. */
+void sl_weights_relax(const struct sl_weights *weights);
+
 /* NULL: there is none. */
 const struct sl_weight *sl_weights_find(const struct sl_weights *weights, const char *name);
 static inline size_t sl_weight_elements(const struct sl_weight *weight) {
