@@ -17,6 +17,7 @@ static const char *const given_by_model[] = {"model-dimension",
                                              "attention",
                                              "kv-heads",
                                              "head-dim",
+                                             "window",
                                              "qk-norm",
                                              "rope-base",
                                              "rope-pairs",
@@ -47,6 +48,7 @@ static void take_sizes(struct transformer_config *config, const struct sl_transf
     config->key_heads = t->key_heads;
     config->head_width = t->head_width;
     config->head_norms = t->head_norms;
+    config->window = t->window;
     config->mlp = t->mlp;
     config->mlp_dimension = t->inside;
     config->norm = t->norm;

@@ -24,15 +24,16 @@ const struct sl_option transformer_model_table[] = {
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
     {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST, .keep = SL_KEPT_SIZE,
-     .help =
-         "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none. With "
-         "attention gqa all columns of a head have them, unless it is 0"},
+     .help = "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none. "
+             "With attention gqa all columns of a head have them, unless it is 0"},
     {"attention", SL_OPTION_CHOICE, FIELD(attention), .value = "mla|gqa", .keep = SL_KEPT_SIZE,
      .help = "latent attention, or heads of keys and values that groups of query heads share"},
     {"kv-heads", SL_OPTION_INTEGER, FIELD(key_heads), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
      .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
     {"head-dim", SL_OPTION_INTEGER, FIELD(head_width), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
      .help = "gqa: columns of a head; 0: the channels divided by the heads"},
+    {"window", SL_OPTION_INTEGER, FIELD(window), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
+     .help = "gqa: a token attends to the last N tokens, itself among them; 0: to all before it"},
     {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE,
      .help = "gqa: normalize each head of queries and keys"},
     {"rope-base", SL_OPTION_REAL, FIELD(rope_base), .min = 1, .max = 1e12, .keep = SL_KEPT_SIZE,
@@ -57,8 +58,7 @@ const struct sl_option transformer_model_table[] = {
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .help = "number of different tokens; 0: as many as the data has"},
     {"learned-positions", SL_OPTION_INTEGER, FIELD(learned_positions), .min = 0, .max = 1 << 20, .keep = SL_KEPT_SIZE,
-     .help =
-         "rows of a table, of which a token's position chooses one, that is added to the token's embedding; 0: none"},
+     .help = "rows of a table, of which a token's position chooses one, which is added to its embedding; 0: none"},
     {"untied-head", SL_OPTION_SWITCH, FIELD(untied_head), .keep = SL_KEPT_SIZE,
      .help = "the logits have a token table of their own"},
     {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
@@ -123,9 +123,8 @@ const struct sl_option transformer_schedule_table[] = {
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"stage-layers", SL_OPTION_TEXT, FIELD(training.stage_layers), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh|loops",
-     .help =
-         "layers of each stage, in the pipeline's order, where stages should not have equally many: fewer, say, where "
-         "the head is (default: numbers that differ by at most one)"},
+     .help = "layers of each stage, in the pipeline's order, where stages should not have equally many: fewer where "
+             "the head is, say (default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .unless = "mesh|schedule-file",
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
@@ -431,6 +430,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                          .key_heads = config->key_heads,
                                          .head_width = config->head_width,
                                          .head_norms = config->head_norms,
+                                         .window = config->window,
                                          .rotary = {.pairs = config->rope_pairs, .base = config->rope_base},
                                          .mlp = config->mlp,
                                          .inside = config->mlp_dimension,

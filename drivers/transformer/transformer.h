@@ -23,8 +23,9 @@ struct transformer_config {
     struct sl_search_options search;
     /* model */
     int model_dimension, heads, blocks, layers_per_block, sequence, latent, rope, vocabulary;
-    int attention, key_heads, head_width, mlp, mlp_dimension, norm, biases; /* enums of layers/models/transformer.h */
-    int rope_pairs;                                                         /* 0: halves; 1: adjacent columns */
+    int attention, key_heads, head_width, window, mlp, mlp_dimension, norm,
+        biases;     /* enums of layers/models/transformer.h */
+    int rope_pairs; /* 0: halves; 1: adjacent columns */
     bool head_norms;
     double rope_base, norm_epsilon;
     const char *rope_scaling, *rope_divisors;

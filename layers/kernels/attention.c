@@ -30,8 +30,8 @@ static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 /* One head of one sequence. */
 struct head {
     struct rows q, q_rope, k, v, k_rope;
-    size_t position, keys; /* of the first query; of the sequence */
-    const int32_t *places; /* of the sequence's queries; or NULL */
+    struct past past; /* of the sequence's queries */
+    size_t keys;      /* of the sequence */
     float scale;
 };
 
@@ -54,9 +54,8 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, c
         .k = key_rows(shape, k, key * stride + column, stride, width),
         .v = key_rows(shape, v, key * stride + column, stride, width),
         .k_rope = key_rows(shape, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
-        .position = shape->position,
+        .past = {shape->position, shape->window, shape->places ? shape->places + query : NULL},
         .keys = shape->key_rows,
-        .places = shape->places ? shape->places + query : NULL,
         .scale = 1.0f / sqrtf((float)(width + rope)),
     };
 }
@@ -219,18 +218,19 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     struct turned q;
     struct softmax s;
     _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[2 * BLOCK * DEPTH];
-    const size_t width = h->v.cols, stride = h->q.stride, seen = smaller(h->position + first + queries, h->keys);
-    const size_t begin = first_block(h->places, first, BLOCK);
+    const size_t width = h->v.cols, stride = h->q.stride, seen = smaller(h->past.position + first + queries, h->keys);
+    const size_t begin = first_block(&h->past, first, BLOCK);
+    const bool limited = is_limited(&h->past);
     for (size_t i = 0; i < BLOCK; i++) {
-        s.largest[i] = h->places ? LOWEST : -INFINITY;
+        s.largest[i] = limited ? LOWEST : -INFINITY;
         s.sum[i] = 0.0f;
     }
     for (size_t from = begin; from < seen; from += BLOCK) {
         const struct sight sight = {queries, smaller(BLOCK, seen - from),
-                                    (int64_t)from - (int64_t)(h->position + first)};
+                                    (int64_t)from - (int64_t)(h->past.position + first)};
         make_scores(&sight, true, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
                     from_row(h->q_rope, first), h->scale * per_log_2, from == begin, &q, near, scores, wanted);
-        if (h->places) fill_others(h->places, &sight, from, first, -INFINITY, BLOCK, 1, scores);
+        if (limited) fill_others(&h->past, &sight, from, first, -INFINITY, BLOCK, 1, scores, NULL);
         exponentials(&sight, &s, scores);
         const bool last = from + BLOCK >= seen;
         for (size_t i = 0; last && i < queries; i++) s.whole[i] = 1.0f / s.sum[i];
@@ -253,7 +253,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                     const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
-    const size_t key_stride = shape->key_stride, group = shape->group, lead = shape->lead;
+    const size_t key_stride = shape->key_stride, group = shape->group, lead = shape->lead, window = shape->window;
     const enum sl_dtype keys = shape->keys;
     const size_t blocks = (queries + BLOCK - 1) / BLOCK;
     const bool rounds = shape->o.rounds;
@@ -277,6 +277,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                                          .lead = lead,
                                          .key_stride = key_stride,
                                          .keys = keys,
+                                         .window = window,
                                          .places = places};
         const size_t number = unit / blocks, first = unit % blocks * BLOCK;
         const size_t row = number / heads * queries + first, head = number % heads,
@@ -394,16 +395,16 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     const size_t rope = h->k_rope.cols, stride = h->k.stride;
     const struct rows k = from_row(h->k, from), v = from_row(h->v, from);
     const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0, NULL};
+    const bool limited = is_limited(&h->past);
     float *dk = to->dk + from * stride, *dv = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
-    for (size_t first = from; first < queries && first_key(h->places, first) < from + keys; first += BLOCK) {
+    for (size_t first = from; first < queries && first_key(&h->past, first) < from + keys; first += BLOCK) {
         const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
         const struct rows q = from_row(h->q, first), q_rope = from_row(h->q_rope, first), dy = from_row(d_o, first);
-        const bool fresh = first == from, adds = from > first_block(h->places, first, BLOCK);
+        const bool fresh = first == from, adds = from > first_block(&h->past, first, BLOCK);
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
         score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
-        if (h->places) fill_others(h->places, &sight, from, first, 0.0f, 1, BLOCK, p);
-        if (h->places) fill_others(h->places, &sight, from, first, 0.0f, 1, BLOCK, ds);
+        if (limited) fill_others(&h->past, &sight, from, first, 0.0f, 1, BLOCK, p, ds);
         add_to_keys(&sight, p, dy, to->adds || !fresh, dv, stride, wanted);
         add_to_keys(&sight, ds, q, to->adds || !fresh, dk, stride, wanted);
         add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope, wanted);
@@ -431,6 +432,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
+    const size_t window = shape->window;
     float *deltas = scratch, *parts = deltas + heads * rows; /* [heads, rows]; dk_rope [heads, rows, rope] */
     const bool half = shape->stored_o == SL_BF16;
     const int32_t *places = shape->places;
@@ -448,6 +450,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .group = group,
                                          .lead = lead,
                                          .key_stride = key_stride,
+                                         .window = window,
                                          .places = places};
         const size_t key_head = unit % key_heads, row = unit / key_heads * queries;
         const size_t of_key = row * key_stride + key_head * width;

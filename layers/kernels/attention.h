@@ -5,8 +5,9 @@
  * (Ainslie et al., "GQA", 2023): then head h reads the columns of head (h + lead) / group there. If ROPE > 0, it has
  * ROPE more columns in q_rope, and all heads share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) /
  * sqrt(width + rope). Query t of a sequence sees the keys [0, position + t] of the same sequence, as far as there are
- * such rows; of several documents in a sequence, those of its own one. Queries have [sequences * queries] rows; the
- * keys of sequence s begin at row s * key_rows. A stride is the number of elements from one row to the next.
+ * such rows; of several documents in a sequence, those of its own one; of these the last WINDOW, if there is one
+ * (Beltagy et al., "Longformer", 2020). Queries have [sequences * queries] rows; the keys of sequence s begin at row s
+ * * key_rows. A stride is the number of elements from one row to the next.
  *
  * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
@@ -29,6 +30,7 @@ struct sl_attention {
     size_t group, lead; /* heads that share one of k and v (0: 1); heads, of other calls, that come before the first
                            one, and read the first columns of k and v */
     size_t key_stride;  /* of k and v, which may lie side by side in one array [k | v] */
+    size_t window;      /* keys that a query sees at most, its own among them; 0: no limit */
     enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
     /* [sequences * queries]: so many keys before its own a query sees, from 0, or one more than the query before it; in
      * memory that the device reads, and only for position 0 and key_rows = queries. NULL: all. */

@@ -208,10 +208,13 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t key_stride = shape->key_stride, rows = sequences * queries, parts = (heads + HEADS - 1) / HEADS;
     const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
+    const size_t window = shape->window;
     const enum sl_dtype dtype = shape->keys;
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
     for (size_t unit = 0; unit < rows * parts; unit++) {
-        const size_t row = unit / parts, first = unit % parts * HEADS, key = row / queries * key_rows;
+        const size_t row = unit / parts, first = unit % parts * HEADS;
+        const size_t before = position + row % queries, begin = window && before >= window ? before + 1 - window : 0;
+        const size_t key = row / queries * key_rows + begin; /* the first that is seen */
         const struct sl_attention shared = {.group = group, .lead = lead};
         const size_t column = sl_attention_key_head(&shared, first) * width;
         const struct query query = {.heads = smaller(HEADS, heads - first),
@@ -220,7 +223,7 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
                                     .key_stride = key_stride,
                                     .group = group,
                                     .lead = (first + lead) % group,
-                                    .seen = smaller(position + row % queries + 1, key_rows),
+                                    .seen = smaller(before + 1, key_rows) - begin,
                                     .q = q + (row * heads + first) * width,
                                     .q_rope = rope ? q_rope + (row * heads + first) * rope : q,
                                     .k = from_element(dtype, k, key * key_stride + column),

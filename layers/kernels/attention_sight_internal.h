@@ -1,5 +1,5 @@
-/* attention_sight_internal.h - which keys the queries of a block see, strip by strip and document by document, which
- * heads read a head of keys, and which rows the next block will read. */
+/* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and how far back, which heads
+ * read a head of keys, and which rows the next block will read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 
@@ -39,26 +39,41 @@ SL_INLINE struct strip strip_of_keys(const struct sight *s, size_t first) {
     return (struct strip){first, count, clamp((int64_t)first + s->ahead, s->queries), s->queries};
 }
 
-/* ---- documents ---- */
+/* ---- documents and windows ---- */
 
 /* No score is as low, and exp2 knows its differences: queries that have seen no key yet begin with it. */
 static const float LOWEST = -1e30f;
 
-/* The first key that QUERY of a sequence sees, of which PLACES may be NULL; and that of its block. Later queries see no
- * earlier ones. */
-SL_INLINE size_t first_key(const int32_t *places, size_t query) { return places ? query - (size_t)places[query] : 0; }
-SL_INLINE size_t first_block(const int32_t *places, size_t query, size_t block) {
-    return first_key(places, query) / block * block;
+/* How far back the queries of a sequence see: as attention.h says it. */
+struct past {
+    size_t position, window;
+    const int32_t *places;
+};
+
+SL_INLINE bool is_limited(const struct past *past) { return past->places || past->window; }
+
+/* The first key that QUERY sees; and that of its block. Later queries see no earlier ones. */
+SL_INLINE size_t first_key(const struct past *past, size_t query) {
+    const size_t own = past->position + query, window = past->window;
+    const size_t first = past->places ? own - (size_t)past->places[query] : 0;
+    return window && own + 1 > first + window ? own + 1 - window : first;
+}
+SL_INLINE size_t first_block(const struct past *past, size_t query, size_t block) {
+    return first_key(past, query) / block * block;
 }
 
-/* Of the keys from FROM on and the queries from FIRST on, those keys that come before a query's document get VALUE in
- * X, where elements of neighbouring keys are KEY apart, and of neighbouring queries QUERY. */
-SL_INLINE void fill_others(const int32_t *places, const struct sight *sight, size_t from, size_t first, float value,
-                           size_t key, size_t query, float *x) {
+/* Of the keys from FROM on and the queries from FIRST on, those keys that come before the first that a query sees get
+ * VALUE in X and, unless it is NULL, in ALSO, where elements of neighbouring keys are KEY apart, and of neighbouring
+ * queries QUERY. */
+SL_INLINE void fill_others(const struct past *past, const struct sight *sight, size_t from, size_t first, float value,
+                           size_t key, size_t query, float *x, float *also) {
     EACH_TILE()
     for (size_t i = 0; i < sight->queries; i++) {
-        const size_t end = clamp((int64_t)first_key(places, first + i) - (int64_t)from, sight->keys);
-        for (size_t j = 0; j < end; j++) x[j * key + i * query] = value;
+        const size_t end = clamp((int64_t)first_key(past, first + i) - (int64_t)from, sight->keys);
+        for (size_t j = 0; j < end; j++) {
+            x[j * key + i * query] = value;
+            if (also) also[j * key + i * query] = value;
+        }
     }
 }
 

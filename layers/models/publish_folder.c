@@ -48,6 +48,7 @@ static void set_sizes(json_t *config, const struct sl_publishing *p) {
     set(config, family, "head_dim", json_integer(sl_transformer_head_width(t)));
     set(config, family, "rope_theta", json_real(t->rotary.base));
     set(config, family, "rope_parameters", rotary_of(&t->rotary));
+    if (family->model.window) set(config, family, "sliding_window", t->window ? json_integer(t->window) : json_null());
 }
 
 /* The tokens that a tokenizer's file calls so. */
@@ -78,6 +79,11 @@ json_t *sl_publish_config(const struct sl_publishing *p) {
 }
 
 int sl_publish_check(const struct sl_publishing *p, struct sl_error *error) {
+    if (p->publication->gguf && p->publication->transformer->window)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "a GGUF file of a %s cannot say that attention has a window of %d "
+                            "tokens: --format hf can",
+                            p->publication->family->name, p->publication->transformer->window);
     if (p->publication->gguf || !p->publication->transformer->rotary.divisors) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "a config.json cannot say by what each rotation's rate is divided: --format gguf can");

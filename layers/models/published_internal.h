@@ -16,7 +16,7 @@ struct sl_published_name {
 
 struct sl_published_family {
     const char *name, *architecture; /* "llama", "LlamaForCausalLM" */
-    struct sl_transformer model;     /* what all of the family have in common */
+    struct sl_transformer model;     /* what all of the family have in common; its window is the longest one */
     bool turned_rows;                /* of q and k, in GGUF files: adjacent columns of a head turn together */
     bool ties;                       /* the head is the token table, where config.json does not say it */
     /* Lists end with a NULL. A layer's names follow "blocks.N.layers.0.", the prefix and the number, and "blk.N.". */

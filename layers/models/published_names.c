@@ -1,5 +1,6 @@
 /* published_names.c - the families of published models, and how they call their tensors. A family more is a line here,
  * and a list of names if it has its own. */
+#include <limits.h>
 #include <string.h>
 
 #include "layers/models/published_internal.h"
@@ -90,7 +91,7 @@ static const char *const gpt2_keys[] = {"hidden_size",
 
 static const struct sl_published_family families[] = {
     {"llama", "LlamaForCausalLM", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
-    {"mistral", "MistralForCausalLM", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
+    {"mistral", "MistralForCausalLM", {LLAMA, .biases = SL_BIASES_NONE, .window = INT_MAX}, true, false, LLAMA_NAMES},
     {"qwen2", "Qwen2ForCausalLM", {LLAMA, .biases = SL_BIASES_QKV}, false, false, LLAMA_NAMES},
     {"qwen3", "Qwen3ForCausalLM", {LLAMA, .biases = SL_BIASES_NONE, .head_norms = true}, false, false, LLAMA_NAMES},
     {"gpt2",

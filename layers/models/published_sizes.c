@@ -175,14 +175,16 @@ static int check_config(const struct reading *r) {
                : SL_OK;
 }
 
-/* A window is no matter as long as nothing lies beyond it. */
+/* Of the families that have a window; one beyond which nothing lies is none. */
 static int read_context(const struct reading *r) {
     const json_t *window = json_object_get(config_of(r), "sliding_window");
+    struct sl_transformer *t = &r->published->transformer;
     int *context = &r->published->context;
     SL_TRY(read_size(r, "max_position_embeddings", "context_length", 1 << 24, 0, context));
-    const bool slides = !strcmp(r->family->name, "mistral") && json_is_integer(window);
-    if (slides && json_integer_value(window) >= 1 && json_integer_value(window) < *context)
-        *context = (int)json_integer_value(window);
+    t->window = 0;
+    if (r->architecture || !r->family->model.window || !window || json_is_null(window)) return SL_OK;
+    SL_TRY(read_size(r, "sliding_window", "attention.sliding_window", 1 << 24, 0, &t->window));
+    if (t->window >= *context) t->window = 0;
     return SL_OK;
 }
 

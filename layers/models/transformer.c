@@ -75,6 +75,10 @@ static int check_families(const struct sl_transformer *t, struct sl_error *error
         return sl_error_set(error, SL_BAD_INPUT,
                             "latent attention has biases: leave out --biases, or take --attention "
                             "gqa");
+    if (!is_grouped(t) && t->window)
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "a window of %d tokens: latent attention has none: leave out --window, or take --attention gqa", t->window);
     if (t->experts > 0 && (t->mlp != SL_MLP_GELU || t->biases == SL_BIASES_NONE))
         return sl_error_set(error, SL_BAD_INPUT, "experts are MLPs of gelu with biases: leave out --mlp and --biases");
     return SL_OK;
@@ -130,6 +134,7 @@ static struct sl_module *build_grouped(const struct sl_transformer *t, const str
                            .epsilon = sl_transformer_epsilon(t),
                            .rotates = t->rope > 0,
                            .rotary = t->rotary,
+                           .window = t->window,
                            .positions = t->positions,
                            .dropout = t->dropout};
     if (!(shape.rotary.base > 0)) shape.rotary.base = 10000;
@@ -428,7 +433,8 @@ double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
     sum_layers(t, &parameters, &kernels);
     const double c = t->dimension,
                  rotated = (double)t->rope * t->heads * (t->layers_per_block - 1) / t->layers_per_block;
-    const double keys = 0.5 * (sequence + 1); /* that a query sees on average */
+    const double most = t->window && t->window < sequence ? t->window : sequence;
+    const double keys = most - 0.5 * most * (most - 1) / sequence; /* that a query sees on average */
     const double attention =
         layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * sl_transformer_head_width(t) : 2 * c + rotated);
     const double passes = t->lora.rank > 0 ? 2 : 3; /* without gradients of kernels */

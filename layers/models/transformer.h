@@ -40,6 +40,7 @@ struct sl_transformer {
     int key_heads;            /* grouped attention: heads of keys and values; 0: as many as of queries; */
     int head_width;           /* columns of a head; 0: dimension / heads; */
     bool head_norms;          /* heads of queries and keys are normalized; */
+    int window;               /* tokens that one attends to at most, itself among them; 0: all before it; */
     struct sl_rotary rotary;  /* positions of all columns of a head, unless rope is 0; base 0: 10000 */
     int mlp, inside;          /* enum sl_mlp_kind; columns inside; 0: four times the dimension */
     int norm;                 /* enum sl_norm_family */

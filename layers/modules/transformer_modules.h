@@ -115,6 +115,7 @@ struct sl_gqa {
     double epsilon; /* of these */
     bool rotates;
     struct sl_rotary rotary;
+    int window;     /* tokens that one attends to at most, itself among them; 0: all before it */
     int positions;  /* the longest sequence */
     double dropout; /* rate of dropout on what attention adds to the residual */
 };

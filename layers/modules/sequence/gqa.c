@@ -65,6 +65,7 @@ static struct sl_attention attention_of(const struct gqa *gqa, int rows, int seq
                                  .width = (size_t)gqa->shape.width,
                                  .group = (size_t)(gqa->shape.heads / gqa->shape.key_heads),
                                  .lead = gqa->lead,
+                                 .window = (size_t)gqa->shape.window,
                                  .key_stride = gqa->key_columns};
 }
 
@@ -86,6 +87,10 @@ static int check(const struct gqa *gqa, const struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%swidth: heads of %d columns cannot be rotated in pairs; there must be an even number",
                             plan->name, shape->width);
+    if (shape->window < 0)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%swindow: %d tokens: there must be 1 or more, or 0 for no window", plan->name,
+                            shape->window);
     return sl_plan_positions(plan, shape->positions);
 }
 
@@ -157,10 +162,17 @@ static int plan_caches(struct gqa *gqa, struct sl_plan *plan) {
     return sl_plan_cache(plan, gqa->cached_columns, &gqa->values_cache);
 }
 
-/* A token attends to those before it and to itself. Backward makes five products where forward makes two. */
+/* Pairs of a sequence's tokens of which one attends to the other: to those before it and to itself, as far as they are
+ * in its window. */
+static double pairs_of(double sequence, double window) {
+    const double most = window > 0 && window < sequence ? window : sequence;
+    return most * (most + 1) / 2 + (sequence - most) * most;
+}
+
+/* Backward makes five products where forward makes two. */
 static void count(const struct gqa *gqa, const struct sl_plan *plan) {
     const double rows = plan->rows, width = gqa->shape.width;
-    const double pairs = rows * (plan->sequence + 1) / 2 * (double)gqa->heads;
+    const double pairs = rows / plan->sequence * pairs_of(plan->sequence, gqa->shape.window) * (double)gqa->heads;
     const double rotated = gqa->rope ? 2 * rows * (double)(gqa->columns + gqa->key_columns) : 0;
     sl_load_attention(plan, SL_LOAD_FORWARD, pairs * 2 * width);
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, rotated);

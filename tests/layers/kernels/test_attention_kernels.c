@@ -217,7 +217,8 @@ static struct oracle make_oracle(const struct example *e) {
                             .drope = sums_of(e->key_rows * s->rope)};
     for (size_t head = 0; head < s->heads; head++) {
         for (size_t t = 0; t < e->rows; t++) {
-            const size_t end = s->position + t % s->queries + 1, seen = e->places ? (size_t)e->places[t] + 1 : end;
+            const size_t end = s->position + t % s->queries + 1, most = s->window ? s->window : end;
+            const size_t before = e->places ? (size_t)e->places[t] + 1 : end, seen = before < most ? before : most;
             attend(e, head, t, t / s->queries * s->key_rows + end - seen, seen, &oracle);
         }
     }
@@ -381,6 +382,55 @@ static void documents_do_not_see_each_other(void **state) {
     check_documents(&numbers, training(1, 150, 1, 300, 140), 0.5f, 60);
 }
 
+/* Windows of one key, of less than a block, of some blocks, and of all keys; of sequences, of documents, and behind
+ * keys in caches, for few queries and many. */
+static void windows_end_what_is_seen(void **state) {
+    (void)state;
+    struct numbers numbers = {12};
+    const size_t queries[] = {1, 3, 5, 64, 65, 131, 200, 300}, windows[] = {1, 2, 17, 64, 100, 1000};
+    for (size_t i = 0; i < 8; i++) {
+        for (size_t w = 0; w < 6; w++) {
+            const size_t n = 6 * i + w;
+            struct sl_attention shape =
+                training(1 + w % 2, queries[i], n % 3 ? 2 : 4, 8 + 12 * (n % 4), n % 3 ? 8 * (n % 2) : 0);
+            if (n % 3 == 0) shape.group = 2;
+            shape.window = windows[w];
+            check_documents(&numbers, shape, n % 5 ? 1.0f : 8.0f, w % 2 ? 0 : 90);
+            shape.position = 20 * w + i;
+            shape.key_rows = shape.position + queries[i] + w;
+            shape.keys = n % 2 ? SL_BF16 : SL_F32;
+            check(&numbers, shape, 1.0f);
+        }
+    }
+}
+
+/* Nothing lies beyond a window of all keys: the bits are those without one. */
+static void a_window_of_all_keys_is_none(void **state) {
+    (void)state;
+    struct numbers numbers = {13};
+    const size_t queries[] = {3, 70, 150}, wide = 150 * 2 * 20;
+    float *o = array_of(wide, sizeof *o), *dq = array_of(wide, sizeof *dq);
+    for (size_t i = 0; i < 3; i++) {
+        struct example e = make(&numbers, training(1, queries[i], 2, 20, 0), 1.0f);
+        const size_t bytes = queries[i] * 2 * 20 * sizeof *o;
+        FOR_EACH_LEVEL(kernels) {
+            e.shape.window = 0;
+            run_forward(kernels, &e);
+            run_backward(kernels, &e);
+            memcpy(o, e.o, bytes);
+            memcpy(dq, e.dq, bytes);
+            e.shape.window = queries[i];
+            run_forward(kernels, &e);
+            run_backward(kernels, &e);
+            assert_memory_equal(o, e.o, bytes);
+            assert_memory_equal(dq, e.dq, bytes);
+        }
+        release(&e);
+    }
+    free(o);
+    free(dq);
+}
+
 /* Scores of more than +-100, where exp has no numbers; and whole sequences that cannot be told apart. */
 static void large_scores_do_not_overflow(void **state) {
     (void)state;
@@ -521,6 +571,8 @@ int main(void) {
         cmocka_unit_test(keys_of_bf16_equal_the_oracle),
         cmocka_unit_test(groups_of_heads_share_keys),
         cmocka_unit_test(documents_do_not_see_each_other),
+        cmocka_unit_test(windows_end_what_is_seen),
+        cmocka_unit_test(a_window_of_all_keys_is_none),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
         cmocka_unit_test(keys_in_two_parts_are_all_keys),

@@ -28,6 +28,12 @@ static struct job llama_job(const char *mesh) {
     return job;
 }
 
+static struct job mistral_job(const char *mesh) {
+    struct job job = llama_job(mesh);
+    job.model.window = 3;
+    return job;
+}
+
 static struct job qwen_job(const char *mesh) {
     struct job job = llama_job(mesh);
     job.model.key_heads = 3;
@@ -60,7 +66,7 @@ static struct job experts_job(const char *mesh) {
     return job;
 }
 
-static struct job (*const families[])(const char *mesh) = {llama_job, qwen_job, gpt2_job, experts_job};
+static struct job (*const families[])(const char *mesh) = {llama_job, mistral_job, qwen_job, gpt2_job, experts_job};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 /* Without rotations biases of keys change nothing: their gradients are what rounding leaves of zero. */

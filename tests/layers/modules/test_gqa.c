@@ -32,6 +32,13 @@ static struct sl_module *make_grouped(const struct sl_channels *channels) {
     return sl_gqa("gqa", &shape, channels);
 }
 
+/* Mistral's */
+static struct sl_module *make_windowed(const struct sl_channels *channels) {
+    struct sl_gqa shape = shape_of(3);
+    shape.window = 3;
+    return sl_gqa("gqa", &shape, channels);
+}
+
 /* GPT-2's, but for the biases of keys: without rotation they change nothing, and their gradients are zero. */
 static struct sl_module *make_plain(const struct sl_channels *channels) {
     struct sl_gqa shape = shape_of(HEADS);
@@ -87,7 +94,7 @@ static struct sl_module *make_positions(const struct sl_channels *channels) {
 
 static make_module *const all_modules[] = {make_grouped,  make_plain,        make_biased,     make_normed,
                                            make_gated,    make_gated_biased, make_layer_norm, make_rms_norm,
-                                           make_erf_gelu, make_positions};
+                                           make_erf_gelu, make_positions,    make_windowed};
 enum { MODULES = sizeof all_modules / sizeof *all_modules };
 
 /* ---- a module on a mesh ---- */
@@ -280,18 +287,18 @@ static void parts_of_a_sequence_give_the_same(void **state) {
     (void)state;
     static const char *const meshes[] = {"data=1", "tensor=2", "data=2,tensor=4", "tensor=12"};
     static const int part[][2] = {{1, 1}, {4, 1}, {4, 2}};
-    static make_module *const made[] = {make_grouped, make_plain, make_positions};
-    for (int i = 0; i < 12; i++) {
+    static make_module *const made[] = {make_grouped, make_plain, make_positions, make_windowed};
+    for (int i = 0; i < 16; i++) {
         static struct trial whole, parts;
         struct values values;
-        whole = (struct trial){.make = made[i % 3], .group = 1};
+        whole = (struct trial){.make = made[i % 4], .group = 1};
         open_values(&values, &whole);
         parts = whole;
         parts.prompt = part[i % 3][0];
         parts.next = part[i % 3][1];
-        run_trial(meshes[i / 3], &whole);
-        run_trial(meshes[i / 3], &parts);
-        if (has_results()) expect_near(meshes[i / 3], "y", ALL * COLUMNS, parts.y[0], whole.y[0]);
+        run_trial(meshes[i / 4], &whole);
+        run_trial(meshes[i / 4], &parts);
+        if (has_results()) expect_near(meshes[i / 4], "y", ALL * COLUMNS, parts.y[0], whole.y[0]);
         sl_store_free(&whole.gradients);
         close_values(&values);
     }
