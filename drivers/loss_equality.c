@@ -14,6 +14,7 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
 #include "drivers/search/forecast.h"
+#include "drivers/speed/cores.h"
 #include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
@@ -249,6 +250,8 @@ static void report_table(struct trial *trial, double difference, bool identical,
     }
     printf("\nlargest relative difference %.3g%s: %s\n", difference, identical ? ", the same bits" : "",
            equal ? "equal" : "NOT equal");
+    sl_cores_print(stdout, trial[LOOPING].experiment.job.sharing.coordinates,
+                   trial[LOOPING].experiment.job.sharing.cores);
     print_forecasts(trial);
     sl_memory_print_end(stdout, trial[LOOPING].memory, &trial[LOOPING].experiment.job.mesh, false);
 }

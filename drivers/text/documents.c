@@ -55,8 +55,9 @@ int sl_document_text(const struct sl_document *document, const char *key, const 
     if (!object)
         status = sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: %s", document->path, document->line, wrong.text);
     else if (!json_is_string(value))
-        status = sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: no text under the key \"%s\"", document->path,
-                              document->line, key);
+        status = sl_error_set(error, SL_BAD_INPUT,
+                              "%s: line %lld: no text under the key \"%s\": --text-key KEY names another",
+                              document->path, document->line, key);
     if (!status) {
         *bytes = json_string_length(value);
         *text = *owned = malloc(*bytes + 1);

@@ -26,13 +26,14 @@ static bool shows(const struct sl_training *training, int64_t number) {
     return !training->type->shows || training->type->shows(training, number);
 }
 
-/* The heading comes with the first step: of a run that is refused before, stdout has nothing. */
-static int report_step(struct sl_training *training, const struct sl_step *step, struct sl_error *error) {
+/* The heading comes with the first step: of a run that is refused before, stdout has nothing. LAST: a signal has made
+ * it the last one. */
+static int report_step(struct sl_training *training, const struct sl_step *step, bool last, struct sl_error *error) {
     if (!training->json && sl_training_done(training) == 0) {
         sl_progress_clear(&training->report.progress);
         sl_heading_print(stdout, training->job, &training->heading);
     }
-    const bool shown = shows(training, step->number);
+    const bool shown = last || shows(training, step->number);
     return sl_report_step(&training->report, step, shown, error);
 }
 
@@ -54,7 +55,7 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     if (self->coordinate != 0) return SL_OK;
     if (options->trace && step->number > worker->first)
         sl_trace_file_step(&training->trace, step->number, began, ended, sl_step_loss(step, NULL));
-    return report_step(training, step, &self->error);
+    return report_step(training, step, *stop, &self->error);
 }
 
 enum { WATCHED = 3 }; /* steps that are profiled where nobody asks for a profile */

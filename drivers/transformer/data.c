@@ -147,6 +147,15 @@ bool transformer_has_documents(const struct transformer_job *job) {
     return job->document >= 0 || (job->chats.samples.count && job->config->pack);
 }
 
+/* Unless an option says it, or a model: a tokenizer may know of more tokens than these data have. */
+static int find_vocabulary(struct transformer_job *job, struct sl_error *error) {
+    if (job->model.vocabulary) return SL_OK;
+    SL_TRY(transformer_open_tokenizer(job, true, error));
+    job->model.vocabulary = job->tokenizer ? sl_tokenizer_vocabulary(job->tokenizer)
+                                           : (job->tokens.files ? &job->tokens : &job->eval_tokens)->vocabulary;
+    return SL_OK;
+}
+
 /* Whoever evaluates on a text of its own reads no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
@@ -160,8 +169,7 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(check_kinds(job, error));
     SL_TRY(check_evaluation(job, error));
     SL_TRY(set_stride(job, error));
-    if (!job->model.vocabulary)
-        job->model.vocabulary = (job->tokens.files ? &job->tokens : &job->eval_tokens)->vocabulary;
+    SL_TRY(find_vocabulary(job, error));
     job->tokens.vocabulary = job->eval_tokens.vocabulary = job->model.vocabulary;
     return find_document(job, error);
 }
@@ -216,7 +224,8 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
     fprintf(stream, "data %s, ", data->files == 1 ? data->file[0].path : config->data);
     if (data->training < data->count)
         fprintf(stream, "the last %" PRId64 " of %" PRId64 " tokens, ", data->count - data->training, data->count);
-    fprintf(stream, "%d batches of %d sequences", config->evaluate_batches, config->training.batch);
+    fprintf(stream, "%d batch%s of %d sequence%s", config->evaluate_batches, config->evaluate_batches == 1 ? "" : "es",
+            config->training.batch, config->training.batch == 1 ? "" : "s");
 }
 
 void transformer_print_source(const struct transformer_job *job, FILE *stream) {

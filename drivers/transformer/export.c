@@ -167,8 +167,11 @@ static int check(const struct transformer_job *job, const struct sl_publishing *
     if (config->format == HF && publishing->type == SL_WEIGHT_Q8_0)
         return sl_error_set(error, SL_BAD_INPUT, "--type q8_0: only --format gguf has it");
     if (!job->publishes && !sl_published_family_of(&job->model, &why))
-        return sl_error_set(error, SL_BAD_INPUT, "no published family has %s: the model cannot be written for others",
-                            why);
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "no published family has %s: the model cannot be written for others; one that is trained with "
+            "--attention gqa --mlp silu --biases none --layers-per-block 1 is a Llama",
+            why);
     return sl_publish_check(publishing, error);
 }
 

@@ -225,6 +225,12 @@ static int update_shard(const struct update *u, struct sl_optimizer_run run, siz
 
 static int update_range(struct update *update, int64_t step, float gradient_scale, struct sl_error *error) {
     const struct sl_parameters *parameters = update->parameters;
+    const int states = sl_optimizer_states(update->options);
+    if (parameters->states < states)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "sl_parameters.states is %d: optimizer %s keeps %d: set states and state_name before "
+                            "sl_pipeline_plan",
+                            parameters->states, update->options->method->name, states);
     struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
     run.shared =
         sl_range_is_common(parameters, update->number) && !parameters->rounds; /* else what is rounded is read */

@@ -94,7 +94,8 @@ int sl_optimizer_check(const struct sl_optimizer_options *options, struct sl_err
 int sl_optimizer_states(const struct sl_optimizer_options *options);
 
 /* Updates the elements [shard, shard + shard_count) of RANGE with the gradients multiplied by GRADIENT_SCALE. STEP
- * counts from 1. SL_FAILED only if state is far and a file gives or takes less. */
+ * counts from 1. SL_BAD_INPUT if PARAMETERS hold less state than the optimizer keeps; SL_FAILED only if state is far
+ * and a file gives or takes less. */
 int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                         struct sl_error *error);

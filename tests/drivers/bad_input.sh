@@ -127,6 +127,7 @@ for driver in looping_pipeline loss_equality; do
     means --lr $driver -lr 3
     means --clip $driver --max-grad-norm 1
     means --accumulate $driver --gradient-accumulation-steps 2
+    means --loops $driver --stages 8
     means --no-overlap $driver --no-overlop
     means 1f1b $driver --schedule 1f2b
     means looped-bfs $driver --schedule loped-bfs
@@ -144,6 +145,8 @@ for driver in looping_pipeline loss_equality; do
 done
 refuses '--no: short for more than one option: --no-fsdp, ' looping_pipeline --no
 means --sequence 'transformer train' --seq-len 64
+means --model-dimension 'transformer train' --hidden 128
+means --window 'transformer train' --sliding-window 8
 means --layers-per-block 'transformer train' --num-layers 4
 means --sample-top-p 'transformer generate' --top-p 0.5
 means looped-bfs 'transformer train' --schedule looping

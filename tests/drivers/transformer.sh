@@ -72,6 +72,14 @@ for signal in TERM INT; do
     ends_in_time 0 && [ ! -s err ] && tail -n 1 out | grep -qxE "$last,\"interrupted\":true\\}"
     point "SIG$signal ends the run after the step, which the last line says"
 done
+rm -f out metrics
+"$driver" $train --steps 1000000 --log-every 100000 --metrics metrics >out 2>err &
+pid=$!
+tries=0
+until [ -s metrics ] || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done
+kill -TERM $pid
+ends_in_time 0 && [ "$(sed -n 's/^{"step":\([0-9]*\),.*/\1/p' metrics | tail -n 1)" = "$(awk 'NF == 7 && $1 ~ /^[0-9]+$/ { print $1 }' out)" ]
+point 'and the last step is shown to people'
 "$driver" $train --steps 1000000 --json >/dev/full 2>err &
 pid=$!
 ends_in_time 3 && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer train: ' err

@@ -48,8 +48,12 @@ static inline void update(struct storage *storage, int parameters, const struct 
                           const struct sl_kernels *kernels, int64_t step, float gradient_scale) {
     storage->loop.sum = storage->loop.gradient + storage->loop.shard;
     struct sl_range loops[2] = {{0}, storage->loop};
-    struct sl_parameters all = {
-        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
+    struct sl_parameters all = {.count = 2 * parameters,
+                                .capacity = 2 * parameters,
+                                .list = storage->list,
+                                .ranges = 2,
+                                .range = loops,
+                                .states = sl_optimizer_states(options)};
     sl_optimizer_update(options, kernels, &all, 1, step, gradient_scale, NULL);
 }
 
@@ -58,8 +62,12 @@ static inline void update_sum(struct storage *storage, int parameters, const str
                               const struct sl_kernels *kernels, int64_t step, float gradient_scale, int members,
                               const float *const *gradient) {
     struct sl_range loops[2] = {{0}, storage->loop};
-    struct sl_parameters all = {
-        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
+    struct sl_parameters all = {.count = 2 * parameters,
+                                .capacity = 2 * parameters,
+                                .list = storage->list,
+                                .ranges = 2,
+                                .range = loops,
+                                .states = sl_optimizer_states(options)};
     sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient, NULL, NULL);
 }
 

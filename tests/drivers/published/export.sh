@@ -123,7 +123,7 @@ refused '--to own.logits: cannot be made: it is no directory' export --model "$m
 refused '--to x/y: cannot be made: No such file' export --model "$models/gpt2" --to x/y
 refused 'cannot say by what each rotation' export --model llama.gguf/model.gguf --to x
 call train --model-dimension 64 --n-heads 4 --blocks 1 --sequence 32 --steps 1 --mesh data=1 --save latent
-refused 'no published family has latent attention' export --params latent --to x
+refused 'no published family has latent attention: the model cannot be written for others; one that is trained with --attention gqa' export --params latent --to x
 [ ! -e x ]
 point 'nothing was made'
 

@@ -22,6 +22,9 @@ call $train --vocab-size 410 --data shards --mesh data=1
 values loss >wanted
 [ $status = 0 ] && [ "$(wc -l <wanted)" = 3 ]
 point 'shards'
+call $train --tokenizer "$tokenizer" --data shards --mesh data=1
+[ $status = 0 ] && values loss | cmp -s - wanted
+point 'a tokenizer says how many tokens there are'
 call $train --tokenizer "$tokenizer" --data corpus --mesh data=1 --save run
 [ $status = 0 ] && values loss | cmp -s - wanted &&
     tail -n 1 err | grep -qxF "transformer: --data corpus: 4 documents, $count tokens" && [ "$(wc -l <err)" = 2 ]
@@ -205,7 +208,7 @@ refused '--stride 17: a window has 16 tokens' evaluate --params bytes --data hel
 refused '--stride 4: needs --eval-data' evaluate --params bytes --data held --stride 4
 refused 'nothing: cannot be opened' train $small --tokenizer nothing --data corpus/a
 refused "corpus/a: " train $small --tokenizer corpus/a --data held
-refused 'line 1: no text under the key "body"' train $small --tokenizer "$tokenizer" --data corpus/b.jsonl --validation 0 --text-key body
+refused 'line 1: no text under the key "body": --text-key KEY names another' train $small --tokenizer "$tokenizer" --data corpus/b.jsonl --validation 0 --text-key body
 refused 'its tokenizer has 410 tokens, and the model 100' train $small --vocab-size 100 --tokenizer "$tokenizer" --data corpus/a
 refused 'too short: ' train $small --tokenizer "$tokenizer" --data corpus/b.jsonl --validation 0 --sequence 30
 refused '--eval-data held: a text, and --data shards/tokens_000000.bin is a shard' train $small --data shards/tokens_000000.bin --vocab-size 410 --eval-data held --evaluate-every 1

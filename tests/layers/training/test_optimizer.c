@@ -40,6 +40,18 @@ static const struct sl_optimizer lion = {
     .update = update_lion,
 };
 
+static void state_that_nobody_holds_is_refused(void **state) {
+    (void)state;
+    const struct sl_optimizer_options options = sl_optimizer_defaults(&lion, 0.125f);
+    struct sl_range loop = {0};
+    struct sl_parameters none = {.ranges = 1, .range = &loop};
+    struct sl_error error = {0};
+    assert_int_equal(sl_optimizer_update(&options, sl_kernels_available(0), &none, 0, 1, 1.0f, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "is 0: optimizer lion keeps 1"));
+    none.states = 1;
+    assert_int_equal(sl_optimizer_update(&options, sl_kernels_available(0), &none, 0, 1, 1.0f, &error), SL_OK);
+}
+
 static void lion_moves_by_signs(void **state) {
     (void)state;
     struct sl_optimizer_options options = sl_optimizer_defaults(&lion, 0.125f);
@@ -278,6 +290,7 @@ int main(void) {
         cmocka_unit_test(rows_are_found_by_their_names),
         cmocka_unit_test(sgd_has_state_only_for_its_momentum),
         cmocka_unit_test(settings_that_do_not_fit_are_refused),
+        cmocka_unit_test(state_that_nobody_holds_is_refused),
         cmocka_unit_test(lion_moves_by_signs),
         cmocka_unit_test(lion_trains_with_its_state_shared_out),
         cmocka_unit_test(lion_is_saved_and_resumed_under_its_name),
