@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""crash_resume.py DRIVERS [--engines local,mpi] [--kills N] [--seed N] - runs that save are killed at random moments, over
+schedules, meshes and engines, and go on from their last checkpoint, or from the beginning where there is none: by threads
+or by processes, whichever comes up, and perhaps to be killed again. The last checkpoint is that of a run that nobody
+killed, byte for byte, and no temporary file is left beside it. Of processes one is killed, or their launcher. Prints
+TAP. With SL_TEST_LONG set, 1,000 kills in place of 6."""
+
+import argparse
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("drivers", type=os.path.abspath)
+parser.add_argument("--engines", default="local")
+parser.add_argument("--kills", type=int, default=1000 if os.environ.get("SL_TEST_LONG") else 6)
+parser.add_argument("--seed", type=int, default=1)
+given = parser.parse_args()
+end = time.monotonic() + float(os.environ.get("SL_TEST_SECONDS", 1700))
+mpirun = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mpirun")
+engines = [engine for engine in given.engines.split(",") if engine == "local" or shutil.which("mpirun")]
+STEPS = 60
+classifier = "looping_pipeline --hidden 32 --batch 64 --microbatches 4 --dropout 0.1"
+transformer = ("transformer train --data {text} --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --batch 8 "
+               "--microbatches 4 --layers-per-block 1 --dropout 0.1")
+cells = [  # a mesh, a schedule, and how the state is kept
+    f"{classifier} --layers 4 --mesh data=1,model=2 --schedule plain --save-every 7",
+    f"{classifier} --layers 8 --mesh data=2,model=2 --schedule looping --save-every 5",
+    f"{transformer} --blocks 4 --mesh pipe=2 --schedule zbv --save-every 5",
+    f"{classifier} --layers 4 --mesh data=2,model=2 --schedule 1f1b --save-every 6 --optimizer sgd --momentum 0.9",
+    f"{transformer} --blocks 2 --mesh data=2,tensor=2 --save-every 6 --fsdp --warmup 5 --lr-schedule cosine",
+    f"{classifier} --layers 8 --mesh data=1,model=4 --schedule interleaved-1f1b --save-every 9 --clip 0.5",
+    f"{transformer} --blocks 4 --mesh data=2,pipe=2 --schedule interleaved-zb --save-every 5 --save-async --zero 2",
+    f"{classifier} --layers 4 --mesh data=1,model=2 --schedule dualpipev --save-every 4 --precision bf16",
+    f"{transformer} --blocks 4 --mesh pipe=2 --schedule looped-dfs --save-every 5 --recompute full",
+    f"{classifier} --layers 4 --mesh data=2,model=1 --schedule single --save-every 5 --accumulate 2",
+]
+work = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+saved = os.path.join(work, "saved")
+chance = random.Random(given.seed)
+points = 0
+
+
+def point(name, bad):
+    global points
+    points += 1
+    print(f"{'not ' if bad else ''}ok {points} - {name}", flush=True)
+    for line in bad[:8]:
+        print(f"# {line}")
+
+
+def coordinates(cell):
+    count = 1
+    for size in re.findall(r"=(\d+)", re.search(r"--mesh (\S+)", cell)[1]):
+        count *= int(size)
+    return count
+
+
+def start(cell, engine):
+    """The run in a session of its own, from what there is in saved."""
+    driver, *arguments = cell.format(text=os.path.join(work, "text")).split()
+    command = [os.path.join(given.drivers, driver), *arguments, "--steps", str(STEPS), "--save", saved, "--engine", engine]
+    if os.path.isdir(saved) and any(name.endswith(".safetensors") for name in os.listdir(saved)):
+        command += ["--resume", saved]
+    if engine == "mpi":
+        command = [mpirun, str(coordinates(cell)), *command, "--timeout", "5"]
+    with open(os.path.join(work, "err"), "w") as err:
+        return subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
+
+
+def descendants(process):
+    found = []
+    try:
+        with open(f"/proc/{process}/task/{process}/children") as file:
+            for child in file.read().split():
+                found += [int(child), *descendants(int(child))]
+    except OSError:
+        pass
+    return found
+
+
+def finish(run, seconds=60):
+    try:
+        return run.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        return "hangs"
+
+
+def kill(run, engine, after):
+    """Whether it came in time. Nothing of the run is left after it."""
+    time.sleep(after)
+    if run.poll() is not None:
+        return False
+    others = descendants(run.pid)
+    victim = run.pid if engine == "local" or not others else chance.choice([run.pid, *others])
+    try:
+        os.kill(victim, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    status = finish(run)
+    for one in others:  # that lost their launcher, and end by themselves within the timeout: the next run must not meet them
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    return status != 0
+
+
+def last():
+    path = os.path.join(saved, f"step-{STEPS:08d}.safetensors")
+    if not os.path.exists(path):
+        return "no file"
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def error():
+    with open(os.path.join(work, "err")) as file:
+        return file.read()[:300]
+
+
+def measure(cell):
+    """What a run in whole ends with, and how long it takes by each engine."""
+    hashes, seconds, bad = set(), {}, []
+    for engine in engines:
+        shutil.rmtree(saved, ignore_errors=True)
+        began = time.monotonic()
+        status = finish(start(cell, engine))
+        seconds[engine] = time.monotonic() - began
+        hashes.add(last())
+        if status != 0:
+            bad.append(f"{engine}: status {status}: {error()!r}")
+    if len(hashes) != 1:
+        bad.append(f"engines end with different bytes: {sorted(hashes)}")
+    return hashes.pop(), seconds, bad
+
+
+def chain(whole, cell, seconds, most):
+    """Up to MOST kills of one training: how many there were, and what is wrong."""
+    shutil.rmtree(saved, ignore_errors=True)
+    killed = 0
+    story = []
+    while killed < most:
+        engine = chance.choice(engines)
+        after = chance.uniform(0, 1.05 * seconds[engine])
+        run = start(cell, engine)
+        story.append(f"{engine} {after:.3f} s")
+        if not kill(run, engine, after):
+            break
+        killed += 1
+    engine = chance.choice(engines)
+    status = finish(start(cell, engine))
+    bad = []
+    if status != 0 or last() != whole:
+        bad.append(f"{' then '.join(story)}, goes on by {engine}: status {status}, {last()}: {error()!r}")
+    left = [name for name in os.listdir(saved) if not name.endswith(".safetensors")] if os.path.isdir(saved) else []
+    if left:
+        bad.append(f"{' then '.join(story)}: left are {left}")
+    return killed, bad
+
+
+with open(os.path.join(work, "text"), "w") as text:
+    text.write("".join(f"{i} times {i} is {i * i}. " for i in range(400)))
+chosen = cells if given.kills >= 2 * len(cells) else cells[: max(1, given.kills // 2)]
+total = 0
+for number, cell in enumerate(chosen):
+    wanted = given.kills * (number + 1) // len(chosen) - given.kills * number // len(chosen)
+    whole, seconds, bad = measure(cell)
+    killed = tries = 0
+    while killed < wanted and not bad and tries < 3 * wanted + 10 and time.monotonic() < end:
+        tries += 1
+        more, bad = chain(whole, cell, seconds, min(chance.choice((1, 1, 2, 3)), wanted - killed))
+        killed += more
+    total += killed
+    if not bad and killed < wanted:
+        bad = [f"only {killed} of {wanted} kills came in time"]
+    named = re.sub(r"--(hidden|batch|microbatches|dropout|data|model-dimension|n-heads|latent-dim|rope-dim|sequence|layers-per-block) \S+ ", "", cell)
+    point(f"{named}: {killed} kills by {' and '.join(engines)}", bad)
+print(f"# {total} kills in {len(chosen)} cells, seed {given.seed}")
+print(f"1..{points}")
+shutil.rmtree(work)
