@@ -37,7 +37,7 @@ cells = [  # a mesh, a schedule, and how the state is kept
     f"{classifier} --layers 4 --mesh data=2,model=2 --schedule 1f1b --save-every 6 --optimizer sgd --momentum 0.9",
     f"{transformer} --blocks 2 --mesh data=2,tensor=2 --save-every 6 --fsdp --warmup 5 --lr-schedule cosine",
     f"{classifier} --layers 8 --mesh data=1,model=4 --schedule interleaved-1f1b --save-every 9 --clip 0.5",
-    f"{transformer} --blocks 4 --mesh data=2,pipe=2 --schedule interleaved-zb --save-every 5 --save-async --zero 2",
+    f"{transformer} --blocks 4 --mesh data=2,pipe=2 --schedule interleaved-zb --save-every 5 --zero 2",
     f"{classifier} --layers 4 --mesh data=1,model=2 --schedule dualpipev --save-every 4 --precision bf16",
     f"{transformer} --blocks 4 --mesh pipe=2 --schedule looped-dfs --save-every 5 --recompute full",
     f"{classifier} --layers 4 --mesh data=2,model=1 --schedule single --save-every 5 --accumulate 2",
