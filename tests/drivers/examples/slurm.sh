@@ -1,0 +1,171 @@
+#!/bin/sh
+# slurm.sh DRIVERS SOURCE - a Slurm of one node, started for this test alone: srun starts a run's processes, a task is
+# killed, and the batch script of drivers/examples is stopped by its time limit, put back into the queue and goes on;
+# prints TAP. Without systemd, cgroups or munge: the daemons trust each other (auth/none), and nobody else is to.
+drivers=$(cd "$1" && pwd) source=$2
+skip_all() {
+    echo "1..0 # SKIP $1"
+    exit
+}
+for tool in slurmctld slurmd srun sbatch scontrol squeue; do
+    command -v $tool >/dev/null || skip_all "$tool is not installed (Debian: slurmctld slurmd slurm-client)"
+done
+[ "$(id -u)" = 0 ] || skip_all 'slurmd runs as root'
+"$drivers/looping_pipeline" --engine mpi --show-placement 2>&1 | grep -q 'not in this build' && skip_all 'there is no engine mpi'
+case $(mpirun --version 2>/dev/null) in
+*'Open MPI'*) ;;
+*) skip_all 'srun starts Open MPI by PMIx, and Open MPI is not installed' ;;
+esac
+. "$source/tests/rigs/points.sh"
+unset SLURM_JOB_ID
+export SLURM_CONF="$work/slurm.conf" PATH="$work/bin:/usr/sbin:$PATH"
+mkdir state spool.n1 spool.n2 bin
+ln -s "$drivers/shardloop" bin/shardloop
+port=$((20000 + $$ % 3000 * 3))
+cat >slurm.conf <<END
+ClusterName=shardloop
+SlurmctldHost=localhost
+SlurmctldPort=$port
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool.%n
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=1
+ReturnToService=2
+KillWait=20
+NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=16 State=UNKNOWN
+NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=16 State=UNKNOWN
+PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+END
+srun --mpi=list 2>&1 | grep -q pmix || skip_all "this srun has no PMIx: $(srun --mpi=list 2>&1 | tr '\n' ' ')"
+slurmctld -D >slurmctld.log 2>&1 &
+controller=$!
+slurmd -N n1 -D >slurmd.log 2>&1 &
+node=$!
+trap 'scancel -u root 2>/dev/null; sleep 0.5; kill $controller $node 2>/dev/null; wait; rm -rf "$work"' EXIT
+
+# until_true SECONDS COMMAND...: whether it succeeds within them.
+until_true() {
+    tries=$((10 * $1))
+    shift
+    until "$@"; do
+        [ $((tries -= 1)) -gt 0 ] || return
+        sleep 0.1
+    done
+}
+
+is_idle() { sinfo -h -n "$1" -o %T 2>/dev/null | grep -qx idle; }
+until_true 30 is_idle n1 || skip_all "the node does not come up: $(grep -h error slurmctld.log slurmd.log | tail -n 1)"
+
+# ---- srun ----
+
+small='--mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --schedule 1f1b'
+run() { # ARGUMENT...: four processes
+    timeout 120 srun --mpi=pmix -N1 -n4 --kill-on-bad-exit=1 "$drivers/looping_pipeline" --engine mpi $small "$@" >out 2>err </dev/null
+    status=$?
+}
+"$drivers/looping_pipeline" $small --steps 10 --save threads --json >expected 2>err
+run --steps 10 --save processes --json
+losses() { sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1"; }
+[ $status = 0 ] && [ ! -s err ] && cmp -s threads/step-00000010.safetensors processes/step-00000010.safetensors &&
+    [ "$(losses out)" = "$(losses expected)" ] && [ "$(losses out | wc -l)" = 10 ]
+point 'srun: four tasks have the losses and the checkpoint of four threads'
+run --steps 10 --mesh data=4,model=2
+[ $status != 0 ] && grep -q '^looping_pipeline: .*8' err
+point 'srun: another number of tasks than the mesh has is refused'
+
+# tasks: the processes of the run, which slurmd's children are.
+tasks() {
+    for file in /proc/[0-9]*/environ; do
+        process=${file#/proc/}
+        process=${process%/environ}
+        tr '\0' '\n' <"$file" 2>/dev/null | grep -qxF "SLURM_CONF=$SLURM_CONF" && tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null |
+            grep -q "^[^ ]*\(looping_pipeline\|transformer\|shardloop\) " && echo "$process"
+    done 2>/dev/null
+}
+: >metrics
+timeout 120 srun --mpi=pmix -N1 -n4 --kill-on-bad-exit=1 "$drivers/looping_pipeline" --engine mpi $small --steps 100000000 \
+    --metrics metrics --timeout 5 >out 2>err </dev/null &
+pid=$!
+until_true 60 grep -q '"step":3,' metrics
+killed=$(tasks | tail -n 1)
+[ -n "$killed" ] && kill -KILL "$killed"
+wait $pid
+status=$?
+[ $status != 0 ] && [ $status -lt 124 ] || [ $status = 137 ] && grep -q 'srun: error: n1: task [0-3]: Killed' err
+point 'a task is killed: the step ends, and srun says which'
+until_true 30 sh -c '! squeue -h | grep -q .' && [ -z "$(tasks)" ]
+point 'and nothing is left'
+
+# ---- the batch script ----
+
+shape='--model-dimension 16 --n-heads 2 --blocks 2 --layers-per-block 1 --sequence 8 --latent-dim 8 --rope-dim 4 --batch 4 --microbatches 2'
+mesh='--mesh data=1,pipe=2,tensor=2'
+whole=3000
+has_ended() { ! squeue -h -j "$job" 2>/dev/null | grep -q .; }
+last_step() { ls "$1/run" 2>/dev/null | sed -n 's/^step-0*\([0-9]*\).safetensors$/\1/p' | tail -n 1; }
+# submit DIRECTORY SBATCH_OPTIONS -- ARGUMENT...: from there.
+submit() {
+    mkdir -p "$1"
+    directory=$1 options=$2
+    shift 2
+    job=$(cd "$directory" && sbatch --parsable --nodes=1 --ntasks-per-node=4 $options "$source/drivers/examples/train.slurm" "$@" 2>../err)
+}
+"$drivers/transformer" train --data /usr/share/common-licenses $mesh $shape --steps $whole --save unbroken >out 2>err
+
+# Slurm's limits are whole minutes: one is set when the run has begun, so short that the signal is due at once.
+submit limit '--time=20 --signal=TERM@60' $mesh $shape --steps 100000000
+until_true 60 grep -qs '"step":40,' limit/metrics.jsonl
+scontrol update JobId="$job" TimeLimit=1 2>err
+until_true 60 has_ended
+cat limit/*.log >out
+[ "$(scontrol show job "$job" | grep -c 'JobState=COMPLETED')" = 1 ] && grep -q 'interrupted after step [0-9]*, saved in run/' out
+point "the signal before the time limit: the run saves, after step $(last_step limit), and the job has completed"
+
+submit queue --requeue $mesh $shape --steps $whole
+until_true 60 grep -qs '"step":40,' queue/metrics.jsonl
+scontrol requeue "$job" >out 2>err
+until_true 30 grep -qs 'interrupted after step' queue/*.log
+first=$(last_step queue)
+is_waiting() { squeue -h -j "$job" -o %r | grep -q BeginTime; } # a job that was put back does so for two minutes
+until_true 30 is_waiting && scontrol update JobId="$job" StartTime=now 2>err
+until_true 60 has_ended
+cat queue/*.log >out
+scontrol show job "$job" >err
+grep -q 'JobState=COMPLETED' err && grep -q 'Restarts=1' err && [ "$first" -lt $whole ] && [ "$(last_step queue)" = $whole ]
+point "a job that is put back into the queue after step $first goes on to the end"
+[ "$(grep -c '"step"' queue/metrics.jsonl)" = $whole ] && cmp -s queue/run/step-00003000.safetensors unbroken/step-00003000.safetensors
+point 'with each step once in its metrics, and the bytes of a run by threads that was not stopped'
+
+# ---- two nodes, which are one host ----
+
+if [ -z "$SL_TEST_LONG" ]; then
+    skip 'two nodes' 'takes half a minute: tests/run --long'
+    plan
+    exit
+fi
+slurmd -N n2 -D >slurmd2.log 2>&1 &
+node="$node $!"
+until_true 30 is_idle n2
+timeout -k 5 20 srun -N2 -n4 sh -c 'echo $SLURMD_NODENAME' 2>err | sort | uniq -c >out
+[ "$(wc -l <out)" = 2 ]
+point 'tasks run on two nodes'
+timeout -k 5 30 srun --mpi=pmix -N2 -n4 --kill-on-bad-exit=1 "$drivers/looping_pipeline" --engine mpi $small --steps 10 \
+    --save two --timeout 10 >out 2>err </dev/null
+status=$?
+if grep -q 'launch failed' err; then
+    skip 'a run on two nodes' "srun cannot launch it: $(grep -m 1 'launch failed' err)"
+else
+    [ $status = 0 ] && cmp -s threads/step-00000010.safetensors two/step-00000010.safetensors
+    point 'a run on two nodes has the bytes of threads'
+fi
+plan
