@@ -87,7 +87,7 @@ point 'documents within a window'
 call train $own --blocks 2 --data text --batch 4 --steps 20 --lr 0.01 --mesh data=2 --window 7 --save run
 call generate --params run --prompt 'Line 2 of' --length 40 --temperature 0 --json
 grep -o '"tokens":[^]]*' out >wanted
-for layout in pipe=2 tensor=2 'pipe=2 --samples 3 --in-flight 2'; do
+for layout in pipe=2 tensor=2 'data=1 --threads 2' 'pipe=2 --samples 3 --in-flight 2'; do
     call generate --params run --prompt 'Line 2 of' --length 40 --temperature 0 --json --mesh $layout
     [ $status = 0 ] && [ -s wanted ] && grep -o '"tokens":[^]]*' out | head -n 1 | cmp -s - wanted
     point "the same tokens on $layout"
