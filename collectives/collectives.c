@@ -133,6 +133,11 @@ struct sl_collective sl_describe_psum(const struct sl_group *group, enum sl_dtyp
     return describe(SL_PSUM, group, dtype, in, out, count);
 }
 
+struct sl_collective sl_describe_psum_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                           size_t count) {
+    return describe(SL_PSUM_TREE, group, dtype, in, out, count);
+}
+
 struct sl_collective sl_describe_pmean(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                        size_t count) {
     if (sl_dtype_exists(dtype) && sl_dtypes[dtype].integer)
@@ -177,6 +182,13 @@ struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum
                                               void *out, size_t count) {
     const size_t whole = group ? (size_t)group->size * count : count;
     return sl_describe_psum_scatter_dim(group, dtype, in, out, 1, &whole, 0);
+}
+
+struct sl_collective sl_describe_psum_scatter_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                   void *out, size_t count) {
+    struct sl_collective call = sl_describe_psum_scatter(group, dtype, in, out, count);
+    if (call.operation == SL_PSUM_SCATTER) call.operation = SL_SCATTER_TREE;
+    return call;
 }
 
 struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,

@@ -13,10 +13,11 @@
  * should then return that status. Sums are taken in member order, so results repeat bit for bit. bf16 is summed in
  * float and rounded once.
  *
- * IN may be OUT in psum, pmean, pmax and broadcast. In psum_scatter over dim 0 OUT may be this member's block of IN; in
- * gather and in all_gather along dim 0 IN may be this member's block of OUT. Otherwise the two must not overlap. IN may
- * be NULL if it is not read: at the receivers of a broadcast, and in a ppermute at a member that is no source. OUT may
- * be NULL if it is not written: in a gather at all members but the root.
+ * IN may be OUT in psum, psum_tree, pmean, pmax and broadcast. In psum_scatter over dim 0, and in psum_scatter_tree,
+ * OUT may be this member's block of IN; in gather and in all_gather along dim 0 IN may be this member's block of OUT.
+ * Otherwise the two must not overlap. IN may be NULL if it is not read: at the receivers of a broadcast, and in a
+ * ppermute at a member that is no source. OUT may be NULL if it is not written: in a gather at all members but the
+ * root.
  *
  * In checked mode the members' calls are compared before data moves: operation, dtype, elements, root, pairs and the
  * line of the call must be the same for all. So a call that one member skips is seen at its next call over the group
@@ -71,6 +72,14 @@ struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum
 /* The same along dim DIM: IN has SHAPE [dims]; OUT has that dim divided by the group's size. */
 struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                                   void *out, int dims, const size_t *shape, int dim);
+/* psum and psum_scatter in the order of a tree: a sum of N arrays is that of the first P, the largest power of two
+ * below N, plus that of the others. So members whose arrays are sums of 1, 2, 4, ... leaves each, in their order, get
+ * the sum of all leaves in the order of one tree, however many leaves a member has. Of up to three members it is
+ * psum's. */
+struct sl_collective sl_describe_psum_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                           size_t count);
+struct sl_collective sl_describe_psum_scatter_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                   void *out, size_t count);
 /* IN is [count], OUT [size, count]: the members' arrays one after another. */
 struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, size_t count);
@@ -136,6 +145,8 @@ int sl_progress(struct sl_spmd *self);
 #define sl_pmax(self, ...) sl_call(self, SL_HERE, sl_describe_pmax(__VA_ARGS__))
 #define sl_psum_scatter(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter(__VA_ARGS__))
 #define sl_psum_scatter_dim(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter_dim(__VA_ARGS__))
+#define sl_psum_tree(self, ...) sl_call(self, SL_HERE, sl_describe_psum_tree(__VA_ARGS__))
+#define sl_psum_scatter_tree(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter_tree(__VA_ARGS__))
 #define sl_all_gather(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
 #define sl_all_gather_dim(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather_dim(__VA_ARGS__))
 #define sl_all_to_all(self, ...) sl_call(self, SL_HERE, sl_describe_all_to_all(__VA_ARGS__))
@@ -151,6 +162,9 @@ int sl_progress(struct sl_spmd *self);
     sl_start(self, request, SL_HERE, sl_describe_psum_scatter(__VA_ARGS__))
 #define sl_psum_scatter_dim_start(self, request, ...)                                                                  \
     sl_start(self, request, SL_HERE, sl_describe_psum_scatter_dim(__VA_ARGS__))
+#define sl_psum_tree_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_psum_tree(__VA_ARGS__))
+#define sl_psum_scatter_tree_start(self, request, ...)                                                                 \
+    sl_start(self, request, SL_HERE, sl_describe_psum_scatter_tree(__VA_ARGS__))
 #define sl_all_gather_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
 #define sl_all_gather_dim_start(self, request, ...)                                                                    \
     sl_start(self, request, SL_HERE, sl_describe_all_gather_dim(__VA_ARGS__))

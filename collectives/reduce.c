@@ -15,7 +15,9 @@ enum { REGISTERS = 64 };
 enum { REGISTERS = 32 };
 #endif
 enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
-enum { FEW = 8 }; /* arrays: they are handed over one by one */
+enum { FEW = 8 };  /* arrays: they are handed over one by one */
+enum { DEEP = 6 }; /* sums of a tree that wait for others, of SL_MAX_COORDINATES arrays */
+_Static_assert(SL_MAX_COORDINATES <= 1 << DEEP, "as many arrays as can come");
 
 /* ARRAY [arrays]: the inputs, then the outputs. */
 struct work {
@@ -62,10 +64,32 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += sl_load_float(dtype, in, begin + i);
         break;
+    case SL_TREE: /* sum_tree */
+        break;
     case SL_MAXIMUM:
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], sl_load_float(dtype, in, begin + i));
         break;
+    }
+}
+
+/* Sums of 1, 2, 4, ... arrays wait for as many after them, as the digits of a binary number that counts them. */
+SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, size_t begin, size_t n, float *sum) {
+    float waiting[DEEP][PIECE];
+    int waits = 0;
+    for (int k = 0; k < inputs; k++) {
+        const void *in = array[k];
+        SL_IN_BLOCK()
+        for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, in, begin + i);
+        for (int pairs = k; waits && (pairs & 1 || k == inputs - 1); pairs >>= 1) {
+            const float *before = waiting[--waits];
+            SL_IN_BLOCK()
+            for (size_t i = 0; i < n; i++) sum[i] = before[i] + sum[i];
+        }
+        if (k == inputs - 1) return;
+        float *const next = waiting[waits++];
+        SL_IN_BLOCK()
+        for (size_t i = 0; i < n; i++) next[i] = sum[i];
     }
 }
 
@@ -74,9 +98,13 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
                             size_t in, size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
-    SL_IN_BLOCK()
-    for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[0], in + i);
-    for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, in, n, array[k], sum);
+    if (reduction == SL_TREE) {
+        sum_tree(dtype, r->inputs, array, in, n, sum);
+    } else {
+        SL_IN_BLOCK()
+        for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[0], in + i);
+        for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, in, n, array[k], sum);
+    }
     if (scale != 1) {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] *= scale;
@@ -103,6 +131,7 @@ SL_INLINE void combine_integers(enum sl_reduction reduction, size_t n, const uin
     case SL_NO_REDUCTION:
         break;
     case SL_SUM:
+    case SL_TREE:
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += in[i];
         break;
@@ -182,6 +211,8 @@ void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, co
     case SL_F32:
         if (reduction == SL_SUM)
             reduce(SL_F32, SL_SUM, &all);
+        else if (reduction == SL_TREE)
+            reduce(SL_F32, SL_TREE, &all);
         else
             reduce(SL_F32, reduction, &all);
         return;

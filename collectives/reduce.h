@@ -7,9 +7,9 @@
 
 SL_BEGIN_C
 
-/* Combines the INPUTS arrays INPUT[i] [count] elementwise, in their order, by REDUCTION. Unless the elements are
- * integers, the results are multiplied by SCALE. They are written to each of the OUTPUTS arrays, which may be inputs.
- * All arrays are in the host's memory. */
+/* Combines the INPUTS arrays INPUT[i] [count] elementwise, in their order (SL_TREE: in that of its tree), by REDUCTION.
+ * Unless the elements are integers, the results are multiplied by SCALE. They are written to each of the OUTPUTS
+ * arrays, which may be inputs. All arrays are in the host's memory. */
 void sl_reduce(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output);
 

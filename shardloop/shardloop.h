@@ -117,6 +117,7 @@
 #include "layers/modules/not_finite.h"
 #include "layers/modules/parameters/parameters.h"
 #include "layers/modules/profile.h"
+#include "layers/modules/parameters/patterns.h"
 #include "layers/modules/parameters/rules.h"
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/sequence/rope.h"
@@ -132,6 +133,9 @@
 
 /* Training: models, pipelines, optimizers, the trainer, checkpoints. */
 #include "layers/training/checkpoint.h"
+#include "layers/training/exact/counts.h"
+#include "layers/training/exact/leaves.h"
+#include "layers/training/exact/squares.h"
 #include "layers/training/exchange.h"
 #include "layers/training/model.h"
 #include "layers/training/optimizer.h"

@@ -59,8 +59,10 @@ enum sl_operation {
     SL_BARRIER,
     SL_PPERMUTE,     /* out = the block of member `source`; zeros if source is -1 */
     SL_PSUM,         /* out = sum of in over the group, in member order */
+    SL_PSUM_TREE,    /* the same, in the order of a tree */
     SL_PMAX,         /* out = elementwise maximum; a NaN anywhere gives NaN */
     SL_PSUM_SCATTER, /* out = the sum of all members' blocks for this one */
+    SL_SCATTER_TREE, /* the same, in the order of a tree */
     SL_ALL_GATHER,   /* out = the blocks of all members */
     SL_ALL_TO_ALL,   /* out = the block of each member for this one */
     SL_BROADCAST,    /* out = the root's in */
@@ -72,6 +74,7 @@ enum sl_operation {
 enum sl_reduction {
     SL_NO_REDUCTION, /* each block has its own place in the output */
     SL_SUM,
+    SL_TREE, /* a sum in the order of a tree: sl_describe_psum_tree in collectives/collectives.h */
     SL_MAXIMUM
 };
 

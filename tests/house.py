@@ -27,6 +27,7 @@ ORDER = """
     layers/modules/feedforward
     layers/modules/sequence
     layers/journal
+    layers/training/exact
     layers/training
     layers/models
     shardloop

@@ -233,7 +233,8 @@ static void add_floats(const struct sl_collective *mine, const struct member *me
 /* The caller's own block, from all inputs. */
 static void reduce_scatter(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const int size = mine->group->size;
-    if (mine->dtype == SL_F32 && mine->scale == 1 && !sl_device.reaches(mine->output))
+    const bool in_order = sl_operation_of(mine)->reduction == SL_SUM;
+    if (in_order && mine->dtype == SL_F32 && mine->scale == 1 && !sl_device.reaches(mine->output))
         return add_floats(mine, member, slot);
     const struct sl_matrices matrices =
         sl_block_matrices(mine, &member[mine->group->rank].call[slot].input_view, &mine->output_view);

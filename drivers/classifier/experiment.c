@@ -73,7 +73,7 @@ int classifier_experiment_check_memory(const struct classifier_experiment *exper
     const double inside = (double)classifier->hidden * classifier->expansion;
     const double columns = classifier->recomputation ? classifier->hidden : 3.0 * classifier->hidden + 3.0 * inside;
     const double kept = (double)experiment->job.wgrad_group / experiment->job.schedule.microbatches;
-    const double rows = kept * options->batch / options->accumulate;
+    const double rows = kept * options->batch / experiment->job.passes;
     const double batch = sizeof(float) * options->batch * (classifier->inputs + 1.0);
     const double drawn = experiment->dataset->shuffled ? 0 : batch; /* all of the data, beside each coordinate's rows */
     const struct sl_memory_need need = {
@@ -132,6 +132,8 @@ static void explain_rng(struct classifier_experiment *experiment, const char *as
     char *why = experiment->no_flax;
     if (!known)
         snprintf(why, sizeof experiment->no_flax, "flax has no order for schedule %.60s", asked);
+    else if (experiment->job.exact)
+        snprintf(why, sizeof experiment->no_flax, "--exact draws for rows of the batch");
     else if (passes)
         snprintf(why, sizeof experiment->no_flax, "flax has no dropout in several passes a step");
     else
@@ -149,7 +151,7 @@ static int choose_rng(struct classifier_experiment *experiment, struct sl_error 
     const bool looping = alias && alias->looping, flat = alias && !looping;
     const bool passes = options->accumulate > 1 && experiment->options.dropout > 0;
     const int layers = experiment->classifier.layers, stages = sl_schedule_stages(&experiment->job.schedule);
-    const bool alike = !options->stage_layers && !passes;
+    const bool alike = !options->stage_layers && !passes && !experiment->job.exact;
     const bool defined = alike && ((flat && layers % stages == 0) || (looping && layers == stages));
     if (rng == CLASSIFIER_RNG_FLAX && !flat && !looping)
         return sl_error_set(error, SL_BAD_INPUT, "--rng flax: schedule %s is none of single, plain, looping", asked);
@@ -158,6 +160,10 @@ static int choose_rng(struct classifier_experiment *experiment, struct sl_error 
                             "--rng flax: the notebook has no dropout in %d passes a step: choose --rng global, or "
                             "--dropout 0, or --accumulate 1",
                             options->accumulate);
+    if (rng == CLASSIFIER_RNG_FLAX && experiment->job.exact)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--rng flax: flax draws for each replica, and --exact for rows of the batch: choose --rng "
+                            "global, or leave --exact out");
     if (rng == CLASSIFIER_RNG_FLAX && options->stage_layers)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--rng flax: the notebook's stages have equally many layers: choose --rng global, or leave "
@@ -370,7 +376,7 @@ struct sl_batch classifier_fetch(struct sl_worker *worker, const struct classifi
 static int test_batch(struct sl_worker *worker, const struct sl_batch *batch, struct sl_metrics *sums) {
     const struct classifier_experiment *experiment = worker->job->own;
     const int pass = worker->job->pass;
-    for (int p = 0; p < worker->job->options->accumulate; p++) {
+    for (int p = 0; p < worker->job->passes; p++) {
         const struct sl_batch part = sl_batch_rows(batch, p * pass, pass, experiment->classifier.inputs, 0);
         struct sl_metrics metrics;
         SL_TRY(sl_trainer_evaluate(worker->trainer, &part, &metrics));

@@ -120,7 +120,7 @@ static int list_microbatches(struct listing *l, const struct sl_schedule_kind *k
     if (l->limits->microbatches || options->schedule_file)
         return append_heads(l, kind, schedule, loops, options->microbatches);
     const int replicas = sl_mesh_axis_size(&l->mesh, sl_job_axis(l->job, SL_JOB_DATA));
-    const int samples = options->batch / (replicas * options->accumulate);
+    const int samples = options->batch / ((l->job->exact ? l->job->exact : replicas) * options->accumulate);
     int m = 1;
     for (; m <= MOST_MICROBATCHES && m <= samples && samples % m == 0; m *= 2) {
         const bool highest = samples % (2 * m) || 2 * m > MOST_MICROBATCHES;

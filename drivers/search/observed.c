@@ -81,7 +81,7 @@ static double actions_of(const struct sl_job *job) {
     int most = 1;
     for (int r = 0; r < job->schedule.ranks; r++)
         if (job->schedule.rank[r].count > most) most = job->schedule.rank[r].count;
-    return (double)most * job->options->accumulate;
+    return (double)most * job->passes;
 }
 
 static void scale(struct sl_machine *machine, const struct sl_job *job, const struct seen *seen,

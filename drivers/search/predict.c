@@ -253,7 +253,7 @@ static int neighbours(const struct sl_job *job, int rank) {
 static void count_traffic(struct prediction *p, int rank) {
     const struct sl_job *job = p->job;
     const struct sl_load *load = &p->rank[rank].load;
-    const int microbatches = job->schedule.microbatches * job->options->accumulate;
+    const int microbatches = job->schedule.microbatches * job->passes;
     const enum sl_link along_data = link_along(p, sl_job_axis(job, SL_JOB_DATA));
     double traffic[SL_LINKS] = {0};
     for (int l = 0; l < load->loops; l++) {
@@ -313,7 +313,7 @@ static void share_cores(struct prediction *p) {
 
 static void make_costs(struct prediction *p) {
     const struct sl_schedule *schedule = &p->job->schedule;
-    const double passes = p->job->options->accumulate, steps = passes * schedule->microbatches;
+    const double passes = p->job->passes, steps = passes * schedule->microbatches;
     double most = -1;
     for (int rank = 0; rank < p->job->ranks; rank++) {
         double share[SL_SHARES] = {0}, all = 0;
@@ -329,7 +329,7 @@ static void make_costs(struct prediction *p) {
 static void tell_stages(struct prediction *p) {
     const struct sl_job *job = p->job;
     const int stages = sl_schedule_stages(&job->schedule);
-    const double times = (double)job->schedule.microbatches * job->options->accumulate;
+    const double times = (double)job->schedule.microbatches * job->passes;
     if (stages > SL_PREDICTED_STAGES) return;
     p->result->stages = stages;
     for (int s = 0; s < stages; s++)
@@ -366,7 +366,7 @@ static int simulate(struct prediction *p, struct sl_error *error) {
     struct sl_simulation simulation = {0};
     struct sl_prediction *result = p->result;
     SL_TRY(sl_schedule_time(&job->schedule, &costs, &simulation, error));
-    result->pipeline_ms = simulation.span * job->options->accumulate;
+    result->pipeline_ms = simulation.span * job->passes;
     result->ms = result->pipeline_ms + simulation.step - simulation.span;
     result->bubble = simulation.bubble;
     for (int r = 0; r < simulation.ranks; r++) {

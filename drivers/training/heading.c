@@ -32,13 +32,14 @@ static void print_schedule(FILE *stream, const struct sl_job *job) {
 
 static void print_work(FILE *stream, const struct sl_job *job, const struct sl_heading *heading) {
     const struct sl_schedule *schedule = &job->schedule;
-    const int accumulate = job->options->accumulate, samples = job->pass / schedule->microbatches;
+    const int passes = job->passes, samples = job->pass / schedule->microbatches;
     const int letters = (int)strlen(job->type->samples) - (samples == 1); /* of "rows", "sequences" */
     print_schedule(stream, job);
     if (schedule->loops > 1) fprintf(stream, ", %d loops", schedule->loops);
     fprintf(stream, ", %d microbatch%s of %d %.*s", schedule->microbatches, schedule->microbatches == 1 ? "" : "es",
             samples, letters, job->type->samples);
-    if (accumulate > 1) fprintf(stream, " in each of %d passes", accumulate);
+    if (passes > 1) fprintf(stream, " in each of %d passes", passes);
+    if (job->exact) fprintf(stream, ", %d leaves", job->exact);
     if (*heading->data) fprintf(stream, "; data: %s", heading->data);
     if (*heading->numbers) fprintf(stream, "; random numbers: %s", heading->numbers);
     fputc('\n', stream);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engines.h"
 #include "drivers/speed/cores.h"
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/fuse.h"
@@ -40,6 +41,34 @@ static int read_axes(struct sl_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
+/* Reads "data=8" where only that axis has leaves. */
+static int read_leaves(struct sl_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    const char *text = job->options->exact, *data = sl_job_axis(job, SL_JOB_DATA);
+    struct sl_mesh leaves;
+    struct sl_error reason = {0};
+    if (!text || job->forward_only) return SL_OK;
+    if (sl_mesh_parse(&leaves, text, &reason)) return sl_error_set(error, SL_BAD_INPUT, "--exact: %s", reason.message);
+    if (leaves.axes != 1 || strcmp(leaves.axis[0].name, data) != 0)
+        return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axis %s has leaves, %s=N", text, data, data);
+    if (!sl_leaves_divide(leaves.size, job->data))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact %s=%d: %s=%d coordinates must have 1, 2, 4, ... leaves each, or one all of them",
+                            data, leaves.size, data, job->data);
+    if (job->options->fsdp)
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "--exact and --fsdp: kernels that are sharded over %s are summed in the order of coordinates; "
+            "choose one of them",
+            data);
+    if (job->options->offload & SL_OFFLOAD_WEIGHTS)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact and --offload weights: sums of leaves wait in memory; choose one of them");
+    if (engine->table == &sl_engine_nccl)
+        return sl_error_set(error, SL_BAD_INPUT, "--exact: engine nccl adds up in an order of its own: choose local");
+    job->exact = leaves.size;
+    return SL_OK;
+}
+
 /* ---- products ---- */
 
 static int find_products(struct sl_job *job, struct sl_error *error) {
@@ -59,6 +88,8 @@ int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_
     sl_cores_share(engine, mesh->size, &job->sharing.coordinates, &job->sharing.cores);
     job->sizes_only = job->options->dry_run || job->options->show_shardings || job->options->plans;
     SL_TRY(read_axes(job, error));
+    job->passes = 1;
+    SL_TRY(read_leaves(job, engine, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
     return find_products(job, error);
 }
@@ -73,12 +104,18 @@ int sl_largest_divisor(int number, int most) {
 
 int sl_job_share(struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
-    if (options->batch % (job->data * options->accumulate))
+    const int leaves = job->exact ? job->exact : job->data, parts = leaves * options->accumulate;
+    if (options->batch % parts && job->exact)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--batch %d: %s do not divide into %d leaves (--exact) of %d passes (--accumulate)",
+                            options->batch, job->type->samples, leaves, options->accumulate);
+    if (options->batch % parts)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--batch %d: %s do not divide over data=%d and %d passes (--accumulate)", options->batch,
                             job->type->samples, job->data, options->accumulate);
     job->local = options->batch / job->data;
-    job->pass = job->local / options->accumulate;
+    job->pass = options->batch / parts;
+    job->passes = job->local / job->pass;
     return SL_OK;
 }
 
@@ -91,6 +128,12 @@ static int cut_pass(struct sl_job *job, struct sl_error *error) {
                             job->pass, job->type->samples, sequence, INT32_MAX);
     job->rows = job->pass / microbatches * sequence;
     if (job->pass % microbatches == 0) return SL_OK;
+    if (job->exact)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--microbatches %d: a leaf's %d %s a pass (--batch %d, --exact %s, --accumulate %d) do not "
+                            "divide into so many",
+                            microbatches, job->pass, job->type->samples, options->batch, options->exact,
+                            options->accumulate);
     return sl_error_set(error, SL_BAD_INPUT,
                         "--microbatches %d: a replica's %d %s a pass (--batch %d over data=%d, --accumulate %d) do not "
                         "divide into so many",
@@ -210,7 +253,7 @@ struct sl_trace_run sl_job_trace(const struct sl_job *job) {
                                  .pipe_axis = sl_job_axis(job, SL_JOB_PIPE),
                                  .data_axis = sl_job_axis(job, SL_JOB_DATA),
                                  .schedule = &job->schedule,
-                                 .passes = job->options->accumulate,
+                                 .passes = job->passes,
                                  .wgrad_group = job->wgrad_group,
                                  .overlap = job->options->overlap,
                                  .delay_ms = job->options->delay_ms,
@@ -246,6 +289,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
         .clip = (float)of->clip,
         .freeze = of->freeze,
         .accumulate = of->accumulate,
+        .exact = job->exact,
         .zero = of->zero,
         .offload_weights = of->offload & SL_OFFLOAD_WEIGHTS,
         .offload_optimizer = of->offload & SL_OFFLOAD_OPTIMIZER,

@@ -3,7 +3,7 @@
  *
  * A job is opened in this order, so that a driver may decide on its own things in between:
  *     sl_job_open       the axes of the mesh, the matrix products
- *     sl_job_share      how many samples a replica has, a step and a pass
+ *     sl_job_share      how many samples a replica has, a step and a pass, and how many passes
  *     sl_job_schedule   the table of actions, microbatches
  *     sl_job_group      microbatches of a weight-gradient product; runs of them, the lowered table
  * All of them return SL_BAD_INPUT with the numbers that do not fit. */
@@ -88,7 +88,9 @@ struct sl_job {
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of products' operands */
     struct sl_optimizer_options optimizer;
-    int local, pass; /* samples of a replica: a step, and a pass through the pipeline */
+    int exact;       /* leaves of the batch (--exact); 0: none */
+    int passes;      /* through the pipeline a step */
+    int local, pass; /* samples of a replica: a step, and a pass */
     int bare_loops;  /* of the schedule: loops whose stages have no layers; no microbatches are joined then */
     struct sl_schedule schedule; /* lowered and proven */
     int slots;                   /* of a channel, with which it is proven */

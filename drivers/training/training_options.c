@@ -12,6 +12,12 @@ const struct sl_option sl_pipeline_table[] = {
              "sets the numbers of microbatches and loops"},
     {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
      .help = "passes through the pipeline in each step; their gradients are added up"},
+    {"exact", SL_OPTION_TEXT, FIELD(exact), .value = "data=N", .keep = SL_KEPT_RUN,
+     .help =
+         "the same bits, whatever the size of the data axis: gradients, losses and norms are sums over N leaves, parts "
+         "of the batch that the replicas share, in the order of a tree; a replica with several leaves takes one after "
+         "the other, each in as many microbatches as --microbatches says; N divided by the replicas is 1, 2, 4, ..., "
+         "or there is one; without --fsdp, experts and --offload weights"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
              "an MLP block up to its last product), or whole layers"},

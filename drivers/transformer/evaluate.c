@@ -11,7 +11,7 @@
 static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, struct transformer_watch *watch,
                      struct sl_metrics *own) {
     const int rows = worker->job->pass * worker->job->sequence;
-    for (int p = 0; p < worker->job->options->accumulate; p++) {
+    for (int p = 0; p < worker->job->passes; p++) {
         const struct sl_batch part = sl_batch_rows(batch, p * rows, rows, 0, 0);
         SL_TRY(sl_trainer_stream(worker->trainer, &part, transformer_trace_of(watch), own));
         transformer_watch_pass(watch);

@@ -42,7 +42,7 @@ static double cached_floats(const struct transformer_job *job) {
  * replica at least. */
 static double logit_floats(const struct transformer_job *job, double tokens) {
     const struct sl_vocabulary vocabulary = {.size = job->model.vocabulary, .chunk = job->model.chunk};
-    const double rows = tokens / job->config->training.accumulate / job->job.schedule.microbatches;
+    const double rows = tokens / job->job.passes / job->job.schedule.microbatches;
     return (job->job.forward_only ? 1 : 2) * rows * (double)sl_token_chunk(&vocabulary);
 }
 

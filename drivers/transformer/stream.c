@@ -35,7 +35,7 @@ static double *record_of(const struct transformer_job *job, int coordinate) {
 int transformer_open_stream(struct transformer_job *job, struct sl_error *error) {
     const size_t numbers = (size_t)(NUMBERS + loops_of(job)), coordinates = (size_t)job->job.mesh.size;
     const int64_t batch = job->job.options->batch, batches = (transformer_scored(job) + batch - 1) / batch;
-    job->stream.passes = (double)batches * job->job.options->accumulate;
+    job->stream.passes = (double)batches * job->job.passes;
     job->stream.record = calloc(coordinates * numbers, sizeof *job->stream.record);
     return job->stream.record ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for %zu records", coordinates);
 }

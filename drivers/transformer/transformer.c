@@ -31,6 +31,10 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     job->one_machine = engine.table == &sl_engine_local;
     if (config->chat) SL_TRY(transformer_read_chats(job, config, command, sl_speaks(&engine), error));
     if (config->questions) SL_TRY(transformer_read_choices(job, config, &mesh, error));
+    if (config->training.exact && config->experts)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact and --experts: experts are shared out over data, in the order of coordinates; "
+                            "choose one of them");
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
     if (engine.table->apart) SL_TRY(transformer_sign(job, error));
     engine.error = error;
@@ -111,6 +115,8 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
+        /* The default would be refused. */
+        if (training->exact && !sl_option_given(&options, "fsdp")) training->fsdp = false;
         if (status == SL_OK) status = start(&job, command, &config, &error);
         status = sl_options_finish(&options, status, &error);
     }

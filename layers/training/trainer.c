@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "layers/modules/not_finite.h"
+#include "layers/modules/parameters/patterns.h"
+#include "layers/training/exact/counts.h"
 #include "layers/training/exchange.h"
 #include "spmd/device/device.h"
 
@@ -22,6 +24,8 @@ struct sl_trainer {
     struct sl_trace *trace;
     struct sl_journal *journal, *recording; /* the latter in a step that is recorded */
     struct sl_key dropout;                  /* root of the keys of dropout by global position */
+    struct sl_leaves leaves;                /* with exact; and what each of this coordinate's has counted, */
+    struct sl_metrics *counts;              /* [leaves], and [coordinates, leaves] */
     bool lost;                              /* the last step had gradients that are not finite, on any coordinate */
 };
 
@@ -113,47 +117,20 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
                        "which is one",
                        options->accumulate);
     const int pass = options->pipeline.rows * options->pipeline.schedule->microbatches; /* checked by the pipeline */
-    if ((long long)pass * options->accumulate > INT_MAX)
-        return sl_fail(self, SL_BAD_INPUT, "the batch has %lld rows (%d in a pass x passes %d): at most %d",
-                       (long long)pass * options->accumulate, pass, options->accumulate, INT_MAX);
+    const int members = sl_axis_size(self, options->data_axis), accumulate = options->accumulate;
+    const long long passes = (long long)(accumulate ? accumulate : 1) * (options->exact ? options->exact / members : 1);
+    if (pass * passes > INT_MAX)
+        return sl_fail(self, SL_BAD_INPUT, "the batch has %lld rows (%d in a pass x passes %lld): at most %d",
+                       pass * passes, pass, passes, INT_MAX);
     return SL_OK;
 }
 
-/* Each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED: how many are left to train. On
- * paper peers say nothing, and nobody knows of other stages' parameters: then one is. */
-static int check_patterns(struct sl_trainer *t, const char *what, const char *list, float *trained) {
-    enum { MOST = 64 };
-    float found[MOST + 2] = {0}; /* by each pattern; then what trains, and how many coordinates say so */
-    char pattern[SL_MAX_PATTERN];
-    int patterns = 0;
-    while (patterns <= MOST && sl_pattern_at(list, patterns, pattern)) patterns++;
-    if (patterns > MOST) return sl_fail(t->self, SL_BAD_INPUT, "%s: more than %d patterns", what, MOST);
-    for (int i = 0; i < t->parameters.count; i++) {
-        const struct sl_parameter *parameter = &t->parameters.list[i];
-        found[patterns] += !parameter->frozen;
-        for (int p = 0; sl_pattern_at(list, p, pattern); p++) found[p] += sl_patterns_match(pattern, parameter->name);
-    }
-    found[patterns + 1] = 1;
-    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, found, found, (size_t)patterns + 2));
-    const bool all_say = found[patterns + 1] == (float)t->updates.world.size;
-    *trained = all_say ? found[patterns] : 1;
-    for (int p = 0; all_say && sl_pattern_at(list, p, pattern); p++)
-        if (found[p] == 0.0f)
-            return sl_fail(t->self, SL_BAD_INPUT,
-                           "%s: no parameter matches \"%.80s\": names are those in checkpoints, as --show-shardings "
-                           "lists them",
-                           what, pattern);
-    return SL_OK;
-}
-
-static int check_frozen(struct sl_trainer *t) {
-    const char *frozen = t->parameters.frozen, *adapters = t->parameters.adapters;
-    float trained = 1;
-    if (adapters) SL_TRY(check_patterns(t, "adapters", adapters, &trained));
-    if (frozen) SL_TRY(check_patterns(t, "freeze", frozen, &trained));
-    if (!frozen || trained > 0.0f) return SL_OK;
-    return sl_fail(t->self, SL_BAD_INPUT, "freeze: \"%.80s\" matches all parameters: none is left to train", frozen);
-}
+/* Leaves of this coordinate; one without exact. */
+static int leaves(const struct sl_trainer *t) { return t->options.exact ? t->options.exact / data_of(t)->size : 1; }
+/* Passes of a leaf. */
+static int parts(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
+static int passes(const struct sl_trainer *t) { return parts(t) * leaves(t); }
+int sl_trainer_passes(const struct sl_trainer *t) { return passes(t); }
 
 /* Whether the members of data, of which each updates a part of the values, hold these together. */
 static bool holds_together(const struct sl_trainer *t) {
@@ -171,8 +148,7 @@ static bool shards_floats(const struct sl_trainer *t) {
  */
 static int plan_rooms(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_pipeline_options *options = &t->options.pipeline;
-    if (t->options.zero < 2 || t->parameters.turns || t->options.accumulate > 1 || data_of(t)->size == 1 ||
-        options->forward_only)
+    if (t->options.zero < 2 || t->parameters.turns || passes(t) > 1 || data_of(t)->size == 1 || options->forward_only)
         return SL_OK;
     int *room = malloc((size_t)model->loops * sizeof *room);
     const bool planned = room && sl_schedule_gradient_rooms(options->schedule, sl_axis_index(t->self, options->axis),
@@ -217,7 +193,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
-    SL_TRY(check_frozen(t));
+    SL_TRY(sl_check_patterns(self, &t->updates.world, &t->parameters));
+    if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, &t->parameters));
     t->parameters.shards_floats = shards_floats(t);
     SL_TRY(plan_rooms(t, model));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
@@ -227,20 +204,43 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     return SL_OK;
 }
 
+/* Of sums that wait for other leaves, and of what leaves have counted. */
+static size_t waiting_bytes(const struct sl_trainer *t) {
+    return t->options.pipeline.forward_only ? 0 : sl_leaves_bytes(&t->parameters, leaves(t));
+}
+static size_t counts_bytes(const struct sl_trainer *t) {
+    const size_t coordinates = (size_t)t->updates.world.size + 1;
+    return t->options.exact && !t->options.pipeline.forward_only ? coordinates * (size_t)leaves(t) * sizeof *t->counts
+                                                                 : 0;
+}
+
+static int open_leaves(struct sl_trainer *t) {
+    if (!t->options.exact || t->options.pipeline.forward_only) return SL_OK;
+    t->counts = malloc(counts_bytes(t));
+    if (!t->counts) return sl_fail(t->self, SL_FAILED, "no memory to train");
+    sl_budget_add(&t->self->held, SL_MEMORY_RUNTIME, counts_bytes(t));
+    SL_TRY(sl_leaves_open(&t->leaves, &t->parameters, leaves(t), &t->self->held, &t->self->error));
+    t->updates.leaves = &t->leaves;
+    return SL_OK;
+}
+
 void sl_trainer_bytes(const struct sl_trainer *t, size_t *state, size_t *activations) {
-    *state = sl_parameters_bytes(&t->parameters);
+    *state = sl_parameters_bytes(&t->parameters) + waiting_bytes(t);
     *activations = sl_pipeline_bytes(t->pipeline);
 }
 
 void sl_trainer_plan_bytes(const struct sl_trainer *t, struct sl_budget *budget) {
     sl_parameters_plan_bytes(&t->parameters, budget);
     sl_pipeline_plan_bytes(t->pipeline, budget);
+    sl_budget_add(budget, SL_MEMORY_GRADIENTS, waiting_bytes(t));
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, counts_bytes(t));
 }
 
 int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
     if (!t) return SL_BAD_INPUT;
     SL_TRY(sl_parameters_take_common(&t->parameters, t->self, data_of(t)));
     SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
+    SL_TRY(open_leaves(t));
     SL_TRY(sl_updates_meet(&t->updates));
     if (!from || t->parameters.adapters) SL_TRY(sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
     if (from) SL_TRY(sl_import_base(t->self, &t->updates.world, &t->parameters, from));
@@ -254,6 +254,8 @@ void sl_trainer_close(struct sl_trainer *t) {
     sl_updates_close(&t->updates);
     sl_pipeline_close(t->pipeline);
     sl_parameters_close(&t->parameters);
+    sl_leaves_close(&t->leaves);
+    free(t->counts);
     free(t);
 }
 
@@ -278,13 +280,14 @@ static int between_actions(void *arg) {
 /* ---- steps ---- */
 
 /* Coordinates that differ along other axes than data and the pipeline's count the same rows. */
-static double copies_of(const struct sl_trainer *t) {
-    return t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
+static struct sl_counting counting_of(const struct sl_trainer *t) {
+    const int copies = t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
+    return (struct sl_counting){&t->updates.world, copies, t->options.data_axis};
 }
 
 static int sum_metrics(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics, bool *stop) {
     enum { SUMS = 6 };
-    const double copies = copies_of(t);
+    const double copies = counting_of(t).copies;
     float sums[SUMS] = {(float)own->loss,    (float)own->correct,   (float)own->rows,
                         *stop ? 1.0f : 0.0f, (float)own->auxiliary, t->updates.lost ? 1.0f : 0.0f};
     SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, sums, sums, SUMS));
@@ -292,6 +295,12 @@ static int sum_metrics(struct sl_trainer *t, const struct sl_metrics *own, struc
     *stop = sums[3] > 0;
     t->lost = sums[5] > 0;
     return SL_OK;
+}
+
+static int sum_leaves(struct sl_trainer *t, struct sl_metrics *metrics) {
+    const struct sl_counting counting = counting_of(t);
+    const size_t count = (size_t)leaves(t);
+    return sl_sum_leaves(t->self, &counting, count, t->counts, t->counts + count, metrics);
 }
 
 /* Of one pass. */
@@ -314,8 +323,6 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.optimizer.learning_rate = learning_rate;
 }
 
-static int passes(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
-
 /* After the last pass everything of the step is in the queue before the host waits for its sums. */
 static int end_pass(struct sl_trainer *t, struct sl_pipeline_step *step, bool last) {
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
@@ -326,10 +333,10 @@ static int end_pass(struct sl_trainer *t, struct sl_pipeline_step *step, bool la
     return SL_OK;
 }
 
-/* A row's part in the mean loss of this replica, of whose gradients the mean over data follows. */
+/* A row's part in the mean loss of this replica, or of its leaf, of whose gradients the mean over all follows. */
 static float weight_of(const struct sl_trainer *t, const struct sl_batch *batch) {
-    if (batch->counted > 0) return (float)(data_of(t)->size / batch->counted);
-    return 1.0f / (float)(local_rows(t) * (uint32_t)passes(t));
+    if (batch->counted > 0) return (float)(data_of(t)->size * leaves(t) / batch->counted);
+    return 1.0f / (float)(local_rows(t) * (uint32_t)parts(t));
 }
 
 /* Pass number PASS of this step over the pipeline: its rows of the batch. */
@@ -339,7 +346,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
         .batch = sl_batch_rows(batch, (int)first, (int)rows, sl_pipeline_inputs(t->pipeline),
                                sl_pipeline_targets(t->pipeline)),
         .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
-        .accumulate = pass > 0,
+        .accumulate = pass % parts(t) > 0,
         .unread = true,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
         .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
@@ -361,6 +368,8 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     SL_TRY(end_pass(t, &step, last));
+    if (!last && t->updates.leaves && (pass + 1) % parts(t) == 0)
+        SL_TRY(sl_updates_end_leaf(&t->updates, pass / parts(t)));
     sums->loss += step.metrics.loss;
     sums->correct += step.metrics.correct;
     sums->rows += step.metrics.rows;
@@ -426,15 +435,18 @@ static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, cons
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     struct sl_metrics sums = {0};
     SL_TRY(check_rows(t, batch));
+    if (t->counts) memset(t->counts, 0, (size_t)leaves(t) * sizeof *t->counts);
     t->recording = t->journal && sl_journal_begin(t->journal, t->step) ? t->journal : NULL;
     t->updates.prints = t->recording ? sl_journal_prints(t->recording) : NULL;
     t->updates.step = t->self->doing.steps = ++t->step;
     t->updates.lost = false;
     if (t->trace) t->trace->step = (int)t->step - 1;
-    for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, &sums));
+    for (int pass = 0; pass < passes(t); pass++)
+        SL_TRY(run_pass(t, batch, pass, t->counts ? &t->counts[pass / parts(t)] : &sums));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
     const struct sl_trace_mark mark = sl_trace_begin(t->trace);
     SL_TRY(sum_metrics(t, &sums, metrics, stop));
+    if (t->counts) SL_TRY(sum_leaves(t, metrics));
     sl_trace_end(t->trace, mark,
                  (struct sl_trace_event){.name = "metrics", .work = SL_TRACE_COMMUNICATION, .stage = -1});
     sl_profile_end(t->profile, before);
@@ -470,31 +482,19 @@ int sl_trainer_stream(struct sl_trainer *t, const struct sl_batch *batch, struct
     return SL_OK;
 }
 
-/* Number I of ALL [coordinates, count]. In doubles: there may be more rows than a float can count. */
-static struct sl_metrics sum_of(const struct sl_trainer *t, const struct sl_metrics *all, size_t count, size_t i) {
-    enum { NUMBERS = sizeof *all / sizeof(double) };
-    const double copies = copies_of(t);
-    double sum[NUMBERS] = {0};
-    for (size_t c = 0; c < (size_t)t->updates.world.size; c++) {
-        const struct sl_metrics *own = &all[c * count + i];
-        const double number[NUMBERS] = {own->loss, own->correct, own->rows, own->auxiliary};
-        for (int n = 0; n < NUMBERS; n++) sum[n] += number[n];
-    }
-    return (struct sl_metrics){sum[0] / copies, sum[1] / copies, sum[2] / copies, sum[3] / copies};
-}
-
 int sl_trainer_sum(struct sl_trainer *t, size_t count, const struct sl_metrics *own, struct sl_metrics *metrics) {
     const struct sl_group *world = &t->updates.world;
     struct sl_metrics *all = calloc((size_t)world->size * count, sizeof *all);
     if (!all) return sl_fail(t->self, SL_FAILED, "no memory to sum metrics");
     const int status = sl_all_gather(t->self, world, SL_I32, own, all, count * (sizeof *own / sizeof(int32_t)));
-    for (size_t i = 0; i < count; i++) metrics[i] = sum_of(t, all, count, i);
+    const struct sl_counting counting = counting_of(t);
+    for (size_t i = 0; i < count; i++) metrics[i] = sl_sum_counts(&counting, all, count, i);
     free(all);
     return status;
 }
 
 int sl_trainer_export(struct sl_trainer *t, bool gradients, struct sl_store *store) {
-    const float scale = gradients ? 1.0f / (float)data_of(t)->size : 1.0f;
+    const float scale = gradients ? 1.0f / (float)sl_updates_parts(&t->updates) : 1.0f;
     if (gradients) SL_TRY(sl_updates_sum(&t->updates));
     return sl_export(t->self, &t->updates.world, &t->parameters, gradients ? SL_GRADIENTS : SL_VALUES, scale, store);
 }

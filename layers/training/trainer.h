@@ -25,6 +25,10 @@ struct sl_trainer_options {
      * begin with their own. NULL: there are none. */
     const char *adapters;
     int accumulate; /* passes of the pipeline in a step, each over as many rows; 0: one */
+    /* Leaves, of equally many rows, which the coordinates of data_axis share: each takes the passes of one leaf after
+     * the other, and bits do not depend on how many coordinates there are (layers/training/exact/leaves.h). Nothing may
+     * be sharded over data. 0: sums over data are in the order of coordinates. */
+    int exact;
     /* 1: shard optimizer state over data (ZeRO-1). 2: sums of gradients, too, where that takes less memory: a whole
      * gradient is there for loops that compute theirs at once; for all of them if there are several passes. */
     int zero;
@@ -79,6 +83,8 @@ double sl_trainer_norm(const struct sl_trainer *trainer);
 const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *trainer);
 /* The trainer's parameters, for other pipelines and for checkpoints. The trainer owns them. */
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
+/* Passes of a step, of all leaves. */
+int sl_trainer_passes(const struct sl_trainer *trainer);
 /* Its coordinate, and the options that it was planned with. */
 struct sl_spmd *sl_trainer_self(const struct sl_trainer *trainer);
 const struct sl_trainer_options *sl_trainer_options_of(const struct sl_trainer *trainer);

@@ -22,7 +22,7 @@ int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *m
                                        .data_axis = of->data_axis,
                                        .first_layer = first,
                                        .rows = pipeline->rows,
-                                       .passes = of->accumulate > 1 ? of->accumulate : 1,
+                                       .passes = sl_trainer_passes(trainer),
                                        .wgrad_group = pipeline->wgrad_group,
                                        .precision = pipeline->precision,
                                        .storage = pipeline->storage,

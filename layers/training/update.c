@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layers/modules/module.h"
+#include "layers/training/exact/squares.h"
 #include "spmd/device/device.h"
 
 /* An axis that the mesh has not is one of size 1. */
@@ -39,13 +41,20 @@ static bool gathers(const struct sl_updates *u, int range) { return u->zero && s
 /* Whether the optimizer takes the gradients of RANGE from all members' memory. */
 static bool reads(const struct sl_updates *u, int range) { return u->memory[0] && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
+/* Whether sums over data have another order than that of the members. */
+static bool by_tree(const struct sl_updates *u) { return u->leaves && u->sums.size > 3; }
 
-/* Addresses travel as integers. What is to be clipped is summed before it is used. */
+double sl_updates_parts(const struct sl_updates *u) {
+    return (double)u->sums.size * (u->leaves ? u->leaves->count : 1);
+}
+
+/* Addresses travel as integers. What is to be clipped is summed before it is used; the optimizer adds up in members'
+ * order. */
 int sl_updates_meet(struct sl_updates *u) {
     const float *const memory = u->parameters->memory;
     for (int r = 0; r < u->parameters->ranges; r++)
         if (u->parameters->range[r].room) return SL_OK; /* gradients are soon gone */
-    if (!u->parameters->one_copy || u->parameters->values_only || u->clip > 0.0f) return SL_OK;
+    if (!u->parameters->one_copy || u->parameters->values_only || u->clip > 0.0f || by_tree(u)) return SL_OK;
     return sl_all_gather(u->self, &u->sums, SL_I32, &memory, (void *)u->memory, sizeof memory / sizeof(int32_t));
 }
 
@@ -71,9 +80,14 @@ static int start_sum(struct sl_updates *u) {
     SL_TRY(sl_parameters_use_gradients(u->parameters, number, true, &u->self->error));
     if (reads(u, number))
         SL_TRY(sl_barrier_start(u->self, request, &u->sums));
+    else if (gathers(u, number) && by_tree(u))
+        SL_TRY(sl_psum_scatter_tree_start(u->self, request, &u->sums, SL_F32, range->gradient, range->sum,
+                                          range->shard_count));
     else if (gathers(u, number))
         SL_TRY(
             sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient, range->sum, range->shard_count));
+    else if (sums(u, number) && by_tree(u))
+        SL_TRY(sl_psum_tree_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     else if (sums(u, number))
         SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     u->started++;
@@ -96,7 +110,7 @@ static int start_gather(struct sl_updates *u, int number) {
 
 /* What gradients are multiplied with: sums over data become means, and their norm at most what is allowed. */
 static float scale_of(const struct sl_updates *u) {
-    const double mean = 1.0 / u->sums.size;
+    const double mean = 1.0 / sl_updates_parts(u);
     return (float)(u->clip > 0.0f && u->norm > (double)u->clip ? mean * (double)u->clip / u->norm : mean);
 }
 
@@ -189,7 +203,10 @@ static int wait_for_sums(struct sl_updates *u);
 
 /* What takes turns in memory is there now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
-    for (int range = loop; range < sl_tied_range(u->parameters); range += u->parameters->loops) push(u, range);
+    for (int range = loop; range < sl_tied_range(u->parameters); range += u->parameters->loops) {
+        if (u->leaves) sl_leaves_add(u->leaves, u->kernels, range, u->leaves->count - 1);
+        push(u, range);
+    }
     if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
@@ -264,8 +281,31 @@ static int find_norm(struct sl_updates *u) {
     SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 2));
     squares = 0;
     for (int i = 0; i < u->world.size; i++) squares += (double)total[2 * i] + (double)total[2 * i + 1];
-    u->norm = sqrt(squares) / u->sums.size;
-    if (u->looks && !isfinite(u->norm)) u->lost = true;
+    u->norm = sqrt(squares) / sl_updates_parts(u);
+    return SL_OK;
+}
+
+/* The same in bits that no layout changes. */
+static int find_exact_norm(struct sl_updates *u) {
+    int32_t largest = 0;
+    size_t first, count;
+    for (int i = 0; i < u->parameters->count; i++) {
+        owned_part(u, i, &first, &count);
+        if (count)
+            largest = sl_largest_bits(largest, u->parameters->range[u->parameters->list[i].range].sum + first, count);
+    }
+    SL_TRY(sl_pmax(u->self, &u->world, SL_I32, &largest, &largest, 1));
+    struct sl_squares squares = sl_squares_of(largest);
+    float value;
+    memcpy(&value, &largest, sizeof value);
+    u->norm = (double)value;
+    if (!isfinite(value)) return SL_OK;
+    for (int i = 0; i < u->parameters->count; i++) {
+        owned_part(u, i, &first, &count);
+        if (count) sl_squares_add(&squares, u->parameters->range[u->parameters->list[i].range].sum + first, count);
+    }
+    SL_TRY(sl_squares_root(u->self, &u->world, &squares, &u->norm));
+    u->norm /= sl_updates_parts(u);
     return SL_OK;
 }
 
@@ -312,20 +352,32 @@ static int wait_for_sums(struct sl_updates *u) {
 }
 
 /* The tied parameters' gradients of all stages, in the stages' order whatever coordinates they are on. */
-static int add_tied(struct sl_updates *u) {
+static int add_tied(struct sl_updates *u, int leaf) {
     const int number = sl_tied_range(u->parameters);
     struct sl_range *range = &u->parameters->range[number];
     if (range->count == 0) return SL_OK;
     if (range->second) u->kernels->add(range->count, range->second, range->gradient);
     if (u->tied.size > 1) SL_TRY(sl_psum(u->self, &u->tied, SL_F32, range->gradient, range->gradient, range->count));
-    push(u, number);
-    return wait_for_sums(u);
+    if (u->leaves) sl_leaves_add(u->leaves, u->kernels, number, leaf);
+    return SL_OK;
+}
+
+int sl_updates_end_leaf(struct sl_updates *u, int leaf) {
+    const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
+    for (int range = 0; range < sl_tied_range(u->parameters); range++)
+        sl_leaves_add(u->leaves, u->kernels, range, leaf);
+    SL_TRY(add_tied(u, leaf));
+    sl_profile_end(u->profile, before);
+    return SL_OK;
 }
 
 int sl_updates_finish(struct sl_updates *u) {
     SL_TRY(wait_for_sums(u));
-    SL_TRY(add_tied(u));
-    if (u->clip > 0.0f) SL_TRY(find_norm(u));
+    SL_TRY(add_tied(u, u->leaves ? u->leaves->count - 1 : 0));
+    push(u, sl_tied_range(u->parameters));
+    SL_TRY(wait_for_sums(u));
+    if (u->clip > 0.0f) SL_TRY(u->leaves ? find_exact_norm(u) : find_norm(u));
+    if (u->clip > 0.0f && u->looks && !isfinite(u->norm)) u->lost = true;
     while (u->ended < u->completions) {
         while (may_use(u)) SL_TRY(use_sum(u));
         SL_TRY(wait_for_gather(u));

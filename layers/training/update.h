@@ -14,6 +14,9 @@
  * alone. A sum is made as soon as its loop is complete, or at the latest when the next loop needs the room.
  *
  * Tied parameters come last: first the gradients of their two stages are added up, then they are treated as the others.
+ * With leaves (layers/training/exact/leaves.h) gradients are summed in the order of a tree over all leaves of the mesh,
+ * whatever the size of data is, and their norm is one that no order changes.
+ *
  * If the gradients' norm is clipped, all sums are waited for before the first is used, because the norm is that of all
  * gradients of the mesh; each shard counts once. */
 #ifndef SL_LAYERS_TRAINING_UPDATE_H
@@ -21,6 +24,7 @@
 
 #include "collectives/collectives.h"
 #include "layers/modules/profile.h"
+#include "layers/training/exact/leaves.h"
 #include "layers/training/optimizer.h"
 #include "layers/training/trace.h"
 
@@ -39,9 +43,10 @@ struct sl_updates {
     /* The coordinates that have the same tied parameters as this one; of size 0 if no other one has. */
     struct sl_group tied;
     bool zero, overlap;
-    struct sl_sums *totals; /* where kernels add up; may be NULL without clip */
-    float clip;             /* the largest norm of all gradients together; 0: no limit */
-    double norm;            /* norm of the last step's gradients, if it is clipped */
+    struct sl_sums *totals;         /* where kernels add up; may be NULL without clip */
+    const struct sl_leaves *leaves; /* of this coordinate; NULL: gradients are one sum, in the order of coordinates */
+    float clip;                     /* the largest norm of all gradients together; 0: no limit */
+    double norm;                    /* norm of the last step's gradients, if it is clipped */
     /* Where the parameters' memory of the members of data begins, which is laid out alike, if the optimizer adds up
      * their gradients where they lie; else NULL. */
     const float *memory[SL_MAX_COORDINATES];
@@ -79,6 +84,11 @@ void sl_updates_close(struct sl_updates *updates);
 int sl_updates_make_room(struct sl_updates *updates, int loop);
 /* Says that the gradients of LOOP are complete. */
 int sl_updates_complete(struct sl_updates *updates, int loop);
+/* Says that the gradients of all loops, and tied ones, are those of leaf LEAF, after which others come. Collective over
+ * those who have the same tied parameters. */
+int sl_updates_end_leaf(struct sl_updates *updates, int leaf);
+/* What sums are to be divided by: the members of data, or all leaves. */
+double sl_updates_parts(const struct sl_updates *updates);
 /* Does with overlap what can be done without waiting; otherwise nothing. */
 int sl_updates_advance(struct sl_updates *updates);
 /* Waits until all complete loops and the tied parameters have their new values. Collective over the mesh. */

@@ -45,13 +45,21 @@ static void put(void *array, enum sl_dtype dtype, size_t i, uint32_t bits) {
     }
 }
 
-/* Sum in member order, times SCALE, or maximum of what VALUE gives for the members. */
+/* The sum of the largest power of two of MEMBERS below all of them, and that of the others. */
+static float tree(enum sl_dtype dtype, int members, const uint32_t *value) {
+    int left = 1;
+    if (members == 1) return as_float(dtype, value[0]);
+    while (2 * left < members) left *= 2;
+    return tree(dtype, left, value) + tree(dtype, members - left, value + left);
+}
+
+/* Sum in member order, or in that of a tree, times SCALE, or maximum of what VALUE gives for the members. */
 static uint32_t combined(enum sl_reduction reduction, enum sl_dtype dtype, float scale, int members,
                          const uint32_t *value) {
     if (dtype == SL_I32) {
         uint32_t sum = value[0];
         for (int m = 1; m < members; m++) {
-            if (reduction == SL_SUM) sum += value[m];
+            if (reduction != SL_MAXIMUM) sum += value[m];
             if (reduction == SL_MAXIMUM && (int32_t)value[m] > (int32_t)sum) sum = value[m];
         }
         return sum;
@@ -61,6 +69,7 @@ static uint32_t combined(enum sl_reduction reduction, enum sl_dtype dtype, float
         const float next = as_float(dtype, value[m]);
         sum = reduction == SL_SUM ? sum + next : next > sum ? next : sum;
     }
+    if (reduction == SL_TREE) sum = tree(dtype, members, value);
     sum *= scale;
     uint32_t bits;
     memcpy(&bits, &sum, sizeof bits);
@@ -93,7 +102,7 @@ struct trial {
     int dims, split, concat;
     size_t shape[SL_MAX_DIMS], input, output; /* elements */
     int root;
-    bool in_place;
+    bool in_place, tree;
     char *memory, *in, *out; /* with guards around the arrays */
     size_t bytes;
 };
@@ -177,6 +186,8 @@ static void choose(struct trial *trial, uint64_t *random, int size) {
     if (trial->outer > 1 && (trial->operation == PSUM_SCATTER || trial->operation == ALL_GATHER)) {
         trial->in_place = false;
     }
+    trial->tree =
+        pick(random, 2) && (trial->operation == PSUM || (trial->operation == PSUM_SCATTER && trial->outer == 1));
 }
 
 /* Takes memory, in place where chosen, not always aligned, and fills in the input of position RANK, coordinate C. */
@@ -205,12 +216,14 @@ static struct sl_collective describe(const struct trial *t, const struct sl_grou
     case PPERMUTE:
         return sl_describe_ppermute(group, t->dtype, in, t->out, t->count, t->pairs, (const int(*)[2])t->permutation);
     case PSUM:
+        if (t->tree) return sl_describe_psum_tree(group, t->dtype, in, t->out, t->count);
         return sl_describe_psum(group, t->dtype, in, t->out, t->count);
     case PMEAN:
         return sl_describe_pmean(group, t->dtype, in, t->out, t->count);
     case PMAX:
         return sl_describe_pmax(group, t->dtype, in, t->out, t->count);
     case PSUM_SCATTER:
+        if (t->tree) return sl_describe_psum_scatter_tree(group, t->dtype, in, t->out, t->block);
         return sl_describe_psum_scatter_dim(group, t->dtype, in, t->out, 2, scattered, 1);
     case ALL_GATHER:
         return sl_describe_all_gather_dim(group, t->dtype, in, t->out, 2, gathered, 1);
@@ -265,7 +278,10 @@ static uint32_t reduced(const struct trial *t, const struct sl_group *group, siz
     const size_t row = t->block ? i / t->block : 0, column = t->block ? i % t->block : 0;
     const size_t mine = (row * (size_t)group->size + (size_t)group->rank) * t->block + column;
     for (int m = 0; m < group->size; m++) value[m] = from(t, group, m, t->operation == PSUM_SCATTER ? mine : i);
-    return combined(t->operation == PMAX ? SL_MAXIMUM : SL_SUM, t->dtype, scale, group->size, value);
+    return combined(t->operation == PMAX ? SL_MAXIMUM
+                    : t->tree            ? SL_TREE
+                                         : SL_SUM,
+                    t->dtype, scale, group->size, value);
 }
 
 static uint32_t gathered(const struct trial *t, const struct sl_group *group, size_t i) {

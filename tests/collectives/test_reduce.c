@@ -13,7 +13,7 @@
 #include "spmd/base/cpu_level.h"
 #include "spmd/base/dtype.h"
 
-enum { MOST = 2100, MEMBERS = 5 };
+enum { MOST = 2100, MEMBERS = 11 };
 
 union values {
     float f32[MOST];
@@ -35,6 +35,14 @@ static void fill(enum sl_dtype dtype) {
     }
 }
 
+/* The definition: the sum of the largest power of two below COUNT, and that of the others. */
+static float tree(enum sl_dtype dtype, int first, int count, size_t i) {
+    int left = 1;
+    if (count == 1) return sl_load_float(dtype, &x[first], i);
+    while (2 * left < count) left *= 2;
+    return tree(dtype, first, left, i) + tree(dtype, first + left, count - left, i);
+}
+
 static void compute(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs) {
     want = y[0];
     for (size_t i = 0; i < count; i++) {
@@ -43,12 +51,13 @@ static void compute(enum sl_reduction reduction, enum sl_dtype dtype, float scal
         for (int m = 1; m < inputs; m++) {
             const uint32_t next = x[m].i32[dtype == SL_I32 ? i : 0];
             if (dtype == SL_I32)
-                whole = reduction == SL_SUM ? whole + next : (int32_t)next > (int32_t)whole ? next : whole;
+                whole = reduction != SL_MAXIMUM ? whole + next : (int32_t)next > (int32_t)whole ? next : whole;
             else if (reduction == SL_SUM)
                 sum += sl_load_float(dtype, &x[m], i);
             else if (sl_load_float(dtype, &x[m], i) > sum)
                 sum = sl_load_float(dtype, &x[m], i);
         }
+        if (reduction == SL_TREE && dtype != SL_I32) sum = tree(dtype, 0, inputs, i);
         if (dtype == SL_I32)
             want.i32[i] = whole;
         else
@@ -75,20 +84,22 @@ static void expect(enum sl_reduction reduction, enum sl_dtype dtype, float scale
 static void all_levels_agree(void **state) {
     (void)state;
     static const size_t counts[] = {1, 63, 64, 65, 511, 512, 513, 1024, 1100, MOST};
-    static const int members[] = {1, 2, MEMBERS};
+    static const int members[] = {1, 2, 5, MEMBERS};
     unsetenv("SHARDLOOP_CPU_LEVEL");
     for (int level = sl_cpu_level(); level >= 2; level--) {
         const char name[2] = {(char)('0' + level), 0};
         setenv("SHARDLOOP_CPU_LEVEL", name, 1);
         assert_int_equal(sl_cpu_level(), level);
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-            for (int m = 0; m < 3; m++) {
+            for (int m = 0; m < 4; m++) {
                 for (enum sl_dtype dtype = SL_F32; dtype <= SL_I32; dtype++) {
                     expect(SL_SUM, dtype, 1, counts[c], members[m]);
+                    expect(SL_TREE, dtype, 1, counts[c], members[m]);
                     expect(SL_MAXIMUM, dtype, 1, counts[c], members[m]);
                 }
                 expect(SL_SUM, SL_F32, 1.0f / 3, counts[c], members[m]);
                 expect(SL_SUM, SL_BF16, 1.0f / 3, counts[c], members[m]);
+                expect(SL_TREE, SL_F32, 1.0f / 3, counts[c], members[m]);
             }
         }
     }

@@ -1,0 +1,40 @@
+/* counts.c - sums of metrics, in the order of coordinates or of leaves. */
+#include "layers/training/exact/counts.h"
+
+static void add(struct sl_metrics *sum, const struct sl_metrics *own) {
+    sum->loss += own->loss;
+    sum->correct += own->correct;
+    sum->rows += own->rows;
+    sum->auxiliary += own->auxiliary;
+}
+
+static struct sl_metrics divided(const struct sl_metrics *sum, double by) {
+    return (struct sl_metrics){sum->loss / by, sum->correct / by, sum->rows / by, sum->auxiliary / by};
+}
+
+struct sl_metrics sl_sum_counts(const struct sl_counting *counting, const struct sl_metrics *all, size_t count,
+                                size_t i) {
+    struct sl_metrics sum = {0};
+    for (size_t c = 0; c < (size_t)counting->world->size; c++) add(&sum, &all[c * count + i]);
+    return divided(&sum, counting->copies);
+}
+
+/* Of a leaf all coordinates have nothing but those with the last stage. */
+int sl_sum_leaves(struct sl_spmd *self, const struct sl_counting *counting, size_t count, const struct sl_metrics *own,
+                  struct sl_metrics *all, struct sl_metrics *metrics) {
+    const struct sl_mesh *mesh = self->mesh;
+    const int axis = sl_mesh_find_axis(mesh, counting->data_axis);
+    const int members = sl_mesh_axis_size(mesh, counting->data_axis);
+    SL_TRY(sl_all_gather(self, counting->world, SL_I32, own, all, count * (sizeof *own / sizeof(int32_t))));
+    *metrics = (struct sl_metrics){0};
+    for (int member = 0; member < members; member++) {
+        for (size_t i = 0; i < count; i++) {
+            struct sl_metrics leaf = {0};
+            for (int c = 0; c < counting->world->size; c++)
+                if (axis < 0 || sl_mesh_index(mesh, c, axis) == member) add(&leaf, &all[(size_t)c * count + i]);
+            leaf = divided(&leaf, counting->copies);
+            add(metrics, &leaf);
+        }
+    }
+    return SL_OK;
+}

@@ -1,0 +1,26 @@
+/* counts.h - sums of metrics over the mesh, from what each coordinate has counted. */
+#ifndef SL_LAYERS_TRAINING_EXACT_COUNTS_H
+#define SL_LAYERS_TRAINING_EXACT_COUNTS_H
+
+#include "collectives/collectives.h"
+#include "layers/modules/module.h"
+
+SL_BEGIN_C
+
+/* Who counts: the coordinates of WORLD, of which so many COPIES count the same rows. */
+struct sl_counting {
+    const struct sl_group *world;
+    double copies;
+    const char *data_axis;
+};
+
+/* METRICS: number I of ALL [coordinates, count], summed in doubles: there may be more rows than a float can count. */
+struct sl_metrics sl_sum_counts(const struct sl_counting *counting, const struct sl_metrics *all, size_t count,
+                                size_t i);
+/* Collective over the world: METRICS, the sum of all leaves in their order, of which this coordinate has OWN [count];
+ * ALL [coordinates, count] is room. The bits are the same however many coordinates share the leaves. */
+int sl_sum_leaves(struct sl_spmd *self, const struct sl_counting *counting, size_t count, const struct sl_metrics *own,
+                  struct sl_metrics *all, struct sl_metrics *metrics);
+
+SL_END_C
+#endif

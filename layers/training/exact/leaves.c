@@ -1,0 +1,73 @@
+/* leaves.c - sums of 1, 2, 4, ... leaves wait for as many after them, as the digits of a number that counts leaves. */
+#include "layers/training/exact/leaves.h"
+
+#include "spmd/device/device.h"
+
+bool sl_leaves_divide(int leaves, int coordinates) {
+    const int each = leaves / coordinates;
+    return leaves % coordinates == 0 && (coordinates == 1 || (each & (each - 1)) == 0);
+}
+
+int sl_leaves_check(struct sl_spmd *self, int leaves, const struct sl_parameters *parameters) {
+    const int members = sl_axis_size(self, parameters->data_axis);
+    if (leaves < 1 || !sl_leaves_divide(leaves, members))
+        return sl_fail(
+            self, SL_BAD_INPUT,
+            "the trainer's option exact is %d: it must be 0, or so many leaves that each of %d coordinates has "
+            "1, 2, 4, ... of them",
+            leaves, members);
+    if (parameters->turns)
+        return sl_fail(self, SL_BAD_INPUT, "the trainer's options exact and offload_weights: choose one of them");
+    for (int i = 0; i < parameters->count; i++)
+        if (sl_range_is_sharded(parameters, parameters->list[i].range))
+            return sl_fail(self, SL_BAD_INPUT, "the trainer's option exact: parameter %s is sharded over %s",
+                           parameters->list[i].name, parameters->data_axis);
+    return SL_OK;
+}
+
+/* The most sums that wait at once: no number below COUNT has more digits that are 1. */
+static size_t levels_of(int count) {
+    size_t levels = 0;
+    while (count >>= 1) levels++;
+    return levels;
+}
+
+/* Floats of the gradients of ranges below END. */
+static size_t floats_before(const struct sl_parameters *parameters, int end) {
+    size_t floats = 0;
+    for (int r = 0; r < end; r++)
+        if (sl_range_trains(parameters, r)) floats += parameters->range[r].count;
+    return floats;
+}
+
+size_t sl_leaves_bytes(const struct sl_parameters *parameters, int count) {
+    return levels_of(count) * floats_before(parameters, parameters->ranges) * sizeof(float);
+}
+
+int sl_leaves_open(struct sl_leaves *leaves, const struct sl_parameters *parameters, int count, struct sl_budget *held,
+                   struct sl_error *error) {
+    const size_t bytes = sl_leaves_bytes(parameters, count);
+    *leaves = (struct sl_leaves){
+        .parameters = parameters, .count = count, .floats = floats_before(parameters, parameters->ranges)};
+    if (bytes) leaves->memory = sl_device_take(held, SL_MEMORY_GRADIENTS, bytes);
+    if (!bytes || leaves->memory) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "no memory for the sums of %d leaves: %zu bytes", count, bytes);
+}
+
+void sl_leaves_close(struct sl_leaves *leaves) {
+    sl_device.give(leaves->memory);
+    *leaves = (struct sl_leaves){0};
+}
+
+/* A sum of two floats has the same bits in either order. */
+void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kernels, int range, int leaf) {
+    const struct sl_range *storage = &leaves->parameters->range[range];
+    const bool last = leaf == leaves->count - 1;
+    size_t waits = 0;
+    if (!leaves->memory || !storage->count) return;
+    float *const first = leaves->memory + floats_before(leaves->parameters, range);
+    for (int digits = leaf; digits; digits &= digits - 1) waits++;
+    for (int pairs = leaf; waits && (last || pairs & 1); pairs >>= 1)
+        kernels->add(storage->count, first + --waits * leaves->floats, storage->gradient);
+    if (!last) sl_device.copy(first + waits * leaves->floats, storage->gradient, storage->count * sizeof(float));
+}

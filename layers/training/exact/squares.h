@@ -1,0 +1,29 @@
+/* squares.h - sums of squares that no order and no division of the numbers changes.
+ *
+ * All squares are rounded down to one grid, 2^-63 of the square that none of them reaches, and their multiples of it
+ * are whole numbers, of which sums are exact. What is rounded off is less than 2^-61 of the sum for each number. */
+#ifndef SL_LAYERS_TRAINING_EXACT_SQUARES_H
+#define SL_LAYERS_TRAINING_EXACT_SQUARES_H
+
+#include "collectives/collectives.h"
+
+SL_BEGIN_C
+
+/* A sum of up to 2^32 squares. Sums with the same exponent may be added. */
+struct sl_squares {
+    uint64_t high, low; /* multiples of 2^-31 and 2^-63 of the square of 2^exponent; low < 2^32 */
+    int exponent;
+};
+
+/* The larger one of BITS and the bits of the largest of the absolute values of X [count], in device memory. Bits
+ * compare as the numbers do; those of a NaN are larger than all others. */
+int32_t sl_largest_bits(int32_t bits, const float *x, size_t count);
+/* An empty sum of numbers of which LARGEST has the bits of the largest one. */
+struct sl_squares sl_squares_of(int32_t largest);
+/* Adds the squares of X [count], in device memory. */
+void sl_squares_add(struct sl_squares *squares, const float *x, size_t count);
+/* The root of the sum over the members of GROUP, all of which have the same exponent. Collective over it. */
+int sl_squares_root(struct sl_spmd *self, const struct sl_group *group, const struct sl_squares *squares, double *root);
+
+SL_END_C
+#endif

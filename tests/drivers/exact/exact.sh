@@ -1,0 +1,154 @@
+#!/bin/sh
+# exact.sh DRIVERS - --exact: losses, norms' effect and gradients have the same bits whatever the size of the data axis is,
+# over stages, schedules and what a run keeps; prints TAP. With SL_TEST_LONG set, many more layouts.
+drivers=$1
+. "$(dirname "$0")/../../rigs/points.sh"
+
+# train LAYOUT...: a run of $model.
+train() {
+    rm -f gradients
+    timeout 300 "$drivers"/$model --json --gradients gradients "$@" >out 2>err </dev/null
+    status=$?
+    grep -E '"step"|"evaluation_loss"' out | sed 's/,"ms".*//;s/,"tokens_per_second.*//' >digits
+}
+
+# begins NAME MODEL LAYOUT...: what the following layouts are compared with.
+begins() {
+    name=$1 model=$2
+    shift 2
+    train "$@"
+    mv digits digits.expected && mv gradients gradients.expected && [ $status = 0 ] && [ -s digits.expected ]
+    point "$name: $*"
+}
+
+# same LAYOUT...
+same() {
+    train "$@"
+    [ $status = 0 ] && [ ! -s err ] && cmp -s digits digits.expected && cmp -s gradients gradients.expected
+    point "$name, the same bits: $*"
+}
+
+small='--model-dimension 32 --n-heads 4 --blocks 2 --layers-per-block 3 --sequence 16 --latent-dim 8 --rope-dim 4 --batch 32'
+steps=3
+[ -z "${SL_TEST_LONG:-}" ] || steps=10
+small="transformer train $small --microbatches 2 --dropout 0.1 --clip 0.5 --warmup 2 --steps $steps"
+llama='--model-dimension 48 --attention gqa --n-heads 6 --kv-heads 2 --mlp silu --biases none --untied-head --blocks 4'
+llama="transformer train $llama --layers-per-block 1 --sequence 16 --batch 32 --microbatches 2 --steps $steps"
+classifier="looping_pipeline --hidden 48 --layers 8 --batch 64 --microbatches 4 --steps $steps --clip 1"
+
+begins 'latent attention' "$small --exact data=8 --evaluate-every 2" --mesh data=1
+same --mesh data=2 --zero 0
+same --mesh data=2,pipe=3 --schedule gpipe --no-overlap
+same --mesh data=4,pipe=2 --schedule looped-bfs --loops 3 --zero 2
+same --mesh data=4 --recompute full --offload optimizer,activations --no-fuse
+same --mesh data=8 --check-replicas --checked
+same --mesh data=8,pipe=2 --schedule interleaved-zb --loops 1 --zero 2
+
+begins 'products of bf16' "$llama --exact data=8 --storage bf16 --precision bf16 --accumulate 2 --microbatches 1" --mesh data=1
+same --mesh data=2,pipe=2
+same --mesh data=4 --zero 0
+same --mesh data=8 --recompute selective
+
+begins 'two tensor coordinates' "$llama --exact data=4 --vocabulary-parallel" --mesh data=1,tensor=2
+same --mesh data=2,tensor=2,pipe=2
+same --mesh data=4,tensor=2
+
+begins 'the classifier' "$classifier --exact data=8" --mesh data=1,model=1
+same --mesh data=8,model=1 --schedule single --zero 2
+same --mesh data=4,model=2 --zero 0
+same --mesh data=2,model=4 --schedule 1f1b
+
+begins 'six leaves' "$classifier --exact data=6 --batch 72" --mesh data=1,model=2
+same --mesh data=3,model=2
+same --mesh data=6,model=1
+
+if [ -n "${SL_TEST_LONG:-}" ]; then
+    begins 'latent attention' "$small --exact data=8" --mesh data=1
+    for data in 1 2 4 8; do
+        for pipe in 2 3 6; do
+            for schedule in gpipe 1f1b interleaved-zb; do
+                same --mesh data=$data,pipe=$pipe --schedule $schedule --zero $((data % 3))
+            done
+        done
+        same --mesh data=$data,pipe=2 --schedule looped-dfs --loops 3 --recompute selective
+        same --mesh data=$data,pipe=3 --schedule zbv --recompute full
+        same --mesh data=$data --offload optimizer --wgrad-group 2
+    done
+    begins 'a Llama' "$llama --exact data=16 --batch 64 --clip 0.1" --mesh data=1
+    for data in 1 2 4 8 16; do
+        for layout in pipe=2 'pipe=4 --schedule 1f1b' 'pipe=2 --schedule looped-bfs --loops 2'; do
+            same --mesh data=$data,$layout
+        done
+    done
+    begins 'the classifier' "$classifier --exact data=12 --batch 96 --storage bf16" --mesh data=1,model=1
+    for data in 3 6 12; do
+        for layout in 'model=1 --schedule single' 'model=2 --schedule 1f1b' 'model=4' 'model=4 --schedule plain'; do
+            same --mesh data=$data,$layout
+        done
+    done
+fi
+
+# ---- without it they differ, so that the comparison says something ----
+
+begins 'the order of coordinates' "$classifier --rng global" --mesh data=1,model=1 --microbatches 8 --wgrad-group 1
+train --mesh data=8,model=1 --microbatches 1
+[ $status = 0 ] && [ -s gradients ] && ! cmp -s gradients gradients.expected
+point 'without --exact the last digits follow the replicas'
+
+# ---- a run goes on with fewer replicas ----
+
+begins 'an unbroken run' "$small --exact data=8 --steps 4" --mesh data=8 --save whole
+model="$small --steps 4"
+train --exact data=8 --mesh data=8 --steps 2 --save broken
+train --resume broken --mesh data=2 --steps 4 --save broken
+sed -n 3,4p digits.expected >rest
+[ $status = 0 ] && cmp -s digits rest && cmp -s gradients gradients.expected
+point 'one that was broken has the same digits on a quarter of the coordinates'
+"$drivers/diff" whole broken >out 2>err
+[ $? = 0 ]
+point 'and the same parameters and moments'
+
+# ---- memory ----
+
+# gradients MESH: bytes of coordinate 0.
+gradients() {
+    "$drivers"/$classifier --exact data=8 --mesh "$1" --dry-run --json | sed -n '1s/.*"gradients":\([0-9]*\).*/\1/p'
+}
+{ gradients data=8,model=1; gradients data=2,model=1; gradients data=1,model=1; } | tr '\n' ' ' |
+    awk '{ own = NF == 3 ? $1 : 0; exit !(own && $2 > 2.9 * own && $2 < 3.1 * own && $3 > 3.9 * own && $3 < 4.1 * own) }'
+point 'sums that wait for other leaves are planned: one for each doubling'
+
+# ---- what is refused ----
+
+refuses_all() {
+    refuses '--exact: ' $1 --exact nothing
+    refuses '--exact: ' $1 --exact data=0
+    refuses "--exact tensor=2: only the axis data has leaves, data=N" $1 --exact tensor=2
+    refuses "--exact data=4,tensor=2: only the axis data has leaves, data=N" $1 --exact data=4,tensor=2
+    refuses '--exact data=3: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=3
+    refuses '--exact data=6: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=6
+    refuses '--exact data=1: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=1
+    refuses '--exact and --fsdp: kernels that are sharded over data' $1 --exact data=4 --fsdp
+    refuses '--exact and --offload weights: sums of leaves wait in memory' $1 --exact data=4 --offload weights
+    refuses 'do not divide into 16 leaves (--exact) of 1 passes (--accumulate)' $1 --exact data=16 --batch 24
+    refuses "--microbatches 8: a leaf's 4 " $1 --exact data=4 --microbatches 8 --batch 16
+}
+driver=$drivers/looping_pipeline
+refuses_all "--mesh data=2,model=2"
+refuses '--rng flax: flax draws for each replica, and --exact for rows of the batch' --exact data=4 --rng flax
+driver=$drivers/loss_equality
+refuses '--exact data=3: data=2 coordinates must have 1, 2, 4' --exact data=3
+driver=$drivers/transformer
+refused '--exact and --experts: experts are shared out over data' train --exact data=4 --experts 4
+refuses_train() { text=$1; shift; refused "$text" train "$@"; }
+refuses() { refuses_train "$@"; }
+refuses_all "--mesh data=2"
+
+# ---- the three layouts of loss_equality ----
+
+"$drivers/loss_equality" --hidden 48 --layers 4 --batch 64 --microbatches 4 --exact data=4 --mesh data=2,model=2 --steps 3 \
+    --json >out 2>err
+status=$?
+[ $status = 0 ] && grep -q '"bit_identical":true' out
+point 'loss_equality: the layouts have the same bits'
+plan

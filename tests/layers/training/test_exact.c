@@ -1,0 +1,201 @@
+/* test_exact.c - sums over leaves follow one tree, whoever has the leaves; sums of squares, and of counts, have the
+ * same bits however the numbers are divided. */
+#include <math.h>
+
+#include "tests/rigs/run_on.h"
+
+#include "layers/kernels/kernels.h"
+#include "layers/training/exact/counts.h"
+#include "layers/training/exact/leaves.h"
+#include "layers/training/exact/squares.h"
+
+enum { COUNT = 64, MOST = 16, NUMBERS = 5000 };
+
+static float leaf_value(int leaf, int i) { return (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + leaf * 13) % 101); }
+
+/* The definition: the sum of the largest power of two of COUNT leaves below all of them, and that of the others. */
+static float tree(int first, int count, int i) {
+    int left = 1;
+    if (count == 1) return leaf_value(first, i);
+    while (2 * left < count) left *= 2;
+    return tree(first, left, i) + tree(first + left, count - left, i);
+}
+
+/* What a coordinate with COUNT leaves from FIRST on leaves in its two ranges. */
+static void sum_leaves(int first, int count, float *sum) {
+    struct sl_range range[2] = {{.count = COUNT / 4}, {.count = COUNT - COUNT / 4}};
+    const struct sl_parameters parameters = {.loops = 1, .ranges = 2, .range = range};
+    struct sl_leaves leaves;
+    struct sl_budget held = {0};
+    struct sl_error error;
+    float *gradient = sl_device.take(COUNT * sizeof *gradient), mine[COUNT];
+    assert_non_null(gradient);
+    range[0].gradient = gradient;
+    range[1].gradient = gradient + range[0].count;
+    assert_int_equal(sl_leaves_open(&leaves, &parameters, count, &held, &error), SL_OK);
+    assert_int_equal(held.bytes[SL_MEMORY_GRADIENTS], sl_leaves_bytes(&parameters, count));
+    for (int leaf = 0; leaf < count; leaf++) {
+        for (int i = 0; i < COUNT; i++) mine[i] = leaf_value(first + leaf, i);
+        sl_device.copy(gradient, mine, sizeof mine);
+        for (int r = 0; r < 2; r++) sl_leaves_add(&leaves, sl_kernels_select(), r, leaf);
+    }
+    sl_device.copy(sum, gradient, sizeof mine);
+    sl_leaves_close(&leaves);
+    sl_device.give(gradient);
+}
+
+static void leaves_follow_a_tree(void **state) {
+    (void)state;
+    float sum[COUNT];
+    for (int count = 1; count <= MOST; count++) {
+        sum_leaves(3, count, sum);
+        for (int i = 0; i < COUNT; i++) assert_true(sum[i] == tree(3, count, i));
+    }
+}
+
+static int sum_over_mesh(struct sl_spmd *self, void *arg) {
+    const int leaves = *(const int *)arg, each = leaves / self->mesh->size;
+    struct sl_group data;
+    float sum[COUNT], part[COUNT];
+    sum_leaves(self->coordinate * each, each, sum);
+    memset(part, 0, sizeof part);
+    SL_TRY(sl_group_axes(self, "data", &data));
+    if (COUNT % data.size == 0) SL_TRY(sl_psum_scatter_tree(self, &data, SL_F32, sum, part, COUNT / (size_t)data.size));
+    SL_TRY(sl_psum_tree(self, &data, SL_F32, sum, sum, COUNT));
+    const int own = COUNT / data.size;
+    for (int i = 0; i < COUNT; i++)
+        if (sum[i] != tree(0, leaves, i)) return sl_fail(self, SL_FAILED, "element %d is another sum", i);
+    for (int i = 0; i < own && COUNT % data.size == 0; i++)
+        if (part[i] != sum[own * data.rank + i]) return sl_fail(self, SL_FAILED, "part %d is another sum", i);
+    return sl_group_close(self, &data);
+}
+
+static void coordinates_go_on_with_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh;
+        int leaves;
+    } cases[] = {{"data=1", 7}, {"data=2", 8},  {"data=4", 16}, {"data=3", 6},
+                 {"data=5", 5}, {"data=6", 12}, {"data=8", 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int leaves = cases[i].leaves;
+        expect_ok(cases[i].mesh, sum_over_mesh, &leaves);
+    }
+}
+
+static void others_do_not_fit(void **state) {
+    (void)state;
+    assert_true(sl_leaves_divide(8, 1) && sl_leaves_divide(8, 2) && sl_leaves_divide(8, 8) && sl_leaves_divide(7, 1));
+    assert_true(sl_leaves_divide(6, 3) && sl_leaves_divide(12, 3) && sl_leaves_divide(12, 6));
+    assert_false(sl_leaves_divide(6, 2));
+    assert_false(sl_leaves_divide(12, 4));
+    assert_false(sl_leaves_divide(8, 3));
+    assert_false(sl_leaves_divide(4, 8));
+}
+
+/* ---- squares ---- */
+
+static void fill(float *x, double from, double to) {
+    uint64_t random = 7;
+    for (int i = 0; i < NUMBERS; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const double unit = (double)(random >> 11) * 0x1p-53;
+        x[i] = (float)(pow(2, from + unit * (to - from)) * (random >> 9 & 1 ? -1 : 1));
+    }
+}
+
+/* Each of the coordinates has so many numbers as it comes: the first all but a few. */
+static int root_over_mesh(struct sl_spmd *self, void *arg) {
+    double *roots = arg, root;
+    const int size = self->mesh->size, first = self->coordinate ? NUMBERS - 7 * (size - self->coordinate) : 0;
+    const int end = NUMBERS - 7 * (size - 1 - self->coordinate);
+    float *x = sl_device.take(NUMBERS * sizeof *x);
+    float here[NUMBERS];
+    struct sl_group world;
+    if (!x) return SL_FAILED;
+    fill(here, -130, 12);
+    sl_device.copy(x, here, sizeof here);
+    SL_TRY(sl_group_axes(self, "*", &world));
+    int32_t largest = sl_largest_bits(0, x + first, (size_t)(end - first));
+    SL_TRY(sl_pmax(self, &world, SL_I32, &largest, &largest, 1));
+    struct sl_squares squares = sl_squares_of(largest);
+    for (int i = first; i < end; i += 100) sl_squares_add(&squares, x + i, (size_t)(end - i < 100 ? end - i : 100));
+    SL_TRY(sl_squares_root(self, &world, &squares, &root));
+    roots[self->coordinate] = root;
+    sl_device.give(x);
+    return sl_group_close(self, &world);
+}
+
+static void norms_do_not_follow_the_mesh(void **state) {
+    (void)state;
+    double one[SL_MAX_COORDINATES] = {0}, several[SL_MAX_COORDINATES] = {0}, sum = 0;
+    float x[NUMBERS];
+    expect_ok("data=1", root_over_mesh, one);
+    expect_ok("data=4", root_over_mesh, several);
+    if (!has_results()) return;
+    fill(x, -130, 12);
+    for (int i = 0; i < NUMBERS; i++) sum += (double)x[i] * (double)x[i];
+    assert_true(one[0] > 0 && fabs(one[0] / sqrt(sum) - 1) < 1e-14);
+    assert_true(several[0] == one[0]);
+}
+
+static void squares_know_the_ends(void **state) {
+    (void)state;
+    const float none[3] = {0, -0.0f, 0}, tiny[2] = {0x1p-149f, -0x1p-149f}, huge[1] = {0x1.fffffep127f};
+    const float wrong[3] = {1, NAN, INFINITY};
+    int32_t bits;
+    float value;
+    assert_int_equal(sl_largest_bits(0, none, 3), 0);
+    bits = sl_largest_bits(0, wrong, 3);
+    memcpy(&value, &bits, sizeof value);
+    assert_true(isnan(value));
+    struct sl_squares squares = sl_squares_of(sl_largest_bits(0, tiny, 2));
+    sl_squares_add(&squares, tiny, 2);
+    assert_int_equal(squares.exponent, -148);
+    assert_true(squares.high == UINT64_C(1) << 30 && squares.low == 0); /* twice a quarter */
+    squares = sl_squares_of(sl_largest_bits(0, huge, 1));
+    sl_squares_add(&squares, huge, 1);
+    assert_int_equal(squares.exponent, 128);
+    assert_true(squares.high < UINT64_C(1) << 31);
+}
+
+/* ---- counts ---- */
+
+static int count_over_mesh(struct sl_spmd *self, void *arg) {
+    enum { LEAVES = 8 };
+    struct sl_metrics *result = arg, own[LEAVES], all[LEAVES * SL_MAX_COORDINATES], sum;
+    struct sl_group world;
+    const int members = sl_axis_size(self, "data"), each = LEAVES / members;
+    const bool last = sl_axis_index(self, "pipe") == sl_axis_size(self, "pipe") - 1;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    for (int i = 0; i < each; i++) {
+        const int leaf = sl_axis_index(self, "data") * each + i;
+        own[i] = last ? (struct sl_metrics){1.0 / (3 + leaf), leaf, 4, 0} : (struct sl_metrics){0};
+    }
+    const struct sl_counting counting = {&world, 1, "data"};
+    SL_TRY(sl_sum_leaves(self, &counting, (size_t)each, own, all, &sum));
+    result[self->coordinate] = sum;
+    return sl_group_close(self, &world);
+}
+
+static void losses_do_not_follow_the_mesh(void **state) {
+    (void)state;
+    struct sl_metrics one[SL_MAX_COORDINATES] = {{0}}, other[SL_MAX_COORDINATES] = {{0}};
+    static const char *const meshes[] = {"data=2,pipe=2", "pipe=3,data=2", "data=8"};
+    expect_ok("data=1", count_over_mesh, one);
+    for (int i = 0; i < 3; i++) {
+        expect_ok(meshes[i], count_over_mesh, other);
+        if (has_results()) assert_memory_equal(&one[0], &other[0], sizeof one[0]);
+    }
+    if (has_results()) assert_true(one[0].correct == 28 && one[0].rows == 32);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaves_follow_a_tree),  cmocka_unit_test(coordinates_go_on_with_it),
+        cmocka_unit_test(others_do_not_fit),     cmocka_unit_test(norms_do_not_follow_the_mesh),
+        cmocka_unit_test(squares_know_the_ends), cmocka_unit_test(losses_do_not_follow_the_mesh),
+    };
+    begin_tests(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
