@@ -146,6 +146,7 @@
 #include "layers/training/trace_file.h"
 #include "layers/training/trainer.h"
 #include "layers/training/update.h"
+#include "layers/snapshot/snapshot.h"
 
 /* The models that there are, and generation. */
 #include "layers/models/adapters.h"

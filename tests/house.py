@@ -29,6 +29,7 @@ ORDER = """
     layers/journal
     layers/training/exact
     layers/training
+    layers/snapshot
     layers/models
     shardloop
     drivers/command_line

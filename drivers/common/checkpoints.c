@@ -24,6 +24,10 @@ const struct sl_option sl_checkpoint_table[] = {
      .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
+    {"save-async", SL_OPTION_FLAG, FIELD(async),
+     .help =
+         "with --save-every, copy what a checkpoint holds between two steps, and write it while the next steps run: "
+         "the process that writes has memory for the copy, as much as the file is large"},
     {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR", .path = SL_PATH_CHECKPOINT,
      .help =
          "go on from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of its "
@@ -34,7 +38,11 @@ const struct sl_option sl_checkpoint_table[] = {
          "0: never"},
     {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND",
      .help = "with --restart, the command that starts the processes, such as \"srun -n 8\"; by default with engine mpi "
-             "mpirun -n and the mesh's size"},
+             "mpirun -n and the mesh's size; %n stands for that size"},
+    {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer",
+     .help = "with --restart, what a run is started on that has died twice in a row before it saved a checkpoint: the "
+             "same mesh, or one with fewer replicas, which the next smaller divisor along data that fits the batch "
+             "and the model has"},
     {0},
 };
 
@@ -46,6 +54,9 @@ int sl_checkpoints_check(const struct sl_options *command, const struct sl_check
                             "--launcher \"%.80s\": it starts the processes of runs that are started again: give "
                             "--restart N, too",
                             options->launcher);
+    if (options->async && (!options->save || !options->every))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--save-async: needs checkpoints on the way: --save DIR and --save-every N");
     if (!options->every || options->save) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--save-every %d: needs a directory, --save DIR", options->every);
 }
@@ -146,10 +157,14 @@ int sl_checkpoints_open(struct sl_checkpoints *c, struct sl_error *error) {
     struct sl_checkpoint about = {0};
     if (c->options.resume) SL_TRY(find_checkpoint(c, &about, error));
     c->first = about.step;
-    return c->options.save ? prepare_directory(c, error) : SL_OK;
+    if (c->options.save) SL_TRY(prepare_directory(c, error));
+    return c->options.async ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
 
+/* What is still being written keeps the directory locked. */
 void sl_checkpoints_close(struct sl_checkpoints *c) {
+    sl_snapshot_close(c->snapshot);
+    c->snapshot = NULL;
     if (c->locked) close(c->lock);
     c->locked = false;
 }
@@ -162,6 +177,10 @@ int sl_checkpoints_resume(const struct sl_checkpoints *c, struct sl_spmd *self, 
     return c->options.resume ? sl_checkpoint_load(self, trainer, c->from, c->setting, about) : SL_OK;
 }
 
+int sl_checkpoints_make_room(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
+    return c->options.async ? sl_snapshot_open(c->snapshot, self, trainer) : SL_OK;
+}
+
 int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last) {
     const int64_t step = sl_trainer_steps(trainer);
@@ -169,6 +188,9 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     char path[SL_MAX_PATH];
     const bool due = last || (c->options.every && step % c->options.every == 0);
     if (!c->options.save || !due) return SL_OK;
+    if (c->options.async && !last)
+        return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes, KEPT);
+    if (c->options.async) SL_TRY(sl_snapshot_wait(c->snapshot, self, trainer));
     SL_TRY(sl_checkpoint_name(c->options.save, step, path, &self->error));
     SL_TRY(sl_checkpoint_save(self, trainer, path, &about, c->setting, c->notes));
     return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, KEPT, &self->error) : SL_OK;
@@ -204,6 +226,7 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
+    if (c->options.async) used += snprintf(text + used, size - (size_t)used, " --save-async");
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
         used += snprintf(text + used, size - (size_t)used, " --metrics %s", quote(metrics, directory));
     if (steps) snprintf(text + used, size - (size_t)used, " --steps %" PRId64, steps);

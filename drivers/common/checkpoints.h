@@ -3,15 +3,20 @@
 #define SL_DRIVERS_COMMON_CHECKPOINTS_H
 
 #include "drivers/common/options.h"
-#include "layers/training/checkpoint.h"
+#include "layers/snapshot/snapshot.h"
 
 enum { SL_MOST_SETTINGS = 24 };
+
+/* --restart-mesh, in the order of its words. */
+enum sl_restart_mesh { SL_RESTART_SAME, SL_RESTART_FEWER };
 
 struct sl_checkpoint_options {
     const char *save, *resume; /* NULL: not asked for */
     int every;                 /* steps; 0: only at the end */
+    bool async;                /* written by a thread while the run goes on */
     int restart;               /* how often a run that dies is started again (drivers/training/restart.h) */
     const char *launcher;      /* by which; NULL: the engine's */
+    int restart_mesh;          /* enum sl_restart_mesh */
 };
 
 extern const struct sl_option sl_checkpoint_table[];
@@ -29,7 +34,8 @@ struct sl_checkpoints {
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */
     bool locked;
-    int lock; /* of the directory that is saved in, while it is locked */
+    int lock;                     /* of the directory that is saved in, while it is locked */
+    struct sl_snapshot *snapshot; /* in the process that writes, with --save-async; else NULL */
 };
 
 /* Whether the OPTIONS of COMMAND fit each other. */
@@ -64,7 +70,12 @@ void sl_checkpoints_close(struct sl_checkpoints *checkpoints);
 int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                           struct sl_checkpoint *about);
 
-/* Collective, after each step: saves the run where it is time, or the LAST step. SAMPLES have been taken so far. */
+/* Collective, before the first step: takes the memory that saving needs beside the run. */
+int sl_checkpoints_make_room(const struct sl_checkpoints *checkpoints, struct sl_spmd *self,
+                             struct sl_trainer *trainer);
+/* Collective, after each step: saves the run where it is time, or the LAST step. SAMPLES have been taken so far. With
+ * --save-async what has been saved before the last step may still be on its way to the disk; once the last step is
+ * saved, everything is there. */
 int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last);
 

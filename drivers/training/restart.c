@@ -21,15 +21,22 @@
  * such on other machines, until the directory is free. */
 static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
 
+enum { MORE = 16, MESH_TEXT = 256 }; /* words that are added to those of the command line; bytes of a mesh */
+
 struct watcher {
     const struct sl_options *options;
     const struct sl_checkpoint_options *checkpoints;
+    const char *command, *engine;
     char program[PATH_MAX]; /* this one's file */
     char *launcher;         /* whose words argv has first; NULL: the program itself is started */
-    int count, words;       /* of argv: without, and with what restarts add */
+    int head, count, words; /* of argv: the launcher's, those before the options, and all */
     char **argv;
-    char from[SL_MAX_PATH]; /* the checkpoint to go on from */
-    int64_t before;         /* steps of the latest one that was there before the run; -1: none */
+    struct sl_mesh mesh;       /* of the next run */
+    char mesh_text[MESH_TEXT]; /* where it is not the one that was asked for; else "" */
+    int fruitless;             /* runs in a row that have saved nothing */
+    int64_t last;              /* steps of the latest checkpoint when the run began; -1: none */
+    char from[SL_MAX_PATH];    /* the checkpoint to go on from */
+    int64_t before;            /* steps of the latest one that was there before the run; -1: none */
     sigset_t signals, usual;
     int asked; /* the signal that has asked for the end; 0: none */
 };
@@ -53,6 +60,12 @@ static int check(const struct watcher *w, struct sl_error *error) {
                             "--restart %d: not with --plan, which could find another layout each time: let it save "
                             "one (--save-options FILE), and restart @FILE",
                             options->restart);
+    if (options->restart_mesh == SL_RESTART_FEWER && options->launcher && strcmp(w->engine, "local") != 0 &&
+        !strstr(options->launcher, "%n"))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--restart-mesh fewer: --launcher \"%.80s\" starts as many processes each time: write %%n "
+                            "where it has their number",
+                            options->launcher);
     return SL_OK;
 }
 
@@ -74,35 +87,52 @@ static void add_options(struct watcher *w, bool goes_on) {
     }
 }
 
+static void add(struct watcher *w, char *option, char *value) {
+    w->argv[w->words++] = option;
+    w->argv[w->words++] = value;
+    w->argv[w->words] = NULL;
+}
+
 /* What is given last counts. */
 static void complete(struct watcher *w, bool goes_on) {
     w->words = w->count;
     add_options(w, goes_on);
-    w->argv[w->words++] = "--restart";
-    w->argv[w->words++] = "0";
-    if (goes_on) w->argv[w->words++] = "--resume", w->argv[w->words++] = w->from;
-    w->argv[w->words] = NULL;
+    add(w, "--restart", "0");
+    if (goes_on) add(w, "--resume", w->from);
+    if (*w->mesh_text) add(w, "--mesh", w->mesh_text);
 }
 
-static char *copy_launcher(const struct watcher *w, const struct sl_common_options *common, struct sl_error *error) {
-    struct sl_mesh mesh;
-    char text[40] = "";
-    if (w->checkpoints->launcher) return strdup(w->checkpoints->launcher);
-    if (sl_mesh_parse(&mesh, common->mesh, error)) return NULL;
-    if (!strcmp(common->engine, "mpi")) snprintf(text, sizeof text, "mpirun -n %d", mesh.size);
-    return strdup(text);
+/* With the mesh's size in place of each %n. */
+static char *copy_launcher(const struct watcher *w) {
+    const char *engines = strcmp(w->engine, "mpi") ? "" : "mpirun -n %n";
+    const char *from = w->checkpoints->launcher ? w->checkpoints->launcher : engines;
+    enum { DIGITS = 12 };
+    char *text = malloc(strlen(from) * DIGITS + 1), *to = text;
+    for (; text && *from; from++)
+        if (!strncmp(from, "%n", 2))
+            to += sprintf(to, "%d", w->mesh.size), from++;
+        else
+            *to++ = *from;
+    if (text) *to = '\0';
+    return text;
 }
 
-/* The launcher's words, the program and COMMAND. */
-static int begin_words(struct watcher *w, const char *command, const struct sl_common_options *common,
-                       struct sl_error *error) {
-    enum { MORE = 8 }; /* words that are added */
+static void free_words(struct watcher *w) {
+    free(w->argv);
+    free(w->launcher);
+    w->argv = NULL;
+    w->launcher = NULL;
+    w->count = 0;
+}
+
+/* The launcher's words, the program and the command. */
+static int begin_words(struct watcher *w, struct sl_error *error) {
     char *rest, *word;
-    w->launcher = copy_launcher(w, common, error);
-    if (!w->launcher) return error->status ? error->status : sl_error_set(error, SL_FAILED, "out of memory");
-    const size_t most = strlen(w->launcher) + (size_t)w->options->arguments.count + MORE;
+    free_words(w);
+    w->launcher = copy_launcher(w);
+    const size_t most = (w->launcher ? strlen(w->launcher) : 0) + (size_t)w->options->arguments.count + MORE;
     w->argv = calloc(most, sizeof *w->argv);
-    if (!w->argv) return sl_error_set(error, SL_FAILED, "out of memory");
+    if (!w->argv || !w->launcher) return sl_error_set(error, SL_FAILED, "out of memory");
     for (word = strtok_r(w->launcher, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest))
         w->argv[w->count++] = word;
     if (w->checkpoints->launcher && w->count == 0)
@@ -113,8 +143,9 @@ static int begin_words(struct watcher *w, const char *command, const struct sl_c
     }
     const ssize_t length = readlink("/proc/self/exe", w->program, sizeof w->program - 1);
     if (length < 0) return sl_error_set(error, SL_FAILED, "/proc/self/exe: %s", strerror(errno));
+    w->head = w->count;
     w->argv[w->count++] = w->launcher ? w->program : program_invocation_name;
-    if (command) w->argv[w->count++] = (char *)command;
+    if (w->command) w->argv[w->count++] = (char *)w->command;
     return SL_OK;
 }
 
@@ -226,6 +257,54 @@ static void await_lock(struct watcher *w) {
     if (directory >= 0) close(directory);
 }
 
+/* ---- fewer replicas ---- */
+
+/* Whether the command line, on the mesh TEXT, can be planned. Nothing of it is heard. */
+static bool can_be_planned(struct watcher *w, bool goes_on, char *text) {
+    int status = -1;
+    complete(w, goes_on);
+    add(w, "--mesh", text);
+    add(w, "--engine", "local");
+    w->argv[w->words++] = "--dry-run";
+    w->argv[w->words] = NULL;
+    const pid_t child = fork();
+    if (child == 0) {
+        const int nowhere = open("/dev/null", O_RDWR);
+        sigprocmask(SIG_SETMASK, &w->usual, NULL);
+        for (int file = 0; file < 3; file++) dup2(nowhere, file);
+        execv("/proc/self/exe", w->argv + w->head);
+        _exit(SL_FAILED);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == SL_OK;
+}
+
+/* Makes the next run's mesh smaller; false where there is no smaller one, and nothing has changed. */
+static bool take_fewer(struct watcher *w, bool goes_on) {
+    const int axis = sl_mesh_find_axis(&w->mesh, "data"), size = axis < 0 ? 1 : w->mesh.axis[axis].size;
+    for (int fewer = size / 2; fewer >= 1; fewer--) {
+        char text[MESH_TEXT];
+        struct sl_mesh mesh = w->mesh;
+        if (size % fewer) continue;
+        mesh.axis[axis].size = fewer;
+        mesh.size = w->mesh.size / size * fewer;
+        sl_mesh_print(&mesh, text, sizeof text);
+        if (!can_be_planned(w, goes_on, text)) continue;
+        w->mesh = mesh;
+        snprintf(w->mesh_text, sizeof w->mesh_text, "%s", text);
+        return true;
+    }
+    return false;
+}
+
+/* A run has ended. Whether two in a row have saved nothing. */
+static bool is_stuck(struct watcher *w) {
+    const int64_t last = sl_checkpoint_last_step(w->checkpoints->save);
+    w->fruitless = last > w->last ? 0 : w->fruitless + 1;
+    w->last = last;
+    return w->fruitless >= 2;
+}
+
 /* Whether the run has left a checkpoint of its own to go on from. */
 static bool find_checkpoint(struct watcher *w) {
     struct sl_error skipped = {0};
@@ -250,7 +329,7 @@ static bool is_over(const struct watcher *w, int status) {
 }
 
 /* Whether to start it once more, after so many RESTARTS; says so. */
-static bool goes_on(struct watcher *w, int status, int restarts) {
+static bool goes_on(struct watcher *w, int status, int restarts, struct sl_error *error) {
     const int most = w->checkpoints->restart;
     char end[120];
     if (is_over(w, status)) return false;
@@ -262,37 +341,43 @@ static bool goes_on(struct watcher *w, int status, int restarts) {
     if (w->launcher) await_rest(w);
     await_lock(w);
     if (w->asked) return false;
-    const bool found = find_checkpoint(w);
+    const bool found = find_checkpoint(w), stuck = is_stuck(w);
     const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
+    char why[2 * MESH_TEXT] = "";
+    if (stuck && w->checkpoints->restart_mesh == SL_RESTART_FEWER && take_fewer(w, found)) {
+        snprintf(why, sizeof why, " on %s: two runs in a row have saved nothing", w->mesh_text);
+        w->fruitless = 0;
+        if (begin_words(w, error)) return false;
+    }
     complete(w, found);
-    sl_remark("%s; restart %d of %d goes on from %s", end, restarts + 1, most, found ? w->from : resumed);
+    sl_remark("%s; restart %d of %d goes on from %s%s", end, restarts + 1, most, found ? w->from : resumed, why);
     return true;
 }
 
 static int supervise(struct watcher *w, struct sl_error *error) {
     int restarts = 0, status;
-    w->before = sl_checkpoint_last_step(w->checkpoints->save);
+    w->before = w->last = sl_checkpoint_last_step(w->checkpoints->save);
     complete(w, false);
     do {
         pid_t child = 0;
         SL_TRY(start(w, &child, error));
         status = await_end(w, child);
-    } while (goes_on(w, status, restarts++));
+    } while (goes_on(w, status, restarts++, error));
     return exit_status(status);
 }
 
 int sl_restart(const struct sl_options *options, const char *command, const struct sl_checkpoint_options *checkpoints,
                const struct sl_common_options *common) {
-    struct watcher w = {.options = options, .checkpoints = checkpoints};
+    struct watcher w = {.options = options, .checkpoints = checkpoints, .command = command, .engine = common->engine};
     struct sl_error error = {0};
     int status = check(&w, &error);
-    if (status == SL_OK) status = begin_words(&w, command, common, &error);
+    if (status == SL_OK) status = sl_mesh_parse(&w.mesh, common->mesh, &error);
+    if (status == SL_OK) status = begin_words(&w, &error);
     if (status == SL_OK) {
         hold_signals(&w);
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         status = supervise(&w, &error);
     }
-    free(w.argv);
-    free(w.launcher);
+    free_words(&w);
     return error.status ? sl_options_report(options, &error) : status;
 }

@@ -2,7 +2,11 @@
  *
  * The process that was called only watches: it starts itself again as a process of its own, under engine mpi through
  * the launcher, and waits. Where that one ends otherwise than a run ends, it starts another, which goes on from the
- * last checkpoint. So nothing of a run that has died is left for the next. */
+ * last checkpoint. So nothing of a run that has died is left for the next.
+ *
+ * With --restart-mesh fewer, two runs in a row that have died before they saved a checkpoint are a sign that some of
+ * the processes are missing for good. The next run has fewer replicas: the size of its data axis is the largest divisor
+ * of the one before with which a dry run of the command line succeeds. */
 #ifndef SL_DRIVERS_TRAINING_RESTART_H
 #define SL_DRIVERS_TRAINING_RESTART_H
 

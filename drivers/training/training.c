@@ -45,7 +45,10 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     step->rate = sl_learning_rate_at(&training->rate, step->number);
     step->norm = NAN;
     SL_TRY(training->type->fetch(worker, step->number, &batch));
-    *stop = sl_interrupt_arrived() != 0 || (self->coordinate == 0 && training->report.lost.status);
+    *stop = sl_interrupt_arrived() != 0;
+    if (self->coordinate == 0 &&
+        (training->report.lost.status || sl_snapshot_has_failed(training->checkpoints.snapshot)))
+        *stop = true;
     sl_trainer_set_learning_rate(worker->trainer, (float)step->rate);
     SL_TRY(sl_trainer_step(worker->trainer, &batch, &step->metrics, stop));
     if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
@@ -93,7 +96,7 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
     SL_TRY(sl_checkpoints_resume(&training->checkpoints, worker->self, worker->trainer, &about));
     worker->first = about.step;
     worker->samples = about.samples;
-    return SL_OK;
+    return sl_checkpoints_make_room(&training->checkpoints, worker->self, worker->trainer);
 }
 
 /* Files lose their contents only after a checkpoint or parameters that are damaged have been refused. */
@@ -258,6 +261,22 @@ static void add_forecast(struct sl_training *training, json_t *object) {
     if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
 }
 
+/* What saving in the background has taken of the time between steps; NULL without memory. */
+static json_t *describe_snapshots(const struct sl_snapshot_account *of) {
+    return json_pack("{sI sI so so so}", "count", (json_int_t)of->copies, "bytes", (json_int_t)of->bytes, "copy_ms",
+                     sl_json_real(1e3 * of->copied / (double)of->copies), "bytes_per_second",
+                     sl_json_real((double)of->bytes * (double)of->copies / of->copied), "waited_ms",
+                     sl_json_real(1e3 * of->waited));
+}
+
+static void print_snapshots(const struct sl_snapshot_account *of) {
+    if (!of->copies) return;
+    printf(
+        "saved in the background: %lld copies of %.1f MB, each in %.2f ms (%.2f GB/s); %.1f ms of waiting for writes\n",
+        (long long)of->copies, (double)of->bytes / 1e6, 1e3 * of->copied / (double)of->copies,
+        (double)of->bytes * (double)of->copies / of->copied / 1e9, 1e3 * of->waited);
+}
+
 static int report_end(struct sl_training *training, struct sl_error *error) {
     const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
@@ -271,6 +290,10 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
     if (object) json_object_set_new(object, "fused", json_integer(run_of(training)));
     if (object && training->forecast && training->forecast->made) add_forecast(training, object);
+    if (object && options->async) {
+        const struct sl_snapshot_account account = sl_snapshot_account(training->checkpoints.snapshot);
+        json_object_set_new(object, "snapshots", describe_snapshots(&account));
+    }
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));
@@ -297,6 +320,10 @@ static int finish(struct sl_training *training, struct sl_error *error) {
         training->forecast->settle(training->forecast, training, steps_profiled(training), training->report.seconds);
     SL_TRY(report_end(training, error));
     if (!training->json && training->forecast && training->forecast->made) print_forecast(training);
+    if (!training->json && options->checkpoints.async) {
+        const struct sl_snapshot_account account = sl_snapshot_account(training->checkpoints.snapshot);
+        print_snapshots(&account);
+    }
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && training->type->name) SL_TRY(training->type->name(training, &training->gradients, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))

@@ -42,13 +42,14 @@ static int set_number(struct sl_store *store, const char *key, uint64_t number) 
     return sl_store_set_note(store, key, text);
 }
 
-static int write_notes(struct sl_store *store, const char *optimizer, const struct sl_checkpoint *about,
+int sl_checkpoint_note(struct sl_store *store, struct sl_trainer *trainer, const struct sl_checkpoint *about,
                        const struct sl_setting *settings, const struct sl_store *notes) {
+    store->checksums = store->replaces_links = true;
     for (int i = 0; notes && i < notes->notes; i++)
         SL_TRY(sl_store_set_note(store, notes->note[i].key, notes->note[i].text));
     SL_TRY(sl_store_set_note(store, version_key, version));
-    SL_TRY(sl_store_set_note(store, optimizer_key, optimizer));
-    SL_TRY(set_number(store, "step", (uint64_t)about->step));
+    SL_TRY(sl_store_set_note(store, optimizer_key, optimizer_of(trainer)));
+    SL_TRY(set_number(store, "step", (uint64_t)sl_trainer_steps(trainer)));
     SL_TRY(set_number(store, "samples", (uint64_t)about->samples));
     SL_TRY(set_number(store, "seed", about->seed));
     for (; settings && settings->key; settings++) {
@@ -180,10 +181,9 @@ int sl_checkpoint_check(const char *path, const struct sl_setting *settings, con
 
 /* ---- collective ---- */
 
-/* All return what coordinate 0 has come to, whose error is OWN. */
-static int agree(struct sl_spmd *self, const struct sl_group *world, struct sl_error *own) {
+int sl_checkpoint_agree(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_error *own) {
     _Static_assert(sizeof *own % sizeof(int32_t) == 0, "sent as words");
-    SL_TRY(sl_broadcast(self, world, SL_I32, own, own, sizeof *own / sizeof(int32_t), 0));
+    SL_TRY(sl_broadcast(self, sl_trainer_world(trainer), SL_I32, own, own, sizeof *own / sizeof(int32_t), 0));
     return own->status ? sl_fail(self, own->status, "%s", own->message) : SL_OK;
 }
 
@@ -196,10 +196,10 @@ int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const
         if (!error.status) SL_TRY(status); /* the run has ended meanwhile */
         if (error.status == SL_BAD_INPUT) name_older(store->path, &error);
     }
-    return agree(self, sl_trainer_world(trainer), &error);
+    return sl_checkpoint_agree(self, trainer, &error);
 }
 
-static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
+int sl_checkpoint_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
     for (int i = 0; i < saved_count(trainer); i++)
         SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved_at(i), store));
     return SL_OK;
@@ -207,11 +207,25 @@ static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct 
 
 /* ---- saving ---- */
 
+int sl_checkpoint_gather(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
+    for (int i = 0; i < saved_count(trainer); i++)
+        SL_TRY(sl_export(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved_at(i), 1.0f, store));
+    return SL_OK;
+}
+
+int sl_checkpoint_copy(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
+    const struct sl_group *world = sl_trainer_world(trainer);
+    if (self->engine->table->apart) return sl_checkpoint_gather(self, trainer, store);
+    for (int i = 0; i < saved_count(trainer); i++)
+        SL_TRY(sl_export_beside(self, world, sl_trainer_parameters(trainer), saved_at(i), store));
+    return sl_barrier(self, world);
+}
+
 /* A path that could be written when the run began may be gone now: that is a failure of the run, not bad input. */
-static void create(struct sl_store *file, const char *path, const char *optimizer, const struct sl_checkpoint *about,
-                   const struct sl_setting *settings, const struct sl_store *notes, struct sl_error *error) {
-    file->checksums = file->replaces_links = true;
-    if (write_notes(file, optimizer, about, settings, notes))
+static void create(struct sl_store *file, struct sl_trainer *trainer, const char *path,
+                   const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
+                   struct sl_error *error) {
+    if (sl_checkpoint_note(file, trainer, about, settings, notes))
         sl_error_set(error, SL_FAILED, "%s: no memory to save the run", path);
     else if (sl_safetensors_create(file, path, error))
         error->status = SL_FAILED;
@@ -219,27 +233,23 @@ static void create(struct sl_store *file, const char *path, const char *optimize
 
 static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_checkpoint *about,
                 const struct sl_setting *settings, const struct sl_store *notes, struct sl_store *file) {
-    const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_error error = {0};
-    SL_TRY(declare_all(self, trainer, file));
-    if (self->coordinate == 0) create(file, path, optimizer_of(trainer), about, settings, notes, &error);
-    SL_TRY(agree(self, world, &error));
-    for (int i = 0; i < saved_count(trainer); i++)
-        SL_TRY(sl_export(self, world, sl_trainer_parameters(trainer), saved_at(i), 1.0f, file));
+    SL_TRY(sl_checkpoint_declare(self, trainer, file));
+    if (self->coordinate == 0) create(file, trainer, path, about, settings, notes, &error);
+    SL_TRY(sl_checkpoint_agree(self, trainer, &error));
+    SL_TRY(sl_checkpoint_gather(self, trainer, file));
     if (self->coordinate == 0) {
         const int status = sl_safetensors_commit(file, progress, self, &error);
         if (!error.status) SL_TRY(status); /* the run has ended meanwhile */
     }
-    return agree(self, world, &error);
+    return sl_checkpoint_agree(self, trainer, &error);
 }
 
 int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_checkpoint *about, const struct sl_setting *settings,
                        const struct sl_store *notes) {
-    const struct sl_checkpoint now = {
-        .step = sl_trainer_steps(trainer), .samples = about->samples, .seed = about->seed};
     struct sl_store file = {0};
-    const int status = save(self, trainer, path, &now, settings, notes, &file);
+    const int status = save(self, trainer, path, about, settings, notes, &file);
     sl_store_free(&file);
     return status;
 }
@@ -280,11 +290,11 @@ static int compare_tensors(const struct sl_store *file, const struct sl_store *w
 static int check(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_setting *settings,
                  struct sl_store *file, struct sl_store *wanted, struct sl_checkpoint *about) {
     struct sl_error error = {0};
-    SL_TRY(declare_all(self, trainer, wanted));
+    SL_TRY(sl_checkpoint_declare(self, trainer, wanted));
     if (self->coordinate == 0 && open_file(file, path, settings, about, &error) == SL_OK &&
         compare_optimizers(file, optimizer_of(trainer), path, &error) == SL_OK)
         compare_tensors(file, wanted, path, &error);
-    return agree(self, sl_trainer_world(trainer), &error);
+    return sl_checkpoint_agree(self, trainer, &error);
 }
 
 static int move(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_store *file,

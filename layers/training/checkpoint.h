@@ -71,6 +71,22 @@ int sl_checkpoint_map(struct sl_store *file, const char *path, int *version, str
  * ignored. TRAINER is planned. SL_BAD_INPUT on all coordinates if the data are damaged or not finite. */
 int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_store *store);
 
+/* ---- its parts, for those that write it in another way ---- */
+
+/* Gives STORE a checkpoint's notes, and the checksums that it will have. The step is the trainer's. SL_FAILED without
+ * memory. */
+int sl_checkpoint_note(struct sl_store *store, struct sl_trainer *trainer, const struct sl_checkpoint *about,
+                       const struct sl_setting *settings, const struct sl_store *notes);
+/* Collective: declares a checkpoint's tensors in STORE on coordinate 0. */
+int sl_checkpoint_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store);
+/* Collective: copies values and the optimizer's state of all coordinates to STORE on coordinate 0, which has the
+ * tensors. */
+int sl_checkpoint_gather(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store);
+/* The same where coordinates that share memory all pass the same STORE: then each copies its own part of it. */
+int sl_checkpoint_copy(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store);
+/* Collective: all return what coordinate 0 has come to, whose error is OWN. */
+int sl_checkpoint_agree(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_error *own);
+
 /* ---- a directory of checkpoints ---- */
 
 /* Writes the name of the checkpoint after STEP steps to PATH. SL_BAD_INPUT if it is too long. */

@@ -9,7 +9,9 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-enum { PIECE = 1 << 20 /* floats that travel at once */, HALVES = 4096 /* bf16 that are converted at once */ };
+/* Floats that travel at once, and that one coordinate copies at once, which a core's cache holds; bf16 that are
+ * converted at once. */
+enum { PIECE = 1 << 20, COPIED = 1 << 15, HALVES = 4096 };
 
 /* Elements [first, first + count) of a coordinate's shard of a parameter. */
 struct part {
@@ -276,6 +278,24 @@ int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct s
               enum sl_state state, float scale, struct sl_store *store) {
     return exchange_all(&(struct exchange){
         .self = self, .world = world, .parameters = parameters, .state = state, .scale = scale, .store = store});
+}
+
+int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                     enum sl_state state, struct sl_store *store) {
+    struct exchange x = {
+        .self = self, .world = world, .parameters = parameters, .state = state, .scale = 1.0f, .store = store};
+    struct parts parts = {0};
+    float *piece = malloc(COPIED * sizeof *piece);
+    int status = piece ? list_own(&x, &parts) : sl_fail(self, SL_FAILED, "no memory to copy parameters");
+    for (int i = 0; i < parts.count && status == SL_OK; i++) parts.elements += parts.list[i].count;
+    for (size_t begin = 0, count; begin < parts.elements && status == SL_OK; begin += count) {
+        count = parts.elements - begin < COPIED ? parts.elements - begin : COPIED;
+        status = walk(&x, self->coordinate, &parts, begin, begin + count, false, piece);
+        if (status == SL_OK) status = walk(&x, self->coordinate, &parts, begin, begin + count, true, piece);
+    }
+    free(parts.list);
+    free(piece);
+    return status;
 }
 
 int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,

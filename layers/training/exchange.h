@@ -32,6 +32,11 @@ int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
               enum sl_state state, float scale, struct sl_store *store);
 
+/* The same of all values or state where coordinates share memory and pass the same STORE, which has all tensors: each
+ * copies its own parts, beside the others. STORE is whole once all of them have returned. SL_FAILED without memory. */
+int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                     enum sl_state state, struct sl_store *store);
+
 /* Collective over WORLD: declares in STORE on coordinate 0 the tensors that sl_export would write. */
 int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                enum sl_state state, struct sl_store *store);

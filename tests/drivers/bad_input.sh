@@ -290,6 +290,10 @@ for driver in looping_pipeline 'transformer train'; do
     for value in x '' -1 1.5; do
         refuses "--restart: \"$value\" is not an integer from 0" $driver --restart "$value"
     done
+    refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $driver --save-async
+    refuses '--restart-mesh: "less" ' $driver --restart-mesh less
+    refuses '--restart-mesh fewer: --launcher "srun -n 2" starts as many processes each time: write %n' $driver --restart 2 --save nowhere \
+        --save-every 1 --engine mpi --restart-mesh fewer --launcher 'srun -n 2'
     refuses '--launcher: "" is not ' $driver --launcher ''
     refuses '--launcher "srun -n 8": it starts the processes of runs that are started again: give --restart N, too' \
         $driver --launcher 'srun -n 8'

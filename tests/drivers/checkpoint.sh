@@ -59,6 +59,32 @@ goes_on --mesh data=1,model=2 --schedule 1f1b --precision bf16
 goes_on --mesh data=2,model=2 --schedule 1f1b --optimizer sgd --momentum 0.9
 goes_on_from_the_middle --mesh data=3,model=2 --rng global --batch 48 --lr-schedule cosine --wgrad-group 2
 
+# Written while the run goes on: the same files, the latest but one of a thread.
+for layout in '--mesh data=2,model=4 --schedule looping' '--mesh data=1,model=2 --schedule 1f1b --zero 0 --optimizer sgd --momentum 0.9'; do
+    rm -rf whole saved
+    train 11 $layout --save whole --save-every 5
+    train 11 $layout --save saved --save-every 5 --save-async
+    [ $status = 0 ] && [ ! -s err ] && [ "$(ls saved | tr '\n' ' ')" = 'step-00000010.safetensors step-00000011.safetensors ' ] &&
+        same "$(name 10)" "$(name 10 whole)" && same "$(name 11)" "$(name 11 whole)" &&
+        tail -n 1 out | grep -q '"snapshots":{"count":2,"bytes":[1-9][0-9]*,"copy_ms":[0-9.e-]*,"bytes_per_second":[1-9][0-9.e+]*,"waited_ms":'
+    point "saved in the background, the same bytes: $layout"
+done
+copied=$(sed -n 's/.*"snapshots":{"count":2,"bytes":\([0-9]*\).*/\1/p' out)
+runtime() { sed -n '1s/.*"runtime":\([0-9]*\).*/\1/p' out; }
+train 11 $layout --dry-run
+without=$(runtime)
+train 11 $layout --dry-run --save saved --save-every 5 --save-async
+[ "$(($(runtime) - without))" = "$copied" ]
+point 'a dry run counts the copy'
+timeout 60 "$driver" --layers 4 --hidden 16 --batch 32 --microbatches 4 --mesh model=2 --steps 3 --save text --save-every 1 --save-async >out 2>err
+status=$?
+[ $status = 0 ] && grep -q '^saved in the background: 2 copies of 0\.[0-9] MB, each in [0-9.]* ms ([0-9.]* GB/s); [0-9.]* ms of waiting for writes$' out &&
+    grep -q ' --save text --save-every 1 --save-async ' err
+point 'people are told how long that took'
+refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $small --save-async
+refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $small --save other --save-async
+refuses '--save-async=1: takes no value' $small --save-async=1
+
 # Sharing the momentum out changes no bits; and another optimizer has no use for it.
 rm -rf whole saved
 train 5 --mesh data=4,model=2 --optimizer sgd --momentum 0.9 --nesterov --save whole --zero 0
@@ -117,6 +143,12 @@ elif command -v mpirun >/dev/null; then
     status=$?
     [ $status = 2 ] && [ ! -s out ] && grep -q 'looping_pipeline: .*: hidden is 16 in the checkpoint, and 32 here' err
     point 'processes refuse what does not fit'
+    rm -rf processes threads
+    train 7 --mesh data=2,model=2 --save threads --save-every 3
+    timeout 120 "$mpirun" 4 "$driver" --engine mpi $small --mesh data=2,model=2 --steps 7 --save processes --save-every 3 --save-async >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ ! -s err ] && same "$(name 6 processes)" "$(name 6 threads)" && same "$(name 7 processes)" "$(name 7 threads)"
+    point 'processes save in the background'
 else
     skip 'processes' 'mpirun is not installed'
 fi
@@ -189,25 +221,36 @@ for signal in TERM INT; do
     point "SIG$signal: and it goes on"
 done
 
-# Killed at any moment, it goes on from the last interval, and ends as the run that was not.
 rm -rf saved
-begin --save saved --save-every 1
-for moment in 0.0 0.01 0.05 0.02 0.03; do
-    sleep $moment
+begin --save saved --save-every 1 --save-async
+kill -TERM $pid
+wait $pid
+status=$?
+count=$(ls saved | sed -n 's/^step-0*\([0-9]*\).safetensors$/\1/p' | sort -n | tail -n 1)
+[ $status = 0 ] && [ "$(ls saved | wc -l)" = 2 ] && [ "$count" -ge 4 ] && [ -s "$(name $((count - 1)))" ]
+point 'SIGTERM waits for what is saved in the background'
+
+# Killed at any moment, it goes on from the last interval, and ends as the run that was not.
+for way in '' --save-async; do
+    rm -rf saved once
+    begin --save saved --save-every 1 $way
+    for moment in 0.0 0.01 0.05 0.02 0.03; do
+        sleep $moment
+        kill -KILL $pid
+        wait $pid 2>/dev/null
+        [ "$(ls saved | grep -c 'safetensors$')" -ge 1 ] || break
+        begin --save saved --save-every 1 --resume saved $way
+    done 2>/dev/null
     kill -KILL $pid
     wait $pid 2>/dev/null
-    [ "$(ls saved | grep -c 'safetensors$')" -ge 1 ] || break
-    begin --save saved --save-every 1 --resume saved
-done 2>/dev/null
-kill -KILL $pid
-wait $pid 2>/dev/null
-count=$(ls saved | sed -n 's/^step-0*\([0-9]*\).safetensors$/\1/p' | sort -n | tail -n 1)
-train $((count + 1)) --mesh model=2 --resume saved --save saved
-killed=$status
-train $((count + 1)) --mesh model=2 --save once
-status=$killed
-[ $status = 0 ] && [ "$count" -gt 20 ] && same "$(name $((count + 1)))" "$(name $((count + 1)) once)"
-point 'killed five times: the same run'
+    count=$(ls saved | sed -n 's/^step-0*\([0-9]*\).safetensors$/\1/p' | sort -n | tail -n 1)
+    train $((count + 1)) --mesh model=2 --resume saved --save saved
+    killed=$status
+    train $((count + 1)) --mesh model=2 --save once
+    status=$killed
+    [ $status = 0 ] && [ "$count" -gt 15 ] && same "$(name $((count + 1)))" "$(name $((count + 1)) once)"
+    point "killed five times: the same run $way"
+done
 
 # ---- Fashion-MNIST ----
 

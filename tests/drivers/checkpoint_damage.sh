@@ -171,13 +171,15 @@ refused 'device: cannot be opened: it is a device, allowed is a regular file' $t
 
 # ---- what disappears ----
 
-begin --steps 1000000 --save gone --save-every 1
-tries=0
-until ! [ -e gone ] || [ $((tries += 1)) -gt 200 ]; do rm -rf gone 2>/dev/null; done
-wait $pid
-status=$?
-tail -n 3 log >out
-[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer.*: gone' err
-point 'a directory that is removed while the run saves in it'
+for way in '' --save-async; do
+    begin --steps 1000000 --save gone --save-every 1 $way
+    tries=0
+    until ! [ -e gone ] || [ $((tries += 1)) -gt 200 ]; do rm -rf gone 2>/dev/null; done
+    wait $pid
+    status=$?
+    tail -n 3 log >out
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer.*: gone' err
+    point "a directory that is removed while the run saves in it $way"
+done
 
 plan

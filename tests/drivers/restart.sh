@@ -70,14 +70,24 @@ point 'nor this one: the watcher says nothing'
 
 # ---- killed ----
 
+# moments COUNT: so many random ones after a start, the same each time; seconds.
+moments() {
+    awk -v count="$1" 'BEGIN { srand(21); for (i = 0; i < count; i++) print rand() / 5 }'
+}
+
+# killed_at MOMENT...: a run that was begun is killed so long after each of its starts, and ends.
+killed_at() {
+    run=
+    for moment; do
+        new_child "$run"
+        sleep $moment
+        kill -KILL $run
+    done 2>/dev/null
+    ends
+}
+
 begin --restart 20 --metrics metrics
-run=
-for moment in 0 0.15 $(awk 'BEGIN { srand(); for (i = 0; i < 4; i++) print rand() / 5 }'); do
-    new_child "$run"
-    sleep $moment
-    kill -KILL $run
-done 2>/dev/null
-ends
+killed_at 0 0.15 $(moments 4)
 [ $status = 0 ] && [ "$(restarts)" -ge 4 ] && [ "$(wc -l <err)" = "$(restarts)" ] && same whole &&
     grep -q "^looping_pipeline: the run was killed by signal 9 (Killed); restart 1 of 20 goes on from " err
 point "killed $(restarts) times: the same bytes"
@@ -85,6 +95,21 @@ losses() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*\),.*/\1/p' "$1"; }
 losses whole.metrics >expected
 losses metrics | cmp -s - expected
 point 'and its metrics are those of one run'
+begin --restart 20 --save-async
+killed_at $(moments 3)
+[ $status = 0 ] && [ "$(restarts)" -ge 2 ] && same whole
+point "killed $(restarts) times, saving in the background: the same bytes"
+if [ -n "$SL_TEST_LONG" ]; then
+    usual=$steps steps=1200
+    call $small $slow --steps $steps --save long --save-every 3
+    for way in '' --save-async; do
+        begin --restart 40 $way
+        killed_at $(moments 20)
+        [ $status = 0 ] && [ "$(restarts)" = 20 ] && same long
+        point "killed at 20 moments $way"
+    done
+    steps=$usual
+fi
 
 begin --restart 20
 saved_one
@@ -111,16 +136,22 @@ point 'no more often than it may be, with the status of the last run'
 
 # While it saves: every run dies in its second checkpoint, before it is there.
 if [ -n "$fail_io" ]; then
-    for call in fallocate fsync rename; do # the watcher makes no such calls
+    # killed_before CALL ARGUMENT...: a run with these, in whose checkpoints there are such calls.
+    killed_before() {
+        call=$1
+        shift
         rm -rf saved
-        LD_PRELOAD=$fail_io IO_CALL=$call IO_COUNT=count "$driver" $small --mesh model=2 --schedule 1f1b --steps 1 --save saved >out 2>err
+        LD_PRELOAD=$fail_io IO_CALL=$call IO_COUNT=count "$driver" $small --mesh model=2 --schedule 1f1b --steps 2 --save saved \
+            --save-every 1 "$@" >out 2>err
         rm -rf saved
-        LD_PRELOAD=$fail_io IO_CALL=$call IO_NTH=$(($(cat count) + 1)) IO_ERROR=kill "$driver" $small --mesh model=2 --schedule 1f1b \
-            --steps $steps --save saved --save-every 6 --restart 20 >out 2>err
+        LD_PRELOAD=$fail_io IO_CALL=$call IO_NTH=$(($(cat count) / 2 + 1)) IO_ERROR=kill "$driver" $small --mesh model=2 --schedule 1f1b \
+            --steps $steps --save saved --save-every 6 --restart 20 "$@" >out 2>err
         status=$?
         [ $status = 0 ] && [ "$(restarts)" -ge 4 ] && same whole && [ "$(ls saved | grep -vc 'safetensors$')" = 0 ]
-        point "killed before each $call of a checkpoint: $(restarts) times"
-    done
+        point "killed before each $call of a checkpoint $*: $(restarts) times"
+    }
+    for call in fallocate fsync rename; do killed_before $call; done # the watcher makes no such calls
+    for call in fsync rename; do killed_before $call --save-async; done
 else
     skip 'while it saves' 'calls on files are made to fail on host alone'
 fi
@@ -207,6 +238,53 @@ call $small --steps 4 --save saved_before --save-every 1 --restart 2 --launcher 
 [ $status = 3 ] && [ "$(wc -l <starts)" = 3 ] && [ ! -e left ]
 point 'what a dead launcher has left ends before the next run begins, each time'
 
+# ---- machines that do not come back ----
+
+# A launcher that never starts a run on the full mesh, and tells how many processes each one was to have.
+cat >shrinks <<'END'
+#!/bin/sh
+echo "$1" >>asked
+[ "$1" -le "$(cat room)" ] || kill -KILL $$
+shift
+exec "$@"
+END
+chmod +x shrinks
+# fewer ROOM BATCH ARGUMENT...: a run that begins with four replicas, where there is room for so many.
+fewer() {
+    echo "$1" >room
+    batch=$2
+    shift 2
+    rm -rf saved asked
+    timeout 60 "$driver" --layers 2 --hidden 8 --batch "$batch" --microbatches 1 --json --mesh data=4,model=1 --schedule 1f1b --steps 9 \
+        --save saved --save-every 3 --restart 6 --launcher './shrinks %n' "$@" >out 2>err </dev/null
+    status=$?
+}
+fewer 2 8 --restart-mesh fewer
+[ $status = 0 ] && [ "$(tr '\n' ' ' <asked)" = '4 4 2 ' ] && [ -s "$(name 9)" ] && [ "$(restarts)" = 2 ] && [ "$(wc -l <err)" = 2 ] &&
+    grep -q 'restart 2 of 6 goes on from the beginning on data=2,model=1: two runs in a row have saved nothing$' err
+point 'a launcher that never starts on the full mesh: half of the replicas'
+fewer 1 8 --restart-mesh fewer
+[ $status = 0 ] && [ "$(tr '\n' ' ' <asked)" = '4 4 2 2 1 ' ] && [ -s "$(name 9)" ]
+point 'and a quarter'
+fewer 0 8 --restart-mesh fewer
+[ $status = 137 ] && [ "$(tr '\n' ' ' <asked)" = '4 4 2 2 1 1 1 ' ] && [ ! -e saved ]
+point 'no fewer than one, and no more often than allowed'
+fewer 2 8
+[ $status = 137 ] && [ "$(sort -u asked)" = 4 ] && ! grep -q ' on data=' err
+point 'the same mesh, unless fewer are asked for'
+# Four replicas have trained, and two go on with what they have saved, once.
+call --layers 2 --hidden 8 --batch 8 --microbatches 1 --json --mesh data=4,model=1 --schedule 1f1b --steps 6 --save four --save-every 3
+fewer 2 8 --restart-mesh fewer --resume four
+[ $status = 0 ] && [ "$(tr '\n' ' ' <asked)" = '4 4 2 ' ] && grep -q 'goes on from four on data=2,model=1' err &&
+    [ "$(grep -c '"step":' out)" = 3 ]
+point 'from a checkpoint of the full mesh'
+call --layers 2 --hidden 8 --batch 8 --microbatches 1 --json --mesh data=4,model=1 --schedule 1f1b --steps 9 --save four --resume four
+sed -n 's/.*"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' out >expected
+fewer 2 8 --restart-mesh fewer --resume "$(name 6 four)"
+sed -n 's/.*"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' out >got
+near 1e-5 expected got
+point 'with the losses of the full mesh, within rounding'
+
 "$driver" --engine mpi --show-placement >out 2>err </dev/null
 if grep -q 'engine "mpi" is not in this build' err || ! command -v mpirun >/dev/null; then
     skip 'processes' 'there is no engine mpi, or no mpirun'
@@ -239,5 +317,23 @@ kill -KILL $run # the launcher
 ends
 [ $status = 0 ] && [ "$(restarts)" = 2 ] && same whole
 point "a process is killed, then the launcher: $(restarts) restarts"
+
+# One of the processes, at random moments after they have come.
+rm -rf saved
+"$driver" $small --engine mpi --mesh model=2 --schedule 1f1b --steps $steps --save saved --save-every 100 --save-async \
+    --restart 40 --launcher "$mpirun 2" >out 2>err </dev/null &
+pid=$!
+count=0
+kills=2
+[ -z "$SL_TEST_LONG" ] || kills=20
+for moment in $(moments $kills); do
+    tries=0
+    until [ "$(restarts)" -ge $count ] && processes $pid | grep -q . || ! kill -0 $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+    sleep $moment
+    kill -KILL $(processes $pid | tail -n $((1 + count % 2)) | head -n 1) && count=$((count + 1))
+done 2>/dev/null
+ends
+[ $status = 0 ] && [ $count -ge 1 ] && [ "$(restarts)" = $count ] && same whole
+point "a process is killed $count times, saving in the background"
 
 plan

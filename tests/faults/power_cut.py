@@ -20,6 +20,7 @@ STEPS = 4
 tiny = ("--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2 --batch 8")
 jobs = {
     "looping_pipeline": "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2 --save-every 1",
+    "looping_pipeline --save-async": "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2 --save-every 1 --save-async",
     "transformer": f"transformer train --mesh data=1,tensor=2 --data {{text}} {tiny} --save-every 2",
 }
 work = os.path.realpath(tempfile.mkdtemp())

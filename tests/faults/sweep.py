@@ -24,6 +24,7 @@ few = "--hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2"
 train = f"transformer train --mesh data=1,tensor=2 {tiny} --steps 3 --save-every 1 --save saved"
 jobs = {  # of those whose stdout tells times, only the files are compared
     "train": train,
+    "train --save-async": f"{train} --save-async",
     "export hf": f"transformer export --model {data}/published/llama --format hf --to written",
     "export gguf": f"transformer export --model {data}/published/llama --format gguf --to written.gguf",
     "generate": f"transformer generate --mesh data=1 {tiny} --params ../before/step-00000003.safetensors --prompt a".replace(
@@ -38,10 +39,11 @@ jobs = {  # of those whose stdout tells times, only the files are compared
     "report": "report ../metrics --output page",
     "diff": "diff ../before/step-00000002.safetensors ../before/step-00000003.safetensors",
 }
-timed = ("train", "looping_pipeline", "loss_equality", "gpipe")
+timed = ("train", "train --save-async", "looping_pipeline", "loss_equality", "gpipe")
 allocating = [name for name in jobs if long or name not in ("looping_pipeline", "loss_equality", "gpipe")]  # little_memory.sh has these
 files = {  # which calls a job has: checkpoints are written through memory
     "train": ("open", "fallocate", "fsync", "rename", "unlink", "close"),
+    "train --save-async": ("write", "fsync", "rename"),
     "export gguf": ("open", "write", "fsync", "rename", "close"),
 }
 if long:

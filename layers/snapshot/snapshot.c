@@ -1,0 +1,222 @@
+/* snapshot.c - a copy of a run in memory, and the thread that writes it. */
+#include "layers/snapshot/snapshot.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "spmd/base/memory.h"
+
+struct sl_snapshot {
+    /* Between two hand-overs coordinate 0's, during one the thread's. */
+    struct sl_store store;
+    char directory[SL_MAX_PATH];
+    int64_t step;
+    int keep;
+    /* Coordinate 0's. */
+    float *memory; /* the tensors' */
+    struct sl_snapshot_account account;
+    /* Both sides', under the mutex. */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool writes, ends;
+    struct sl_error error; /* of the first write that has failed */
+    pthread_t thread;
+};
+
+/* ---- the thread ---- */
+
+static void write_copy(struct sl_snapshot *s, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    if (sl_checkpoint_name(s->directory, s->step, path, error)) return;
+    if (sl_safetensors_write(&s->store, path, error))
+        error->status = SL_FAILED; /* it could be written when the run began */
+    else
+        sl_checkpoint_prune(s->directory, s->step, s->keep, error);
+}
+
+static void *write_copies(void *arg) {
+    struct sl_snapshot *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    for (;;) {
+        while (!s->writes && !s->ends) pthread_cond_wait(&s->changed, &s->mutex);
+        if (!s->writes) break;
+        struct sl_error error = {0};
+        pthread_mutex_unlock(&s->mutex);
+        write_copy(s, &error);
+        pthread_mutex_lock(&s->mutex);
+        if (!s->error.status) s->error = error;
+        s->writes = false;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* Signals are for the threads that look for them. */
+static int start_thread(struct sl_snapshot *s) {
+    sigset_t all, usual;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &usual);
+    const int refused = pthread_create(&s->thread, NULL, write_copies, s);
+    pthread_sigmask(SIG_SETMASK, &usual, NULL);
+    return refused;
+}
+
+int sl_snapshot_start(struct sl_snapshot **snapshot, struct sl_error *error) {
+    struct sl_snapshot *s = calloc(1, sizeof *s);
+    *snapshot = NULL;
+    if (!s) return sl_error_set(error, SL_FAILED, "no memory to save in the background");
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    const int refused = start_thread(s);
+    if (!refused) {
+        *snapshot = s;
+        return SL_OK;
+    }
+    free(s);
+    return sl_error_set(error, SL_FAILED, "no thread to save in the background: %s", strerror(refused));
+}
+
+void sl_snapshot_close(struct sl_snapshot *s) {
+    if (!s) return;
+    pthread_mutex_lock(&s->mutex);
+    s->ends = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+    for (int i = 0; i < s->store.count; i++) s->store.tensor[i].array.data = NULL; /* it is in memory */
+    sl_store_free(&s->store);
+    sl_memory_give(s->memory);
+    free(s);
+}
+
+/* Returns once nothing is being written. Others are told meanwhile that this coordinate is at work; SL_FAILED once the
+ * run has ended. */
+static int await(struct sl_snapshot *s, struct sl_spmd *self, struct sl_error *error) {
+    enum { PAUSE = 20000000 }; /* nanoseconds */
+    const double began = sl_now();
+    int status = SL_OK;
+    pthread_mutex_lock(&s->mutex);
+    while (s->writes && status == SL_OK) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += PAUSE;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+        pthread_mutex_unlock(&s->mutex);
+        status = sl_progress(self);
+        pthread_mutex_lock(&s->mutex);
+    }
+    *error = s->error;
+    pthread_mutex_unlock(&s->mutex);
+    s->account.waited += sl_now() - began;
+    return status;
+}
+
+static void hand_over(struct sl_snapshot *s) {
+    pthread_mutex_lock(&s->mutex);
+    s->writes = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+bool sl_snapshot_has_failed(struct sl_snapshot *s) {
+    if (!s) return false;
+    pthread_mutex_lock(&s->mutex);
+    const bool failed = s->error.status != SL_OK;
+    pthread_mutex_unlock(&s->mutex);
+    return failed;
+}
+
+struct sl_snapshot_account sl_snapshot_account(const struct sl_snapshot *s) { return s->account; }
+
+/* ---- memory ---- */
+
+static size_t bytes_of(const struct sl_store *store) {
+    size_t bytes = 0;
+    for (int i = 0; i < store->count; i++) bytes += sl_tensor_bytes(&store->tensor[i]);
+    return bytes;
+}
+
+/* On paper peers say nothing, and stages are taken to be alike. */
+int sl_snapshot_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
+    const struct sl_group *world = sl_trainer_world(trainer);
+    struct sl_store store = {0};
+    float said = 1;
+    int status = sl_checkpoint_declare(self, trainer, &store);
+    if (status == SL_OK) status = sl_psum(self, world, SL_F32, &said, &said, 1);
+    const int ranks = said == (float)world->size ? 1 : sl_trainer_options_of(trainer)->pipeline.schedule->ranks;
+    if (self->coordinate == 0) sl_budget_add(budget, SL_MEMORY_RUNTIME, bytes_of(&store) * (size_t)ranks);
+    sl_store_free(&store);
+    return status;
+}
+
+static void take(struct sl_snapshot *s, struct sl_spmd *self, struct sl_error *error) {
+    const size_t bytes = bytes_of(&s->store);
+    s->memory = sl_memory_take(bytes);
+    if (!s->memory) {
+        sl_error_set(error, SL_FAILED, "no memory for a copy of the run, %zu bytes, to save it in the background",
+                     bytes);
+        return;
+    }
+    sl_memory_touch(s->memory, bytes);
+    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, bytes);
+    s->account.bytes = bytes;
+    float *place = s->memory;
+    for (int i = 0; i < s->store.count; i++) {
+        s->store.tensor[i].array.data = place;
+        place += sl_array_elements(&s->store.tensor[i].array);
+    }
+}
+
+int sl_snapshot_open(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
+    struct sl_error error = {0};
+    const bool has_copy = self->coordinate == 0;
+    SL_TRY(sl_checkpoint_declare(self, trainer, s ? &s->store : NULL));
+    if (has_copy) take(s, self, &error);
+    return sl_checkpoint_agree(self, trainer, &error);
+}
+
+/* ---- saving ---- */
+
+int sl_snapshot_wait(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
+    struct sl_error error = {0};
+    if (self->coordinate == 0) SL_TRY(await(s, self, &error));
+    return sl_checkpoint_agree(self, trainer, &error);
+}
+
+/* The store is coordinate 0's again. */
+static void describe(struct sl_snapshot *s, struct sl_trainer *trainer, const char *directory,
+                     const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
+                     int keep, struct sl_error *error) {
+    s->step = sl_trainer_steps(trainer);
+    s->keep = keep;
+    const int length = snprintf(s->directory, sizeof s->directory, "%s", directory);
+    if (length >= SL_MAX_PATH)
+        sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", directory);
+    else if (sl_checkpoint_note(&s->store, trainer, about, settings, notes))
+        sl_error_set(error, SL_FAILED, "%s: no memory to save the run", directory);
+}
+
+int sl_snapshot_save(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, const char *directory,
+                     const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
+                     int keep) {
+    struct sl_error error = {0};
+    const bool has_copy = self->coordinate == 0;
+    if (has_copy) SL_TRY(await(s, self, &error));
+    if (has_copy && !error.status) describe(s, trainer, directory, about, settings, notes, keep, &error);
+    SL_TRY(sl_checkpoint_agree(self, trainer, &error));
+    const double began = sl_now();
+    SL_TRY(sl_checkpoint_copy(self, trainer, s ? &s->store : NULL));
+    if (!has_copy) return SL_OK;
+    s->account.copied += sl_now() - began;
+    s->account.copies++;
+    hand_over(s);
+    return SL_OK;
+}
