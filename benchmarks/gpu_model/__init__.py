@@ -70,38 +70,47 @@ BYTES = {
     "add": lambda p: 12 * p[0],
     "multiply": lambda p: 12 * p[0],
     "round_bf16": lambda p: 6 * p[0],
-    "column_sums_of": lambda p: p[1] * p[2] * (p[5] * HALF[p[7]] + 4 + 4 * p[4]),
+    "add_settled": lambda p: p[0] * (12 + 2 * (len(p) > 3)),
+    "settle_bf16": lambda p: 8 * p[0] if len(p) == 2 else 10 * (p[1] - p[0]),
+    "widen_bf16": lambda p: 6 * p[0],
+    "column_sums_of": lambda p: p[1] * p[3] * (p[4] * HALF[p[7]] + 4 + 4 * p[5]),
     "words_of_keys": lambda p: 4 * p[0] * p[8],
     "layer_norm_forward": lambda p: 12 * p[0] * p[2],
     "layer_norm_backward_input": lambda p: 12 * p[0] * p[2],
-    "layer_norm_backward_weight": lambda p: 8 * p[1] * p[2] * p[5],
+    "layer_norm_backward_weight": lambda p: 8 * p[1] * p[3] * p[5],
     "silu_masked": lambda p: p[0] * (16 if p[1] else 12),
     "softmax_cross_entropy": lambda p: 8 * p[0] * p[2],
     "add_losses": lambda p: 12 * p[0],
-    "adamw_of": lambda p: (p[1] - p[0]) * (32 if p[2] else 28),
+    "adamw_of": lambda p: (p[1] - p[0]) * (28 + 4 * p[2] + 2 * sum(p[19:20])),
     "copy_block": lambda p: 8 * p[0] * p[5],
+    "round_block": lambda p: 6 * p[0] * p[5],
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
+    "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (6 + 4 * (p[6] is None)),
     "dots_of": lambda p: p[0] * p[1] * (4 + HALF[p[3]]),
     "backward_input_of": lambda p: p[0] * p[1] * (8 + HALF[p[7]]),
-    "backward_weight_of": lambda p: p[1] * p[2] * p[5] * (4 + HALF[p[8]]),
+    "backward_weight_of": lambda p: p[1] * p[3] * p[5] * (4 + HALF[p[8]]),
     "sl_gelu_forward_device": lambda p: 8 * (p[1] - p[0]),
     "sl_gelu_backward_device": lambda p: 12 * (p[1] - p[0]),
+    "forward_bf16": lambda p: (p[1] - p[0]) * (8 + 4 * p[5]),
+    "backward_bf16": lambda p: (p[1] - p[0]) * (8 + 4 * p[4]),
     "lookup": lambda p: p[0] * p[4] * (4 + HALF[p[8]]),
-    "scatter_add": lambda p: 12 * p[0] * p[1],
+    "scatter_add": lambda p: 12 * p[1] * p[2],
     "softmax_chunk": lambda p: 8 * p[0] * p[2],
     "softmax_gradient": lambda p: p[0] * p[4] * (8 + HALF[p[10]]),
     "softmax_dlogits": lambda p: 8 * p[0] * p[2],
     "softmax_losses": lambda p: 20 * p[0],
     "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
-    "backward": lambda p: 32 * p[1] * p[2] * p[3] * p[4],
+    "backward": lambda p: p[2] * p[3] * p[4] * p[5] * (28 + 4 * p[1]),
+    "add_teams": lambda p: p[0] * p[5] * (4 * p[4] + 4 + 2 * (p[9] is None)),
 }
 # Arithmetic that counts beside the bytes: attention, in float32 without tensor cores. Two products forward, five backward.
 FLOPS = {
     "forward": lambda p: 4 * p[6] * p[2] * p[0] * pairs(p[3]),
-    "backward": lambda p: 10 * p[4] * p[1] * p[3] * pairs(p[2]),
+    "backward": lambda p: 10 * p[5] * p[2] * p[4] * pairs(p[3]),
 }
-PARAMETERS = {"forward": 22, "backward": 32}  # other files have functions of these names
+PARAMETERS = {"forward": 23, "backward": 36}  # other files have functions of these names
+ATTENTION = ("forward", "backward", "add_teams")
 OPTIMIZERS = ("adamw_of",)
 
 
@@ -124,7 +133,7 @@ def price_launch(name, blocks, parameters, gpu):
     moved = BYTES[function](parameters)
     flops = FLOPS[function](parameters) if function in FLOPS else 0
     seconds = max(moved / (share * gpu["bandwidth"] * 1e9), flops / (share * gpu["f32"] * 1e12), shortest)
-    part = "attention" if function in FLOPS else "optimizer" if function in OPTIMIZERS else "kernels"
+    part = "attention" if function in ATTENTION else "optimizer" if function in OPTIMIZERS else "kernels"
     return part, moved, seconds
 
 
@@ -201,12 +210,25 @@ BLOCKS = ("train --data text --batch 8 --sequence 1024 --model-dimension 768 --n
           "--layers-per-block 1 --precision bf16")
 JOBS = {
     "article, bf16": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision bf16", 1),
+    "article, bf16 stored": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision bf16 --storage bf16", 1),
     "article, tf32": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision tf32", 1),
     "article, bf16, two GPUs": ("looping_pipeline", "--mesh data=2,model=1 --schedule plain --engine nccl "
                                 f"{ARTICLE} --precision bf16", 2),
     "transformer, bf16": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --schedule gpipe --wgrad-group 8", 1),
+    "transformer, bf16 stored": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --schedule gpipe --wgrad-group 8 "
+                                 "--storage bf16", 1),
     "transformer, bf16, defaults": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1", 1),
+    "transformer, bf16 stored, defaults": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --storage bf16", 1),
 }
+
+
+def null_cuda():
+    """The module that counts."""
+    try:
+        import null_cuda as module
+    except ImportError as error:  # a build that was brought without its tests' sources
+        raise Failure("tests/spmd/device/null_cuda.py is not here") from error
+    return module
 
 
 def step(build, gpu, program, options, devices=1):
@@ -215,14 +237,11 @@ def step(build, gpu, program, options, devices=1):
     driver = build / "drivers" / program
     if not (build / "tests/null_cuda").is_dir() or not driver.exists():
         raise Failure(f"{build} has no {program} and tests/null_cuda: cmake --build {build} --target {program} sl_null_cuda", 2)
-    try:
-        import null_cuda
-    except ImportError as error:  # a build that was brought without its tests' sources
-        raise Failure("tests/spmd/device/null_cuda.py is not here") from error
+    counter = null_cuda()
     with tempfile.TemporaryDirectory() as work:
         try:
-            sums = null_cuda.step(str(build), f"{work}/record", str(driver), *options.split(),
-                                  account=lambda lines: totals(lines, gpu, null_cuda.WAITS))
+            sums = counter.step(str(build), f"{work}/record", str(driver), *options.split(),
+                                account=lambda lines: totals(lines, gpu, counter.WAITS))
         except (RuntimeError, subprocess.SubprocessError) as error:
             raise Failure(str(error)) from error
     return predict(sums, gpu, devices)

@@ -169,7 +169,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
         kernels->draws->words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)y);
         return KERNEL_FLOATS;
     case SL_MACHINE_OPTIMIZER:
-        kernels->adamw(NEAR_FLOATS, &step, bench->a, NULL, bench->b, bench->c, bench->c + NEAR_FLOATS);
+        kernels->adamw(NEAR_FLOATS, &step, bench->a, NULL, bench->b, NULL, bench->c, bench->c + NEAR_FLOATS);
         return NEAR_FLOATS;
     default: /* attention */
         kernels->attention->forward(&attention, x, NULL, y, y + 256, NULL, z, rows);

@@ -8,7 +8,8 @@
  * some of its keys, it is taken in strips, and what no query of a strip sees is left out. Scores are logarithms to the
  * base 2, as powers of 2 are cheaper than those of e.
  *
- * On NVIDIA a team has a block of queries (backward: a head), its threads the tiles. */
+ * On NVIDIA a team has a block of queries, or in backward every so many of a head's blocks of keys, and its threads the
+ * tiles. Such teams then have parts of dq of their own, which are added in the order of the keys. */
 #include "layers/kernels/attention.h"
 #include "layers/kernels/attention_sight_internal.h"
 
@@ -25,7 +26,6 @@ enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
 /* BEYOND: keys behind those that a vector of queries sees which a tile of them and others may have. */
 enum { APART = 256, BEYOND = (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { SOON = 128 }; /* rows of the next head that are asked for */
-static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 
 /* One head of one sequence. */
 struct head {
@@ -310,81 +310,12 @@ static void merge(const struct sl_attention *shape, const float *others, const f
 /* ---- backward: a block of keys ---- */
 
 /* Of one head, beginning where its operands do; dk_rope's rows are its own. ADDS: to what other heads of its group have
- * left in dk and dv. */
+ * left in dk and dv. STEP: keys from one block to the next that is added up in dq and dq_rope. */
 struct gradients {
     float *dq, *dq_rope, *dk, *dv, *dk_rope;
     bool adds;
+    size_t step;
 };
-
-/* What queries need of forward: their rows' logsum, and delta, which is o . d_o. */
-struct row_sums {
-    const float *logsum, *delta;
-};
-
-/* p = 2^(scores - logsum), ds = p (dp - delta) scale, both 0 where a query does not see the key; scores become p, dp
- * becomes ds. */
-SL_INLINE void score_gradients_of(const struct sight *sight, size_t query, size_t keys, const bool hidden, float logsum,
-                                  float delta, float scale, float *scores, float *dp) {
-    const int32_t seen = (int32_t)((int64_t)query - sight->ahead); /* the last key that is */
-    for (size_t group = 0; group < keys; group += LANES) {
-        float *p = scores + query * BLOCK + group, *ds = dp + query * BLOCK + group;
-        SL_IN_BLOCK()
-        for (int l = 0; l < LANES; l++) {
-            const float e = sl_exp2(p[l] - logsum);
-            p[l] = e;
-            ds[l] = e * (ds[l] - delta) * scale;
-        }
-        if (!hidden || (int32_t)group + LANES - 1 <= seen) continue;
-        store(p, in_lanes(0, seen - (int32_t)group, load(p), (vector){0}));
-        store(ds, in_lanes(0, seen - (int32_t)group, load(ds), (vector){0}));
-    }
-}
-
-SL_INLINE void score_gradients(const struct sight *sight, struct row_sums sums, float scale, float *scores, float *dp) {
-    const bool hidden = !all_see_all(sight);
-    EACH_TILE()
-    for (size_t i = 0; i < sight->queries; i++) {
-        const float logsum = sums.logsum[i] * per_log_2, delta = sums.delta[i];
-        if (hidden)
-            score_gradients_of(sight, i, strip_of_queries(sight, i / STRIP * STRIP).end, true, logsum, delta, scale,
-                               scores, dp);
-        else
-            score_gradients_of(sight, i, sight->keys, false, logsum, delta, scale, scores, dp);
-    }
-}
-
-/* dk [keys, x's columns] (+)= ds [queries, keys]^T x */
-SL_INLINE void add_to_keys(const struct sight *sight, const float *ds, struct rows x, bool accumulate, float *dk,
-                           size_t stride, struct wanted *wanted) {
-    for (size_t first = 0; x.cols && first < sight->keys;) {
-        const struct strip s = strip_of_keys(sight, first);
-        multiply((struct product){
-            s.count,
-            x.cols,
-            accumulate,
-            dk + first * stride,
-            stride,
-            {{s.end - s.from, ds + s.from * BLOCK + first, 1, BLOCK, x.at + s.from * x.stride, x.stride}},
-            .wanted = wanted});
-        first += s.count;
-    }
-}
-
-/* dq [queries, x's columns] (+)= ds [queries, keys] x */
-SL_INLINE void add_to_queries(const struct sight *sight, const float *ds, struct rows x, bool accumulate, float *dq,
-                              size_t stride, struct wanted *wanted) {
-    for (size_t first = 0; x.cols && first < sight->queries;) {
-        const struct strip s = strip_of_queries(sight, first);
-        multiply((struct product){s.count,
-                                  x.cols,
-                                  accumulate,
-                                  dq + first * stride,
-                                  stride,
-                                  {{s.end, ds + first * BLOCK, BLOCK, 1, x.at, x.stride}},
-                                  .wanted = wanted});
-        first += s.count;
-    }
-}
 
 /* Writes what the QUERIES of a head give the KEYS from FROM on, and adds what these give the queries. D_O as q; SUMS of
  * the head. */
@@ -400,16 +331,17 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     for (size_t first = from; first < queries && first_key(&h->past, first) < from + keys; first += BLOCK) {
         const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
         const struct rows q = from_row(h->q, first), q_rope = from_row(h->q_rope, first), dy = from_row(d_o, first);
-        const bool fresh = first == from, adds = from > first_block(&h->past, first, BLOCK);
+        const bool fresh = first == from, adds = from >= first_block(&h->past, first, BLOCK) + to->step;
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
-        score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
+        score_gradients(&sight, BLOCK, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
         if (limited) fill_others(&h->past, &sight, from, first, 0.0f, 1, BLOCK, p, ds);
-        add_to_keys(&sight, p, dy, to->adds || !fresh, dv, stride, wanted);
-        add_to_keys(&sight, ds, q, to->adds || !fresh, dk, stride, wanted);
-        add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope, wanted);
-        add_to_queries(&sight, ds, k, adds, to->dq + first * h->q.stride, h->q.stride, wanted);
-        add_to_queries(&sight, ds, k_rope, adds, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride, wanted);
+        add_to_keys(&sight, BLOCK, p, dy, to->adds || !fresh, dv, stride, wanted);
+        add_to_keys(&sight, BLOCK, ds, q, to->adds || !fresh, dk, stride, wanted);
+        add_to_keys(&sight, BLOCK, ds, q_rope, !fresh, dk_rope, rope, wanted);
+        add_to_queries(&sight, BLOCK, ds, k, adds, to->dq + first * h->q.stride, h->q.stride, wanted);
+        add_to_queries(&sight, BLOCK, ds, k_rope, adds, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride,
+                       wanted);
     }
 }
 
@@ -426,6 +358,40 @@ static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
     }
 }
 
+/* Teams that share the blocks of keys of a head. */
+static size_t teams_of(const struct sl_attention *shape) {
+    const size_t heads = shape->sequences * sl_attention_key_heads(shape);
+    return smaller((shape->queries + BLOCK - 1) / BLOCK, (heads + SL_TEAMS - 1) / heads);
+}
+
+static size_t scratch(const struct sl_attention *shape) {
+    const size_t teams = teams_of(shape), rows = shape->heads * shape->sequences * shape->queries;
+    const size_t parts = teams > 1 ? teams * (shape->width + shape->rope) : 0;
+    return rows * (teams + shape->rope + parts) * sizeof(float);
+}
+
+/* dq [rows, cols], of sequences of QUERIES, is the sum of the TEAMS' parts, in the order of their first keys; of a
+ * block of queries not all teams have one. */
+static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, size_t window, const int32_t *places,
+                      const float *parts, float *dq, struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(places, parts, dq, stored))
+    for (size_t row = 0; row < rows; row++) {
+        const size_t block = row % queries / BLOCK, sequence = row / queries * queries;
+        const struct past past = {0, window, places ? places + sequence : NULL};
+        const size_t first = first_block(&past, block * BLOCK, BLOCK) / BLOCK;
+        const size_t end = smaller(block + 1, first + teams);
+        SL_LANES()
+        for (size_t c = row * cols; c < (row + 1) * cols; c++) {
+            float sum = parts[first % teams * (rows * cols) + c];
+            for (size_t key = first + 1; key < end; key++) sum += parts[key % teams * (rows * cols) + c];
+            dq[c] = sum;
+            if (rounds) sl_settle(dq, stored, c);
+        }
+    }
+}
+
 static void backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
@@ -433,14 +399,17 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
     const size_t window = shape->window;
-    float *deltas = scratch, *parts = deltas + heads * rows; /* [heads, rows]; dk_rope [heads, rows, rope] */
+    const size_t teams = teams_of(shape), step = teams * BLOCK, every = heads * rows;
+    float *deltas = scratch, *parts = deltas + teams * every; /* [teams, heads, rows]; dk_rope [heads, rows, rope] */
+    float *own = teams > 1 ? parts + every * rope : dq;       /* [teams, rows, heads * width]; so with rope */
+    float *own_rope = teams > 1 ? own + teams * every * width : dq_rope;
     const bool half = shape->stored_o == SL_BF16;
     const int32_t *places = shape->places;
-    const bool rounds_dq = shape->dq.rounds, rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;
+    const bool rounds_dq = shape->dq.rounds && teams == 1, rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;
     uint16_t *dq_stored = shape->dq.stored, *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, deltas, parts, dq_stored,
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, own, own_rope, dk, dv, deltas, parts, dq_stored,
                           dk_stored, dv_stored, places))
-    for (size_t unit = 0; unit < sequences * key_heads; unit++) {
+    for (size_t number = 0; number < sequences * key_heads * teams; number++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
                                          .key_rows = queries,
@@ -452,6 +421,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .key_stride = key_stride,
                                          .window = window,
                                          .places = places};
+        const size_t unit = number / teams, team = number % teams;
         const size_t key_head = unit % key_heads, row = unit / key_heads * queries;
         const size_t of_key = row * key_stride + key_head * width;
         const struct span span = heads_of(&all, key_head);
@@ -459,38 +429,47 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
             const struct head h = head_of(&all, unit / key_heads * heads + head, q, q_rope, k, v, k_rope);
             const size_t part = head * rows + row, of_query = row * (heads * width) + head * width;
             const struct rows dy = {d_o + of_query, heads * width, width, NULL};
-            const struct gradients to = {.dq = dq + of_query,
-                                         .dq_rope = rope ? dq_rope + row * (heads * rope) + head * rope : dq,
+            float *q_own = own_rope + team * every * rope + row * (heads * rope) + head * rope;
+            const struct gradients to = {.dq = own + team * every * width + of_query,
+                                         .dq_rope = rope ? q_own : own,
                                          .dk = dk + of_key,
                                          .dv = dv + of_key,
                                          .dk_rope = rope ? parts + part * rope : dk,
-                                         .adds = head > span.first};
+                                         .adds = head > span.first,
+                                         .step = step};
             const size_t next = unit / key_heads * heads + head + 1, next_row = next / heads * queries;
             const size_t next_key = next_row * key_stride + sl_attention_key_head(&all, next % heads) * width;
-            const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {dq, q, d_o, o};
+            const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {own, q, d_o, o};
             struct wanted wanted = {.rows = smaller(queries, SOON)};
             if (next < sequences * heads) {
                 want(&wanted, 4, of_keys, next_key, key_stride, width);
                 want(&wanted, half ? 3 : 4, of_queries, (next_row * heads + next % heads) * width, heads * width,
                      width);
             }
-            float *delta = deltas + part;
+            float *delta = deltas + team * every + part;
             EACH_TILE()
             for (size_t i = 0; i < queries; i++) {
                 const size_t at = of_query + i * (heads * width);
                 delta[i] = half ? dot(width, (const uint16_t *)o + at, true, d_o + at)
                                 : dot(width, (const float *)o + at, false, d_o + at);
             }
-            for (size_t from = 0; from < queries; from += BLOCK)
+            for (size_t from = team * BLOCK; from < queries; from += step)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
                                (struct row_sums){logsum + part, delta}, &to, &wanted);
-            if (rounds_dq) settle_rows(queries, width, heads * width, of_query, dq, dq_stored);
+            if (rounds_dq) settle_rows(queries, width, heads * width, of_query, own, dq_stored);
         }
-        if (span.first == span.end) continue;
-        if (rounds_dk) settle_rows(queries, width, key_stride, of_key, dk, dk_stored);
-        if (rounds_dv) settle_rows(queries, width, key_stride, of_key, dv, dv_stored);
+        const size_t end = span.first == span.end ? 0 : queries;
+        for (size_t from = team * BLOCK; from < end; from += step) {
+            const size_t keys = smaller(BLOCK, queries - from), at = of_key + from * key_stride;
+            if (rounds_dk) settle_rows(keys, width, key_stride, at, dk, dk_stored);
+            if (rounds_dv) settle_rows(keys, width, key_stride, at, dv, dv_stored);
+        }
     }
+    if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq, shape->dq);
+    if (teams > 1 && rope)
+        add_teams(teams, rows, queries, heads * rope, window, places, own_rope, dq_rope, (struct sl_settled){0});
     if (rope) sum_heads(heads, rows * rope, parts, dk_rope);
 }
 
-const struct sl_attention_kernels SL_ATTENTION_KERNELS = {.forward = forward, .merge = merge, .backward = backward};
+const struct sl_attention_kernels SL_ATTENTION_KERNELS = {
+    .forward = forward, .merge = merge, .scratch = scratch, .backward = backward};

@@ -48,10 +48,14 @@ struct sl_attention_kernels {
      * it has written OTHERS and OTHERS_LOGSUM. */
     void (*merge)(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
                   float *logsum);
+    /* Bytes of backward's scratch: numbers for each head's queries, the head's part of dk_rope, and on devices parts of
+     * dq for teams that share a head, of which there are fewer the more heads there are: so they are never more than
+     * some for each team of the device, and grow as QUERIES do. */
+    size_t (*scratch)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, dk and dv those over the
      * heads of each group; what no head reads of k and v is left alone there. O is of the dtype stored_o. SCRATCH has
-     * sl_attention_scratch bytes. */
+     * scratch(SHAPE) bytes. */
     void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
@@ -72,11 +76,6 @@ static inline size_t sl_attention_key_head(const struct sl_attention *shape, siz
 }
 static inline size_t sl_attention_key_heads(const struct sl_attention *shape) {
     return sl_attention_key_head(shape, shape->heads - 1) + 1;
-}
-
-/* Bytes of backward's scratch: for each head's queries a number, and the head's part of dk_rope. */
-static inline size_t sl_attention_scratch(const struct sl_attention *shape) {
-    return shape->heads * shape->sequences * shape->queries * (1 + shape->rope) * sizeof(float);
 }
 
 SL_END_C

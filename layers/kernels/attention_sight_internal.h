@@ -1,10 +1,12 @@
 /* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and how far back, which heads
- * read a head of keys, and which rows the next block will read. */
+ * read a head of keys, which rows the next block will read, and what the gradients of scores give queries and keys. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 
 #include "layers/kernels/attention.h"
 #include "layers/kernels/tiles_internal.h"
+
+static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 
 /* Queries, or keys, in a strip. */
 #if defined(SL_DEVICE_CUDA)
@@ -109,6 +111,79 @@ SL_INLINE void want_block(const struct sl_attention *shape, size_t number, size_
     if (seen + wanted->rows <= shape->key_rows)
         want(wanted, 2, of_keys, key + sl_attention_key_head(shape, head) * width, shape->key_stride, width);
     want(wanted, 1, &q, query, heads * width, width);
+}
+
+/* ---- gradients of scores, which lie [queries, keys], BLOCK apart from one query to the next ---- */
+
+/* What queries need of forward: their rows' logsum, and delta, which is o . d_o. */
+struct row_sums {
+    const float *logsum, *delta;
+};
+
+/* p = 2^(scores - logsum), ds = p (dp - delta) scale, both 0 where a query does not see the key; scores become p, dp
+ * becomes ds. */
+SL_INLINE void score_gradients_of(const struct sight *sight, const size_t block, size_t query, size_t keys,
+                                  const bool hidden, float logsum, float delta, float scale, float *scores, float *dp) {
+    const int32_t seen = (int32_t)((int64_t)query - sight->ahead); /* the last key that is */
+    for (size_t group = 0; group < keys; group += LANES) {
+        float *p = scores + query * block + group, *ds = dp + query * block + group;
+        SL_IN_BLOCK()
+        for (int l = 0; l < LANES; l++) {
+            const float e = sl_exp2(p[l] - logsum);
+            p[l] = e;
+            ds[l] = e * (ds[l] - delta) * scale;
+        }
+        if (!hidden || (int32_t)group + LANES - 1 <= seen) continue;
+        store(p, in_lanes(0, seen - (int32_t)group, load(p), (vector){0}));
+        store(ds, in_lanes(0, seen - (int32_t)group, load(ds), (vector){0}));
+    }
+}
+
+SL_INLINE void score_gradients(const struct sight *sight, const size_t block, struct row_sums sums, float scale,
+                               float *scores, float *dp) {
+    const bool hidden = !all_see_all(sight);
+    EACH_TILE()
+    for (size_t i = 0; i < sight->queries; i++) {
+        const float logsum = sums.logsum[i] * per_log_2, delta = sums.delta[i];
+        if (hidden)
+            score_gradients_of(sight, block, i, strip_of_queries(sight, i / STRIP * STRIP).end, true, logsum, delta,
+                               scale, scores, dp);
+        else
+            score_gradients_of(sight, block, i, sight->keys, false, logsum, delta, scale, scores, dp);
+    }
+}
+
+/* dk [keys, x's columns] (+)= ds [queries, keys]^T x */
+SL_INLINE void add_to_keys(const struct sight *sight, const size_t block, const float *ds, struct rows x,
+                           bool accumulate, float *dk, size_t stride, struct wanted *wanted) {
+    for (size_t first = 0; x.cols && first < sight->keys;) {
+        const struct strip s = strip_of_keys(sight, first);
+        multiply((struct product){
+            s.count,
+            x.cols,
+            accumulate,
+            dk + first * stride,
+            stride,
+            {{s.end - s.from, ds + s.from * block + first, 1, block, x.at + s.from * x.stride, x.stride}},
+            .wanted = wanted});
+        first += s.count;
+    }
+}
+
+/* dq [queries, x's columns] (+)= ds [queries, keys] x */
+SL_INLINE void add_to_queries(const struct sight *sight, const size_t block, const float *ds, struct rows x,
+                              bool accumulate, float *dq, size_t stride, struct wanted *wanted) {
+    for (size_t first = 0; x.cols && first < sight->queries;) {
+        const struct strip s = strip_of_queries(sight, first);
+        multiply((struct product){s.count,
+                                  x.cols,
+                                  accumulate,
+                                  dq + first * stride,
+                                  stride,
+                                  {{s.end, ds + first * block, block, 1, x.at, x.stride}},
+                                  .wanted = wanted});
+        first += s.count;
+    }
 }
 
 #endif

@@ -5,6 +5,7 @@
  * level's. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/fetch_internal.h"
+#include "layers/kernels/rows/slices_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
 
@@ -125,35 +126,38 @@ SL_INLINE float element(const void *x, const bool half, size_t i) {
     return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* Elements of block B; on NVIDIA it is one, which the compiler is to know. */
-#define COUNT_OF(first, cols) (SL_BLOCK == 1 ? 1 : smaller(SL_BLOCK, (cols) - (first)))
-
-/* On devices a block's sums are registers. */
 SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void *x, const bool half, bool accumulate,
                               float *sums) {
-    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
-    SL_BLOCKS(is_device_ptr(x, sums))
-    for (size_t b = 0; b < parts * blocks; b++) {
-        const size_t part = b / blocks, first = b % blocks * SL_BLOCK, count = COUNT_OF(first, cols);
-        float sum[SL_BLOCK], *to = sums + part * cols + first;
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < count; c++) sum[c] = accumulate ? to[c] : 0.0f;
-        size_t row = part * rows * cols + first;
-        const size_t end = row + rows * cols;
-        for (; row + 3 * cols < end; row += 4 * cols) { /* sums are loaded and stored once for four rows */
-            const size_t row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
+    const size_t groups = column_groups(cols);
+    SL_ROWS(is_device_ptr(x, sums))
+    for (size_t g = 0; g < parts * groups; g++) {
+        const size_t part = g / groups, group = g % groups * SL_COLUMNS;
+        float slices[SLICE_SUMS], *to = sums + part * cols;
+        SL_THREADS()
+        for (size_t t = 0; t < SLICE_THREADS; t++) {
+            const struct slice s = slice_of(rows, cols, group, t);
+            if (s.first >= cols) continue;
+            float sum[SL_BLOCK], *left = slice_sums(slices, to, t, s.first);
             SL_IN_BLOCK()
-            for (size_t c = 0; c < count; c++)
-                sum[c] =
-                    (((sum[c] + element(x, half, row + c)) + element(x, half, row1 + c)) + element(x, half, row2 + c)) +
-                    element(x, half, row3 + c);
-        }
-        for (; row < end; row += cols) {
+            for (size_t c = 0; c < s.count; c++) sum[c] = accumulate && s.leads ? to[s.first + c] : 0.0f;
+            size_t row = (part * rows + s.begin) * cols + s.first;
+            const size_t end = row + (s.end - s.begin) * cols;
+            for (; row + 3 * cols < end; row += 4 * cols) { /* sums are loaded and stored once for four rows */
+                const size_t row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
+                SL_IN_BLOCK()
+                for (size_t c = 0; c < s.count; c++)
+                    sum[c] = (((sum[c] + element(x, half, row + c)) + element(x, half, row1 + c)) +
+                              element(x, half, row2 + c)) +
+                             element(x, half, row3 + c);
+            }
+            for (; row < end; row += cols) {
+                SL_IN_BLOCK()
+                for (size_t c = 0; c < s.count; c++) sum[c] += element(x, half, row + c);
+            }
             SL_IN_BLOCK()
-            for (size_t c = 0; c < count; c++) sum[c] += element(x, half, row + c);
+            for (size_t c = 0; c < s.count; c++) left[c] = sum[c];
         }
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < count; c++) to[c] = sum[c];
+        add_slices(slices, cols, group, to);
     }
 }
 
@@ -217,28 +221,36 @@ static void layer_norm_backward_input(size_t rows, size_t cols, const float *dy,
 
 static void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
                                        float *dscale, float *dbias) {
-    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
-    SL_BLOCKS(is_device_ptr(dy, normalized, dscale, dbias))
-    for (size_t b = 0; b < parts * blocks; b++) {
-        const size_t part = b / blocks, first = b % blocks * SL_BLOCK, count = COUNT_OF(first, cols);
-        float scale[SL_BLOCK], bias[SL_BLOCK], *to_scale = dscale + part * cols + first;
-        float *to_bias = dbias + part * cols + first;
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < count; c++) scale[c] = bias[c] = 0.0f;
-        for (size_t r = 0; r < rows; r++) {
-            const float *in = dy + (part * rows + r) * cols + first;
-            const float *unit = normalized + (part * rows + r) * cols + first;
+    const size_t groups = column_groups(cols);
+    SL_ROWS(is_device_ptr(dy, normalized, dscale, dbias))
+    for (size_t g = 0; g < parts * groups; g++) {
+        const size_t part = g / groups, group = g % groups * SL_COLUMNS;
+        float scales[SLICE_SUMS], biases[SLICE_SUMS], *to_scale = dscale + part * cols, *to_bias = dbias + part * cols;
+        SL_THREADS()
+        for (size_t t = 0; t < SLICE_THREADS; t++) {
+            const struct slice s = slice_of(rows, cols, group, t);
+            if (s.first >= cols) continue;
+            float scale[SL_BLOCK], bias[SL_BLOCK], *left_scale = slice_sums(scales, to_scale, t, s.first);
+            float *left_bias = slice_sums(biases, to_bias, t, s.first);
             SL_IN_BLOCK()
-            for (size_t c = 0; c < count; c++) {
-                scale[c] += in[c] * unit[c];
-                bias[c] += in[c];
+            for (size_t c = 0; c < s.count; c++) scale[c] = bias[c] = 0.0f;
+            for (size_t r = s.begin; r < s.end; r++) {
+                const float *in = dy + (part * rows + r) * cols + s.first;
+                const float *unit = normalized + (part * rows + r) * cols + s.first;
+                SL_IN_BLOCK()
+                for (size_t c = 0; c < s.count; c++) {
+                    scale[c] += in[c] * unit[c];
+                    bias[c] += in[c];
+                }
+            }
+            SL_IN_BLOCK()
+            for (size_t c = 0; c < s.count; c++) {
+                left_scale[c] = scale[c];
+                left_bias[c] = bias[c];
             }
         }
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < count; c++) {
-            to_scale[c] = scale[c];
-            to_bias[c] = bias[c];
-        }
+        add_slices(scales, cols, group, to_scale);
+        add_slices(biases, cols, group, to_bias);
     }
 }
 
@@ -376,10 +388,11 @@ static void mean_squared_error(size_t rows, size_t columns, const float *outputs
 
 /* ---- optimizer ---- */
 
-/* With ADDS and STREAMS as constants: loops of vectors that only may add would ask for an address that is none, which
- * is slow. */
+/* With ADDS, STREAMS and ROUNDS as constants: loops of vectors that only may add would ask for an address that is none,
+ * which is slow. */
 SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend,
-                        const bool adds, const bool streams, float *value, float *first_moment, float *second_moment) {
+                        const bool adds, const bool streams, const bool rounds, float *value, uint16_t *rounded,
+                        float *first_moment, float *second_moment) {
     float piece[SL_STREAMS ? SL_PIECE : 1];
     const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
     const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
@@ -393,10 +406,11 @@ SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float 
         if (adds) fetch(addend, end, next);
         if (streams) fetch(value, end, next);
         if (!streams) fetch_to_write(value, end, next);
+        if (rounds) fetch_half_to_write(rounded, end, next);
         fetch_to_write(first_moment, end, next);
         fetch_to_write(second_moment, end, next);
         float *const to = streams ? piece : value + first;
-        SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, first_moment, second_moment, to))
+        SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, rounded, first_moment, second_moment, to))
         for (size_t i = first; i < end; i++) {
             const float g = (adds ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
             const float m = rest1 * g + beta1 * first_moment[i];
@@ -404,7 +418,9 @@ SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float 
             const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
             first_moment[i] = m;
             second_moment[i] = v;
-            to[i - first] = p - rate * (direction + decay * p);
+            const float moved = p - rate * (direction + decay * p);
+            to[i - first] = moved;
+            if (rounds) rounded[i] = sl_bf16_of_float(moved);
         }
         if (streams) stream(piece, value + first, (end - first) * sizeof *value);
     }
@@ -412,20 +428,25 @@ SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float 
 }
 
 static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
-                  float *first_moment, float *second_moment) {
+                  uint16_t *rounded, float *first_moment, float *second_moment) {
     const bool streams = SL_STREAMS && step->shared;
-    if (addend && streams)
-        adamw_of(n, step, gradient, addend, true, true, value, first_moment, second_moment);
+    if (addend && rounded)
+        adamw_of(n, step, gradient, addend, true, false, true, value, rounded, first_moment, second_moment);
+    else if (rounded)
+        adamw_of(n, step, gradient, NULL, false, false, true, value, rounded, first_moment, second_moment);
+    else if (addend && streams)
+        adamw_of(n, step, gradient, addend, true, true, false, value, NULL, first_moment, second_moment);
     else if (addend)
-        adamw_of(n, step, gradient, addend, true, false, value, first_moment, second_moment);
+        adamw_of(n, step, gradient, addend, true, false, false, value, NULL, first_moment, second_moment);
     else if (streams)
-        adamw_of(n, step, gradient, NULL, false, true, value, first_moment, second_moment);
+        adamw_of(n, step, gradient, NULL, false, true, false, value, NULL, first_moment, second_moment);
     else
-        adamw_of(n, step, gradient, NULL, false, false, value, first_moment, second_moment);
+        adamw_of(n, step, gradient, NULL, false, false, false, value, NULL, first_moment, second_moment);
 }
 
 const struct sl_kernels SL_KERNELS = {
     .name = SL_LEVEL,
+    .slices = SL_SLICES,
     .sequence = &SL_SEQUENCE_KERNELS,
     .published = &SL_PUBLISHED_KERNELS,
     .draws = &SL_DRAWS,

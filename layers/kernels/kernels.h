@@ -45,6 +45,7 @@ struct sl_draws {
 
 struct sl_kernels {
     const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
+    int slices;       /* sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs */
     const struct sl_sequence_kernels *sequence;
     const struct sl_published_kernels *published;
     const struct sl_draws *draws;
@@ -70,7 +71,7 @@ struct sl_kernels {
     void (*settle_bf16)(size_t n, float *x, uint16_t *y);
     /* *sum += the sum over x [n] of x^2. Room [SL_SUM_ROOM]. */
     void (*sum_of_squares)(size_t n, const float *x, double *room, double *sum);
-    /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
+    /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order, slice by slice */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
     /* sums [parts, cols] = the same of each part of x [parts, rows, cols]. HALF: x is bf16. */
     void (*part_sums)(size_t parts, size_t rows, size_t cols, const void *x, bool half, float *sums);
@@ -106,9 +107,10 @@ struct sl_kernels {
     void (*mean_squared_error)(size_t rows, size_t columns, const float *outputs, const float *targets, float weight,
                                float *gradient, double *room, double *sums);
 
-    /* All [n], value and moments updated in place. The gradient is gradient + addend, unless ADDEND is NULL. */
+    /* All [n], value and moments updated in place; rounded = the new values as bf16, unless ROUNDED is NULL, as it is
+     * where STEP says that they are shared. The gradient is gradient + addend, unless ADDEND is NULL. */
     void (*adamw)(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
-                  float *first_moment, float *second_moment);
+                  uint16_t *rounded, float *first_moment, float *second_moment);
 };
 
 extern const struct sl_draws sl_draws_v2, sl_draws_v3, sl_draws_v4, sl_draws_device;

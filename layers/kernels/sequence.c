@@ -4,6 +4,7 @@
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
+#include "layers/kernels/rows/slices_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
@@ -158,48 +159,54 @@ SL_INLINE void fetch_elements(const void *x, const bool half, size_t first, size
         fetch(x, first, end);
 }
 
-/* On devices a block's sums are registers. */
 SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,
                                   const bool half, const float *rstd, float *dgamma, float *dbeta) {
-    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
-    SL_BLOCKS(is_device_ptr(dy, x, rstd, dgamma, dbeta))
-    for (size_t b = 0; b < parts * blocks; b++) {
-        const size_t part = b / blocks, first = b % blocks * SL_BLOCK;
-        const size_t count = SL_BLOCK == 1 ? 1 : smaller(SL_BLOCK, cols - first);
-        float gamma[SL_BLOCK], beta[SL_BLOCK], *to_gamma = dgamma + part * cols + first;
-        float *to_beta = dbeta + part * cols + first;
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < count; c++) gamma[c] = beta[c] = 0.0f;
-        size_t r = part * rows;
-        const size_t end = r + rows;
-        for (; r + 2 <= end; r += 2) { /* sums are loaded and stored once for two rows */
-            const size_t at = r * cols + first, at1 = at + cols;
-            const float factor = rstd[r], factor1 = rstd[r + 1];
-            for (size_t row = r + AHEAD; row < smaller(r + AHEAD + 2, end); row++)
-                fetch_elements(x, half, row * cols + first, row * cols + first + count);
+    const size_t groups = column_groups(cols);
+    SL_ROWS(is_device_ptr(dy, x, rstd, dgamma, dbeta))
+    for (size_t g = 0; g < parts * groups; g++) {
+        const size_t part = g / groups, group = g % groups * SL_COLUMNS;
+        float gammas[SLICE_SUMS], betas[SLICE_SUMS], *to_gamma = dgamma + part * cols, *to_beta = dbeta + part * cols;
+        SL_THREADS()
+        for (size_t t = 0; t < SLICE_THREADS; t++) {
+            const struct slice s = slice_of(rows, cols, group, t);
+            if (s.first >= cols) continue;
+            float gamma[SL_BLOCK], beta[SL_BLOCK], *left_gamma = slice_sums(gammas, to_gamma, t, s.first);
+            float *left_beta = slice_sums(betas, to_beta, t, s.first);
             SL_IN_BLOCK()
-            for (size_t c = 0; c < count; c++) {
-                const float gradient = gradient_of(dy, half, at + c), gradient1 = gradient_of(dy, half, at1 + c);
-                const float in = element(x, half, at + c), in1 = element(x, half, at1 + c);
-                gamma[c] = (gamma[c] + gradient * (in * factor)) + gradient1 * (in1 * factor1);
-                beta[c] = (beta[c] + gradient) + gradient1;
+            for (size_t c = 0; c < s.count; c++) gamma[c] = beta[c] = 0.0f;
+            size_t r = part * rows + s.begin;
+            const size_t end = part * rows + s.end;
+            for (; r + 2 <= end; r += 2) { /* sums are loaded and stored once for two rows */
+                const size_t at = r * cols + s.first, at1 = at + cols;
+                const float factor = rstd[r], factor1 = rstd[r + 1];
+                for (size_t row = r + AHEAD; row < smaller(r + AHEAD + 2, end); row++)
+                    fetch_elements(x, half, row * cols + s.first, row * cols + s.first + s.count);
+                SL_IN_BLOCK()
+                for (size_t c = 0; c < s.count; c++) {
+                    const float gradient = gradient_of(dy, half, at + c), gradient1 = gradient_of(dy, half, at1 + c);
+                    const float in = element(x, half, at + c), in1 = element(x, half, at1 + c);
+                    gamma[c] = (gamma[c] + gradient * (in * factor)) + gradient1 * (in1 * factor1);
+                    beta[c] = (beta[c] + gradient) + gradient1;
+                }
+            }
+            for (; r < end; r++) {
+                const size_t at = r * cols + s.first;
+                const float factor = rstd[r];
+                SL_IN_BLOCK()
+                for (size_t c = 0; c < s.count; c++) {
+                    const float gradient = gradient_of(dy, half, at + c);
+                    gamma[c] += gradient * (element(x, half, at + c) * factor);
+                    beta[c] += gradient;
+                }
+            }
+            SL_IN_BLOCK()
+            for (size_t c = 0; c < s.count; c++) {
+                left_gamma[c] = gamma[c];
+                left_beta[c] = beta[c];
             }
         }
-        for (; r < end; r++) {
-            const size_t at = r * cols + first;
-            const float factor = rstd[r];
-            SL_IN_BLOCK()
-            for (size_t c = 0; c < count; c++) {
-                const float gradient = gradient_of(dy, half, at + c);
-                gamma[c] += gradient * (element(x, half, at + c) * factor);
-                beta[c] += gradient;
-            }
-        }
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < count; c++) {
-            to_gamma[c] = gamma[c];
-            to_beta[c] = beta[c];
-        }
+        add_slices(gammas, cols, group, to_gamma);
+        add_slices(betas, cols, group, to_beta);
     }
 }
 
@@ -260,14 +267,16 @@ static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t firs
     }
 }
 
+/* On devices a block's columns have several threads, each for some tokens, so that every sum keeps its order. */
 static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride) {
+    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
     SL_BLOCKS(is_device_ptr(tokens, dy, dtable))
-    for (size_t begin = 0; begin < cols; begin += SL_BLOCK) {
-        const size_t end = smaller(begin + SL_BLOCK, cols);
+    for (size_t b = 0; b < blocks * SL_SLICES; b++) {
+        const size_t begin = b % blocks * SL_BLOCK, end = smaller(begin + SL_BLOCK, cols), share = b / blocks;
         for (size_t r = 0; r < rows; r++) {
             const int64_t place = place_of(tokens[r], first, count);
-            if (place < 0) continue;
+            if (place < 0 || (size_t)place % SL_SLICES != share) continue;
             const float *in = dy + r * cols;
             float *sum = dtable + (size_t)place * stride;
             SL_IN_BLOCK()

@@ -125,6 +125,7 @@ struct update {
     const float *const *gradient; /* [members], from element gradient_first on */
     size_t gradient_first;
     struct sl_prints *prints; /* NULL: nothing is hashed */
+    bool rounds;              /* new values are rounded as they are made */
 };
 
 /* The COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) are theirs. */
@@ -134,6 +135,7 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
     run.gradient = gradient;
     run.addend = addend;
     run.value = sl_range_values(u->range, first);
+    run.rounded = u->rounds ? u->range->rounded + first : NULL;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
         run.state[s] = u->state[s] ? u->state[s] + (first - u->state_first) : NULL;
     u->options->method->update(u->options, u->kernels, &run);
@@ -223,6 +225,11 @@ static int update_shard(const struct update *u, struct sl_optimizer_run run, siz
     return SL_OK;
 }
 
+bool sl_optimizer_rounds(const struct sl_optimizer_options *options, const struct sl_parameters *parameters,
+                         int range) {
+    return options->method->rounds && sl_range_is_rounded_here(parameters, range);
+}
+
 static int update_range(struct update *update, int64_t step, float gradient_scale, struct sl_error *error) {
     const struct sl_parameters *parameters = update->parameters;
     const int states = sl_optimizer_states(update->options);
@@ -235,6 +242,7 @@ static int update_range(struct update *update, int64_t step, float gradient_scal
     run.shared =
         sl_range_is_common(parameters, update->number) && !parameters->rounds; /* else what is rounded is read */
     update->range = &parameters->range[update->number];
+    update->rounds = sl_optimizer_rounds(update->options, parameters, update->number);
     update->state_first = update->range->shard;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++) update->state[s] = update->range->state[s];
     /* A run ends where the next parameter with another decay begins; the last one takes the padding along. */

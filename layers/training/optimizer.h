@@ -49,6 +49,7 @@ struct sl_optimizer_run {
     const float *gradient;             /* [count], still to be multiplied by gradient_scale */
     const float *addend;               /* [count]: the gradient is gradient + addend. NULL: it is gradient */
     float *value;                      /* [count], updated in place */
+    uint16_t *rounded;                 /* [count]: the new values as bf16; NULL: they are not wanted yet */
     float *state[SL_OPTIMIZER_STATES]; /* [count] each, in the row's order, updated in place; zeros before the first
                                           step */
     float gradient_scale;
@@ -64,7 +65,8 @@ struct sl_optimizer {
     /* Names of the fields of sl_optimizer_options that it uses, "beta1"; NULL after the last. */
     const char *settings[8];
     struct sl_optimizer_options defaults; /* default values of the settings and of decay */
-    bool adds; /* its update heeds addend, which saves a pass over the gradients; otherwise addend is always NULL */
+    bool adds;   /* its update heeds addend, which saves a pass over the gradients; otherwise addend is always NULL */
+    bool rounds; /* its update writes rounded, which saves a pass over the values; otherwise rounded is always NULL */
     /* How many of the state tensors OPTIONS need. NULL: all of them. */
     int (*states)(const struct sl_optimizer_options *options);
     /* SL_BAD_INPUT if settings do not fit each other. NULL: they always do. */
@@ -92,6 +94,9 @@ struct sl_optimizer_options sl_sgd_defaults(float learning_rate);
 int sl_optimizer_check(const struct sl_optimizer_options *options, struct sl_error *error);
 /* How many state tensors OPTIONS need. */
 int sl_optimizer_states(const struct sl_optimizer_options *options);
+
+/* Whether an update of RANGE rounds its values to bf16, too, so that sl_parameters_round need not. */
+bool sl_optimizer_rounds(const struct sl_optimizer_options *options, const struct sl_parameters *parameters, int range);
 
 /* Updates the elements [shard, shard + shard_count) of RANGE with the gradients multiplied by GRADIENT_SCALE. STEP
  * counts from 1. SL_BAD_INPUT if PARAMETERS hold less state than the optimizer keeps; SL_FAILED only if state is far

@@ -27,7 +27,7 @@ static void update(const struct sl_optimizer_options *options, const struct sl_k
         .gradient_scale = run->gradient_scale,
         .shared = run->shared,
     };
-    kernels->adamw(run->count, &step, run->gradient, run->addend, run->value, run->state[FIRST_MOMENT],
+    kernels->adamw(run->count, &step, run->gradient, run->addend, run->value, run->rounded, run->state[FIRST_MOMENT],
                    run->state[SECOND_MOMENT]);
 }
 
@@ -38,5 +38,6 @@ const struct sl_optimizer sl_adamw = {
     .settings = {"beta1", "beta2", "epsilon"},
     .defaults = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .decay = 1e-4f},
     .adds = true,
+    .rounds = true,
     .update = update,
 };

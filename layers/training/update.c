@@ -119,6 +119,11 @@ static bool rounds_own(const struct sl_updates *u, int range) {
     return sl_range_is_common(u->parameters, range) || u->parameters->range[range].own_floats;
 }
 
+/* Unless the optimizer has done so as it made them. */
+static void round_values(const struct sl_updates *u, int range) {
+    if (!sl_optimizer_rounds(u->optimizer, u->parameters, range)) sl_parameters_round(u->parameters, u->kernels, range);
+}
+
 /* Looks at a few of COUNT gradients that the optimizer is about to read: where a loss is no number, none of them is.
  * Those of a device would have to be waited for. */
 static void look(struct sl_updates *u, const float *gradient, size_t count) {
@@ -160,7 +165,7 @@ static int use_sum(struct sl_updates *u) {
     SL_TRY(sl_parameters_use_gradients(u->parameters, number, false, &u->self->error));
     SL_TRY(sl_parameters_use_values(u->parameters, number, true, &u->self->error));
     SL_TRY(update(u, number));
-    if (rounds_own(u, number)) sl_parameters_round(u->parameters, u->kernels, number);
+    if (rounds_own(u, number)) round_values(u, number);
     sl_trace_end(u->trace, mark,
                  (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
     sl_profile_end(u->profile, before);
@@ -173,7 +178,7 @@ static int use_sum(struct sl_updates *u) {
 static void end_update(struct sl_updates *u) {
     const int number = u->completed[u->ended];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
-    if (!rounds_own(u, number)) sl_parameters_round(u->parameters, u->kernels, number);
+    if (!rounds_own(u, number)) round_values(u, number);
     sl_profile_end(u->profile, before);
     if (u->trace && sums(u, number))
         sl_trace_add(u->trace, (struct sl_trace_event){.name = "reduce",

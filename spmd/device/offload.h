@@ -6,7 +6,11 @@
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
  *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
- *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
+ *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or SL_THREADS
+ *   SL_THREADS()                 over a loop inside SL_ROWS whose iterations are independent: on NVIDIA a thread each
+ *   SL_SLICES, SL_COLUMNS        into so many slices rows are divided that are added up; columns that a team then has
+ *                                (layers/kernels/rows/slices_internal.h)
+ *   SL_TEAMS                     so many teams keep a device busy: kernels with fewer rows divide these further
  *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with its own scratch
  *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
@@ -62,6 +66,10 @@
 #define SL_ABREAST 64
 #define SL_ADDS(...) SL_LANES(__VA_ARGS__)
 #define SL_PARTS 1024
+#define SL_THREADS() SL_PRAGMA(omp parallel for)
+#define SL_SLICES 16
+#define SL_COLUMNS 8 /* 32 bytes, which memory gives at least; with the slices the 128 threads of a team */
+#define SL_TEAMS 264 /* two for each processor of the largest GPUs */
 #elif defined(SL_DEVICE_QUEUED)
 #include <offload_queued.h> /* tests/fake_cuda */
 #else
@@ -91,6 +99,19 @@
 
 #ifndef SL_PARTS
 #define SL_PARTS 1
+#endif
+
+#ifndef SL_SLICES
+#define SL_SLICES 1
+#define SL_COLUMNS SL_BLOCK
+#endif
+
+#ifndef SL_TEAMS
+#define SL_TEAMS 1
+#endif
+
+#ifndef SL_THREADS
+#define SL_THREADS()
 #endif
 
 #ifndef SL_ABREAST

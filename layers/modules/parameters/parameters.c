@@ -387,6 +387,13 @@ void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *f
     *count = stop > begin && !parameter->frozen ? stop - begin : 0;
 }
 
+bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range) {
+    const struct sl_range *storage = &parameters->range[range];
+    if (!parameters->rounds || sl_kernels_are_bf16_alone(parameters) || sl_range_is_common(parameters, range))
+        return false;
+    return storage->own_floats || storage->shard_count == storage->count;
+}
+
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
     const struct sl_range *storage = &parameters->range[range];
     const bool common = sl_range_is_common(parameters, range), part = common || storage->own_floats;

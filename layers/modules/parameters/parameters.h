@@ -255,6 +255,9 @@ void sl_parameters_close_far(struct sl_parameters *parameters);
  * SL_BAD_INPUT if the storage has not been taken. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
+/* Whether all of RANGE that this coordinate rounds are values of its own shard, which nobody else reads as bf16 here.
+ */
+bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range);
 /* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together it rounds this
  * coordinate's part; the members meet before they read. Where others' floats are not there it rounds this coordinate's,
  * and the bf16 values are gathered. Does nothing if no module reads bf16 values. */

@@ -153,7 +153,7 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
     }
     const size_t in = (size_t)module->in;
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
-    sl_plan_workspace(plan, sl_attention_scratch(&attention), &gqa->scratch);
+    sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &gqa->scratch);
     return SL_OK;
 }
 

@@ -127,7 +127,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
-    sl_plan_workspace(plan, sl_attention_scratch(&attention), &mla->scratch);
+    sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &mla->scratch);
     return SL_OK;
 }
 

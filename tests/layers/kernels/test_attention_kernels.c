@@ -76,7 +76,7 @@ static struct example make(struct numbers *numbers, struct sl_attention shape, f
     e.dq_rope = random_device_floats(numbers, roped, -1.0f, 1.0f);
     e.dkv = random_device_floats(numbers, keys, UNTOUCHED, UNTOUCHED);
     e.drope = random_device_floats(numbers, shared, -1.0f, 1.0f);
-    e.scratch = random_device_floats(numbers, sl_attention_scratch(s) / sizeof(float), -1.0f, 1.0f);
+    e.scratch = random_device_floats(numbers, sl_kernels_select()->attention->scratch(s) / sizeof(float), -1.0f, 1.0f);
     snprintf(e.name, sizeof e.name, "%zu sequences of %zu from %zu in %zu, %zu heads %zu + %zu, size %g", s->sequences,
              s->queries, s->position, s->key_rows, s->heads, s->width, s->rope, (double)size);
     spoil_unseen_keys(&e);

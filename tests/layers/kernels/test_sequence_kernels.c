@@ -197,10 +197,16 @@ static void weight_gradients_add_rows_in_order(void **state) {
         for (int r = 0; r < ROWS; r++) p.rstd[r] = r % 2 ? 0.5f : 0.25f;
         kernels->rms_norm_backward_weight(1, ROWS, COLS, p.dy, p.x, false, p.rstd, p.dgamma, p.dbeta);
         for (int c = 0; c < COLS; c++) {
+            const int slice = (ROWS + sl_kernels_select()->slices - 1) / sl_kernels_select()->slices;
             float dgamma = 0, dbeta = 0;
-            for (int r = 0; r < ROWS; r++) {
-                dgamma += p.dy[r * COLS + c] * (r % 2 ? 1.0f : 0.5f);
-                dbeta += p.dy[r * COLS + c];
+            for (int first = 0; first < ROWS; first += slice) {
+                float slice_gamma = 0, slice_beta = 0;
+                for (int r = first; r < ROWS && r < first + slice; r++) {
+                    slice_gamma += p.dy[r * COLS + c] * (r % 2 ? 1.0f : 0.5f);
+                    slice_beta += p.dy[r * COLS + c];
+                }
+                dgamma += slice_gamma;
+                dbeta += slice_beta;
             }
             assert_true(p.dgamma[c] == dgamma && p.dbeta[c] == dbeta);
         }

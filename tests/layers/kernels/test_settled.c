@@ -48,7 +48,7 @@ static struct example make(struct numbers *numbers, struct sl_attention shape) {
     e.dq_rope = device_floats(roped);
     e.dkv = random_device_floats(numbers, keys, UNTOUCHED, UNTOUCHED);
     e.drope = device_floats(e.rows * shape.rope);
-    e.scratch = device_floats(sl_attention_scratch(&shape) / sizeof(float));
+    e.scratch = device_floats(sl_kernels_select()->attention->scratch(&shape) / sizeof(float));
     return e;
 }
 

@@ -203,7 +203,8 @@ static void shared_values_have_the_same_bits(void **state) {
                 for (size_t i = 0; i < MOST + GUARD; i++) values[shared][i] = (float)i / 50.0f - 5.0f;
                 for (size_t i = 0; i < 2 * MOST; i++) moments[i] = (float)(i % 9) / 8.0f;
                 step.shared = shared;
-                kernels->adamw(n, &step, gradient, c % 2 ? addend : NULL, values[shared] + at, moments, moments + MOST);
+                kernels->adamw(n, &step, gradient, c % 2 ? addend : NULL, values[shared] + at, NULL, moments,
+                               moments + MOST);
                 assert_int_equal(sl_device.settle(NULL), SL_OK);
             }
             assert_memory_equal(values[0], values[1], (MOST + GUARD) * sizeof *all);
@@ -212,12 +213,46 @@ static void shared_values_have_the_same_bits(void **state) {
     sl_device.give(all);
 }
 
+/* The same bits as without, and these rounded; nothing behind them is written. */
+static void values_are_rounded_as_they_are_made(void **state) {
+    (void)state;
+    const struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false};
+    static const size_t counts[] = {0, 1, 15, 127, 128, 300, MOST};
+    enum { BEHIND = 0xabcd };
+    float *all = sl_device.take(7 * (MOST + GUARD) * sizeof *all), *gradient = all, *addend = gradient + MOST;
+    float *values[2] = {addend + MOST, addend + 2 * MOST + GUARD}, *moments = values[1] + MOST + GUARD;
+    uint16_t *rounded = (uint16_t *)(void *)(moments + 2 * MOST);
+    for (size_t i = 0; i < 2 * MOST; i++) all[i] = (float)i / 100.0f - 3.0f;
+    for (int level = 0; sl_kernels_available(level); level++) {
+        const struct sl_kernels *kernels = sl_kernels_available(level);
+        for (size_t c = 0; c < 2 * sizeof counts / sizeof *counts; c++) {
+            const size_t n = counts[c / 2];
+            for (size_t i = 0; i < MOST + GUARD; i++) rounded[i] = BEHIND;
+            for (int rounds = 0; rounds < 2; rounds++) {
+                for (size_t i = 0; i < MOST + GUARD; i++) values[rounds][i] = (float)i / 50.0f - 5.0f;
+                for (size_t i = 0; i < 2 * MOST; i++) moments[i] = (float)(i % 9) / 8.0f;
+                kernels->adamw(n, &step, gradient, c % 2 ? addend : NULL, values[rounds], rounds ? rounded : NULL,
+                               moments, moments + MOST);
+                assert_int_equal(sl_device.settle(NULL), SL_OK);
+            }
+            assert_memory_equal(values[0], values[1], (MOST + GUARD) * sizeof *all);
+            for (size_t i = 0; i < MOST + GUARD; i++)
+                assert_int_equal(rounded[i], i < n ? sl_bf16_of_float(values[1][i]) : BEHIND);
+        }
+    }
+    sl_device.give(all);
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_optax_numbers),     cmocka_unit_test(defaults_are_optax_defaults),
-        cmocka_unit_test(updates_its_shard_alone), cmocka_unit_test(adds_up_members_gradients),
-        cmocka_unit_test(can_correct_in_double),   cmocka_unit_test(shared_values_have_the_same_bits),
+        cmocka_unit_test(gives_optax_numbers),
+        cmocka_unit_test(defaults_are_optax_defaults),
+        cmocka_unit_test(updates_its_shard_alone),
+        cmocka_unit_test(adds_up_members_gradients),
+        cmocka_unit_test(can_correct_in_double),
+        cmocka_unit_test(shared_values_have_the_same_bits),
+        cmocka_unit_test(values_are_rounded_as_they_are_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
