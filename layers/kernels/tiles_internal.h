@@ -329,11 +329,19 @@ SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, 
 
 /* y [rows, cols], dense */
 SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t stride, float *y) {
+    enum { PIECE = 32 / LANES }; /* vectors; most heads have 32 columns or a multiple */
     for (size_t i = 0; i < rows; i++) {
         const float *in = x + i * stride;
         float *out = y + i * cols;
         size_t c = 0;
-        for (; c + LANES <= cols; c += LANES) store(out + c, load(in + c));
+        for (; c + PIECE * LANES <= cols; c += PIECE * LANES) {
+            vector x[PIECE];
+            SL_UNROLL
+            for (int v = 0; v < PIECE; v++) x[v] = load(in + c + v * LANES);
+            SL_UNROLL
+            for (int v = 0; v < PIECE; v++) store(out + c + v * LANES, x[v]);
+            SETTLE(out); /* or the compiler calls memcpy for each row */
+        }
         for (; c < cols; c++) out[c] = in[c];
     }
 }
