@@ -382,7 +382,7 @@ static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, si
         const struct past past = {0, window, places ? places + sequence : NULL};
         const size_t first = first_block(&past, block * BLOCK, BLOCK) / BLOCK;
         const size_t end = smaller(block + 1, first + teams);
-        SL_LANES()
+        SL_THREADS()
         for (size_t c = row * cols; c < (row + 1) * cols; c++) {
             float sum = parts[first % teams * (rows * cols) + c];
             for (size_t key = first + 1; key < end; key++) sum += parts[key % teams * (rows * cols) + c];
