@@ -195,10 +195,23 @@ SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, f
     }
 }
 
+SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t stride, float *o) {
+    EACH_TILE()
+    for (size_t i = 0; i < rows; i++) {
+        const float by = factor[i];
+        if (by == 1.0f) continue;
+        float *row = o + i * stride;
+        size_t c = 0;
+        for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
+        for (; c < cols; c++) row[c] *= by;
+    }
+}
+
 /* o [queries, v's columns] = (o before + p [keys, queries]^T v) after; BEFORE [queries]: NULL where there is no o yet;
  * AFTER [queries]: NULL for ones. */
 SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, const float *before,
                           const float *after, float *o, size_t stride, struct wanted *wanted) {
+    if (!SCALES && before) scale_rows(sight->queries, before, v.cols, stride, o);
     multiply((struct product){.rows = sight->queries,
                               .cols = v.cols,
                               .accumulate = before,
@@ -210,6 +223,7 @@ SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows
                               .after = after,
                               .stairs = !all_see_all(sight),
                               .ahead = sight->ahead});
+    if (!SCALES && after) scale_rows(sight->queries, after, v.cols, stride, o);
 }
 
 /* O and LOGSUM begin at the block's first query. */

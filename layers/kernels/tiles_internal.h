@@ -34,6 +34,9 @@ enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANE
 enum { ASKS = 1 };
 #endif
 enum { TERMS = 2, WANTED = 8, ASKED = 2 * LANES };
+/* Whether tiles multiply rows of c by factors, and read fewer terms for the first rows: on GPUs each branch of a tile
+ * costs registers, and compilers minutes. */
+enum { SCALES = PAIR > 1 };
 
 /* A product is rounded before it is added to anything. */
 #if defined(SL_DEVICE_CUDA)
@@ -107,7 +110,8 @@ struct product {
     size_t c_row;
     struct term term[TERMS];     /* the second may have depth 0 */
     struct wanted *wanted;       /* or NULL */
-    const float *before, *after; /* [rows], or NULL: c's rows are multiplied before they are added to, and behind it */
+    const float *before, *after; /* [rows], or NULL: where a tile SCALES, c's rows are multiplied before they are added
+                                    to, and behind it */
     /* STAIRS: row r reads the first term's depth only up to r + 1 - AHEAD. Behind that a is 0, as far as another row of
      * a tile reads. */
     bool stairs;
@@ -155,8 +159,9 @@ SL_INLINE void add_run(struct cursor *at, const struct term *term, vector sum[TA
     for (int i = 0; i < RUNS; i++) advance(&at->b[i], (size_t)terms * b_row);
 }
 
-SL_INLINE void add_term(const struct term *term, size_t row, size_t column, vector sum[TALL][PAIR], const bool by_rows,
-                        const int rows, const int vectors) {
+/* TERMS of its depth. */
+SL_INLINE void add_term(const struct term *term, size_t terms, size_t row, size_t column, vector sum[TALL][PAIR],
+                        const bool by_rows, const int rows, const int vectors) {
     struct cursor at;
     const float *a = term->a + row * term->a_row, *b = term->b + column;
     const size_t step = by_rows ? term->a_row : term->a_column;
@@ -164,7 +169,6 @@ SL_INLINE void add_term(const struct term *term, size_t row, size_t column, vect
     for (int i = 0; i < pointers_of(by_rows, rows); i++) at.a[i] = a + (size_t)(i * THIRD) * step;
     SL_UNROLL
     for (int i = 0; i < RUNS; i++) at.b[i] = b + (size_t)(i * THIRD) * term->b_row;
-    size_t terms = term->depth;
     const bool neighbours = !by_rows || term->a_column == 1;
     for (; neighbours && terms >= RUN; terms -= RUN) add_run(&at, term, sum, by_rows, rows, vectors, RUN);
     for (; terms; terms--) add_run(&at, term, sum, by_rows, rows, vectors, 1);
@@ -184,9 +188,7 @@ SL_INLINE void add_tile(const float *c, size_t c_row, const float *by, vector su
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
         SL_UNROLL
-        for (int v = 0; v < vectors; v++) {
-            sum[i][v] += rounded(by[i] * load(c + (size_t)i * c_row + v * LANES));
-        }
+        for (int v = 0; v < vectors; v++) sum[i][v] += rounded(by[i] * load(c + (size_t)i * c_row + v * LANES));
     }
 }
 
@@ -198,14 +200,15 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bo
         SL_UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
-    struct term first = p->term[0];
-    if (p->stairs) first.depth = clamp((int64_t)row + rows - p->ahead, first.depth);
-    if (first.depth) add_term(&first, row, column, sum, by_rows, rows, vectors); /* without it there may be no arrays */
-    if (p->term[1].depth) add_term(&p->term[1], row, column, sum, by_rows, rows, vectors);
+    for (int t = 0; t < TERMS; t++) { /* without depth it may have no arrays */
+        const bool climbs = SCALES && t == 0 && p->stairs;
+        const size_t all = p->term[t].depth, terms = climbs ? clamp((int64_t)row + rows - p->ahead, all) : all;
+        if (terms) add_term(&p->term[t], terms, row, column, sum, by_rows, rows, vectors);
+    }
     float *c = p->c + row * p->c_row + column;
     const size_t c_row = p->c_row;
-    if (p->accumulate) add_tile(c, c_row, p->before ? p->before + row : NULL, sum, rows, vectors);
-    if (p->after) {
+    if (p->accumulate) add_tile(c, c_row, SCALES && p->before ? p->before + row : NULL, sum, rows, vectors);
+    if (SCALES && p->after) {
         SL_UNROLL
         for (int i = 0; i < rows; i++) {
             SL_UNROLL
