@@ -15,13 +15,13 @@
 
 /* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. COPIES_KEYS, COPIES_VALUES:
  * whether forward makes dense copies of rows that lie at least APART floats apart, as the first-level cache has few
- * places for them all. The more registers there are, the less often values are read. */
+ * places for them all; COPIES: whether anything does. The more registers there are, the less often values are read. */
 #if defined(SL_DEVICE_CUDA)
 enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
-enum { COPIES_KEYS = 0, COPIES_VALUES = 0 };
+enum { COPIES_KEYS = 0, COPIES_VALUES = 0, COPIES = 0 };
 #else
 enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
-enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
+enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16, COPIES = 1 };
 #endif
 /* BEYOND: keys behind those that a vector of queries sees which a tile of them and others may have. */
 enum { APART = 256, BEYOND = (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
@@ -74,8 +74,9 @@ SL_INLINE size_t columns_from(struct rows rows, size_t from) {
 /* COLS columns from column FIRST on of COUNT rows, at most DEPTH; in ROOM [BLOCK * DEPTH], as floats, where they are
  * bf16, or far apart and one COPIES such. */
 SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, bool copies, float *room) {
-    if (!x.bf16 && !(copies && x.stride >= APART)) return (struct rows){x.at + first, x.stride, cols, NULL};
-    if (x.bf16)
+    const bool far = COPIES && copies && x.stride >= APART;
+    if (!x.bf16 && !far) return (struct rows){x.at + first, x.stride, cols, NULL};
+    if (x.bf16 || !COPIES)
         widen_rows(count, cols, x.bf16 + first, x.stride, room);
     else
         copy_rows(count, cols, x.at + first, x.stride, room);

@@ -289,8 +289,8 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
         float *to = p->c + i * p->c_row + column;
         for (size_t j = 0; j < rest; j++) {
             const float old = p->accumulate ? to[j] : 0.0f;
-            const vector kept = rounded(spread(p->before ? p->before[i] * old : old));
-            to[j] = (kept[0] + c[i * LANES + j]) * (p->after ? p->after[i] : 1.0f);
+            const float kept = SCALES && p->before ? rounded(spread(p->before[i] * old))[0] : old;
+            to[j] = (kept + c[i * LANES + j]) * (SCALES && p->after ? p->after[i] : 1.0f);
         }
     }
 }
