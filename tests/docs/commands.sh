@@ -48,10 +48,10 @@ done <pages
 # ---- names ----
 
 # The pages without blocks ```diff: what these add is not there yet.
-mkdir plain
+mkdir pages.plain
 while read -r page; do
-    mkdir -p "plain/$(dirname "$page")"
-    awk '/^```diff/ { inside = 1 } !inside { print } /^```$/ { inside = 0 }' "$source/$page" >"plain/$page"
+    mkdir -p "pages.plain/$(dirname "$page")"
+    awk '/^```diff/ { inside = 1 } !inside { print } /^```$/ { inside = 0 }' "$source/$page" >"pages.plain/$page"
 done <pages
 
 # none NAME: passed if the file missing is empty; otherwise shows it.
@@ -79,14 +79,14 @@ BEGIN {
 }
 END
 : >missing
-(cd plain && awk -v folders="$folders" -f "$work/paths.awk" $(cat "$work/pages")) | sort -u >words
+(cd pages.plain && awk -v folders="$folders" -f "$work/paths.awk" $(cat "$work/pages")) | sort -u >words
 while read -r page path; do
     [ -e "$source/$path" ] || echo "$page: there is no $path" >>missing
 done <words
 none "the $(wc -l <words) files that are named exist"
 
 : >missing
-(cd plain && grep -oE '\]\([^):]+\)' $(cat "$work/pages") | sed 's/:](/ /; s/)$//') | sort -u >links
+(cd pages.plain && grep -oE '\]\([^):]+\)' $(cat "$work/pages") | sed 's/:](/ /; s/)$//') | sort -u >links
 while read -r page link; do
     target=$(dirname "$page")/${link%%#*}
     case $link in
@@ -104,7 +104,7 @@ none "the $(wc -l <links) links lead to files and headings"
 
 (cd "$source" && find $folders CMakeLists.txt -type f ! -name '*.md' ! -path 'tests/docs/*') >sources
 (cd "$source" && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/sources")) | sort -u >defined
-(cd plain && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/pages")) | sort -u >used
+(cd pages.plain && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/pages")) | sort -u >used
 comm -23 used defined >missing
 none "the $(wc -l <used) names of the library that are used occur in the sources"
 
@@ -121,7 +121,7 @@ inside { next }
 }
 END
 : >missing
-(cd plain && awk -f "$work/functions.awk" $(cat "$work/pages")) | sort -u >words
+(cd pages.plain && awk -f "$work/functions.awk" $(cat "$work/pages")) | sort -u >words
 grep '\.[ch]$' sources >code
 while read -r page function file; do
     if [ "$file" = - ]; then
