@@ -125,9 +125,9 @@ END
 grep '\.[ch]$' sources >code
 while read -r page function file; do
     if [ "$file" = - ]; then
-        (cd "$source" && grep -qE "^[a-z].*\b$function\(" $(cat "$work/code")) || echo "$page: $function() is nowhere" >>missing
+        (cd "$source" && grep -qE "^[A-Za-z].*\b$function\(" $(cat "$work/code")) || echo "$page: $function() is nowhere" >>missing
     else
-        grep -qE "^[a-z].*\b$function\(" "$source/$file" 2>err || echo "$page: $function() is not in $file" >>missing
+        grep -qE "^[A-Za-z].*\b$function\(" "$source/$file" 2>err || echo "$page: $function() is not in $file" >>missing
     fi
 done <words
 none "the $(wc -l <words) functions that are named are where they are said to be"
