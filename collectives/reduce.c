@@ -93,12 +93,12 @@ SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, siz
     }
 }
 
-/* The piece of N elements from IN and OUT on; whole pieces come with a constant N. */
-SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, void *const *array,
-                            size_t in, size_t out, size_t n) {
+/* The piece of N elements from IN and OUT on; whole pieces come with a constant N, and TREE is one. */
+SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const struct work *r,
+                            void *const *array, size_t in, size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
-    if (reduction == SL_TREE) {
+    if (tree) {
         sum_tree(dtype, r->inputs, array, in, n, sum);
     } else {
         SL_IN_BLOCK()
@@ -116,12 +116,12 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, void *const *array,
-                             size_t block) {
+SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const struct work *r,
+                             void *const *array, size_t block) {
     const struct place p = place_of(&r->matrices, block);
     size_t at = 0;
-    for (; at + PIECE <= p.n; at += PIECE) reduce_piece(dtype, reduction, r, array, p.in + at, p.out + at, PIECE);
-    if (at < p.n) reduce_piece(dtype, reduction, r, array, p.in + at, p.out + at, p.n - at);
+    for (; at + PIECE <= p.n; at += PIECE) reduce_piece(dtype, reduction, tree, r, array, p.in + at, p.out + at, PIECE);
+    if (at < p.n) reduce_piece(dtype, reduction, tree, r, array, p.in + at, p.out + at, p.n - at);
 }
 
 /* ---- i32: sums wrap around, and are not scaled ---- */
@@ -164,7 +164,7 @@ SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, co
     if (dtype == SL_I32)
         reduce_integers(r, array, block);
     else
-        reduce_floats(dtype, reduction, r, array, block);
+        reduce_floats(dtype, reduction, false, r, array, block);
 }
 
 /* A device gets all of it in one copy. */
@@ -193,8 +193,17 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
     }
 }
 
+/* A kernel of its own: what waits needs memory, which others do without. */
+SL_INLINE void reduce_tree(enum sl_dtype dtype, const struct work_and_arrays *r) {
+    const size_t blocks = blocks_of(&r->work.matrices);
+    SL_BLOCKS(map(to : r[:1]))
+    for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_TREE, true, &r->work, r->array, block);
+}
+
 SL_INLINE void reduce(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
-    if (SL_PARAMETERS && r->work.arrays <= FEW)
+    if (reduction == SL_TREE && dtype != SL_I32)
+        reduce_tree(dtype, r);
+    else if (SL_PARAMETERS && r->work.arrays <= FEW)
         reduce_few(dtype, reduction, r);
     else
         reduce_many(dtype, reduction, r);

@@ -42,8 +42,8 @@ static struct plan_traffic data_traffic(const struct plan_layout *layout, const 
     return traffic("gather twice, scatter", 3.0 * microbatches, microbatches * (2 * gathered + scattered) + rest);
 }
 
-/* Forward, and again where it is recomputed; backward, once or twice. Messages are float, whatever is kept, but for what
- * weight gradients read. */
+/* Forward, and again where it is recomputed; backward, once or twice. Messages are float, whatever is kept, but for
+ * what weight gradients read. */
 static struct plan_traffic tensor_traffic(const struct plan_job *job, const struct plan_layout *layout,
                                           const struct plan_share *share, int microbatches) {
     const double tensor = layout->tensor, part = (tensor - 1) / tensor, bytes = plan_gradient_bytes(layout->precision);
@@ -52,7 +52,8 @@ static struct plan_traffic tensor_traffic(const struct plan_job *job, const stru
     const bool late = !share->first || layout->precision != PLAN_ALL_F32;
     const int forward = layout->trains && layout->recompute ? 2 : 1, backward = layout->trains ? 1 + late : 0;
     const double passes = (double)share->layers * (forward + backward);
-    const double kept = plan_element_bytes(layout->precision) / bytes; /* of a float, where weight gradients come late */
+    const double kept =
+        plan_element_bytes(layout->precision) / bytes; /* of a float, where weight gradients come late */
     const double states = passes - (layout->trains && late ? share->layers * (1 - kept) : 0);
     double all = states * (5 + job->expansion) * state + share->layers * 4.0 * (forward + layout->trains) * sum;
     if (share->first) all += (1 + layout->trains) * state / tensor;

@@ -391,7 +391,7 @@ static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, si
                       const float *parts, float *dq, struct sl_settled left) {
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(places, parts, dq, stored))
+    SL_ROWS(is_device_ptr(places, parts, dq, stored)) /* on GPUs alone */
     for (size_t row = 0; row < rows; row++) {
         const size_t block = row % queries / BLOCK, sequence = row / queries * queries;
         const struct past past = {0, window, places ? places + sequence : NULL};

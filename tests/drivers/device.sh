@@ -5,9 +5,9 @@ build=$1 device=$2 layers=$3/layers
 . "$(dirname "$0")/../rigs/points.sh"
 driver=$build/drivers/looping_pipeline
 
-# regions FILE: the lines of its target regions' directives.
+# regions FILE: the lines of its target regions' directives, but for those that say that GPUs alone enter them.
 regions() {
-    grep -nE '^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(' "$1" | cut -d: -f1
+    grep -nE '^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(' "$1" | grep -v 'on GPUs alone' | cut -d: -f1
 }
 
 # entered FILE: the lines of its target regions that ran, as the runtime's account in err tells. Threads' lines mix.
