@@ -95,7 +95,7 @@ static void give_up(struct sl_nccl_coordinate *me, int status) { sl_mpi_give_up(
 
 /* Waits, unless the watchdog ends it. */
 static int wait_until(struct sl_nccl_coordinate *me, bool (*ready)(void *), int (*peer)(void *), void *of) {
-    SL_TRY(sl_mpi_wait(host_of(me), &(struct sl_mpi_wait){ready, peer, of}));
+    SL_TRY(sl_mpi_wait(host_of(me), &(struct sl_mpi_wait){ready, peer, of, false}));
     return progress(me);
 }
 

@@ -19,7 +19,7 @@ enum { HALF = LANES > 1 ? LANES / 2 : 1 };
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
-#define fetch(...) ((void)0)
+#define fetch(address, bytes) ((void)(address), (void)(bytes))
 #else
 #include "layers/kernels/attention_latent_packed_internal.h"
 #endif
