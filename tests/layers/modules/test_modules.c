@@ -200,8 +200,9 @@ static void test_groups(void **state) {
             double *expected = widen(count, whole);
             assert_close(count, gradient, expected, 1e-5);
             free(expected);
-            /* Norms add whole microbatches in ascending order: no grouping shows. */
-            if (kind == 1) assert_memory_equal(gradient, whole, count * sizeof *gradient);
+            /* Norms add whole microbatches in ascending order: no grouping shows, but on GPUs, which add slices. */
+            if (kind == 1 && rig.context.kernels->slices == 1)
+                assert_memory_equal(gradient, whole, count * sizeof *gradient);
 
             for (size_t i = 0; i < count; i++) rig.parameters.range[0].gradient[i] = 5.0f;
             weigh(&rig, true);
