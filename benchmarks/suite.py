@@ -477,11 +477,12 @@ class Suite:
             return self.peers.run("transformers", *python("transformers", "transformers_published.py"), *options) if self.with_peers else []
 
         try:
-            rows = published.measure(self.build, self.quick, self.watch, self.our_transformer, run_peer)
+            model = published.find_model()
         except Failure as failure:
             self.peers.absent["published"] = str(failure)
             note(f"published is left out: {failure}")
             return None
+        rows = published.measure(self.build, model, self.quick, self.watch, self.our_transformer, run_peer)
         result = {"benchmark": "published", "threads": 2, "floor_ms": rows[0]["bound_ms"]} | rows[0]
         result |= {"ratio": rows[0]["ms"] / rows[0]["bound_ms"], "published": rows}
         return result | {"peers": {"transformers": rows[0]["peer"]["ms"]} if "peer" in rows[0] else {}}

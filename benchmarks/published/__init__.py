@@ -139,10 +139,10 @@ def bound_ms(job, kind, rates):
     return None
 
 
-def measure(build, quick, watch, run, run_peer):
-    """A row for each of JOBS. RUN(options): bench_transformer's line; RUN_PEER(*options): the peer's lines, none where it
+def measure(build, model, quick, watch, run, run_peer):
+    """A row for each of JOBS, with what find_model has found. RUN(options): bench_transformer's line; RUN_PEER(*options): the peer's lines, none where it
     is absent."""
-    ours, model = Ours(build), find_model()
+    ours = Ours(build)
     rates = best_rates(run)
     folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")}
     rows, steps = [], 2 if quick else 4

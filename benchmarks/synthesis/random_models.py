@@ -5,6 +5,7 @@ for as many as there are ranks, or for a number that is drawn. A named schedule 
 """
 
 import json
+import math
 import pathlib
 import random
 import re
@@ -77,7 +78,7 @@ def measure(build, quick):
 def share(rows, key):
     """What KEY's times are of the best named one's: median and most."""
     shares = [row[key] / row["named_ms"] for row in rows]
-    return statistics.median(shares), max(shares)
+    return (statistics.median(shares), max(shares)) if shares else (math.nan, math.nan)
 
 
 def print_table(rows, table):

@@ -18,13 +18,14 @@
  * places for them all; COPIES: whether anything does. The more registers there are, the less often values are read. */
 #if defined(SL_DEVICE_CUDA)
 enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
-enum { COPIES_KEYS = 0, COPIES_VALUES = 0, COPIES = 0 };
+enum { COPIES_KEYS = 0, COPIES_VALUES = 0 };
 #else
 enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
-enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16, COPIES = 1 };
+enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
 #endif
-/* BEYOND: keys behind those that a vector of queries sees which a tile of them and others may have. */
-enum { APART = 256, BEYOND = (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
+enum { COPIES = COPIES_KEYS || COPIES_VALUES };
+/* BEYOND: keys behind those that a vector of queries sees which a tile reads: of other queries', or all. */
+enum { APART = 256, BEYOND = !SCALES ? BLOCK : (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { SOON = 128 }; /* rows of the next head that are asked for */
 
 /* One head of one sequence. */
@@ -74,7 +75,7 @@ SL_INLINE size_t columns_from(struct rows rows, size_t from) {
 /* COLS columns from column FIRST on of COUNT rows, at most DEPTH; in ROOM [BLOCK * DEPTH], as floats, where they are
  * bf16, or far apart and one COPIES such. */
 SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, bool copies, float *room) {
-    const bool far = COPIES && copies && x.stride >= APART;
+    const bool far = copies && x.stride >= APART;
     if (!x.bf16 && !far) return (struct rows){x.at + first, x.stride, cols, NULL};
     if (x.bf16 || !COPIES)
         widen_rows(count, cols, x.bf16 + first, x.stride, room);
@@ -463,7 +464,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
             }
             float *delta = deltas + team * every + part;
             EACH_TILE()
-            for (size_t i = 0; i < queries; i++) {
+            for (size_t i = team * BLOCK; i < queries; i++) {
                 const size_t at = of_query + i * (heads * width);
                 delta[i] = half ? dot(width, (const uint16_t *)o + at, true, d_o + at)
                                 : dot(width, (const float *)o + at, false, d_o + at);

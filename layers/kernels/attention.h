@@ -6,8 +6,8 @@
  * ROPE more columns in q_rope, and all heads share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) /
  * sqrt(width + rope). Query t of a sequence sees the keys [0, position + t] of the same sequence, as far as there are
  * such rows; of several documents in a sequence, those of its own one; of these the last WINDOW, if there is one
- * (Beltagy et al., "Longformer", 2020). Queries have [sequences * queries] rows; the keys of sequence s begin at row s
- * * key_rows. A stride is the number of elements from one row to the next.
+ * (Beltagy et al., "Longformer", 2020). Queries have [sequences * queries] rows; the keys of a sequence begin key_rows
+ * rows behind those of the one before it. A stride is the number of elements from one row to the next.
  *
  * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H

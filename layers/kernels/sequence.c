@@ -43,12 +43,11 @@ static void add_bias(size_t rows, size_t cols, const float *bias, float *y, size
     uint16_t *stored = left.stored;
     SL_ROWS(is_device_ptr(bias, y, stored))
     for (size_t r = 0; r < rows; r++) {
-        const size_t first = r * stride, end = rounds ? first + cols : first;
+        const size_t first = r * stride;
         float *out = y + first;
         SL_LANES()
         for (size_t c = 0; c < cols; c++) out[c] += bias[c];
-        SL_LANES()
-        for (size_t i = first; i < end; i++) sl_settle(y, stored, i);
+        if (rounds) settle_elements(first, first + cols, y, stored);
     }
 }
 

@@ -112,8 +112,8 @@ struct product {
     struct wanted *wanted;       /* or NULL */
     const float *before, *after; /* [rows], or NULL: where a tile SCALES, c's rows are multiplied before they are added
                                     to, and behind it */
-    /* STAIRS: row r reads the first term's depth only up to r + 1 - AHEAD. Behind that a is 0, as far as another row of
-     * a tile reads. */
+    /* STAIRS: row r reads the first term's depth only up to r + 1 - AHEAD, where a tile SCALES. Behind that a is 0, as
+     * far as another row of a tile reads; where tiles do not scale, to its end. */
     bool stairs;
     int64_t ahead;
 };

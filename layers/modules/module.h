@@ -153,7 +153,7 @@ struct sl_context {
     struct sl_spmd *self;
     const struct sl_kernels *kernels;
     void *queue;          /* compute queue; on CPUs the crew */
-    struct sl_crew *crew; /* of this coordinate (spmd/base/crew.h), which helps with forward; NULL: none */
+    struct sl_crew *crew; /* of this coordinate (spmd/base/crew.h), where forward is all; NULL: none */
     enum sl_phase phase;
     int microbatch;        /* number of the call's first microbatch in this step */
     int microbatches;      /* of this call of forward or backward_input; 0 counts as 1 */

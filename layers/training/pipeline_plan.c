@@ -220,11 +220,12 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     SL_TRY(sl_pipeline_plan_offload(p));
     if (!parameters->laid_out) SL_TRY(sl_pipeline_plan_turns(p, parameters));
     if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
+    struct sl_crew *const crew = options->forward_only ? options->crew : NULL; /* it orders LOGSUM as it likes */
     p->context = (struct sl_context){
         .self = self,
         .kernels = sl_kernels_select(),
-        .queue = options->crew ? options->crew : self->queue,
-        .crew = options->crew,
+        .queue = crew ? (void *)crew : self->queue,
+        .crew = crew,
         .inputs = p->in,
         .targets = p->out,
         .sequence = options->sequence,

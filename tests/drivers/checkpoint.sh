@@ -248,7 +248,7 @@ for way in '' --save-async; do
     killed=$status
     train $((count + 1)) --mesh model=2 --save once
     status=$killed
-    [ $status = 0 ] && [ "$count" -gt 15 ] && same "$(name $((count + 1)))" "$(name $((count + 1)) once)"
+    [ $status = 0 ] && [ "$count" -gt 20 ] && same "$(name $((count + 1)))" "$(name $((count + 1)) once)"
     point "killed five times: the same run $way"
 done
 

@@ -263,11 +263,11 @@ wide="generate --model-dimension 256 --n-heads 4 --blocks 1 --temperature 1 --me
 for kind in '--prompt abc --length 40' '--precision bf16 --prompt abc --length 40' "--prompt $(printf %0400d 7) --length 410" \
     "--attention gqa --kv-heads 2 --precision bf16 --storage bf16 --prompt $(printf %0400d 7) --length 410"; do
     rm -f threads_*
-    for threads in 1 2 3; do
+    for threads in 1 2 3 5; do
         call $wide $kind --threads $threads
         [ $status = 0 ] && grep '"sample"' out >threads_$threads
     done
-    [ -s threads_1 ] && cmp -s threads_1 threads_2 && cmp -s threads_1 threads_3
+    [ -s threads_1 ] && cmp -s threads_1 threads_2 && cmp -s threads_1 threads_3 && cmp -s threads_1 threads_5
     point "threads change no token: $(echo $kind | tr -s 0)"
 done
 call evaluate --model-dimension 256 --n-heads 4 --blocks 1 --data text --evaluate-batches 2 --sequence 64 --batch 2 --json --mesh data=1

@@ -14,8 +14,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+
+from points import folder, plan, point
 
 parser = argparse.ArgumentParser()
 parser.add_argument("drivers", type=os.path.abspath)
@@ -42,18 +43,10 @@ cells = [  # a mesh, a schedule, and how the state is kept
     f"{transformer} --blocks 4 --mesh pipe=2 --schedule looped-dfs --save-every 5 --recompute full",
     f"{classifier} --layers 4 --mesh data=2,model=1 --schedule single --save-every 5 --accumulate 2",
 ]
-work = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+work = folder("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 saved = os.path.join(work, "saved")
 chance = random.Random(given.seed)
-points = 0
-
-
-def point(name, bad):
-    global points
-    points += 1
-    print(f"{'not ' if bad else ''}ok {points} - {name}", flush=True)
-    for line in bad[:8]:
-        print(f"# {line}")
+failures = []  # of a chain
 
 
 def coordinates(cell):
@@ -70,7 +63,7 @@ def start(cell, engine):
     if os.path.isdir(saved) and any(name.endswith(".safetensors") for name in os.listdir(saved)):
         command += ["--resume", saved]
     if engine == "mpi":
-        command = [mpirun, str(coordinates(cell)), *command, "--timeout", "5"]
+        command = [mpirun, str(coordinates(cell)), *command, "--timeout", "20"]
     with open(os.path.join(work, "err"), "w") as err:
         return subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
 
@@ -83,6 +76,20 @@ def descendants(process):
                 found += [int(child), *descendants(int(child))]
     except OSError:
         pass
+    return found
+
+
+def members(session):
+    """Its processes, also those whose parents have ended."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                state, _, _, number = file.read().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(number) == session and state not in "ZX":
+            found.append(int(name))
     return found
 
 
@@ -99,6 +106,8 @@ def kill(run, engine, after):
     """Whether it came in time. Nothing of the run is left after it."""
     time.sleep(after)
     if run.poll() is not None:
+        if run.returncode:
+            failures.append(f"ends by itself: status {run.returncode}: {error()!r}")
         return False
     others = descendants(run.pid)
     victim = run.pid if engine == "local" or not others else chance.choice([run.pid, *others])
@@ -107,11 +116,15 @@ def kill(run, engine, after):
     except ProcessLookupError:
         return False
     status = finish(run)
-    for one in others:  # that lost their launcher, and end by themselves within the timeout: the next run must not meet them
-        try:
-            os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    if status == "hangs":
+        failures.append(f"hangs after a kill: {error()!r}")
+    while left := members(run.pid):  # that lost their launcher, and end by themselves within the timeout: the next run must not meet them
+        for one in left:
+            try:
+                os.kill(one, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
     return status != 0
 
 
@@ -147,6 +160,7 @@ def measure(cell):
 def chain(whole, cell, seconds, most):
     """Up to MOST kills of one training: how many there were, and what is wrong."""
     shutil.rmtree(saved, ignore_errors=True)
+    failures.clear()
     killed = 0
     story = []
     while killed < most:
@@ -159,7 +173,7 @@ def chain(whole, cell, seconds, most):
         killed += 1
     engine = chance.choice(engines)
     status = finish(start(cell, engine))
-    bad = []
+    bad = [f"{' then '.join(story)}: {failure}" for failure in failures]
     if status != 0 or last() != whole:
         bad.append(f"{' then '.join(story)}, goes on by {engine}: status {status}, {last()}: {error()!r}")
     left = [name for name in os.listdir(saved) if not name.endswith(".safetensors")] if os.path.isdir(saved) else []
@@ -186,5 +200,4 @@ for number, cell in enumerate(chosen):
     named = re.sub(r"--(hidden|batch|microbatches|dropout|data|model-dimension|n-heads|latent-dim|rope-dim|sequence|layers-per-block) \S+ ", "", cell)
     point(f"{named}: {killed} kills by {' and '.join(engines)}", bad)
 print(f"# {total} kills in {len(chosen)} cells, seed {given.seed}")
-print(f"1..{points}")
-shutil.rmtree(work)
+plan()

@@ -13,7 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
+
+from points import folder, plan, point
 
 drivers, shim = (os.path.abspath(path) for path in sys.argv[1:3])
 STEPS = 4
@@ -23,18 +24,9 @@ jobs = {
     "looping_pipeline --save-async": "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2 --save-every 1 --save-async",
     "transformer": f"transformer train --mesh data=1,tensor=2 --data {{text}} {tiny} --save-every 2",
 }
-work = os.path.realpath(tempfile.mkdtemp())
+work = folder()
 here = os.path.join(work, "here")
 saved = os.path.join(here, "saved")
-points = 0
-
-
-def point(name, bad):
-    global points
-    points += 1
-    print(f"{'not ' if bad else ''}ok {points} - {name}", flush=True)
-    for line in bad[:8]:
-        print(f"# {line}")
 
 
 def run(job, *more, **environment):
@@ -194,5 +186,4 @@ for job in jobs:
         lost = any(judge(job, whole, state, promised) for state, promised, _ in careless)
         point("without the syncs of files something is lost", [] if lost else [f"nothing, in {len(careless)} states"])
 print(f"# {tried} states of disks resumed")
-print(f"1..{points}")
-shutil.rmtree(work)
+plan()

@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+
+from points import folder, plan, point
 
 drivers, data = (os.path.abspath(path) for path in sys.argv[1:3])
 shims = [os.path.abspath(path) for path in sys.argv[3:]]
@@ -49,18 +50,9 @@ files = {  # which calls a job has: checkpoints are written through memory
 if long:
     files["export hf"] = ("open", "fallocate", "write", "fsync", "rename", "close")
 notes = re.compile(r"transformer: (saved in |no tokenizer is written|\S*peaks\.json[.\w]*: )")
-points = 0
-work = tempfile.mkdtemp()
+work = folder()
 here = os.path.join(work, "here")
 runs = collections.Counter()
-
-
-def point(name, bad):
-    global points
-    points += 1
-    print(f"{'not ' if bad else ''}ok {points} - {name}", flush=True)
-    for line in bad[:8]:
-        print(f"# {line}")
 
 
 def tree():
@@ -174,5 +166,4 @@ for shim in shims:
                         told.append(f"{error} {ended}")
                 point(f"{name}: {call} fails (of {number}: {'; '.join(told)})", bad)
 print("# " + ", ".join(f"{number} runs with faults in {kind}" for kind, number in runs.items()))
-print(f"1..{points}")
-shutil.rmtree(work)
+plan()

@@ -1,10 +1,8 @@
 /* many_rows.c - matrix products with many rows, built twice per CPU level: for floats, and to widen what lies as bf16.
  *
- * The build defines SL_MANY_ROWS_TABLE, the table's struct, and SL_MANY_ROWS, its name, and lets the compiler fuse a *
- * b
- * + c. Every element of C is the sum
- * of parts, which depend on k alone; within a part, terms are added one by one. So no row's bits depend on the other
- * rows, nor on the sizes of tiles and blocks. */
+ * The build defines SL_MANY_ROWS_TABLE, the table's struct, and SL_MANY_ROWS, its name, and lets the compiler fuse
+ * multiplications and additions. Every element of C is the sum of parts, which depend on k alone; within a part, terms
+ * are added one by one. So no row's bits depend on the other rows, nor on the sizes of tiles and blocks. */
 #include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/lanes_internal.h"
 #include "layers/kernels/rows/product_internal.h"

@@ -81,7 +81,7 @@ void sl_attend(const struct sl_context *context, const struct sl_attention *shap
         .kernels = context->kernels->attention, shape, q, q_rope, k, v, k_rope, o, logsum, .few = false};
     const size_t threads = (size_t)sl_crew_threads(context->crew), rows = shape->sequences * shape->queries;
     const size_t work = rows * (shape->position + shape->queries) * shape->heads * shape->width;
-    const size_t units = threads > 1 && work >= SHARED && rows <= MOST / threads ? divide(&call, threads) : 0;
+    const size_t units = threads > 1 && work >= SHARED && rows <= MOST ? divide(&call, threads) : 0;
     if (units * call.parts > 1)
         sl_crew_run(context->crew, (int)(units * call.parts), attend_part, &call);
     else

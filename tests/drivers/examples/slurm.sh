@@ -52,6 +52,7 @@ controller=$!
 slurmd -N n1 -D >slurmd.log 2>&1 &
 node=$!
 trap 'scancel -u root 2>/dev/null; sleep 0.5; kill $controller $node 2>/dev/null; wait; rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # until_true SECONDS COMMAND...: whether it succeeds within them.
 until_true() {

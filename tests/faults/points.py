@@ -1,0 +1,31 @@
+"""points - the TAP that the scripts in this folder print, and the folder that each works in."""
+
+import atexit
+import os
+import shutil
+import signal
+import sys
+import tempfile
+
+_count = 0
+
+
+def point(name, bad):
+    """Passed where there are no lines BAD."""
+    global _count
+    _count += 1
+    print(f"{'not ' if bad else ''}ok {_count} - {name}", flush=True)
+    for line in bad[:8]:
+        print(f"# {line}")
+
+
+def folder(parent=None):
+    """A new one, which goes with the script, whatever ends it."""
+    path = os.path.realpath(tempfile.mkdtemp(dir=parent))
+    atexit.register(shutil.rmtree, path, True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    return path
+
+
+def plan():
+    print(f"1..{_count}")
