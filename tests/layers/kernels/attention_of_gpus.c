@@ -1,0 +1,11 @@
+/* attention_of_gpus.c - attention as GPUs compute it, by the CPU: the same source with a GPU's constants, where one
+ * thread does what those of a team share. The build gives attention.c and attention_decode.c this device. */
+#include "tests/layers/kernels/attention_of_gpus.h"
+
+static void begin_region(void) {}
+
+const struct sl_device_table sl_gpu_shaped_device = {.name = "shape of GPUs", .begin_region = begin_region};
+
+static const struct sl_kernels kernels = {.name = "as on GPUs", .attention = &sl_attention_kernels_device};
+
+const struct sl_kernels *sl_kernels_of_gpus(int i) { return i ? NULL : &kernels; }
