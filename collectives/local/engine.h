@@ -84,8 +84,9 @@ struct sl_local_run {
     void *arg;
     bool spin; /* every coordinate has a PU of its own */
     struct sl_placement placement;
+    _Atomic bool ending;     /* somebody writes the verdict, and sets the status behind it */
     _Atomic int status;      /* of the first failure, which ends the run; SL_OK until then */
-    struct sl_error verdict; /* written by whoever set the status; read when all threads have ended */
+    struct sl_error verdict; /* read when all threads have ended */
 
     /* Taken where groups and channels are opened and groups closed, and for verdicts: what these read of coordinates,
      * names in places and words that are waited for, is not freed meanwhile. */

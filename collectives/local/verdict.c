@@ -13,6 +13,7 @@
 #include "collectives/local/engine.h"
 #include "collectives/verdict.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,16 +86,18 @@ static void note_waits(struct sl_local_run *run) {
     waits->coordinates = run->mesh->size;
 }
 
-/* The first verdict is the run's: whoever sets the status writes the message, which is read when all have ended; where
- * somebody WAITS in vain, also who waits for whom. */
+/* The first verdict is the run's: whoever begins to end it writes the message, which is read when all have ended; where
+ * somebody WAITS in vain, also who waits for whom. The status, which lets sleepers go, is set behind that. */
 static int end(struct sl_local_run *run, int status, const struct sl_error *text, bool waits) {
-    int running = SL_OK;
-    if (atomic_compare_exchange_strong(&run->status, &running, status)) {
-        run->verdict = *text;
-        run->verdict.status = status;
-        if (waits && run->engine->waits) note_waits(run);
-        sl_local_wake_all(run);
+    if (atomic_exchange(&run->ending, true)) {
+        while (!atomic_load(&run->status)) sched_yield();
+        return SL_FAILED;
     }
+    run->verdict = *text;
+    run->verdict.status = status;
+    if (waits && run->engine->waits) note_waits(run);
+    atomic_store(&run->status, status);
+    sl_local_wake_all(run);
     return SL_FAILED;
 }
 
