@@ -184,11 +184,18 @@ struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum
     return sl_describe_psum_scatter_dim(group, dtype, in, out, 1, &whole, 0);
 }
 
-struct sl_collective sl_describe_psum_scatter_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                                   void *out, size_t count) {
-    struct sl_collective call = sl_describe_psum_scatter(group, dtype, in, out, count);
+static struct sl_collective by_tree(struct sl_collective call) {
     if (call.operation == SL_PSUM_SCATTER) call.operation = SL_SCATTER_TREE;
     return call;
+}
+struct sl_collective sl_describe_psum_scatter_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                   void *out, size_t count) {
+    return by_tree(sl_describe_psum_scatter(group, dtype, in, out, count));
+}
+struct sl_collective sl_describe_psum_scatter_tree_dim(const struct sl_group *group, enum sl_dtype dtype,
+                                                       const void *in, void *out, int dims, const size_t *shape,
+                                                       int dim) {
+    return by_tree(sl_describe_psum_scatter_dim(group, dtype, in, out, dims, shape, dim));
 }
 
 struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,

@@ -80,6 +80,9 @@ struct sl_collective sl_describe_psum_tree(const struct sl_group *group, enum sl
                                            size_t count);
 struct sl_collective sl_describe_psum_scatter_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                                    void *out, size_t count);
+struct sl_collective sl_describe_psum_scatter_tree_dim(const struct sl_group *group, enum sl_dtype dtype,
+                                                       const void *in, void *out, int dims, const size_t *shape,
+                                                       int dim);
 /* IN is [count], OUT [size, count]: the members' arrays one after another. */
 struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, size_t count);
@@ -147,6 +150,7 @@ int sl_progress(struct sl_spmd *self);
 #define sl_psum_scatter_dim(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter_dim(__VA_ARGS__))
 #define sl_psum_tree(self, ...) sl_call(self, SL_HERE, sl_describe_psum_tree(__VA_ARGS__))
 #define sl_psum_scatter_tree(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter_tree(__VA_ARGS__))
+#define sl_psum_scatter_tree_dim(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter_tree_dim(__VA_ARGS__))
 #define sl_all_gather(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
 #define sl_all_gather_dim(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather_dim(__VA_ARGS__))
 #define sl_all_to_all(self, ...) sl_call(self, SL_HERE, sl_describe_all_to_all(__VA_ARGS__))
@@ -165,6 +169,8 @@ int sl_progress(struct sl_spmd *self);
 #define sl_psum_tree_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_psum_tree(__VA_ARGS__))
 #define sl_psum_scatter_tree_start(self, request, ...)                                                                 \
     sl_start(self, request, SL_HERE, sl_describe_psum_scatter_tree(__VA_ARGS__))
+#define sl_psum_scatter_tree_dim_start(self, request, ...)                                                             \
+    sl_start(self, request, SL_HERE, sl_describe_psum_scatter_tree_dim(__VA_ARGS__))
 #define sl_all_gather_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
 #define sl_all_gather_dim_start(self, request, ...)                                                                    \
     sl_start(self, request, SL_HERE, sl_describe_all_gather_dim(__VA_ARGS__))

@@ -232,7 +232,8 @@ int classifier_experiment_prepare(struct classifier_experiment *experiment, cons
                        .layers = options->layers,
                        .dropout = options->dropout,
                        .recomputation = options->training.recompute,
-                       .fsdp = options->training.fsdp},
+                       .fsdp = options->training.fsdp,
+                       .exact = options->training.exact != NULL},
         .dataset = dataset,
     };
     const int status = fit(experiment, mesh, engine, error);

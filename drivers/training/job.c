@@ -54,12 +54,12 @@ static int read_leaves(struct sl_job *job, const struct sl_engine *engine, struc
         return sl_error_set(error, SL_BAD_INPUT,
                             "--exact %s=%d: %s=%d coordinates must have 1, 2, 4, ... leaves each, or one all of them",
                             data, leaves.size, data, job->data);
-    if (job->options->fsdp)
+    if (job->options->fsdp && job->data > 1 && (leaves.size != job->data || job->options->accumulate > 1))
         return sl_error_set(
             error, SL_BAD_INPUT,
-            "--exact and --fsdp: kernels that are sharded over %s are summed in the order of coordinates; "
-            "choose one of them",
-            data);
+            "--exact %s=%d and --fsdp: kernels that are sharded over %s are summed pass by pass: each of "
+            "%s=%d coordinates must have one leaf, without --accumulate",
+            data, leaves.size, data, data, job->data);
     if (job->options->offload & SL_OFFLOAD_WEIGHTS)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--exact and --offload weights: sums of leaves wait in memory; choose one of them");
@@ -232,6 +232,12 @@ int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
     if (microbatches % job->wgrad_group)
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
                             job->wgrad_group, microbatches);
+    if (job->exact && job->options->fsdp && job->data > 1 && job->wgrad_group < microbatches)
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "--exact and --fsdp: kernels' gradients are of %d of the %d microbatches, but must be of all: "
+            "choose --wgrad-group %d",
+            job->wgrad_group, microbatches, microbatches);
     SL_TRY(fuse(job, error));
     job->schedule.sharded = job->options->fsdp && job->options->prefetch && job->data > 1 && !job->forward_only;
     SL_TRY(sl_schedule_lower(&job->schedule, error));

@@ -17,7 +17,7 @@ const struct sl_option sl_pipeline_table[] = {
          "the same bits, whatever the size of the data axis: gradients, losses and norms are sums over N leaves, parts "
          "of the batch that the replicas share, in the order of a tree; a replica with several leaves takes one after "
          "the other, each in as many microbatches as --microbatches says; N divided by the replicas is 1, 2, 4, ..., "
-         "or there is one; without --fsdp, experts and --offload weights"},
+         "or there is one; with --fsdp each has one leaf; without experts and --offload weights"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
              "an MLP block up to its last product), or whole layers"},

@@ -22,7 +22,8 @@ const char *const *sl_classifier_axes(const struct sl_classifier *classifier) {
 static struct sl_module *build_dense(const struct sl_classifier *classifier, const char *name, int in, int out) {
     static const struct sl_mesh alone = {.size = 1};
     const struct sl_channels channels = {&alone, "tensor", NULL};
-    return classifier->fsdp ? sl_sharded_dense(name, in, out, 1, 1, &channels) : sl_dense(name, in, out);
+    const bool sharded = classifier->fsdp || classifier->exact;
+    return sharded ? sl_sharded_dense(name, in, out, 1, 1, &channels) : sl_dense(name, in, out);
 }
 
 /* sl_mlp_block's modules. What is recomputed selectively ends before the last product, whose result nobody reads in

@@ -14,6 +14,7 @@ struct sl_classifier {
     int recomputation;       /* enum sl_recomputation, of blocks; selective: all but their last product */
     const int *stage_layers; /* [stages] how many each stage has; NULL: as equally many as can be */
     bool fsdp;               /* kernels are also sharded over the axis "data" */
+    bool exact;              /* the bits are those with fsdp, whose layers add up biases' gradients by microbatch */
 };
 
 /* For sl_pipeline_options.rules: which dim of which parameter is sharded over which axis. The list is static; NULL

@@ -18,7 +18,7 @@ int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *p
     p->unshards = true;
     SL_TRY(sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank)));
     if (!sl_reads_peers(p->self) && schedule->loops <= SL_MOST_UNSHARDED) p->gathers.most = SMALL;
-    return sl_scatters_plan(&p->scatters, p->self, axis);
+    return sl_scatters_plan(&p->scatters, p->self, axis, parameters->sums_by_tree);
 }
 
 /* What shows in the trace. */

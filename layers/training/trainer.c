@@ -182,6 +182,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     SL_TRY(sl_updates_open(&t->updates, options->data_axis));
     SL_TRY(tie(t, model));
     t->parameters.data_axis = options->data_axis;
+    t->parameters.sums_by_tree = options->exact > 0;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
     t->parameters.adapters = options->adapters;
@@ -194,7 +195,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
     SL_TRY(sl_check_patterns(self, &t->updates.world, &t->parameters));
-    if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, &t->parameters));
+    const int gradients = options->pipeline.schedule->microbatches / options->pipeline.wgrad_group * parts(t);
+    if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, gradients, &t->parameters));
     t->parameters.shards_floats = shards_floats(t);
     SL_TRY(plan_rooms(t, model));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
@@ -370,10 +372,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     SL_TRY(end_pass(t, &step, last));
     if (!last && t->updates.leaves && (pass + 1) % parts(t) == 0)
         SL_TRY(sl_updates_end_leaf(&t->updates, pass / parts(t)));
-    sums->loss += step.metrics.loss;
-    sums->correct += step.metrics.correct;
-    sums->rows += step.metrics.rows;
-    sums->auxiliary += step.metrics.auxiliary;
+    sl_add_counts(sums, &step.metrics);
     return SL_OK;
 }
 
@@ -475,10 +474,7 @@ int sl_trainer_stream(struct sl_trainer *t, const struct sl_batch *batch, struct
     struct sl_pipeline_step step = {
         .batch = *batch, .first_row = (uint32_t)data_of(t)->rank * local_rows(t), .trace = trace};
     SL_TRY(sl_pipeline_evaluate(t->pipeline, &step));
-    own->loss += step.metrics.loss;
-    own->correct += step.metrics.correct;
-    own->rows += step.metrics.rows;
-    own->auxiliary += step.metrics.auxiliary;
+    sl_add_counts(own, &step.metrics);
     return SL_OK;
 }
 

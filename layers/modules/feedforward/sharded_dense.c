@@ -327,7 +327,9 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = sl_at(context, &dense->kernel);
     float *sum = context->accumulate ? sl_at(context, &dense->shard) : gradient;
     SL_TRY(sl_products_weight_gradient(context, &dense->products, a, b, false, share));
-    SL_TRY(sl_communicate(context, sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
+    SL_TRY(sl_communicate(context, context->parameters->sums_by_tree
+                                       ? sl_describe_psum_scatter_tree_dim(data, SL_F32, share, sum, 2, shape, 1)
+                                       : sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
     if (context->accumulate) context->kernels->add(in * columns, sum, gradient);
     return SL_OK;
 }

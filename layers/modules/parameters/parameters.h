@@ -80,6 +80,7 @@ struct sl_parameters {
     struct sl_range *range;
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
     const char *data_axis, *stage_axis;
+    bool sums_by_tree; /* set after opening: gradients are summed over data in the order of psum_tree */
     const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
     const char *frozen;                 /* set after opening: patterns of those that stay as they are; NULL: none */
     /* Set after opening: patterns of adapters, which alone train, and begin with values of their own where the others'

@@ -9,9 +9,11 @@ enum { LINE = SL_CACHE_LINE / sizeof(float) };
 
 /* ---- planning, opening and closing ---- */
 
-int sl_scatters_plan(struct sl_scatters *s, struct sl_spmd *self, const char *axis) {
-    *s = (struct sl_scatters){.reads = sl_reads_peers(self) && sl_device.shares_memory};
+int sl_scatters_plan(struct sl_scatters *s, struct sl_spmd *self, const char *axis, bool tree) {
+    *s = (struct sl_scatters){0};
     SL_TRY(sl_group_axes(self, axis, &s->group));
+    s->tree = tree && s->group.size > 3; /* that of fewer is the order of members */
+    s->reads = !s->tree && sl_reads_peers(self) && sl_device.shares_memory;
     return s->reads ? sl_group_axes(self, axis, &s->readers) : SL_OK;
 }
 
@@ -143,12 +145,14 @@ int sl_scatters_start(struct sl_scatters *s, struct sl_spmd *self, const struct 
     scatter->accumulate = accumulate;
     scatter->gradient = gradient;
     SL_TRY(advance(s, self, kernels));
+    const float *whole = s->memory + scatter->at;
+    float *sum = accumulate && !s->reads ? sum_of(s, scatter) : gradient;
     if (s->reads)
         SL_TRY(sl_barrier_start(self, &scatter->request, &s->group));
+    else if (s->tree)
+        SL_TRY(sl_psum_scatter_tree_dim_start(self, &scatter->request, &s->group, SL_F32, whole, sum, 2, shape, 1));
     else
-        SL_TRY(sl_start(self, &scatter->request, SL_HERE,
-                        sl_describe_psum_scatter_dim(&s->group, SL_F32, s->memory + scatter->at,
-                                                     accumulate ? sum_of(s, scatter) : gradient, 2, shape, 1)));
+        SL_TRY(sl_psum_scatter_dim_start(self, &scatter->request, &s->group, SL_F32, whole, sum, 2, shape, 1));
     s->started++;
     return SL_OK;
 }

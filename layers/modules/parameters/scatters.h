@@ -6,7 +6,8 @@
  * modules may communicate over data meanwhile.
  *
  * Where coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
- * theirs. Then it says that it has read them; when all have, the room is free. */
+ * theirs. Then it says that it has read them; when all have, the room is free. Sums of four and more members in the
+ * order of a tree (sl_psum_scatter_tree_dim) are calls on every engine. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 
@@ -31,6 +32,7 @@ struct sl_scatter {
 
 struct sl_scatters {
     struct sl_group group, readers; /* both over the axis */
+    bool tree;                      /* sums are in the order of a tree that is not the members' */
     bool reads;                     /* members read their peers' memory */
     size_t largest;                 /* floats of a kernel's room */
     size_t capacity;                /* floats of the ring */
@@ -41,8 +43,9 @@ struct sl_scatters {
     int started, summed, freed;             /* gradients that have come so far */
 };
 
-/* Prepares for sums over AXIS. Collective over the mesh. Free with sl_scatters_close, also after a failure. */
-int sl_scatters_plan(struct sl_scatters *scatters, struct sl_spmd *self, const char *axis);
+/* Prepares for sums over AXIS, in the order of the members or, with TREE, in that of psum_tree. Collective over the
+ * mesh. Free with sl_scatters_close, also after a failure. */
+int sl_scatters_plan(struct sl_scatters *scatters, struct sl_spmd *self, const char *axis, bool tree);
 /* There is a kernel of WHOLE floats. Call it for all of them before sl_scatters_open. */
 void sl_scatters_add(struct sl_scatters *scatters, size_t whole);
 /* Bytes that sl_scatters_open will take. */

@@ -1,7 +1,7 @@
 /* counts.c - sums of metrics, in the order of coordinates or of leaves. */
 #include "layers/training/exact/counts.h"
 
-static void add(struct sl_metrics *sum, const struct sl_metrics *own) {
+void sl_add_counts(struct sl_metrics *sum, const struct sl_metrics *own) {
     sum->loss += own->loss;
     sum->correct += own->correct;
     sum->rows += own->rows;
@@ -15,7 +15,7 @@ static struct sl_metrics divided(const struct sl_metrics *sum, double by) {
 struct sl_metrics sl_sum_counts(const struct sl_counting *counting, const struct sl_metrics *all, size_t count,
                                 size_t i) {
     struct sl_metrics sum = {0};
-    for (size_t c = 0; c < (size_t)counting->world->size; c++) add(&sum, &all[c * count + i]);
+    for (size_t c = 0; c < (size_t)counting->world->size; c++) sl_add_counts(&sum, &all[c * count + i]);
     return divided(&sum, counting->copies);
 }
 
@@ -31,9 +31,10 @@ int sl_sum_leaves(struct sl_spmd *self, const struct sl_counting *counting, size
         for (size_t i = 0; i < count; i++) {
             struct sl_metrics leaf = {0};
             for (int c = 0; c < counting->world->size; c++)
-                if (axis < 0 || sl_mesh_index(mesh, c, axis) == member) add(&leaf, &all[(size_t)c * count + i]);
+                if (axis < 0 || sl_mesh_index(mesh, c, axis) == member)
+                    sl_add_counts(&leaf, &all[(size_t)c * count + i]);
             leaf = divided(&leaf, counting->copies);
-            add(metrics, &leaf);
+            sl_add_counts(metrics, &leaf);
         }
     }
     return SL_OK;

@@ -14,6 +14,8 @@ struct sl_counting {
     const char *data_axis;
 };
 
+/* Adds OWN to SUM, field by field. */
+void sl_add_counts(struct sl_metrics *sum, const struct sl_metrics *own);
 /* METRICS: number I of ALL [coordinates, count], summed in doubles: there may be more rows than a float can count. */
 struct sl_metrics sl_sum_counts(const struct sl_counting *counting, const struct sl_metrics *all, size_t count,
                                 size_t i);

@@ -8,7 +8,23 @@ bool sl_leaves_divide(int leaves, int coordinates) {
     return leaves % coordinates == 0 && (coordinates == 1 || (each & (each - 1)) == 0);
 }
 
-int sl_leaves_check(struct sl_spmd *self, int leaves, const struct sl_parameters *parameters) {
+/* What is sharded over data is summed as soon as it is computed: before the leaf's other parts, and other leaves. */
+static bool are_whole(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters) {
+    const int members = sl_axis_size(self, parameters->data_axis);
+    for (int i = 0; i < parameters->count; i++) {
+        if (members == 1 || (leaves == members && gradients == 1)) break;
+        if (!sl_range_is_sharded(parameters, parameters->list[i].range)) continue;
+        sl_fail(
+            self, SL_BAD_INPUT,
+            "the trainer's option exact is %d: parameter %s is sharded over %s, so that each of %d coordinates must "
+            "have one leaf, and one weight gradient of it: accumulate 1, wgrad_group microbatches",
+            leaves, parameters->list[i].name, parameters->data_axis, members);
+        return false;
+    }
+    return true;
+}
+
+int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters) {
     const int members = sl_axis_size(self, parameters->data_axis);
     if (leaves < 1 || !sl_leaves_divide(leaves, members))
         return sl_fail(
@@ -18,11 +34,7 @@ int sl_leaves_check(struct sl_spmd *self, int leaves, const struct sl_parameters
             leaves, members);
     if (parameters->turns)
         return sl_fail(self, SL_BAD_INPUT, "the trainer's options exact and offload_weights: choose one of them");
-    for (int i = 0; i < parameters->count; i++)
-        if (sl_range_is_sharded(parameters, parameters->list[i].range))
-            return sl_fail(self, SL_BAD_INPUT, "the trainer's option exact: parameter %s is sharded over %s",
-                           parameters->list[i].name, parameters->data_axis);
-    return SL_OK;
+    return are_whole(self, leaves, gradients, parameters) ? SL_OK : SL_BAD_INPUT;
 }
 
 /* The most sums that wait at once: no number below COUNT has more digits that are 1. */

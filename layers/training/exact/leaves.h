@@ -23,9 +23,9 @@ struct sl_leaves {
 };
 
 /* SL_BAD_INPUT, with a line on the trainer's option exact, if LEAVES cannot be shared by the coordinates along the data
- * axis of PARAMETERS, if one of those is sharded over it, because modules sum its gradients in the order of
- * coordinates, or if gradients take turns in memory. */
-int sl_leaves_check(struct sl_spmd *self, int leaves, const struct sl_parameters *parameters);
+ * axis of PARAMETERS, or if gradients take turns in memory; also if a parameter is sharded over it while a coordinate
+ * has several leaves, or a leaf several weight GRADIENTS of a kernel: modules sum each over data at once. */
+int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters);
 /* Bytes that COUNT leaves take, of PARAMETERS that are laid out; 0 of one leaf. */
 size_t sl_leaves_bytes(const struct sl_parameters *parameters, int count);
 /* Takes them, and counts them in HELD. SL_FAILED without memory. Free with sl_leaves_close. */

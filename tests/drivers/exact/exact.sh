@@ -43,6 +43,9 @@ same --mesh data=4,pipe=2 --schedule looped-bfs --loops 3 --zero 2
 same --mesh data=4 --recompute full --offload optimizer,activations --no-fuse
 same --mesh data=8 --check-replicas --checked
 same --mesh data=8,pipe=2 --schedule interleaved-zb --loops 1 --zero 2
+same --mesh data=8 --fsdp
+same --mesh data=8,pipe=2 --fsdp --no-prefetch --recompute selective
+same --mesh data=1,pipe=2 --fsdp
 
 begins 'products of bf16' "$llama --exact data=8 --storage bf16 --precision bf16 --accumulate 2 --microbatches 1" --mesh data=1
 same --mesh data=2,pipe=2
@@ -52,15 +55,18 @@ same --mesh data=8 --recompute selective
 begins 'two tensor coordinates' "$llama --exact data=4 --vocabulary-parallel" --mesh data=1,tensor=2
 same --mesh data=2,tensor=2,pipe=2
 same --mesh data=4,tensor=2
+same --mesh data=4,tensor=2 --fsdp --zero 2
 
 begins 'the classifier' "$classifier --exact data=8" --mesh data=1,model=1
 same --mesh data=8,model=1 --schedule single --zero 2
 same --mesh data=4,model=2 --zero 0
 same --mesh data=2,model=4 --schedule 1f1b
+same --mesh data=8,model=1 --fsdp
 
 begins 'six leaves' "$classifier --exact data=6 --batch 72" --mesh data=1,model=2
 same --mesh data=3,model=2
 same --mesh data=6,model=1
+same --mesh data=6,model=1 --fsdp --no-prefetch
 
 if [ -n "${SL_TEST_LONG:-}" ]; then
     begins 'latent attention' "$small --exact data=8" --mesh data=1
@@ -73,6 +79,15 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
         same --mesh data=$data,pipe=2 --schedule looped-dfs --loops 3 --recompute selective
         same --mesh data=$data,pipe=3 --schedule zbv --recompute full
         same --mesh data=$data --offload optimizer --wgrad-group 2
+    done
+    for layout in 'pipe=2' 'pipe=3 --schedule 1f1b' 'pipe=2 --schedule looped-bfs --loops 3' 'pipe=2 --recompute full'; do
+        same --mesh data=8,$layout --fsdp
+        same --mesh data=8,$layout --fsdp --no-prefetch --zero 2 --wgrad-group 2
+    done
+    begins 'a Llama in bf16' "$llama --exact data=4 --storage bf16 --precision bf16" --mesh data=1
+    for options in '--fsdp' '--fsdp --no-prefetch' '--fsdp --offload optimizer'; do
+        same --mesh data=4 $options
+        same --mesh data=4,pipe=2 $options
     done
     begins 'a Llama' "$llama --exact data=16 --batch 64 --clip 0.1" --mesh data=1
     for data in 1 2 4 8 16; do
@@ -128,7 +143,11 @@ refuses_all() {
     refuses '--exact data=3: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=3
     refuses '--exact data=6: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=6
     refuses '--exact data=1: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=1
-    refuses '--exact and --fsdp: kernels that are sharded over data' $1 --exact data=4 --fsdp
+    refuses '--exact data=4 and --fsdp: kernels that are sharded over data are summed pass by pass: each of data=2' \
+        $1 --exact data=4 --fsdp
+    refuses 'must have one leaf, without --accumulate' $1 --exact data=2 --fsdp --accumulate 2
+    refuses "are of 1 of the 2 microbatches, but must be of all: choose --wgrad-group 2" \
+        $1 --exact data=2 --fsdp --wgrad-group 1 --microbatches 2
     refuses '--exact and --offload weights: sums of leaves wait in memory' $1 --exact data=4 --offload weights
     refuses 'do not divide into 16 leaves (--exact) of 1 passes (--accumulate)' $1 --exact data=16 --batch 24
     refuses "--microbatches 8: a leaf's 4 " $1 --exact data=4 --microbatches 8 --batch 16

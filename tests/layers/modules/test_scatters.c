@@ -32,12 +32,15 @@ struct shards {
     size_t first[KERNELS + 1];
 };
 
-static int sum_at_once(struct sl_spmd *self, struct sl_group *group, const struct shards *shards, int round, int k,
-                       float *whole, float *sum) {
+static int sum_at_once(struct sl_spmd *self, struct sl_group *group, const struct shards *shards, bool tree, int round,
+                       int k, float *whole, float *sum) {
     const struct sl_kernels *kernels = sl_kernels_select();
     const size_t shape[] = {ROWS, columns_of(k, group->size)}, n = shards->first[k + 1] - shards->first[k];
     fill(self, round, k, ROWS * shape[1], whole);
-    SL_TRY(sl_call(self, SL_HERE, sl_describe_psum_scatter_dim(group, SL_F32, whole, sum, 2, shape, 1)));
+    if (tree)
+        SL_TRY(sl_psum_scatter_tree_dim(self, group, SL_F32, whole, sum, 2, shape, 1));
+    else
+        SL_TRY(sl_psum_scatter_dim(self, group, SL_F32, whole, sum, 2, shape, 1));
     if (round)
         kernels->add(n, sum, shards->once + shards->first[k]);
     else
@@ -50,9 +53,9 @@ static int program(struct sl_spmd *self, void *arg) {
     struct sl_group group;
     struct sl_scatters scatters;
     struct shards shards;
-    (void)arg;
+    const bool tree = arg != NULL;
     SL_TRY(sl_group_axes(self, "*", &group));
-    SL_TRY(sl_scatters_plan(&scatters, self, "*"));
+    SL_TRY(sl_scatters_plan(&scatters, self, "*", tree));
     shards.first[0] = 0;
     for (int k = 0; k < KERNELS; k++) {
         const size_t whole = ROWS * columns_of(k, group.size);
@@ -79,7 +82,7 @@ static int program(struct sl_spmd *self, void *arg) {
         }
         SL_TRY(sl_scatters_end(&scatters, self, kernels));
         for (int i = 0; i < ROUNDS * KERNELS; i++) /* only now: they keep members in step */
-            SL_TRY(sum_at_once(self, &group, &shards, i / KERNELS, i % KERNELS, whole, sum));
+            SL_TRY(sum_at_once(self, &group, &shards, tree, i / KERNELS, i % KERNELS, whole, sum));
         float *late = malloc(bytes), *once = malloc(bytes);
         sl_device.copy(late, shards.late, bytes);
         sl_device.copy(once, shards.once, bytes);
@@ -100,6 +103,13 @@ static void sums_are_those_of_psum_scatter(void **state) {
     expect_ok("data=4", program, NULL);
 }
 
+static void sums_follow_a_tree(void **state) {
+    (void)state;
+    int tree = 1;
+    expect_ok("data=4", program, &tree);
+    expect_ok("data=3", program, &tree);
+}
+
 static int meet(struct sl_spmd *self, const struct sl_group *group) { return sl_barrier(self, group); }
 
 /* The last coordinate computes no gradient before the others have as many as there is room for: they wait for nobody.
@@ -111,7 +121,7 @@ static int run_ahead(struct sl_spmd *self, void *arg) {
     struct sl_scatters scatters;
     (void)arg;
     SL_TRY(sl_group_axes(self, "*", &group));
-    SL_TRY(sl_scatters_plan(&scatters, self, "*"));
+    SL_TRY(sl_scatters_plan(&scatters, self, "*", false));
     sl_scatters_add(&scatters, WHOLE);
     SL_TRY(sl_scatters_open(&scatters, self, &self->held));
     float *sum = sl_device.take(WHOLE * sizeof *sum), *room;
@@ -147,6 +157,7 @@ static void sums_arrive_late(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_psum_scatter),
-                                       cmocka_unit_test(members_run_ahead), cmocka_unit_test(sums_arrive_late)};
+                                       cmocka_unit_test(sums_follow_a_tree), cmocka_unit_test(members_run_ahead),
+                                       cmocka_unit_test(sums_arrive_late)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "layers/training/exact/leaves.h"
 #include "layers/training/exact/squares.h"
 
-enum { COUNT = 64, MOST = 16, NUMBERS = 5000 };
+enum { COUNT = 64, ROWS = 4, MOST = 16, NUMBERS = 5000 };
 
 static float leaf_value(int leaf, int i) { return (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + leaf * 13) % 101); }
 
@@ -56,17 +56,25 @@ static void leaves_follow_a_tree(void **state) {
 static int sum_over_mesh(struct sl_spmd *self, void *arg) {
     const int leaves = *(const int *)arg, each = leaves / self->mesh->size;
     struct sl_group data;
-    float sum[COUNT], part[COUNT];
+    float sum[COUNT], part[COUNT], columns[COUNT];
     sum_leaves(self->coordinate * each, each, sum);
     memset(part, 0, sizeof part);
+    memset(columns, 0, sizeof columns);
     SL_TRY(sl_group_axes(self, "data", &data));
     if (COUNT % data.size == 0) SL_TRY(sl_psum_scatter_tree(self, &data, SL_F32, sum, part, COUNT / (size_t)data.size));
+    const size_t shape[] = {ROWS, COUNT / ROWS};
+    const bool divides = shape[1] % (size_t)data.size == 0;
+    if (divides) SL_TRY(sl_psum_scatter_tree_dim(self, &data, SL_F32, sum, columns, 2, shape, 1));
     SL_TRY(sl_psum_tree(self, &data, SL_F32, sum, sum, COUNT));
     const int own = COUNT / data.size;
     for (int i = 0; i < COUNT; i++)
         if (sum[i] != tree(0, leaves, i)) return sl_fail(self, SL_FAILED, "element %d is another sum", i);
     for (int i = 0; i < own && COUNT % data.size == 0; i++)
         if (part[i] != sum[own * data.rank + i]) return sl_fail(self, SL_FAILED, "part %d is another sum", i);
+    const int width = (int)shape[1], own_width = width / data.size;
+    for (int i = 0; i < ROWS * own_width && divides; i++)
+        if (columns[i] != sum[i / own_width * width + data.rank * own_width + i % own_width])
+            return sl_fail(self, SL_FAILED, "column element %d is another sum", i);
     return sl_group_close(self, &data);
 }
 
