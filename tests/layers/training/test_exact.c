@@ -9,7 +9,7 @@
 #include "layers/training/exact/leaves.h"
 #include "layers/training/exact/squares.h"
 
-enum { COUNT = 64, ROWS = 4, MOST = 16, NUMBERS = 5000 };
+enum { SUMS = 100000, MOST_LEAVES = 64, COUNT = 64, ROWS = 4, MOST = 16, NUMBERS = 5000 };
 
 static float leaf_value(int leaf, int i) { return (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + leaf * 13) % 101); }
 
@@ -50,6 +50,48 @@ static void leaves_follow_a_tree(void **state) {
     for (int count = 1; count <= MOST; count++) {
         sum_leaves(3, count, sum);
         for (int i = 0; i < COUNT; i++) assert_true(sum[i] == tree(3, count, i));
+    }
+}
+
+/* From -1 to 1, or from 0 to 1. */
+static float draw(uint64_t *random, bool mixed) {
+    *random = *random * 6364136223846793005u + 1442695040888963407u;
+    const float unit = (float)(*random >> 40) * 0x1p-24f;
+    return mixed ? 2 * unit - 1 : unit;
+}
+
+static float sum_tree(const float *leaf, int count) {
+    int left = 1;
+    if (count == 1) return *leaf;
+    while (2 * left < count) left *= 2;
+    return sum_tree(leaf, left) + sum_tree(leaf + left, count - left);
+}
+
+/* The errors of trees, and of sums in the leaves' order, against sums in double, as roots of mean squares. */
+static void compare_errors(int count, bool mixed) {
+    uint64_t random = 3;
+    double by_tree = 0, in_order = 0;
+    for (int i = 0; i < SUMS; i++) {
+        float leaf[MOST_LEAVES], order = 0;
+        double exact = 0;
+        for (int l = 0; l < count; l++) {
+            leaf[l] = draw(&random, mixed);
+            exact += (double)leaf[l];
+            order += leaf[l];
+        }
+        by_tree += pow((double)sum_tree(leaf, count) - exact, 2) / SUMS;
+        in_order += pow((double)order - exact, 2) / SUMS;
+    }
+    print_message("# %2d leaves, %s: %.2e by a tree, %.2e in their order\n", count, mixed ? "both signs" : "one sign",
+                  sqrt(by_tree), sqrt(in_order));
+    assert_true(by_tree < in_order);
+}
+
+static void trees_are_accurate(void **state) {
+    (void)state;
+    for (int count = 4; count <= MOST_LEAVES; count *= 2) {
+        compare_errors(count, true);
+        compare_errors(count, false);
     }
 }
 
@@ -200,9 +242,10 @@ static void losses_do_not_follow_the_mesh(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaves_follow_a_tree),  cmocka_unit_test(coordinates_go_on_with_it),
-        cmocka_unit_test(others_do_not_fit),     cmocka_unit_test(norms_do_not_follow_the_mesh),
-        cmocka_unit_test(squares_know_the_ends), cmocka_unit_test(losses_do_not_follow_the_mesh),
+        cmocka_unit_test(leaves_follow_a_tree),          cmocka_unit_test(trees_are_accurate),
+        cmocka_unit_test(coordinates_go_on_with_it),     cmocka_unit_test(others_do_not_fit),
+        cmocka_unit_test(norms_do_not_follow_the_mesh),  cmocka_unit_test(squares_know_the_ends),
+        cmocka_unit_test(losses_do_not_follow_the_mesh),
     };
     begin_tests(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
