@@ -208,17 +208,18 @@ ALONE = "--mesh data=1,model=1 --schedule plain"
 ARTICLE = "--layers 16 --hidden 2048 --expansion 4 --batch 512 --microbatches 8"
 BLOCKS = ("train --data text --batch 8 --sequence 1024 --model-dimension 768 --n-heads 12 --blocks 12 "
           "--layers-per-block 1 --precision bf16")
+ONE = "--mesh data=1,pipe=1,tensor=1"
 JOBS = {
     "article, bf16": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision bf16", 1),
     "article, bf16 stored": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision bf16 --storage bf16", 1),
     "article, tf32": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision tf32", 1),
     "article, bf16, two GPUs": ("looping_pipeline", "--mesh data=2,model=1 --schedule plain --engine nccl "
                                 f"{ARTICLE} --precision bf16", 2),
-    "transformer, bf16": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --schedule gpipe --wgrad-group 8", 1),
-    "transformer, bf16 stored": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --schedule gpipe --wgrad-group 8 "
-                                 "--storage bf16", 1),
-    "transformer, bf16, defaults": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1", 1),
-    "transformer, bf16 stored, defaults": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --storage bf16", 1),
+    "transformer, bf16": ("transformer", f"{BLOCKS} {ONE}", 1),
+    "transformer, bf16 stored": ("transformer", f"{BLOCKS} {ONE} --storage bf16", 1),
+    "transformer, bf16, a microbatch a sequence": ("transformer", f"{BLOCKS} {ONE} --microbatches 8", 1),
+    "transformer, bf16 stored, a microbatch a sequence": (
+        "transformer", f"{BLOCKS} {ONE} --microbatches 8 --storage bf16", 1),
 }
 
 

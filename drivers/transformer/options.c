@@ -7,6 +7,7 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/transformer/transformer.h"
 #include "layers/storage/token_format.h"
+#include "spmd/device/device.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
 enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
@@ -127,8 +128,8 @@ const struct sl_option transformer_schedule_table[] = {
              "the head is, say (default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .unless = "mesh|schedule-file",
-     .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
-             "two for each rank of a pipeline"},
+     .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
+             "each rank of a pipeline"},
     {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows", .plain = "vocabulary",
      .keep = SL_KEPT_FREE,
      .help =
@@ -262,12 +263,11 @@ struct transformer_config transformer_defaults(enum transformer_command command)
 
 /* ---- preparing ---- */
 
-/* Enough for a pipeline, where there is one; and so many that what a microbatch leaves stays in a core's cache. */
+/* Enough for a pipeline; and so many that what one leaves stays in a core's cache, or few that fill a GPU. */
 static int most_microbatches(const struct transformer_job *job) {
-    enum { TOKENS = 256 }; /* at least, of a microbatch */
-    const int sequences = job->job.pass, enough = job->job.ranks > 1 ? 2 * job->job.ranks : 1;
-    const long long parts = (long long)sequences * job->config->sequence / TOKENS;
-    return parts > enough ? (int)(parts < sequences ? parts : sequences) : enough;
+    const long long sequences = job->job.pass, enough = job->job.ranks > 1 ? 2 * job->job.ranks : 1;
+    const long long tokens = sl_device.shares_memory ? 256 : 8192, parts = sequences * job->config->sequence / tokens;
+    return (int)(parts > enough ? parts < sequences ? parts : sequences : enough);
 }
 
 /* The head's shares are stages, too: of the last loop, and those of a table in parts of the first one. */

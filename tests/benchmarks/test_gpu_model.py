@@ -116,7 +116,7 @@ def real(build):
 
 def one_sequence(build):
     """Attention has a block for each processor also where there is but one sequence."""
-    program, options, _ = gpu_model.JOBS["transformer, bf16, defaults"]
+    program, options, _ = gpu_model.JOBS["transformer, bf16"]
     options = options.replace("--batch 8", "--batch 1").replace("--blocks 12", "--blocks 1")
 
     def blocks(lines):

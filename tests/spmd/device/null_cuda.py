@@ -117,8 +117,8 @@ BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--b
 LAUNCHES = (
     (700, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
     (700, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
-    (1200, "transformer", *BLOCKS, "--schedule", "gpipe", "--wgrad-group", "8"),
-    (1200, "transformer", *BLOCKS, "--microbatches", "1"),
+    (1200, "transformer", *BLOCKS),
+    (1200, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
 )
 JOBS = (
     ("looping_pipeline", *ALONE),
