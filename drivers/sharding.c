@@ -46,7 +46,7 @@ static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "text|svg|json", .help = "format of the output"},
     {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "short for --format json: one object a line"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "print to FILE instead of stdout"},
+     .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .json"},
     {0},
 };
 
@@ -460,7 +460,9 @@ int main(int argc, char **argv) {
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, run(&task, &error), &error);
+        status = sl_output_format(&options, config.output, &error);
+        if (status == SL_OK) status = run(&task, &error);
+        status = sl_options_finish(&options, status, &error);
     }
     for (int e = 0; e < task.examples; e++) {
         for (int n = 0; n < task.example[e].arrays; n++) free(task.example[e].array[n].data);

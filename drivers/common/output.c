@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "drivers/common/options.h"
 #include "layers/storage/draft.h"
 #include "spmd/base/file.h"
 
@@ -75,4 +76,30 @@ int sl_output_close(struct sl_output *output, int status, struct sl_error *error
     free(output->text);
     output->text = NULL;
     return status;
+}
+
+/* ---- its format ---- */
+
+/* What PATH ends with, if it is the name of a format; NULL: it is not. */
+static const char *ending_of(const char *path) {
+    static const char *const ending[] = {".svg", ".html", ".csv", ".json"};
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < sizeof ending / sizeof *ending; i++)
+        if (!strcmp(dot, ending[i])) return dot + 1;
+    return NULL;
+}
+
+int sl_output_format(const struct sl_options *options, const char *path, struct sl_error *error) {
+    const char *ending = path ? ending_of(path) : NULL;
+    if (!ending || sl_option_given(options, "format") || sl_option_given(options, "json")) return SL_OK;
+    for (const struct sl_option_section *section = options->section; section->table; section++) {
+        for (const struct sl_option *option = section->table; option->name; option++) {
+            if (strcmp(option->name, "format") != 0) continue;
+            if (sl_option_read(option, ending, (char *)section->target + option->target)) return SL_OK;
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "--output: %s: there is no format %s: --format says which of %s it shall hold", path,
+                                ending, option->value);
+        }
+    }
+    return SL_OK;
 }

@@ -7,6 +7,8 @@
 
 #include "spmd/base/error.h"
 
+struct sl_options; /* drivers/common/options.h */
+
 struct sl_output {
     FILE *stream;     /* print here */
     const char *name; /* for messages about it */
@@ -27,5 +29,10 @@ int sl_output_file(const char *option, const char *path, bool appends, FILE **fi
 /* Writes what was printed to where it belongs if STATUS is SL_OK, and forgets it otherwise. Returns STATUS,
  * SL_BAD_INPUT for a file that cannot be opened, SL_FAILED where not all could be written. */
 int sl_output_close(struct sl_output *output, int status, struct sl_error *error);
+
+/* For drivers with the choice --format, --json and --output, whose value is PATH (NULL: none is given): once the
+ * options are parsed. Without --format and --json a PATH that ends with .svg, .html, .csv or .json chooses that format.
+ * SL_BAD_INPUT where --format has none of that name. Any other PATH changes nothing. */
+int sl_output_format(const struct sl_options *options, const char *path, struct sl_error *error);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "drivers/common/options.h"
+#include "drivers/common/output.h"
 #include "drivers/common/schedule_choice.h"
 
 enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEARCH, SECTIONS };
@@ -29,7 +30,7 @@ static const struct sl_option plan_table[] = {
          "tells of each box; one pipeline's table in PyTorch's format; a JSON object a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "short for --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "print to FILE instead of stdout"},
+     .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
     {0},
 };
 
@@ -201,7 +202,9 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, run(&config, &error), &error);
+        status = sl_output_format(&options, config.output, &error);
+        if (status == SL_OK) status = run(&config, &error);
+        status = sl_options_finish(&options, status, &error);
     }
     sl_options_free(&options);
     return status;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "drivers/common/options.h"
+#include "drivers/common/output.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/schedule/all.h"
 #include "drivers/schedule/costs.h"
@@ -70,7 +71,7 @@ static const struct sl_option output_table[] = {
              "which has fewer and thicker stages where NAME has fewer loops"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "print to FILE instead of stdout"},
+     .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
     {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20,
      .help = "columns of a schedule's table: a longer one goes on below; 0 is the terminal's width, and no limit where "
              "stdout is "
@@ -435,7 +436,9 @@ int main(int argc, char **argv) {
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         if (config.json) config.format = JSON;
-        status = sl_options_finish(&options, run(&config, &subject, &error), &error);
+        status = sl_output_format(&options, config.output, &error);
+        if (status == SL_OK) status = run(&config, &subject, &error);
+        status = sl_options_finish(&options, status, &error);
     }
     schedule_measurement_free(&subject.measurement);
     schedule_trace_free(&subject.trace);

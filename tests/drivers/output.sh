@@ -94,6 +94,36 @@ for arguments in '' --simulate --check '--format svg' '--format csv' '--format i
     [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: stdout: No space' err
     point "schedule $arguments: a full disk"
 done
+for driver in schedule plan sharding; do
+    for format in svg html csv json; do
+        [ $driver = sharding ] && { [ $format = html ] || [ $format = csv ]; } && continue
+        case $driver$format in
+        plancsv) pipeline='--pipeline 1f1b' ;;
+        *) pipeline= ;;
+        esac
+        "$drivers/$driver" $pipeline --format $format >expected 2>err &&
+            "$drivers/$driver" $pipeline --output got.$format >out 2>>err
+        status=$?
+        [ $status = 0 ] && [ ! -s out ] && [ ! -s err ] && [ -s expected ] && cmp -s got.$format expected
+        point "$driver --output got.$format: the ending says the format"
+    done
+done
+"$drivers/schedule" >expected && "$drivers/schedule" --format table --output got.svg && cmp -s got.svg expected
+point 'what --format says counts more'
+"$drivers/schedule" --json >expected && "$drivers/schedule" --json --output got.svg && cmp -s got.svg expected
+point 'and --json'
+"$drivers/schedule" >expected && mkdir -p folder.svg && "$drivers/schedule" --output folder.svg/got && cmp -s folder.svg/got expected
+point 'a folder has no format'
+echo kept >got.html
+"$drivers/sharding" --output got.html >out 2>err
+status=$?
+[ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && [ "$(cat got.html)" = kept ] &&
+    grep -qF 'sharding: --output: got.html: there is no format html: --format says which of text|svg|json' err
+point 'a format that there is not'
+"$drivers/schedule" --all --output got.csv >out 2>err
+status=$?
+[ $status = 2 ] && [ ! -s out ] && grep -qF -- '--all: there is no format csv of it' err
+point 'nor of all schedules'
 echo kept >got
 "$drivers/schedule" --name zbv --loops 3 --output got >out 2>err
 status=$?
