@@ -14,6 +14,7 @@ import predictions
 import prices
 import published
 import samples
+import stages
 import synthesis
 from suite import LONG
 from synthesis import random_models
@@ -248,6 +249,8 @@ def print_all(results, absent, about):
             prices.print_table(result["prices"], print_table)
         if "predictions" in result:
             predictions.print_table(result["predictions"], print_table)
+        if "stages" in result:
+            stages.print_table(result["stages"], print_table)
         if "synthesis" in result:
             synthesis.print_table(result["synthesis"], print_table)
         if "random_models" in result:

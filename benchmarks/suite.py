@@ -18,6 +18,7 @@ import predictions
 import prices
 import published
 import samples
+import stages
 import synthesis
 from programs import Failure, json_lines, note
 from synthesis import random_models
@@ -74,10 +75,11 @@ BENCHMARKS = {
     "published": ["transformers"],
     "prices": [],
     "predictions": [],
+    "stages": [],
     "synthesis": [],
     "random_models": [],
 }
-LONG = ["published", "prices", "predictions", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
+LONG = ["published", "prices", "predictions", "stages", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
@@ -456,6 +458,13 @@ class Suite:
         result = {"benchmark": "predictions", "threads": 2} | samples.of_runs([[row["ms"] for row in rows]])
         result |= {"floor_ms": 0, "peers": {}, "predictions": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
+
+    def stages(self):
+        """Milliseconds for a thousand tokens on two cores; the floor: half of those on one. rows have each pair."""
+        rows = stages.measure(self.build, self.quick, self.watch)
+        one, two = rows[-1]["first_value"], rows[-1]["second_value"]
+        result = {"benchmark": "stages", "threads": 2} | samples.of_runs([[1e6 / two]])
+        return result | {"floor_ms": 1e6 / one / 2, "ratio": 2 * one / two, "peers": {}, "stages": rows}
 
     def synthesis(self):
         """Milliseconds of a step with schedules that were searched for, all jobs together; the floor: the best named ones."""
