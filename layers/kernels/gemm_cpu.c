@@ -30,7 +30,7 @@ enum {
     /* So many weights of one row take one core longer than two cores need to agree; so many columns are a part's least.
      */
     SHARED_WEIGHTS = 1 << 15,
-    SHARED_COLUMNS = 64,
+    SHARED_COLUMNS = 32,
     NARROW_COLUMNS = 512,   /* up to here threads take rows of weights each, which so are read from end to end */
     PARTIAL_SUMS = 1 << 13, /* floats that such threads may need */
     SHARED_ROWS = 8,        /* a part's least, where threads take rows of C; parts end at whole steps of tiles: */
@@ -186,6 +186,8 @@ static void multiply_columns(void *arg, int part) {
     const float *bias = o->bias ? o->bias + first : NULL;
     if (o->transposed && o->widens)
         o->cpu->few_widening->multiply_transposed(1, columns, o->k, o->a, b, false, o->c + first);
+    else if (o->transposed && o->cpu->few_bf16)
+        o->cpu->few_bf16->multiply_transposed(1, columns, o->k, o->a, b, false, o->c + first);
     else if (o->transposed)
         o->cpu->few->multiply_transposed(1, columns, o->k, o->a, b, false, o->c + first);
     else
@@ -401,7 +403,8 @@ static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
     const struct cpu *cpu = o->gemm->state;
     const size_t m = (size_t)count * (size_t)o->gemm->m, n = (size_t)o->gemm->n;
     if (cpu->library.backend) return share_products(o, count, crew);
-    if (m > 1 || o->accumulate || !(cpu->one || (cpu->few && o->gemm->transpose_b))) {
+    const bool dots = o->gemm->transpose_b && (cpu->few || cpu->few_bf16);
+    if (m > 1 || o->accumulate || !(cpu->one || dots)) {
         share_rows(o, m, crew);
         return SL_OK;
     }

@@ -172,7 +172,7 @@ static void multiply(struct operands *o, enum sl_dtype dtype, enum sl_dtype weig
  * as many, or another number. The last product is too small to be shared. */
 static void threads_change_no_bit(void **state) {
     (void)state;
-    static const size_t shapes[][2] = {{1024, 130}, {704, 256}, {256, 1024}, {64, 1000}, {64, 64}};
+    static const size_t shapes[][2] = {{1024, 130}, {704, 256}, {192, 576}, {256, 1024}, {64, 1000}, {64, 64}};
     struct numbers numbers = {1};
     for (int threads = 2; threads <= 5; threads++) {
         struct sl_crew *crew = sl_crew_open(threads);
