@@ -11,6 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 #include "spmd/device/device.h"
 
 /* A 64-bit linear congruential generator; its upper half is good enough here. */
@@ -41,6 +43,16 @@ static inline float *random_floats(struct numbers *numbers, size_t count, float 
     float *array = floats(count);
     for (size_t i = 0; i < count; i++) array[i] = next_float(numbers, low, high);
     return array;
+}
+
+/* From -1 up to 1, as DTYPE keeps them: float32, or bf16. */
+static inline void *random_operand(struct numbers *numbers, enum sl_dtype dtype, size_t count) {
+    float *values = random_floats(numbers, count, -1.0f, 1.0f);
+    if (dtype == SL_F32) return values;
+    uint16_t *rounded = array_of(count, sizeof *rounded);
+    for (size_t i = 0; i < count; i++) rounded[i] = sl_bf16_of_float(values[i]);
+    free(values);
+    return rounded;
 }
 
 /* ---- where kernels and modules work, given back by release_array ----

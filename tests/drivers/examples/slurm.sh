@@ -65,7 +65,16 @@ until_true() {
 }
 
 is_idle() { sinfo -h -n "$1" -o %T 2>/dev/null | grep -qx idle; }
-until_true 30 is_idle n1 || skip_all "the node does not come up: $(grep -h error slurmctld.log slurmd.log | tail -n 1)"
+until_true 30 is_idle n1
+status=$?
+grep -h error slurmctld.log slurmd.log >out
+: >err
+[ $status = 0 ]
+point 'the node comes up'
+[ $status = 0 ] || {
+    plan
+    exit
+}
 
 # ---- srun ----
 
@@ -163,10 +172,6 @@ point 'tasks run on two nodes'
 timeout -k 5 30 srun --mpi=pmix -N2 -n4 --kill-on-bad-exit=1 "$drivers/looping_pipeline" --engine mpi $small --steps 10 \
     --save two --timeout 10 >out 2>err </dev/null
 status=$?
-if grep -q 'launch failed' err; then
-    skip 'a run on two nodes' "srun cannot launch it: $(grep -m 1 'launch failed' err)"
-else
-    [ $status = 0 ] && cmp -s threads/step-00000010.safetensors two/step-00000010.safetensors
-    point 'a run on two nodes has the bytes of threads'
-fi
+[ $status = 0 ] && cmp -s threads/step-00000010.safetensors two/step-00000010.safetensors
+point 'a run on two nodes has the bytes of threads'
 plan

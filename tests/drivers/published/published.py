@@ -10,6 +10,7 @@ prompts FACTS               prints the prompts of smollm2.json (real.py), a line
 length FACTS N              prints how many tokens prompt N has
 facts LOGITS OUT FACTS N    prints how far the largest logits after prompt N's tokens are from the facts, relative to the logits'
                             spread; OUT is what the driver printed with --json
+rows LOGITS FIRST COUNT OUT writes COUNT rows of the logits from row FIRST on, as if they were all
 config FOLDER OUT KEY JSON  copies FOLDER to OUT with another value of a key in its config.json; "-": without it"""
 
 import json
@@ -217,6 +218,18 @@ def row(path, number, columns):
         return struct.unpack(f"<{columns}f", file.read(4 * columns))
 
 
+def rows(path, first, count, out):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        columns = json.loads(file.read(size))["logits"]["shape"][1]
+        file.seek(8 + size + 4 * columns * int(first))
+        data = file.read(4 * columns * int(count))
+    about = {"logits": {"dtype": "F32", "shape": [int(count), columns], "data_offsets": [0, len(data)]}}
+    head = json.dumps(about).encode()
+    with open(out, "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head + data)
+
+
 def check_facts(given, out, facts, number):
     prompt = real(facts)[int(number)]
     with open(out) as file:
@@ -234,6 +247,7 @@ COMMANDS = {
     "tokens": tokens,
     "gradients": gradients,
     "gguf": gguf,
+    "rows": rows,
     "config": config,
     "prompts": prompts,
     "length": length,

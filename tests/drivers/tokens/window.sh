@@ -21,19 +21,9 @@ logits() {
     call generate --temperature 0 --logits "$to" "$@"
 }
 
-# rows FILE FIRST COUNT: the logits of those tokens, as if they were all.
+# rows FILE FIRST COUNT OUT: the logits of those tokens, as if they were all.
 rows() {
-    python3 - "$1" "$2" "$3" <<'END'
-import json, sys
-path, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-file = open(path, "rb").read()
-end = 8 + int.from_bytes(file[:8], "little")
-header = json.loads(file[8:end])
-columns = header["logits"]["shape"][1]
-data = file[end + 4 * columns * first : end + 4 * columns * (first + count)]
-header = json.dumps({"logits": {"dtype": "F32", "shape": [count, columns], "data_offsets": [0, len(data)]}}).encode()
-sys.stdout.buffer.write(len(header).to_bytes(8, "little") + header + data)
-END
+    python3 "$tool" rows "$@"
 }
 
 call train $own --blocks 1 --data text --steps 20 --lr 0.01 --mesh data=1,pipe=1 --window 8 --save one
@@ -41,14 +31,14 @@ call train $own --blocks 1 --data text --steps 20 --lr 0.01 --mesh data=1,pipe=1
 point 'a training'
 logits seen --params one --prompt 'Line 3 of a text: 3 4' --length 22
 logits last --params one --prompt ' text: 3 4' --length 11
-[ $status = 0 ] && rows seen 20 1 >far && rows last 9 1 >near && python3 "$tool" compare far near >out 2>err
+[ $status = 0 ] && rows seen 20 1 far && rows last 9 1 near && python3 "$tool" compare far near >out 2>err
 point "the last of 21 tokens sees what the last of 10 does ($(cat out))"
 logits less --params one --prompt 'ext: 3 4' --length 9
-rows less 7 1 >eight
+rows less 7 1 eight
 python3 "$tool" compare far eight >out 2>err
 point "and what the last of 8 does ($(cat out))"
 logits seven --params one --prompt 'xt: 3 4' --length 8
-[ $status = 0 ] && rows seven 6 1 >fewer && [ -s fewer ] && ! python3 "$tool" compare far fewer >out 2>err && [ -s out ]
+[ $status = 0 ] && rows seven 6 1 fewer && [ -s fewer ] && ! python3 "$tool" compare far fewer >out 2>err && [ -s out ]
 point "but not what the last of 7 does ($(cat out))"
 
 # ---- layouts ----

@@ -1,5 +1,6 @@
 /* test_attention_kernels.c - attention against a naive oracle in double, at every level that this CPU has. Built a
  * second time, it tests what GPUs compute, on the CPU (attention_of_gpus.c): the build says KERNELS. */
+#include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -7,15 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#if !defined(KERNELS)
-#define KERNELS sl_kernels_available
-#endif
-extern const struct sl_kernels *KERNELS(int i);
-
-#define FOR_EACH_LEVEL(kernels)                                                                                        \
-    for (int level = 0; level >= 0; level = -1)                                                                        \
-        for (const struct sl_kernels *kernels; (kernels = KERNELS(level)); level++)
 
 static const float UNTOUCHED = 12345.0f;
 

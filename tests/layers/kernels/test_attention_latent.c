@@ -1,5 +1,6 @@
 /* test_attention_latent.c - attention over latents against the attention that it stands for: an oracle in double makes
  * every head's keys and values of the latents; at every level that this CPU has. */
+#include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -8,10 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define FOR_EACH_LEVEL(kernels)                                                                                        \
-    for (int level = 0; level >= 0; level = -1)                                                                        \
-        for (const struct sl_kernels *kernels; (kernels = sl_kernels_available(level)); level++)
 
 struct example {
     struct sl_latent_attention shape;

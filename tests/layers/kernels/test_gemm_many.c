@@ -4,7 +4,6 @@
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm.h"
-#include "spmd/base/bf16.h"
 #include "spmd/base/crew.h"
 
 #include <string.h>
@@ -17,19 +16,10 @@ struct shape {
     bool transposed, accumulate; /* or a bias */
 };
 
-static void *operand(struct numbers *numbers, enum sl_dtype dtype, size_t count) {
-    float *values = random_floats(numbers, count, -1.0f, 1.0f);
-    if (dtype == SL_F32) return values;
-    uint16_t *rounded = array_of(count, sizeof *rounded);
-    for (size_t i = 0; i < count; i++) rounded[i] = sl_bf16_of_float(values[i]);
-    free(values);
-    return rounded;
-}
-
 static void check(struct numbers *numbers, const char *level, const struct shape *s) {
     const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
     const size_t part = (size_t)s->m * n, row_bytes = (size_t)s->m * k * sl_dtype_size(s->dtype);
-    char *a = operand(numbers, s->dtype, rows * k), *b = operand(numbers, s->dtype, n * k);
+    char *a = random_operand(numbers, s->dtype, rows * k), *b = random_operand(numbers, s->dtype, n * k);
     float *bias = random_floats(numbers, n, -1.0f, 1.0f);
     float *many = random_floats(numbers, rows * n, -1.0f, 1.0f), *alone = floats(rows * n);
     memcpy(alone, many, rows * n * sizeof *many);
@@ -93,7 +83,7 @@ static void multiply(const struct sl_gemm *gemm, int count, const void *a, const
 static void check_shared(struct numbers *numbers, const char *level, const struct shape *s, bool settles,
                          struct sl_crew *crew) {
     const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
-    void *a = operand(numbers, s->dtype, rows * k), *b = operand(numbers, s->dtype, n * k);
+    void *a = random_operand(numbers, s->dtype, rows * k), *b = random_operand(numbers, s->dtype, n * k);
     float *bias = random_floats(numbers, n, -1.0f, 1.0f), *alone = random_floats(numbers, rows * n, -1.0f, 1.0f);
     float *shared = floats(rows * n);
     uint16_t *stored = array_of(rows * n, sizeof *stored), *also = array_of(rows * n, sizeof *also);
@@ -146,7 +136,7 @@ static void threads_change_no_bit(void **state) {
 /* With bf16 beside the floats, or without. */
 static void check_settled(struct numbers *numbers, const char *level, const struct shape *s, bool stores) {
     const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
-    void *a = operand(numbers, s->dtype, rows * k), *b = operand(numbers, s->dtype, n * k);
+    void *a = random_operand(numbers, s->dtype, rows * k), *b = random_operand(numbers, s->dtype, n * k);
     float *bias = random_floats(numbers, n, -1.0f, 1.0f), *want = floats(rows * n), *got = floats(rows * n);
     uint16_t *want_stored = array_of(rows * n + 1, sizeof *want_stored);
     uint16_t *stored = array_of(rows * n + 1, sizeof *stored);

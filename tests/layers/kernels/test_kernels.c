@@ -1,5 +1,6 @@
 /* test_kernels.c - the kernels of every level that this CPU has, against naive oracles in double. AdamW's are in
  * test_adamw.c. */
+#include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -13,10 +14,6 @@ static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
-
-#define FOR_EACH_LEVEL(kernels)                                                                                        \
-    for (int level = 0; level >= 0; level = -1)                                                                        \
-        for (const struct sl_kernels *kernels; (kernels = sl_kernels_available(level)); level++)
 
 static const char *name_of(const struct sl_kernels *kernels, const char *what) {
     static char name[80];

@@ -1,5 +1,6 @@
 /* test_parts.c - what takes several microbatches, or several keys, at once: the bits of calls of their own, at every
  * level that this CPU has. */
+#include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm.h"
@@ -10,10 +11,6 @@ static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3
 enum { SHAPES = sizeof shapes / sizeof *shapes, PARTS = 3 };
 static const uint32_t counts[] = {0, 1, 2, 3, 33, 64, 65, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
-
-#define FOR_EACH_LEVEL(kernels)                                                                                        \
-    for (int level = 0; level >= 0; level = -1)                                                                        \
-        for (const struct sl_kernels *kernels; (kernels = sl_kernels_available(level)); level++)
 
 static void words_of_several_keys_are_those_of_each(void **state) {
     (void)state;

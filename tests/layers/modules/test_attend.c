@@ -1,17 +1,13 @@
 /* test_attend.c - attention to cached tokens has the same bits with a crew as without, at every level that this CPU
  * has.
  */
+#include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 #include "layers/modules/sequence/cached.h"
-#include "spmd/base/bf16.h"
 #include "spmd/base/crew.h"
 
 #include <string.h>
-
-#define FOR_EACH_LEVEL(kernels)                                                                                        \
-    for (int level = 0; level >= 0; level = -1)                                                                        \
-        for (const struct sl_kernels *kernels; (kernels = sl_kernels_available(level)); level++)
 
 struct example {
     struct sl_attention shape;
@@ -20,15 +16,6 @@ struct example {
     void *k, *v, *k_rope;
 };
 
-static void *keys_of(struct numbers *numbers, enum sl_dtype dtype, size_t count) {
-    float *values = random_floats(numbers, count, -1.0f, 1.0f);
-    if (dtype == SL_F32) return values;
-    uint16_t *rounded = array_of(count, sizeof *rounded);
-    for (size_t i = 0; i < count; i++) rounded[i] = sl_bf16_of_float(values[i]);
-    free(values);
-    return rounded;
-}
-
 static struct example make(struct numbers *numbers, struct sl_attention shape) {
     const size_t rows = shape.sequences * shape.queries, keys = shape.sequences * shape.key_rows;
     shape.key_stride = sl_attention_key_heads(&shape) * shape.width + 3;
@@ -36,9 +23,9 @@ static struct example make(struct numbers *numbers, struct sl_attention shape) {
         .shape = shape, .columns = rows * shape.heads * shape.width, .rotated = rows * shape.heads * shape.rope};
     e.q = random_floats(numbers, e.columns, -1.0f, 1.0f);
     e.q_rope = random_floats(numbers, e.rotated + 1, -1.0f, 1.0f);
-    e.k = keys_of(numbers, shape.keys, keys * shape.key_stride);
-    e.v = keys_of(numbers, shape.keys, keys * shape.key_stride);
-    e.k_rope = keys_of(numbers, shape.keys, keys * shape.rope + 1);
+    e.k = random_operand(numbers, shape.keys, keys * shape.key_stride);
+    e.v = random_operand(numbers, shape.keys, keys * shape.key_stride);
+    e.k_rope = random_operand(numbers, shape.keys, keys * shape.rope + 1);
     e.o = floats(e.columns);
     e.logsum = floats(rows * shape.heads);
     return e;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tests/rigs/folder.h"
-#include "tests/rigs/transformer_job.h"
+#include "tests/rigs/saved_job.h"
 
 #include "layers/snapshot/snapshot.h"
 
@@ -79,45 +79,22 @@ static int train_and_save(struct worker *worker) {
     return sl_snapshot_wait(saving->snapshot, worker->self, worker->trainer);
 }
 
-/* Four layers. */
-static struct job job_on(const char *mesh, bool fsdp, struct saving *saving) {
-    return (struct job){.mesh = mesh,
-                        .schedule = "looped-bfs",
-                        .model = {.vocabulary = 32,
-                                  .dimension = 16,
-                                  .heads = 2,
-                                  .blocks = 2,
-                                  .layers_per_block = 2,
-                                  .latent = 8,
-                                  .rope = 8,
-                                  .positions = 4,
-                                  .dropout = 0.1,
-                                  .fsdp = fsdp},
-                        .loops = 1,
-                        .batch = 8,
-                        .sequence = 4,
-                        .shared_out = true,
-                        .overlap = true,
-                        .optimizer = sl_adamw_defaults(1e-2f),
-                        .program = train_and_save,
-                        .user = saving};
-}
-
 static int run(const char *mesh, bool fsdp, struct saving *saving, struct sl_error *error) {
-    struct job job = job_on(mesh, fsdp, saving);
+    struct job job = saved_job(mesh);
+    job.model.fsdp = fsdp;
+    job.program = train_and_save;
+    job.user = saving;
     if (sl_snapshot_start(&saving->snapshot, error)) return error->status;
     const int status = try_job(&job, error);
     free_job(&job);
     return status;
 }
 
-static void expect_same_file(int step, const char *mesh) {
+static void expect_same_step(int step, const char *mesh) {
     char path[2][SL_MAX_PATH];
-    char command[2 * SL_MAX_PATH + 16];
     assert_int_equal(sl_checkpoint_name(behind, step, path[0], NULL), SL_OK);
     assert_int_equal(sl_checkpoint_name(before, step, path[1], NULL), SL_OK);
-    snprintf(command, sizeof command, "cmp %s %s", path[0], path[1]);
-    if (system(command)) fail_msg("%s, step %d: the files differ", mesh, step);
+    expect_same_files(path[0], path[1], mesh);
 }
 
 static void files_are_those_of_saves_that_wait(void **state) {
@@ -127,7 +104,7 @@ static void files_are_those_of_saves_that_wait(void **state) {
         struct saving saving = {.directory = behind, .compares = true};
         struct sl_error error = {0};
         if (run(meshes[i / 2], i % 2, &saving, &error)) fail_msg("%s: %s", meshes[i / 2], error.message);
-        for (int step = 1; step <= STEPS && has_results(); step++) expect_same_file(step, meshes[i / 2]);
+        for (int step = 1; step <= STEPS && has_results(); step++) expect_same_step(step, meshes[i / 2]);
         if (has_results()) assert_int_equal(sl_snapshot_account(saving.snapshot).copies, STEPS);
         sl_snapshot_close(saving.snapshot);
         if (has_results()) assert_int_equal(empty(behind), STEPS);

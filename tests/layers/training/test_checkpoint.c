@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/rigs/folder.h"
-#include "tests/rigs/transformer_job.h"
+#include "tests/rigs/saved_job.h"
 
 #include "layers/training/checkpoint.h"
 
@@ -36,39 +36,12 @@ static int remove_directory(void **state) {
 
 static const struct sl_setting settings[] = {{"model", "small"}, {"layers", "4"}, {NULL, ""}};
 
-struct file {
-    unsigned char *data;
-    size_t bytes;
-};
-
-static struct file get(const char *name) {
-    struct file file = {0};
-    FILE *stream = fopen(name, "rb");
-    if (!stream) fail_msg("%s is not there", name);
-    fseek(stream, 0, SEEK_END);
-    file.bytes = (size_t)ftell(stream);
-    rewind(stream);
-    file.data = malloc(file.bytes + 1);
-    assert_non_null(file.data);
-    assert_int_equal(fread(file.data, 1, file.bytes, stream), file.bytes);
-    fclose(stream);
-    return file;
-}
-
 static int put(const char *name, const struct file *file) {
     unlink(name); /* file systems flush a file that replaces another's contents, which takes milliseconds */
     FILE *stream = fopen(name, "wb");
     if (!stream) return SL_FAILED;
     const size_t written = fwrite(file->data, 1, file->bytes, stream);
     return fclose(stream) == 0 && written == file->bytes ? SL_OK : SL_FAILED;
-}
-
-static void expect_same_files(const char *one, const char *two, const char *what) {
-    if (!has_results()) return;
-    struct file a = get(one), b = get(two);
-    if (a.bytes != b.bytes || memcmp(a.data, b.data, a.bytes) != 0) fail_msg("%s: the files differ", what);
-    free(a.data);
-    free(b.data);
 }
 
 /* ---- whatever the mesh ---- */
@@ -112,29 +85,15 @@ static const struct layout layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-/* Four layers, small enough to be saved often. */
 static struct job job_on(const struct layout *layout, int (*program)(struct worker *), void *user) {
-    return (struct job){.mesh = layout->mesh,
-                        .schedule = "looped-bfs",
-                        .model = {.vocabulary = 32,
-                                  .dimension = 16,
-                                  .heads = 2,
-                                  .blocks = 2,
-                                  .layers_per_block = 2,
-                                  .latent = 8,
-                                  .rope = 8,
-                                  .positions = 4,
-                                  .dropout = 0.1,
-                                  .fsdp = layout->fsdp,
-                                  .vocabulary_parallel = layout->parallel},
-                        .loops = layout->loops,
-                        .batch = 8,
-                        .sequence = 4,
-                        .shared_out = layout->zero,
-                        .overlap = true,
-                        .optimizer = sl_adamw_defaults(1e-2f),
-                        .program = program,
-                        .user = user};
+    struct job job = saved_job(layout->mesh);
+    job.model.fsdp = layout->fsdp;
+    job.model.vocabulary_parallel = layout->parallel;
+    job.loops = layout->loops;
+    job.shared_out = layout->zero;
+    job.program = program;
+    job.user = user;
+    return job;
 }
 
 static struct job run_on_layout(const struct layout *layout, int (*program)(struct worker *), void *user) {
@@ -478,7 +437,7 @@ static void changed_bytes_do_no_harm(void **state) {
     (void)state;
     if (!shares_memory()) return;
     travel(&alone, &(struct passage){.to = path});
-    struct file file = get(path);
+    struct file file = read_file(path);
     run_on_layout(&alone, load_mutations, &file);
     free(file.data);
 }

@@ -1,0 +1,61 @@
+/* saved_job.h - a transformer that is small enough to be saved often, and files that are compared. Includes cmocka. */
+#ifndef SL_TESTS_RIGS_SAVED_JOB_H
+#define SL_TESTS_RIGS_SAVED_JOB_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/rigs/transformer_job.h"
+
+/* Four layers. A test adds how they are sharded, and what the run does. */
+static inline struct job saved_job(const char *mesh) {
+    return (struct job){.mesh = mesh,
+                        .schedule = "looped-bfs",
+                        .model = {.vocabulary = 32,
+                                  .dimension = 16,
+                                  .heads = 2,
+                                  .blocks = 2,
+                                  .layers_per_block = 2,
+                                  .latent = 8,
+                                  .rope = 8,
+                                  .positions = 4,
+                                  .dropout = 0.1},
+                        .loops = 1,
+                        .batch = 8,
+                        .sequence = 4,
+                        .shared_out = true,
+                        .overlap = true,
+                        .optimizer = sl_adamw_defaults(1e-2f)};
+}
+
+struct file {
+    unsigned char *data;
+    size_t bytes;
+};
+
+/* The file NAME, whose data the caller frees. Ends the test where it is not there. */
+static inline struct file read_file(const char *name) {
+    struct file file = {0};
+    FILE *stream = fopen(name, "rb");
+    if (!stream) fail_msg("%s is not there", name);
+    fseek(stream, 0, SEEK_END);
+    file.bytes = (size_t)ftell(stream);
+    rewind(stream);
+    file.data = malloc(file.bytes + 1);
+    assert_non_null(file.data);
+    assert_int_equal(fread(file.data, 1, file.bytes, stream), file.bytes);
+    fclose(stream);
+    return file;
+}
+
+/* Only the process that has the results looks; WHAT says in which case. */
+static inline void expect_same_files(const char *one, const char *two, const char *what) {
+    if (!has_results()) return;
+    struct file a = read_file(one), b = read_file(two);
+    if (a.bytes != b.bytes || memcmp(a.data, b.data, a.bytes) != 0) fail_msg("%s: %s and %s differ", what, one, two);
+    free(a.data);
+    free(b.data);
+}
+
+#endif
