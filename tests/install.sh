@@ -61,7 +61,7 @@ mkdir user within
 cat >user/CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C CXX)
-find_package(shardloop 0.1 REQUIRED)
+find_package(shardloop 0.2 REQUIRED)
 add_executable(in_c ../program.c)
 add_executable(in_cxx ../program.cc)
 target_link_libraries(in_c PRIVATE shardloop::shardloop)
@@ -168,7 +168,6 @@ attempt 'the sources within another project' subdirectory
 if [ -n "$cxx" ]; then
     attempt 'programs in C and C++ by find_package' find_package
     if [ "$device" = cpu ]; then
-        attempt 'each header by itself in C++' headers_alone "$cxx" -std=c++17 -x c++
         attempt 'all headers together in C++' headers_together sort "$cxx" -std=c++17 -x c++
         attempt 'all headers together in C++, the last one first' headers_together 'sort -r' "$cxx" -std=c++17 -x c++
     fi
