@@ -33,6 +33,11 @@ const struct sl_option sl_common_table[] = {
     {0},
 };
 
+const struct sl_option sl_print_table[] = {
+    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
+    {0},
+};
+
 const char sl_default_mesh[] = "data=2,model=4", sl_default_engine[] = "local";
 
 struct sl_common_options sl_common_defaults(int steps) {

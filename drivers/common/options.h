@@ -130,6 +130,7 @@ struct sl_common_options {
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
 extern const struct sl_option sl_common_table[]; /* and what those that train have in common */
+extern const struct sl_option sl_print_table[];  /* how a command that neither trains nor draws numbers tells things */
 
 /* The notebook's mesh, and the engine local. By their addresses a driver knows that the user gave none. */
 extern const char sl_default_mesh[], sl_default_engine[];

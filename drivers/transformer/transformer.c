@@ -96,7 +96,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"End of a sample", transformer_ending_table, &config},
             {"Conversation", transformer_interactive_table, &config}),
         [TRANSFORMER_EXPORT] =
-            SL_SECTIONS({"Run", sl_common_table, &config.common}, {"Parameters", transformer_parameter_table, &config},
+            SL_SECTIONS({"Run", sl_print_table, &config.common}, {"Parameters", transformer_parameter_table, &config},
                         {"Model", transformer_model_table, &config}, {"Files", transformer_export_table, &config}),
     };
     struct sl_options options = {
