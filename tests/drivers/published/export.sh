@@ -113,7 +113,7 @@ point 'the tokens that begin and end a text'
 
 # ---- what is refused, and full disks ----
 
-refused 'unknown option "--steps"' export --model "$models/gpt2" --steps 3 --to x
+refused '--steps: no such option' export --model "$models/gpt2" --steps 3 --to x
 refused '--model or --params must say' export --to x
 refused '--to DIR must say' export --model "$models/gpt2"
 refused '--type q8_0: only --format gguf has it' export --model "$models/gpt2" --type q8_0 --to x
