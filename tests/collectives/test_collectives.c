@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Whether the second argument is "many", in the long form: a million random calls, of shorter arrays. */
+static bool makes_many;
+
 /* ---- values ---- */
 
 static float bits_to_float(uint32_t bits) {
@@ -120,7 +123,7 @@ static void shuffle(uint64_t *random, int *list, int n) {
 /* Now and then more than processes of one host move in a round. */
 static size_t pick_count(uint64_t *random) {
     static const int most[] = {4, 70, 3000, 90000};
-    const int length = pick(random, 32) ? pick(random, 3) : 3;
+    const int longest = makes_many ? 2 : 3, length = pick(random, 32) ? pick(random, longest) : longest;
     return (size_t)pick(random, most[length]);
 }
 
@@ -371,7 +374,8 @@ static int check_all(struct sl_spmd *self, const struct trial *trial, int calls,
     return SL_OK;
 }
 
-static int random_round(struct sl_spmd *self, uint64_t *random) {
+/* The calls of a round are the same on all coordinates, and count once in *CALLED. */
+static int random_round(struct sl_spmd *self, uint64_t *random, long *called) {
     struct sl_group group;
     SL_TRY(open_random_group(self, random, &group));
     struct trial trial[SL_MAX_IN_FLIGHT];
@@ -379,6 +383,7 @@ static int random_round(struct sl_spmd *self, uint64_t *random) {
     const int calls = pick(random, 2) ? 1 : 1 + pick(random, SL_MAX_IN_FLIGHT);
     for (int i = 0; i < calls; i++) choose(&trial[i], random, group.size);
     shuffle(random, order, calls);
+    *called += calls;
     if (group.rank < 0) return SL_OK;
     for (int i = 0; i < calls; i++) {
         if (prepare(&trial[i], group.rank, self->coordinate)) return sl_fail(self, SL_FAILED, "no memory");
@@ -389,26 +394,40 @@ static int random_round(struct sl_spmd *self, uint64_t *random) {
     return status;
 }
 
+/* Calls that are drawn from a seed, at least so many. */
+struct series {
+    uint64_t seed;
+    long calls;
+};
+
 static int random_program(struct sl_spmd *self, void *arg) {
-    uint64_t random = (uint64_t)self->mesh->size * 77 + (uint64_t)self->mesh->axes;
-    for (int round = 0; round < *(int *)arg; round++) SL_TRY(random_round(self, &random));
+    const struct series *series = arg;
+    uint64_t random = series->seed * 1000 + (uint64_t)self->mesh->size * 77 + (uint64_t)self->mesh->axes;
+    for (long called = 0; called < series->calls;) SL_TRY(random_round(self, &random, &called));
     return SL_OK;
 }
 
+/* The number that the environment has under NAME; WITHOUT, where it has none. */
+static long asked(const char *name, long without) {
+    const char *given = getenv(name);
+    return given ? atol(given) : without;
+}
+
+/* Each mesh has its share of SL_TEST_CALLS, plain and checked; SL_TEST_SEED says which calls. */
 static void test_random(void **state) {
     (void)state;
     static const char *const meshes[] = {"x=1",     "x=2",         "a=3", "a=2,b=2", "data=2,model=4",
                                          "a=2,b=3", "a=2,b=2,c=3", "x=7", "x=16"};
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        int rounds = 60;
-        expect_ok(meshes[i], random_program, &rounds);
-    }
+    const long count = sizeof meshes / sizeof *meshes, all = asked("SL_TEST_CALLS", makes_many ? 1000000 : 3000);
+    struct series series = {.seed = (uint64_t)asked("SL_TEST_SEED", 0), .calls = (all + 2 * count - 1) / (2 * count)};
+    printf("# seed %llu: %ld calls or a few more\n", (unsigned long long)series.seed, 2 * count * series.calls);
+    for (long i = 0; i < count; i++) expect_ok(meshes[i], random_program, &series);
 }
 
 static void test_largest_mesh(void **state) {
     (void)state;
-    int rounds = 10;
-    expect_ok(shares_memory() ? "a=4,b=16" : "a=4,b=4", random_program, &rounds); /* without starting 64 processes */
+    struct series series = {.calls = 30};
+    expect_ok(shares_memory() ? "a=4,b=16" : "a=4,b=4", random_program, &series); /* without starting 64 processes */
 }
 
 /* ---- particular cases ---- */
@@ -568,6 +587,7 @@ static void test_repeatable(void **state) {
 
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
+    makes_many = argc > 2 && !strcmp(argv[2], "many") && getenv("SL_TEST_LONG");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_macros),     cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
         cmocka_unit_test(test_gather),     cmocka_unit_test(test_nan),    cmocka_unit_test(test_holes),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# limits.sh DRIVERS - runs that may open few files, or start few threads: done, or one line with what was missing, never a
+# limits.sh DRIVERS - runs that may open few files, start few threads, or whose control group has little memory: done, or one line with what was missing, never a
 # signal, a hang or a file half written; prints TAP. With SL_TEST_LONG set, every limit up to where there is enough.
 drivers=$(cd "$1" && pwd)
 . "$(dirname "$0")/../rigs/points.sh"
@@ -58,10 +58,11 @@ result() {
     point "$1"
 }
 
-files='3 5 6 8 11 16 256' threads='1 2 3 4 16'
+files='3 5 6 8 11 16 256' threads='1 2 3 4 16' megabytes='8 24 48 64 96 512'
 if [ -n "${SL_TEST_LONG:-}" ]; then
     files="$(seq 3 40) 256"
     threads=$(seq 1 24)
+    megabytes="$(seq 8 4 128) 512"
 fi
 for name in train resume generate looping equality gpipe schedule plan; do
     job $name
@@ -87,5 +88,26 @@ if [ "$(id -u)" = 0 ] && setpriv --reuid $nobody --clear-groups "$drivers/schedu
     done
 else
     skip 'limits of threads' 'needs root, and drivers that others may run'
+fi
+
+# group_of LIMIT DIRECTORY: a new control group with the file LIMIT, below DIRECTORY.
+group_of() {
+    group=$2/shardloop-$$ limit_file=$2/shardloop-$$/$1
+    mkdir "$group" 2>/dev/null || return
+    [ -w "$limit_file" ] && return
+    rmdir "$group"
+    false
+}
+if group_of memory.limit_in_bytes /sys/fs/cgroup/memory || group_of memory.max /sys/fs/cgroup; then
+    trap 'rmdir "$group"; rm -rf "$work"' EXIT
+    command='looping_pipeline --hidden 512 --layers 4 --batch 64 --microbatches 2 --mesh data=1,model=2 --steps 2 --save saved --save-every 1'
+    bad= ended=
+    for limit in $megabytes; do
+        echo "${limit}M" >"$limit_file"
+        try "a group of $limit MB" sh -c "echo \$\$ >$group/cgroup.procs && exec $drivers/$command"
+    done
+    result 'looping_pipeline: limits of its control group, which the kernel would enforce by SIGKILL'
+else
+    skip 'limits of control groups' '/sys/fs/cgroup has no controller of memory here that may be used'
 fi
 plan
