@@ -66,6 +66,9 @@
 #include "collectives/operations.h"
 #include "collectives/paper.h"
 #include "collectives/reduce.h"
+#include "collectives/replay/messages.h"
+#include "collectives/replay/player.h"
+#include "collectives/replay/recorder.h"
 #include "collectives/shard_map.h"
 #include "collectives/signatures.h"
 #include "collectives/sums.h"
@@ -146,6 +149,9 @@
 #include "layers/training/trace_file.h"
 #include "layers/training/trainer.h"
 #include "layers/training/update.h"
+#include "layers/replay/frames.h"
+#include "layers/replay/ring.h"
+#include "layers/replay/state.h"
 #include "layers/snapshot/snapshot.h"
 
 /* The models that there are, and generation. */

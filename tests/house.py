@@ -18,6 +18,7 @@ ORDER = """
     spmd
     collectives
     collectives/local collectives/mpi
+    collectives/replay
     collectives/nccl
     layers/kernels/onednn layers/kernels/rows
     layers/kernels layers/storage
@@ -29,7 +30,7 @@ ORDER = """
     layers/journal
     layers/training/exact
     layers/training
-    layers/snapshot
+    layers/snapshot layers/replay
     layers/models
     shardloop
     drivers/command_line

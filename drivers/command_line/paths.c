@@ -34,7 +34,7 @@ static const struct use uses[] = {
                         NULL},
     [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL},
     [SL_PATH_SAVED] = {true, SL_FILE_DIRECTORY, "a directory", checkpoints},
-    [SL_PATH_JOURNAL] = {true, SL_FILE_DIRECTORY, "a directory", "coordinate-*.journal"},
+    [SL_PATH_JOURNAL] = {true, SL_FILE_DIRECTORY, "a directory", "coordinate-*.@(journal|opening|segment)"},
 };
 
 /* ---- where a path leads ---- */

@@ -9,7 +9,9 @@
 #include "drivers/common/interrupt.h"
 #include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
+#include "drivers/training/replay.h"
 #include "drivers/training/shardings_report.h"
+#include "layers/replay/ring.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
 
@@ -37,20 +39,29 @@ static int report_step(struct sl_training *training, const struct sl_step *step,
     return sl_report_step(&training->report, step, shown, error);
 }
 
-static int take_step(struct sl_training *training, struct sl_worker *worker, struct sl_step *step, bool *stop) {
+/* The part of a step that can be replayed. */
+static int take_kept_step(struct sl_training *training, struct sl_worker *worker, struct sl_step *step,
+                          struct sl_ring *ring, bool *stop) {
+    struct sl_batch batch;
+    SL_TRY(sl_ring_begin_step(ring, worker->trainer, sl_training_samples(worker, step->number)));
+    int status = training->type->fetch(worker, step->number, &batch);
+    sl_trainer_set_learning_rate(worker->trainer, (float)step->rate);
+    if (status == SL_OK) status = sl_trainer_step(worker->trainer, &batch, &step->metrics, stop);
+    return sl_ring_end_step(ring, status);
+}
+
+static int take_step(struct sl_training *training, struct sl_worker *worker, struct sl_step *step, struct sl_ring *ring,
+                     bool *stop) {
     struct sl_spmd *self = worker->self;
     const struct sl_training_options *options = training->job->options;
     const double began = sl_now();
-    struct sl_batch batch;
     step->rate = sl_learning_rate_at(&training->rate, step->number);
     step->norm = NAN;
-    SL_TRY(training->type->fetch(worker, step->number, &batch));
     *stop = sl_interrupt_arrived() != 0;
     if (self->coordinate == 0 &&
         (training->report.lost.status || sl_snapshot_has_failed(training->checkpoints.snapshot)))
         *stop = true;
-    sl_trainer_set_learning_rate(worker->trainer, (float)step->rate);
-    SL_TRY(sl_trainer_step(worker->trainer, &batch, &step->metrics, stop));
+    SL_TRY(take_kept_step(training, worker, step, ring, stop));
     if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
     if (options->clip > 0) step->norm = sl_trainer_norm(worker->trainer);
     const double ended = sl_now();
@@ -118,20 +129,24 @@ static int open_journal(const struct sl_training *training, struct sl_worker *wo
     return sl_trainer_open_journal(worker->trainer, &worker->model, &asked, journal);
 }
 
-static int train(struct sl_training *training, struct sl_worker *worker, struct sl_journal **journal) {
+static int train(struct sl_training *training, struct sl_worker *worker, struct sl_ring *ring,
+                 struct sl_journal **journal) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
+    sl_ring_pause(ring, true);
     SL_TRY(resume(training, worker));
     /* A run that has nothing to do leaves the files of the one that did as they are. */
     const bool starts = worker->first < training->steps || !training->job->options->checkpoints.resume;
     if (starts && worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
     if (starts) SL_TRY(open_journal(training, worker, journal));
     if (worker->self->coordinate == 0) sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
+    sl_ring_pause(ring, false);
     if (type->begin) SL_TRY(type->begin(worker));
+    SL_TRY(sl_ring_start(ring));
     if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
-        SL_TRY(take_step(training, worker, &step, &stop));
+        SL_TRY(take_step(training, worker, &step, ring, &stop));
         if (number == worker->first) start_records(training, worker);
         if (number == worker->first + WATCHED) stop_watching(training, worker);
         const bool last = stop || number + 1 == training->steps;
@@ -149,8 +164,16 @@ static int train(struct sl_training *training, struct sl_worker *worker, struct 
     return sl_trainer_export(worker->trainer, true, &training->gradients);
 }
 
-static int program(struct sl_spmd *self, void *arg) {
-    struct sl_training *training = arg;
+/* Before the coordinate opens groups and channels; *RING is closed last. */
+static int open_ring(const struct sl_training *training, struct sl_spmd *self, struct sl_ring **ring) {
+    const struct sl_training_options *options = training->job->options;
+    const struct sl_ring_options asked = {.directory = options->journal,
+                                          .steps = options->journal_messages,
+                                          .word = (const char *const *)training->words};
+    return training->words && !options->dry_run ? sl_ring_open(ring, self, &asked) : SL_OK;
+}
+
+static int run_coordinate(struct sl_training *training, struct sl_spmd *self, struct sl_ring *ring) {
     struct sl_worker worker;
     struct sl_journal *journal = NULL;
     bool fits = false;
@@ -158,10 +181,18 @@ static int program(struct sl_spmd *self, void *arg) {
     if (status == SL_OK) status = sl_memory_plan(&worker, training->memory, &fits);
     if (fits && !training->job->options->dry_run) {
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
-        if (status == SL_OK) status = train(training, &worker, &journal);
+        if (status == SL_OK) status = train(training, &worker, ring, &journal);
     }
     sl_worker_close(&worker);
     sl_journal_close(journal);
+    return status;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct sl_ring *ring = NULL;
+    int status = open_ring(arg, self, &ring);
+    if (status == SL_OK) status = run_coordinate(arg, self, ring);
+    sl_ring_close(ring);
     return status;
 }
 
@@ -383,13 +414,21 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
+    SL_TRY(sl_replay_check(options, engine, error));
+    if (options->replay) return sl_training_replay(training, error);
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));
         return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
+    struct sl_replay_words words = {0};
+    if (options->journal_messages) SL_TRY(sl_journal_prepare(options->journal, error));
+    int status = options->journal_messages ? sl_replay_describe(training, &words, error) : SL_OK;
+    training->words = words.word;
     sl_interrupt_catch();
-    return sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
+    if (status == SL_OK) status = sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
+    sl_replay_words_free(&words);
+    return status;
 }
 
 void sl_training_close(struct sl_training *training) {

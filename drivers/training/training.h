@@ -69,6 +69,7 @@ struct sl_training {
     struct sl_store notes;                           /* what its checkpoints tell of it beside the settings */
     /* Filled in. */
     struct sl_checkpoints checkpoints;
+    char *const *words; /* the command that runs this again; NULL: nobody wants to know */
     struct sl_memory memory[SL_MAX_COORDINATES];
     struct sl_profile profile[SL_MAX_COORDINATES];
     struct sl_trace_file trace;

@@ -98,6 +98,12 @@ const struct sl_option sl_record_table[] = {
              "parameters, and the loss; diff compares two such runs; with --resume, go on after the steps before"},
     {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS,
      .help = "record steps 0, N, 2 N, ... in --journal, and no others; 0: all"},
+    {"journal-messages", SL_OPTION_INTEGER, FIELD(journal_messages), .min = 0, .max = MOST_STEPS,
+     .help = "also keep in --journal what each coordinate received in the last N steps and more, and its state before "
+             "them, so that the driver replay can run it again alone; 0: nothing"},
+    {"replay", SL_OPTION_TEXT, FIELD(replay), .value = "COORDINATE@STEP",
+     .help = "run one coordinate alone up to a step, with what --journal has of its messages, and compare all hashes: "
+             "the driver replay does so with the options of the run"},
     {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS,
      .help = "print a line for people after every N steps and after the last one; 0: as often as the driver sees fit; "
              "--metrics and --json have all steps"},

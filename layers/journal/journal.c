@@ -21,7 +21,8 @@ struct sl_journal {
     struct sl_places places;
     char path[SL_MAX_PATH];
     FILE *stream;
-    int every, microbatches; /* of a pass */
+    struct sl_journal_expected *expected; /* NULL: records go to the stream */
+    int every, microbatches;              /* of a pass */
     int64_t step;
     /* Of the step. */
     int count, most;
@@ -58,9 +59,24 @@ static int refuse(struct sl_journal *j, int number) {
     return sl_fail(j->self, SL_FAILED, "journal %s: %s", j->path, number ? strerror(number) : "could not be written");
 }
 
+/* The record that ends the block stands for one that is missing. */
+static void compare_block(const struct sl_journal *j) {
+    struct sl_journal_expected *expected = j->expected;
+    int i = 0;
+    while (i < expected->count && i < j->count && !memcmp(&expected->record[i], &j->record[i], sizeof *j->record)) i++;
+    const bool same = i == expected->count && i + 1 == j->count;
+    expected->first = same ? -1 : i;
+    expected->found = j->record[i < j->count ? i : j->count - 1];
+}
+
 /* Ends the block and writes it. */
 static int write_block(struct sl_journal *j, enum sl_journal_kind end) {
     add(j, end, 0, 0, 0);
+    if (j->expected) {
+        compare_block(j);
+        j->count = 0;
+        return SL_OK;
+    }
     errno = 0;
     const size_t count = (size_t)j->count;
     if (fwrite(j->record, sizeof *j->record, count, j->stream) < count || fflush(j->stream)) return refuse(j, errno);
@@ -147,6 +163,8 @@ int sl_journal_open(struct sl_journal **journal, struct sl_spmd *self, const str
     j->every = options->every > 0 ? options->every : 1;
     SL_TRY(take(j, run));
     SL_TRY(sl_prints_open(&j->prints, self, j->parameters));
+    j->expected = options->expected;
+    if (j->expected) return SL_OK;
     SL_TRY(sl_journal_prepare(options->directory, &self->error));
     SL_TRY(sl_journal_name(options->directory, self->coordinate, j->path, &self->error));
     int status = sl_journal_head(&head, self, run, j->prints, options->notes);

@@ -30,9 +30,20 @@ struct sl_journal_run {
     int64_t steps;        /* taken so far */
 };
 
+/* What a step's records should be, in place of a file: those of a run before. */
+struct sl_journal_expected {
+    const struct sl_journal_record *record; /* [count] of one step, which sl_journal_next has read */
+    int count;
+    /* Filled in at the end of a step. */
+    int first;                      /* the first record that is another; -1: none is */
+    struct sl_journal_record found; /* there; its kind is SL_JOURNAL_END where there was none */
+};
+
 struct sl_journal_options {
-    const char *directory;        /* which is there */
-    int every;                    /* steps from one that is recorded to the next: 0, every, 2 every, ... */
+    struct sl_journal_expected *expected; /* NULL: a file is written. Else nothing is collective, and all that follows
+                                             is left out */
+    const char *directory;                /* which is there */
+    int every;                            /* steps from one that is recorded to the next: 0, every, 2 every, ... */
     bool resumes;                 /* goes on with a file that is there, which loses what is beyond the run's steps */
     const struct sl_store *notes; /* of the run, for its head; may be NULL */
 };

@@ -302,6 +302,16 @@ for driver in looping_pipeline 'transformer train'; do
         refuses "--journal-every: \"$value\" is not an integer from 0" $driver --journal j --journal-every "$value"
     done
     refuses '--journal-every 2: needs a directory, --journal DIR' $driver --journal-every 2
+    for value in x '' -1 1.5; do
+        refuses "--journal-messages: \"$value\" is not an integer from 0" $driver --journal j --journal-messages "$value"
+    done
+    refuses '--journal-messages 4: needs a directory, --journal DIR' $driver --journal-messages 4
+    refuses '--journal-messages and --journal-every 2: a replay compares' $driver --journal j --journal-messages 4 --journal-every 2
+    for value in x 5 5@ 5@x -1@3 5@-1; do
+        refuses "--replay \"$value\": it is COORDINATE@STEP" $driver --journal j --replay "$value"
+    done
+    refuses '--replay: "" is not ' $driver --replay ''
+    refuses '--replay 5@3: needs the journal to read, --journal DIR' $driver --replay 5@3
     refuses '--journal nowhere/j: cannot be made: No such file' $driver --journal nowhere/j
     for name in profile check-replicas dry-run; do
         refuses "--$name=1: takes no value" $driver --$name=1

@@ -46,7 +46,7 @@ names_file() {
     case $1 in
     FILE | DIR | PATH | DATA | TRACE) echo yes ;;
     FOLDER) echo no ;; # no file in it has a name
-    N | X | TEXT | NAME | COMMAND | KEY | MESH | SPEC | BYTES | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
+    N | X | TEXT | NAME | COMMAND | KEY | MESH | SPEC | BYTES | COORDINATE@ACTION | COORDINATE@STEP | *=* | *,* | *'|'*) echo no ;;
     *) echo unknown ;;
     esac
 }

@@ -19,6 +19,7 @@ set(parsers
     publish
     published
     report
+    ring
     safetensors
     signature
     tokenizer
