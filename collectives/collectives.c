@@ -347,7 +347,10 @@ int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call) {
     return sl_wait(self, &request);
 }
 
-bool sl_reads_peers(const struct sl_spmd *self) { return self->engine->table->gather_from && self->engine->delay <= 0; }
+bool sl_reads_peers(const struct sl_spmd *self) {
+    const struct sl_engine *engine = self->engine;
+    return engine->table->gather_from && engine->delay <= 0 && !engine->recorded;
+}
 
 static int check_reach(struct sl_spmd *self, const char *what) {
     if (sl_reads_peers(self)) return SL_OK;

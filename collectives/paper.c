@@ -65,7 +65,8 @@ int sl_paper_run(const struct sl_mesh *mesh, const struct sl_engine *like, int c
                                           .group_memory = reads ? group_memory : NULL,
                                           .channel_open = channel_open,
                                           .progress = progress};
-    const struct sl_engine engine = {.table = &table, .timeout = like->timeout, .delay = like->delay};
+    const struct sl_engine engine = {
+        .table = &table, .timeout = like->timeout, .delay = like->delay, .recorded = like->recorded};
     struct sl_spmd self = {
         .mesh = mesh, .engine = &engine, .coordinate = coordinate, .device = sl_device.count() ? 0 : -1};
     const int status = program(&self, arg);

@@ -23,6 +23,7 @@ struct sl_engine {
     double timeout;         /* seconds for which an absent peer is waited for */
     bool checked;           /* members of a group compare their calls before data moves */
     double delay;           /* local: seconds by which every call and message is delayed, as on a slow network */
+    bool recorded;          /* what coordinates receive is kept (collectives/replay): none reads its peers' memory */
     bool spare;             /* mpi: there may be more processes than coordinates; those beyond the mesh run nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
     struct sl_waits *waits; /* receives who waits for whom where that ends a run (collectives/waits.h); NULL: nothing */

@@ -160,11 +160,11 @@ int sl_recorder_open(struct sl_recorder **recorder, struct sl_spmd *self) {
     r->table = *self->engine->table;
     r->table.group_open = group_open, r->table.group_close = group_close;
     r->table.start = start, r->table.test = test, r->table.wait = wait_for;
-    r->table.gather_from = NULL, r->table.peers_begin = NULL, r->table.peers_end = NULL, r->table.group_memory = NULL;
     r->table.channel_open = channel_open, r->table.channel_acquire = channel_acquire;
     r->table.channel_post = channel_post, r->table.channel_take = channel_take;
     r->table.channel_release = channel_release, r->table.progress = progress;
     r->engine.table = &r->table;
+    r->engine.recorded = true;
     self->engine = &r->engine;
     *recorder = r;
     return SL_OK;

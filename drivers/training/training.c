@@ -415,6 +415,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
     SL_TRY(sl_replay_check(options, engine, error));
+    engine->recorded = options->journal_messages && !options->replay;
     if (options->replay) return sl_training_replay(training, error);
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {

@@ -43,6 +43,7 @@ cells = [  # a mesh, a schedule, and how the state is kept
     f"{transformer} --blocks 4 --mesh pipe=2 --schedule looped-dfs --save-every 5 --recompute full",
     f"{classifier} --layers 4 --mesh data=2,model=1 --schedule single --save-every 5 --accumulate 2",
 ]
+MARK = "SL_CRASH_RESUME"  # what every process of a run has in its environment
 work = folder("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 saved = os.path.join(work, "saved")
 chance = random.Random(given.seed)
@@ -65,7 +66,8 @@ def start(cell, engine):
     if engine == "mpi":
         command = [mpirun, str(coordinates(cell)), *command, "--timeout", "20"]
     with open(os.path.join(work, "err"), "w") as err:
-        return subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
+        return subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
+                                start_new_session=True, env=os.environ | {MARK: work})
 
 
 def descendants(process):
@@ -79,17 +81,16 @@ def descendants(process):
     return found
 
 
-def members(session):
-    """Its processes, also those whose parents have ended."""
+def members():
+    """A run's processes, also those whose parents have ended, by what their environment says."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat") as file:
-                state, _, _, number = file.read().rpartition(")")[2].split()[:4]
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if f"{MARK}={work}".encode() in file.read().split(b"\0"):
+                    found.append(int(name))
         except OSError:
             continue
-        if int(number) == session and state not in "ZX":
-            found.append(int(name))
     return found
 
 
@@ -118,7 +119,7 @@ def kill(run, engine, after):
     status = finish(run)
     if status == "hangs":
         failures.append(f"hangs after a kill: {error()!r}")
-    while left := members(run.pid):  # that lost their launcher, and end by themselves within the timeout: the next run must not meet them
+    while left := members():  # that lost their launcher, and end by themselves within the timeout: the next run must not meet them
         for one in left:
             try:
                 os.kill(one, signal.SIGKILL)
