@@ -5,6 +5,7 @@ beside the even one. A model larger than both second-level caches evaluates and 
 core, beside one coordinate, which has one core. The two of a row run in turns.
 """
 
+import os
 import pathlib
 import statistics
 import tempfile
@@ -23,8 +24,8 @@ INFERENCE = [
 ONE, TWO = "data=1", "pipe=2"
 
 
-def transformer(build, *words):
-    return json_lines([build / "drivers/transformer", *map(str, words), "--json"])
+def transformer(build, *words, within=()):
+    return json_lines([*within, build / "drivers/transformer", *map(str, words), "--json"])
 
 
 def balanced(build, machine, stages, options):
@@ -70,10 +71,12 @@ def split_row(build, machine, quick, watch, stages, options):
 def inference_row(build, quick, watch, command, rate, options):
     """What a second brings on one core and on two."""
 
-    def run(mesh):
-        return [transformer(build, command, *options, "--mesh", mesh)[-1][rate]]
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # where a coordinate's threads would share its work
 
-    said = in_turns(1 if quick else 7, watch, (lambda: run(ONE), lambda: run(TWO)))
+    def run(mesh, within=()):
+        return [transformer(build, command, *options, "--mesh", mesh, within=within)[-1][rate]]
+
+    said = in_turns(1 if quick else 7, watch, (lambda: run(ONE, one_core), lambda: run(TWO)))
     return row(command, rate.replace("_per_second", "/s"), (ONE, TWO), said)
 
 
