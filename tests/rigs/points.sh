@@ -45,6 +45,15 @@ refused() {
     point "refused: $text"
 }
 
+# fills_stdout ARGUMENT...: stdout is a full disk: status 3, and one line that says so.
+fills_stdout() {
+    "$driver" "$@" >/dev/full 2>err
+    status=$?
+    : >out
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^[a-z_ ]*: stdout: No space' err
+    point "a full disk: $*"
+}
+
 # answers TEXT ARGUMENT...: status 0, TEXT on stdout, nothing on stderr.
 answers() {
     text=$1

@@ -122,11 +122,5 @@ call a again
 [ $status = 0 ] && grep -q '^steps 0 to 1: equal$' out
 point 'runs that were killed are compared up to there'
 
-for arguments in 'a rate' 'a rate --json' 'a some'; do
-    "$driver" $arguments >/dev/full 2>err
-    status=$?
-    : >out
-    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^diff: stdout: No space' err
-    point "diff $arguments: a full disk"
-done
+for arguments in 'a rate' 'a rate --json' 'a some'; do fills_stdout $arguments; done
 plan

@@ -125,12 +125,5 @@ else
     [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'limited/coordinate-0.-000000000000.segment: File too large' err
     point 'a full disk under a segment'
 fi
-driver=$drivers/replay
-for how in '' --json; do
-    "$driver" --journal cube --coordinate 5 $how >/dev/full 2>err
-    status=$?
-    : >out
-    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'stdout: No space' err
-    point "a full disk behind stdout $how"
-done
+for how in '' --json; do fills_stdout --journal cube --coordinate 5 $how; done
 plan
