@@ -21,11 +21,27 @@ static int put(FILE *stream, const void *data, size_t bytes) {
     return !bytes || fwrite(data, bytes, 1, stream) == 1 ? 0 : errno ? errno : EIO;
 }
 
-int sl_frame_begin(FILE *stream, struct sl_hasher **hasher, struct sl_frame *frame) {
+static int put_head(FILE *stream, struct sl_frame *frame) {
     memcpy(frame->magic, magic, sizeof magic);
     frame->hash = hash_of(frame);
+    return put(stream, frame, sizeof *frame);
+}
+
+static int put_hash(FILE *stream, uint64_t hash) {
+    const int number = put(stream, &hash, sizeof hash);
+    errno = 0;
+    return number ? number : fflush(stream) ? (errno ? errno : EIO) : 0;
+}
+
+int sl_frame_write(FILE *stream, struct sl_frame *frame, const void *data) {
+    int number = put_head(stream, frame);
+    if (!number) number = put(stream, data, frame->bytes);
+    return number ? number : put_hash(stream, sl_hash(data, frame->bytes));
+}
+
+int sl_frame_begin(FILE *stream, struct sl_hasher **hasher, struct sl_frame *frame) {
     *hasher = sl_hasher_new();
-    return *hasher ? put(stream, frame, sizeof *frame) : ENOMEM;
+    return *hasher ? put_head(stream, frame) : ENOMEM;
 }
 
 int sl_frame_add(FILE *stream, struct sl_hasher *hasher, const void *data, size_t bytes) {
@@ -37,9 +53,7 @@ int sl_frame_end(FILE *stream, struct sl_hasher *hasher) {
     if (!hasher) return ENOMEM;
     const uint64_t hash = sl_hasher_end(hasher);
     sl_hasher_free(hasher);
-    const int number = put(stream, &hash, sizeof hash);
-    errno = 0;
-    return number ? number : fflush(stream) ? (errno ? errno : EIO) : 0;
+    return put_hash(stream, hash);
 }
 
 /* ---- reading ---- */

@@ -39,8 +39,10 @@ struct sl_frame {
     uint64_t bytes, zeros[2], hash;
 };
 
-/* Writes FRAME, whose kind, step, samples and bytes are given; then its contents, piece by piece; then their hash. Each
- * is 0, or errno. */
+/* Writes FRAME, whose kind, step, samples and bytes are given, its contents DATA [bytes] and their hash, and flushes;
+ * 0, or errno. Takes no memory. */
+int sl_frame_write(FILE *stream, struct sl_frame *frame, const void *data);
+/* The same with contents that come piece by piece. Each is 0, or errno. */
 int sl_frame_begin(FILE *stream, struct sl_hasher **hasher, struct sl_frame *frame);
 int sl_frame_add(FILE *stream, struct sl_hasher *hasher, const void *data, size_t bytes);
 /* Frees HASHER and flushes. Call it also after a failure. */

@@ -49,10 +49,7 @@ static int open_file(struct sl_ring *r) {
 }
 
 static int write_frame(struct sl_ring *r, struct sl_frame frame, const void *data) {
-    int number = sl_frame_begin(r->stream, &r->hasher, &frame);
-    if (!number) number = sl_frame_add(r->stream, r->hasher, data, frame.bytes);
-    const int ended = sl_frame_end(r->stream, r->hasher);
-    number = number ? number : ended;
+    const int number = sl_frame_write(r->stream, &frame, data);
     return number ? refuse(r, number) : SL_OK;
 }
 
