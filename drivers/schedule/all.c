@@ -203,7 +203,7 @@ static void paint(const struct comparison *comparison, const struct picture *pic
         const struct schedule_study *study = &candidate->study;
         if (candidate->error.status) {
             picture->line[timeline.notes] = picture->note[timeline.notes];
-            snprintf(picture->note[timeline.notes++], sizeof *picture->note, "does not fit: %s",
+            snprintf(picture->note[timeline.notes++], sizeof *picture->note, "does not fit: %.600s",
                      candidate->error.message);
             continue;
         }
