@@ -10,6 +10,7 @@ small='--layers 2 --hidden 8 --batch 8 --microbatches 2'
 model='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2'
 
 echo '{"step":0,"loss":1}' >run.jsonl
+"$drivers/plan" measure --brief --save machine >/dev/null # once: a search without it takes seconds to measure
 
 # short_run DRIVER: with options that make a short run.
 short_run() {
@@ -70,7 +71,7 @@ argument() {
     *' @') echo "@$3" ;;
     *' RUN' | *' CHECKPOINT') echo "$3" ;;
     'looping_pipeline data') echo "--data fashion-mnist:$3" ;;
-    *' save-options') echo "--plan search --save-options $3" ;;
+    *' save-options') echo "--plan search --machine $work/machine --save-options $3" ;;
     *) echo "--$2 $3" ;;
     esac
 }
@@ -109,19 +110,32 @@ is_written() {
 
 # ---- one file for two options ----
 
-# same_file DRIVER WRITTEN OTHER: t by each of its names.
+# some_of WORD...: all of them for a driver's first pair of options, then one, the next one each time: what two options
+# name is compared in one place, whatever they are.
+turn=0
+some_of() {
+    if [ "$first" ]; then
+        printf '%s\n' "$@"
+    else
+        shift $((turn % $#))
+        printf '%s\n' "$1"
+    fi
+}
+
+# same_file DRIVER WRITTEN OTHER: t by its names.
 same_file() {
     fresh
-    for names in 't t' 'elsewhere/../t ./t' 'link t' 't link' 'hard t'; do
+    some_of 't t' 'elsewhere/../t ./t' 'link t' 't link' 'hard t' >names
+    while read -r names; do
         run "$1" $(argument "$1" "$2" ${names% *}) $(argument "$1" "$3" ${names#* })
         refused "name the same file, " && cmp -s t kept || return 1
-    done
+    done <names
 }
 
 # same_new_file DRIVER WRITTEN OTHER: one that is not there yet.
 same_new_file() {
     fresh
-    for name in ./new elsewhere/../new dangling; do
+    for name in $(some_of ./new elsewhere/../new dangling); do
         run "$1" $(argument "$1" "$2" "$name") $(argument "$1" "$3" new)
         refused "name the same file, " && [ ! -e new ] || return 1
     done
@@ -138,7 +152,7 @@ in_directory() {
     fresh
     ln t "dir/$4"
     ln -s "dir/$4" inner
-    for name in "dir/$4" t inner "dir/$5"; do
+    for name in $(some_of "dir/$4" t inner "dir/$5"); do
         file_of "$(argument "$1" "$3" dir)" "$(argument "$1" "$2" "$name")" || return 1
     done
     rm inner
@@ -155,7 +169,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
     status=0
     [ -z "$strange" ]
     point "$driver: what takes a file is known here$strange"
-    tested=
+    tested= first=yes
     for written in $list; do
         is_written "$written" || continue
         tested="$tested $written "
@@ -205,6 +219,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
                     point "$driver: --$written is one of --$other's files"
                     ;;
                 esac
+                first= turn=$((turn + 1))
                 ;;
             esac
         done

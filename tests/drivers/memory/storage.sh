@@ -1,11 +1,10 @@
 #!/bin/sh
-# storage.sh DRIVERS all|small - with --storage bf16 a text is learned as with floats, and a checkpoint of one storage is
-# gone on with in the other; prints TAP. Small: in a third of the steps.
+# storage.sh DRIVERS - with --storage bf16 a text is learned as with floats, and a checkpoint of one storage is gone on
+# with in the other; prints TAP.
 driver=$1/transformer
 . "$(dirname "$0")/../../rigs/points.sh"
 
-steps=300
-[ "$2" = all ] || steps=100
+steps=100
 train='train --model-dimension 32 --n-heads 4 --blocks 1 --layers-per-block 2 --sequence 32 --latent-dim 16 --rope-dim 8
     --batch 16 --lr 0.003 --json'
 text='the licenses'
