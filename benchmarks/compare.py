@@ -8,7 +8,7 @@ import json
 import noise
 import samples
 from programs import Failure, note
-from suite import EIGHT, JOBS, TWO, Suite, find_call
+from suite import EIGHT, JOBS, TWO, Suite
 
 # ---- two files
 

@@ -1,4 +1,4 @@
-"""distance - two coordinates' runs by how far apart their cores are.
+"""distance - two coordinates' runs by how far apart their cores are; and the median of several runs' calls.
 
 A virtual machine's cores may move while it runs: between two of them that share a cache a line travels four times as fast as
 between two that do not. Then what is handed over takes longer, and what both cores hold finds more room.
@@ -55,3 +55,25 @@ def print_summary(told, print_table):
     print_table(rows, 1)
     if told["moved"]:
         print(f"left out: {told['moved']} measurements, while which cores came nearer or went farther apart")
+
+
+def median_calls(runs):
+    """Of several runs' lines, which are about the same calls in the same order, those with the median time."""
+    calls = []
+    for lines in zip(*filter(None, runs)):
+        call = dict(sorted(lines, key=lambda line: line["us"])[len(lines) // 2])
+        call["us_min"] = min(line["us_min"] for line in lines)
+        call["us_max"] = max(line["us_max"] for line in lines)
+        calls.append(call)
+    return calls
+
+
+def find_call(calls, operation, size, count):
+    """The call of COUNT bytes over SIZE; None where that was not measured."""
+    wanted = (operation, size, count)
+    return next((call for call in calls if (call["operation"], call["group"], call["bytes"]) == wanted), None)
+
+
+def call_ms(call):
+    """The times of a call, in milliseconds."""
+    return {name.replace("us", "ms"): call[name] / 1e3 for name in ("us", "us_min", "us_max")}

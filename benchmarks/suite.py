@@ -1,8 +1,8 @@
 """suite - each benchmark: ours, the floor, and the peers.
 
 The floor is measured in turns with ours, by the same process, and a step's ratio to it is the median of the turns'. A
-peer runs in turns with ours (ours, peer, ours, peer,
-...). Where the machine is not quiet, or the median is not certain, ours runs more rounds, twice as many at most.
+peer runs in turns with ours (ours, peer, ours, peer, ...). Where the machine is not quiet, or the median is not certain,
+ours runs more rounds, twice as many at most; with --quick it does not.
 """
 
 import json
@@ -56,8 +56,8 @@ TRANSFORMER_PEERS = {
     "jax_single": python("jax", "jax_transformer.py", "--layout", "single"),
 }
 GENERATE_PEERS = ["torch_eager", "jax_single"]
-STARTUP_PEERS = ["jax_looping", "jax_0.4.25_looping", "torch_eager"]
 GROUPS = [2, 4, 8]  # of the collectives
+STARTUP_PEERS = ["jax_looping", "jax_0.4.25_looping", "torch_eager"]
 
 # The benchmarks, each with what of build/peers its peers need.
 BENCHMARKS = {
@@ -160,28 +160,6 @@ def best(runs):
     return result
 
 
-def median_calls(runs):
-    """Of several runs' lines, which are about the same calls in the same order, those with the median time."""
-    calls = []
-    for lines in zip(*filter(None, runs)):
-        call = dict(sorted(lines, key=lambda line: line["us"])[len(lines) // 2])
-        call["us_min"] = min(line["us_min"] for line in lines)
-        call["us_max"] = max(line["us_max"] for line in lines)
-        calls.append(call)
-    return calls
-
-
-def find_call(calls, operation, size):
-    """The call for all gradients over SIZE; None where that was not measured."""
-    wanted = (operation, size, GRADIENT_BYTES)
-    return next((call for call in calls if (call["operation"], call["group"], call["bytes"]) == wanted), None)
-
-
-def call_ms(call):
-    """The times of a call, in milliseconds."""
-    return {name.replace("us", "ms"): call[name] / 1e3 for name in ("us", "us_min", "us_max")}
-
-
 MORE = 2  # times as many rounds at most, where they are needed
 WIDE = 0.1  # an interval wider than this part of the median asks for more
 
@@ -214,11 +192,9 @@ class Suite:
 
     def rounds(self, planned, runs):
         """Numbers of rounds: PLANNED ones, then more while RUNS, results that have samples_ms, tell too little."""
-        for number in range(planned * MORE):
-            if number >= planned:
-                told = summary(runs)
-                if self.watch.told()["quiet"] and (self.quick or samples.width(told) <= WIDE):
-                    return
+        for number in range(planned if self.quick else planned * MORE):
+            if number >= planned and self.watch.told()["quiet"] and samples.width(summary(runs)) <= WIDE:
+                return
             yield number
 
     # ---- steps
@@ -370,25 +346,25 @@ class Suite:
         ours, others = [], {name: [] for name in peers}
         for _ in range(1 if self.quick else 3):
             ours.append(self.our_calls(sizes, seconds))
-            for peer, calls in peers.items():
-                others[peer].append(calls(sizes, seconds))
+            for peer, measure in peers.items():
+                others[peer].append(measure(sizes, seconds))
                 ours.append(self.our_calls(sizes, seconds))
-        calls = median_calls(ours)
+        medians = distance.median_calls(ours)
         pairs = ours + [self.our_pair(seconds) for _ in range(6)]
-        gradients = [find_call(lines, "psum_gradients", 2) for lines in pairs]
+        gradients = [distance.find_call(lines, "psum_gradients", 2, GRADIENT_BYTES) for lines in pairs]
         middle = {name: statistics.median(line[name] for line in gradients)
                   for name in ("floor_us", "share", "cold_share")}
         result = {"benchmark": "collectives", "threads": 2}
         result |= samples.of_runs([[1e-3 * line["us"] for line in gradients]])
         result |= {"floor_ms": middle["floor_us"] / 1e3, "ratio": 1 / middle["share"]}
         result |= {"share": middle["share"], "cold_share": middle["cold_share"], "distances": distance.summary(sum(pairs, []))}
-        result |= {"peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
+        result |= {"peers": {}, "peer_runs": {}, "calls": medians, "peer_calls": {}}
         for peer, runs in others.items():
             if not any(runs):
                 continue
-            calls = result["peer_calls"][peer] = median_calls(runs)
-            call = find_call(calls, "psum_gradients", 2) or find_call(calls, "psum", 2)
-            result["peer_runs"][peer] = call_ms(call) | {"version": call["version"], "threads": call["threads"]}
+            medians = result["peer_calls"][peer] = distance.median_calls(runs)
+            call = distance.find_call(medians, "psum_gradients", 2, GRADIENT_BYTES) or distance.find_call(medians, "psum", 2, GRADIENT_BYTES)
+            result["peer_runs"][peer] = distance.call_ms(call) | {"version": call["version"], "threads": call["threads"]}
             result["peers"][peer] = result["peer_runs"][peer]["ms"]
         return result
 
