@@ -77,6 +77,7 @@ static void print_page(const char *program, const struct sl_options *options) {
     }
     puts(".SH OPTIONS");
     for (const struct sl_option_section *section = options->section; section->table; section++) {
+        if (!section->title) continue;
         print_title(".SS", section->title);
         for (const struct sl_option *option = section->table; option->name; option++)
             print_option(option, (const char *)section->target + option->target);

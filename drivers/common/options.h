@@ -54,7 +54,7 @@ struct sl_option {
 };
 
 struct sl_option_section {
-    const char *title;             /* in --help */
+    const char *title;             /* in --help; NULL: these are taken from a checkpoint, and cannot be given */
     const struct sl_option *table; /* NULL ends the sections */
     void *target;
 };

@@ -133,19 +133,19 @@ static int program(struct sl_spmd *self, void *arg) {
 
 /* ---- before ---- */
 
-static int read_place(const char *text, int *coordinate, int64_t *step, struct sl_error *error) {
+static int read_place(const char *text, struct sl_replay_place *place, struct sl_error *error) {
     int end = 0;
-    if (sscanf(text, "%d@%" SCNd64 "%n", coordinate, step, &end) == 2 && !text[end] && *coordinate >= 0 && *step >= 0)
+    if (sscanf(text, "%d@%" SCNd64 "%n", &place->coordinate, &place->step, &end) == 2 && !text[end] &&
+        place->coordinate >= 0 && place->step >= 0)
         return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--replay \"%.60s\": it is COORDINATE@STEP, two numbers from 0, such as 5@812", text);
 }
 
-int sl_replay_check(const struct sl_training_options *options, const struct sl_engine *engine, struct sl_error *error) {
-    int coordinate;
-    int64_t step;
+int sl_replay_check(const struct sl_training_options *options, const struct sl_engine *engine,
+                    struct sl_replay_place *place, struct sl_error *error) {
     if (options->replay) {
-        SL_TRY(read_place(options->replay, &coordinate, &step, error));
+        SL_TRY(read_place(options->replay, place, error));
         if (options->journal && !options->journal_messages) return SL_OK;
         return sl_error_set(error, SL_BAD_INPUT,
                             options->journal ? "--replay %.60s: it reads messages, and --journal-messages keeps them"
@@ -169,7 +169,6 @@ static int open_files(struct replay *replay, struct sl_error *error) {
     const struct sl_job *job = replay->training->job;
     const char *directory = job->options->journal;
     char path[SL_MAX_PATH];
-    SL_TRY(read_place(job->options->replay, &replay->coordinate, &replay->last, error));
     if (replay->coordinate >= job->mesh.size)
         return sl_error_set(error, SL_BAD_INPUT, "--replay: coordinate %d: the mesh has coordinates 0 to %d",
                             replay->coordinate, job->mesh.size - 1);
@@ -180,8 +179,8 @@ static int open_files(struct replay *replay, struct sl_error *error) {
     return SL_OK;
 }
 
-int sl_training_replay(struct sl_training *training, struct sl_error *error) {
-    struct replay replay = {.training = training};
+int sl_training_replay(struct sl_training *training, struct sl_replay_place place, struct sl_error *error) {
+    struct replay replay = {.training = training, .coordinate = place.coordinate, .last = place.step};
     int status = open_files(&replay, error);
     if (status == SL_OK)
         status = sl_player_run(&training->job->mesh, &replay.file.like, replay.coordinate,

@@ -16,11 +16,18 @@ struct sl_replay_words {
 int sl_replay_describe(const struct sl_training *training, struct sl_replay_words *words, struct sl_error *error);
 void sl_replay_words_free(struct sl_replay_words *words);
 
-/* What options of a replay, or of a run that can be replayed, have to fit. */
-int sl_replay_check(const struct sl_training_options *options, const struct sl_engine *engine, struct sl_error *error);
+/* What --replay names. */
+struct sl_replay_place {
+    int coordinate;
+    int64_t step; /* the last one to take */
+};
 
-/* Runs what --replay says, and compares hashes with the journal's. The status is SL_CHECK_FAILED where one differs,
- * after a line that names it. */
-int sl_training_replay(struct sl_training *training, struct sl_error *error);
+/* What options of a replay, or of a run that can be replayed, have to fit. With --replay *PLACE is what it names. */
+int sl_replay_check(const struct sl_training_options *options, const struct sl_engine *engine,
+                    struct sl_replay_place *place, struct sl_error *error);
+
+/* Takes the steps of PLACE's coordinate again, and compares hashes with the journal's. The status is SL_CHECK_FAILED
+ * where one differs, after a line that names it. */
+int sl_training_replay(struct sl_training *training, struct sl_replay_place place, struct sl_error *error);
 
 #endif

@@ -411,12 +411,13 @@ int sl_training_describe(struct sl_training *training, const struct sl_options *
 int sl_training_run(struct sl_training *training, struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
+    struct sl_replay_place place = {0};
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
-    SL_TRY(sl_replay_check(options, engine, error));
+    SL_TRY(sl_replay_check(options, engine, &place, error));
     engine->recorded = options->journal_messages && !options->replay;
-    if (options->replay) return sl_training_replay(training, error);
+    if (options->replay) return sl_training_replay(training, place, error);
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));

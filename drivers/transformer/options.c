@@ -22,8 +22,6 @@ const struct sl_option transformer_model_table[] = {
      .help = "layers of a block; with attention mla all but the last one have rotary positions"},
     {"sequence", SL_OPTION_INTEGER, FIELD(sequence), .min = 1, .max = 1 << 20, .keep = SL_KEPT_MODEL,
      .help = "tokens of a sample"},
-    {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
     {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none. "
              "With attention gqa all columns of a head have them, unless it is 0"},
@@ -64,6 +62,13 @@ const struct sl_option transformer_model_table[] = {
      .help = "the logits have a token table of their own"},
     {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
      .help = "the longest sequence that the model is for, as export tells other programs; 0: --sequence"},
+    {0},
+};
+
+/* What no published family has, or a run alone. */
+const struct sl_option transformer_own_table[] = {
+    {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
+     .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "dropout rate of what attention and MLP add to the residual"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,
@@ -209,17 +214,6 @@ const struct sl_option transformer_ending_table[] = {
          "a sample ends with the token that ends a text, if the tokenizer names one; otherwise it has all of --length"},
     {"stop", SL_OPTION_TEXT, FIELD(stop), .value = "TEXT", .keep = SL_KEPT_FREE,
      .help = "a sample ends before TEXT, too, where it comes after the prompt"},
-    {0},
-};
-
-const struct sl_option transformer_export_table[] = {
-    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "hf|gguf",
-     .help = "what to write: a folder of Hugging Face's, or model.gguf"},
-    {"to", SL_OPTION_TEXT, FIELD(to), .value = "DIR", .path = SL_PATH_DATA, .help = "the folder to write into"},
-    {"type", SL_OPTION_CHOICE, FIELD(type), .value = "f32|f16|bf16|q8_0",
-     .help = "of the tensors' elements; q8_0, in GGUF files: blocks of 32 with a scale. Vectors stay f32 there"},
-    {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9,
-     .help = "most of the tensors' bytes in a file of the folder"},
     {0},
 };
 

@@ -71,10 +71,10 @@ struct transformer_config {
 };
 
 /* A subcommand's own tables, over the config. */
-extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
-    transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
-    transformer_choice_table[], transformer_chat_table[], transformer_ending_table[], transformer_interactive_table[],
-    transformer_export_table[], transformer_adapter_table[];
+extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_parameter_table[],
+    transformer_schedule_table[], transformer_data_table[], transformer_sample_table[], transformer_speed_table[],
+    transformer_generation_table[], transformer_choice_table[], transformer_chat_table[], transformer_ending_table[],
+    transformer_interactive_table[], transformer_export_table[], transformer_adapter_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
