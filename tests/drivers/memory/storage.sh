@@ -1,10 +1,11 @@
 #!/bin/sh
 # storage.sh DRIVERS - with --storage bf16 a text is learned as with floats, and a checkpoint of one storage is gone on
-# with in the other; prints TAP.
+# with in the other; prints TAP. With SL_TEST_LONG in three times as many steps.
 driver=$1/transformer
 . "$(dirname "$0")/../../rigs/points.sh"
 
 steps=100
+[ -z "${SL_TEST_LONG:-}" ] || steps=300
 train='train --model-dimension 32 --n-heads 4 --blocks 1 --layers-per-block 2 --sequence 32 --latent-dim 16 --rope-dim 8
     --batch 16 --lr 0.003 --json'
 text='the licenses'
