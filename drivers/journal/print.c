@@ -80,10 +80,10 @@ static void describe(const struct sl_journals *js, char *text, size_t size) {
     else if (at->coordinate < 0 && at->kind == SL_JOURNAL_ROWS && at->place == INT_MAX)
         snprintf(text, size, "the rows that the last layer gives");
     else if (at->coordinate < 0)
-        snprintf(text, size, "%s layer %d",
+        snprintf(text, size, "%s %slayer %d",
                  at->kind == SL_JOURNAL_ROWS ? "the rows that are given to"
                                              : "the gradient of the rows that are given to",
-                 abs(at->place));
+                 abs(at->place) % 2 ? "the second half of " : "", abs(at->place) / 2);
     else if (at->kind == SL_JOURNAL_ROW_GRADIENT)
         snprintf(text, size, "the gradient of the rows that stage %d gives to stage %d", at->stage, at->stage - 1);
     else if (at->stage == file->stages - 1)

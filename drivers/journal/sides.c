@@ -140,7 +140,7 @@ static bool same_part(const struct sl_journal_file *a, const struct sl_journal_f
     bool same = a->stages == b->stages && a->microbatches == b->microbatches && a->passes == b->passes &&
                 a->rows == b->rows && a->tensors == b->tensors && !strcmp(a->mesh, b->mesh) &&
                 !strcmp(a->data_axis, b->data_axis) && !strcmp(a->stage_axis, b->stage_axis);
-    for (int s = 0; same && s < a->stages; s++) same = a->layer[s] == b->layer[s];
+    for (int s = 0; same && s < a->stages; s++) same = a->half[s] == b->half[s];
     for (int i = 0; same && i < a->tensors; i++)
         same = a->tensor[i].elements == b->tensor[i].elements && a->tensor[i].stage == b->tensor[i].stage;
     return same;
@@ -241,7 +241,7 @@ static bool stands_for_rows(const struct sl_journal_side *side, int c) {
 /* Whether layers tell stages apart. */
 static bool layers_ascend(const struct sl_journal_file *file) {
     for (int s = 1; s < file->stages; s++)
-        if (file->layer[s] <= file->layer[s - 1]) return false;
+        if (file->half[s] <= file->half[s - 1]) return false;
     return true;
 }
 
@@ -257,9 +257,9 @@ static bool place_rows(const struct sl_journals *js, const struct sl_journal_sid
     if (!stands_for_rows(side, c) || !layers_ascend(file)) return false;
     entry->microbatch = entry->coordinate = -1;
     if (backward)
-        entry->place = -file->layer[stage];
+        entry->place = -file->half[stage];
     else
-        entry->place = stage == file->stages - 1 ? INT_MAX : file->layer[stage + 1];
+        entry->place = stage == file->stages - 1 ? INT_MAX : file->half[stage + 1];
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* job.c - from options to mesh, schedule and trainer. */
 #include "drivers/training/job.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,31 +184,49 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
 static int refuse_stage_layers(const struct sl_job *job, int stages, struct sl_error *error) {
     return sl_error_set(
         error, SL_BAD_INPUT,
-        "--stage-layers: \"%.80s\" is not %d numbers from 1 on, one a stage (%s=%d, loops %d), which add "
+        "--stage-layers: \"%.80s\" is not %d numbers from %s on, one a stage (%s=%d, loops %d), which add "
         "up to %d layers",
-        job->options->stage_layers, stages, sl_job_axis(job, SL_JOB_PIPE), job->schedule.ranks,
-        stages / job->schedule.ranks, job->layers);
+        job->options->stage_layers, stages, job->type->halves ? "0.5" : "1", sl_job_axis(job, SL_JOB_PIPE),
+        job->schedule.ranks, stages / job->schedule.ranks, job->layers);
 }
 
-/* Reads "3,2,2,1". */
+/* What is handed over as bf16 would be rounded in the middle of a layer, too, so that bits followed the stages. */
+static int refuse_rounded_halves(const struct sl_job *job, struct sl_error *error) {
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--stage-layers %s: with --storage bf16 stages have whole layers, behind which rows are rounded",
+        job->options->stage_layers);
+}
+
+/* Reads a number of layers, which ends with END, in halves; 0 where there is none. */
+static long read_halves(const char **text, char end, bool has_halves) {
+    char *next;
+    if (**text < '0' || **text > '9') return 0;
+    const long count = strtol(*text, &next, 10);
+    const bool half = has_halves && !strncmp(next, ".5", 2);
+    if (half) next += 2;
+    if (*next != end || count > INT_MAX / 4) return 0;
+    *text = next + 1;
+    return 2 * count + half;
+}
+
+/* Reads "3,2,2,1", or "1.5,1.5,1.5,1.5". */
 static int read_stage_layers(struct sl_job *job, int stages, struct sl_error *error) {
     const char *text = job->options->stage_layers;
-    int left = job->layers;
+    long left = 2L * job->layers;
     if (!text) return SL_OK;
     free(job->stage_layers);
     job->stage_layers = calloc((size_t)stages, sizeof *job->stage_layers);
     if (!job->stage_layers) return sl_error_set(error, SL_FAILED, "no memory for %d stages", stages);
+    job->stage_halves = strchr(text, '.') != NULL;
     for (int s = 0; s < stages; s++) {
-        char *end;
-        const long count = strtol(text, &end, 10);
-        const bool digit = *text >= '0' && *text <= '9';
-        if (!digit || count < 1 || count > left || *end != (s == stages - 1 ? '\0' : ','))
-            return refuse_stage_layers(job, stages, error);
-        job->stage_layers[s] = (int)count;
-        left -= (int)count;
-        text = end + 1;
+        const long halves = read_halves(&text, s == stages - 1 ? '\0' : ',', job->type->halves);
+        if (halves < 1 || halves > left) return refuse_stage_layers(job, stages, error);
+        job->stage_layers[s] = (int)(job->stage_halves ? halves : halves / 2);
+        left -= halves;
     }
-    return left ? refuse_stage_layers(job, stages, error) : SL_OK;
+    if (left) return refuse_stage_layers(job, stages, error);
+    return job->stage_halves && job->options->storage == 1 ? refuse_rounded_halves(job, error) : SL_OK;
 }
 
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,

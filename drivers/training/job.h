@@ -44,6 +44,7 @@ struct sl_job_type {
     const char *model;       /* whose axes these are, in messages: "the transformer" */
     const char *const *axes; /* names: of samples, of the pipeline's ranks, others; NULL ends them */
     const char *samples;     /* what a batch consists of, in messages: "sequences" */
+    bool halves;             /* its layers can be halved: stages may have 1.5 */
     /* Builds WORKER's part of the model, takes its buffers (worker->own), and changes of OPTIONS, which come filled in
      * from the job, what its model needs. */
     int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);
@@ -98,6 +99,7 @@ struct sl_job {
     int wgrad_group;
     int layers;        /* of the model */
     int *stage_layers; /* [stages that have layers], as the options say; NULL: they do not */
+    bool stage_halves; /* stage_layers counts halves of layers */
 };
 
 /* Axes that MESH lacks are added with size 1. The run will be over ENGINE. */

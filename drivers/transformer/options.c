@@ -129,8 +129,8 @@ const struct sl_option transformer_schedule_table[] = {
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"stage-layers", SL_OPTION_TEXT, FIELD(training.stage_layers), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh|loops",
-     .help = "layers of each stage, in the pipeline's order, where stages should not have equally many: fewer where "
-             "the head is, say (default: numbers that differ by at most one)"},
+     .help = "layers of each stage, in the pipeline's order, where stages should not have equally many; 1.5 ends, or "
+             "begins, with half a layer, attention or MLP (default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .unless = "mesh|schedule-file",
      .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
@@ -301,6 +301,7 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
     SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
     job->model.stage_layers = job->job.stage_layers;
+    job->model.stage_halves = job->job.stage_halves;
     const int group = sl_pipeline_wgrad_group(job->job.schedule.microbatches, job->job.rows);
     return sl_job_group(&job->job, options->wgrad_group ? options->wgrad_group : group, error);
 }

@@ -65,6 +65,7 @@ const struct sl_job_type transformer_job_type = {
     .model = "the transformer",
     .axes = axes,
     .samples = "sequences",
+    .halves = true,
     .open = open_worker,
     .gives = transformer_gives_values,
     .load = transformer_load_model,

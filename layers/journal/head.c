@@ -6,28 +6,29 @@
 
 static int no_memory(struct sl_spmd *self) { return sl_fail(self, SL_FAILED, "no memory for a journal"); }
 
-/* The first layer of each stage [stages], of which this rank knows its own. */
-static int gather_layers(struct sl_spmd *self, const struct sl_journal_run *run, int *layer) {
+/* The first half of a layer of each stage [stages], of which this rank knows its own. */
+static int gather_halves(struct sl_spmd *self, const struct sl_journal_run *run, int *half) {
     const int rank = sl_axis_index(self, run->stage_axis), loops = run->schedule->loops, size = run->world->size;
-    int32_t *own = calloc(2 * (size_t)loops, sizeof *own); /* stage and layer */
+    int32_t *own = calloc(2 * (size_t)loops, sizeof *own); /* stage and half */
     int32_t *all = calloc(2 * (size_t)loops * (size_t)size, sizeof *all);
     int status = own && all ? SL_OK : no_memory(self);
     for (int l = 0; status == SL_OK && l < loops; l++) {
         own[2 * l] = sl_schedule_stage(run->schedule, rank, l);
-        own[2 * l + 1] = run->first_layer[l];
+        own[2 * l + 1] = run->first_half[l];
     }
     if (status == SL_OK) status = sl_all_gather(self, run->world, SL_I32, own, all, 2 * (size_t)loops);
-    for (int i = 0; status == SL_OK && i < loops * size; i++) layer[all[2 * i]] = all[2 * i + 1];
+    for (int i = 0; status == SL_OK && i < loops * size; i++) half[all[2 * i]] = all[2 * i + 1];
     free(own);
     free(all);
     return status;
 }
 
-static json_t *layout_of(const struct sl_spmd *self, const struct sl_journal_run *run, const int *layer) {
+static json_t *layout_of(const struct sl_spmd *self, const struct sl_journal_run *run, const int *half) {
     const int stages = sl_schedule_stages(run->schedule);
     char mesh[SL_MAX_AXES * (SL_AXIS_NAME + 8)];
     json_t *layers = json_array();
-    for (int s = 0; s < stages; s++) json_array_append_new(layers, json_integer(layer[s]));
+    for (int s = 0; s < stages; s++)
+        json_array_append_new(layers, half[s] % 2 ? json_real(half[s] / 2.0) : json_integer(half[s] / 2));
     return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:s, s:s}", "mesh",
                      sl_mesh_print(self->mesh, mesh, sizeof mesh), "data_axis", run->data_axis, "stage_axis",
                      run->stage_axis, "stages", stages, "layers", layers, "microbatches", run->schedule->microbatches,
@@ -74,15 +75,15 @@ static json_t *notes_of(const struct sl_store *notes) {
 
 int sl_journal_head(json_t **head, struct sl_spmd *self, const struct sl_journal_run *run,
                     const struct sl_prints *prints, const struct sl_store *notes) {
-    int *layer = calloc((size_t)sl_schedule_stages(run->schedule), sizeof *layer);
+    int *half = calloc((size_t)sl_schedule_stages(run->schedule), sizeof *half);
     *head = NULL;
-    if (!layer) return no_memory(self);
-    const int status = gather_layers(self, run, layer);
+    if (!half) return no_memory(self);
+    const int status = gather_halves(self, run, half);
     if (status == SL_OK)
         *head = json_pack("{s:i, s:i, s:o, s:o, s:o, s:o}", "shardloop.journal", SL_JOURNAL_VERSION, "coordinate",
-                          self->coordinate, "layout", layout_of(self, run, layer), "machine", machine_of(self, run),
+                          self->coordinate, "layout", layout_of(self, run, half), "machine", machine_of(self, run),
                           "tensors", tensors_of(self, run, prints), "notes", notes_of(notes));
-    free(layer);
+    free(half);
     return status || *head ? status : no_memory(self);
 }
 

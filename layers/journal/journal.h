@@ -22,9 +22,9 @@ struct sl_journal_run {
     const struct sl_parameters *parameters; /* which have their values */
     const struct sl_schedule *schedule;     /* lowered */
     const char *stage_axis, *data_axis;
-    const int *first_layer; /* [loops] the number in the model of the first layer of each of this rank's stages */
-    int rows, passes;       /* of a microbatch; through the schedule, a step */
-    int wgrad_group;        /* microbatches in a weight gradient */
+    const int *first_half; /* [loops] how many halves of layers are before each of this rank's stages */
+    int rows, passes;      /* of a microbatch; through the schedule, a step */
+    int wgrad_group;       /* microbatches in a weight gradient */
     enum sl_dtype precision, storage;
     const char *products; /* who computes them */
     int64_t steps;        /* taken so far */

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -80,13 +82,14 @@ static bool read_layout(struct sl_journal_file *file) {
         !read_number(layout, "wgrad_group", 1, MOST_NUMBER, &file->wgrad_group))
         return false;
     if (json_array_size(layers) != (size_t)file->stages) return false;
-    file->layer = calloc((size_t)file->stages, sizeof *file->layer);
-    for (int s = 0; file->layer && s < file->stages; s++) {
-        const json_t *layer = json_array_get(layers, (size_t)s);
-        if (!json_is_integer(layer)) return false;
-        file->layer[s] = (int)json_integer_value(layer);
+    file->half = calloc((size_t)file->stages, sizeof *file->half);
+    for (int s = 0; file->half && s < file->stages; s++) {
+        const double halves = 2 * json_number_value(json_array_get(layers, (size_t)s));
+        if (!json_is_number(json_array_get(layers, (size_t)s)) || !(fabs(halves) <= INT_MAX) || halves != floor(halves))
+            return false;
+        file->half[s] = (int)halves;
     }
-    return file->layer != NULL;
+    return file->half != NULL;
 }
 
 static bool read_tensor(const struct sl_journal_file *file, const json_t *object, struct sl_journal_tensor *tensor) {
@@ -174,7 +177,7 @@ int sl_journal_file_open(struct sl_journal_file *file, const char *path, struct 
 void sl_journal_file_close(struct sl_journal_file *file) {
     if (file->stream) fclose(file->stream);
     json_decref(file->head);
-    free(file->layer);
+    free(file->half);
     free(file->tensor);
     free(file->record);
     *file = (struct sl_journal_file){0};

@@ -18,12 +18,11 @@
  *
  *     shardloop.journal  the version of this format: 1
  *     coordinate         whose file it is
- *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (the first layer of each stage),
- *                        microbatches and rows (of one) of a pass, passes, wgrad_group, precision, storage
- *     machine            engine, device, cpu, products: what computed
- *     tensors            a list of the coordinate's parameters: name, shape (of the whole), stage, elements (how many
- * of them are hashed here; 0: none), counts (whether this coordinate stands for them) notes              texts: the
- * run's options and data, as checkpoints note them */
+ *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (the first layer of each
+ * stage; 1.5: layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group, precision, storage machine
+ * engine, device, cpu, products: what computed tensors            a list of the coordinate's parameters: name, shape
+ * (of the whole), stage, elements (how many of them are hashed here; 0: none), counts (whether this coordinate stands
+ * for them) notes              texts: the run's options and data, as checkpoints note them */
 #ifndef SL_LAYERS_JOURNAL_JOURNAL_FILE_H
 #define SL_LAYERS_JOURNAL_JOURNAL_FILE_H
 
@@ -87,7 +86,7 @@ struct sl_journal_file {
     int coordinate;
     const char *mesh, *data_axis, *stage_axis; /* the head's */
     int stages, microbatches, rows, passes, wgrad_group;
-    int *layer; /* [stages] */
+    int *half; /* [stages] halves of layers before each */
     int tensors;
     struct sl_journal_tensor *tensor; /* [tensors] */
     /* What sl_journal_next has read: the records of all blocks of one step, without their ends. Values with which a run

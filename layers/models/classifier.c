@@ -50,7 +50,7 @@ static struct sl_module *build_block(const struct sl_classifier *classifier, int
 }
 
 static struct sl_layers layers_of(const struct sl_classifier *classifier) {
-    return (struct sl_layers){classifier->layers, classifier->stage_layers};
+    return (struct sl_layers){.count = classifier->layers, .of_stage = classifier->stage_layers};
 }
 
 /* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */

@@ -200,15 +200,19 @@ static struct sl_module *build_mlp(const struct sl_transformer *t, const struct 
     return sl_residual(sl_sequential("", t->dropout > 0 ? 3 : 2, part));
 }
 
-static struct sl_module *build_layer(const struct sl_transformer *t, int number, const struct sl_channels *channels) {
+/* Halves [FIRST, END) of layer NUMBER: 0 is attention, 1 the MLP. */
+static struct sl_module *build_layer(const struct sl_transformer *t, int number, int first, int end,
+                                     const struct sl_channels *channels) {
     const int block = number / t->layers_per_block, layer = number % t->layers_per_block;
     char name[40]; /* with any numbers */
     snprintf(name, sizeof name, "blocks.%d.layers.%d", block, layer);
-    struct sl_module *const part[] = {build_attention(t, layer < t->layers_per_block - 1 && t->rope > 0, channels),
-                                      build_mlp(t, channels)};
-    struct sl_module *both = sl_sequential(name, 2, part);
-    if (both) both->is_layer = true;
-    return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(both) : both;
+    struct sl_module *part[2];
+    int parts = 0;
+    if (first == 0) part[parts++] = build_attention(t, layer < t->layers_per_block - 1 && t->rope > 0, channels);
+    if (end == 2) part[parts++] = build_mlp(t, channels);
+    struct sl_module *all = sl_sequential(name, parts, part);
+    if (all) all->is_layer = true;
+    return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(all) : all;
 }
 
 /* The ways in which the ranks of a pipeline share the head, by enum sl_spread_head. */
@@ -243,21 +247,24 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
 }
 
 static struct sl_layers spread_of(const struct sl_transformer *t) {
-    return (struct sl_layers){layers_of(t), t->stage_layers};
+    return (struct sl_layers){layers_of(t), t->stage_layers, t->stage_halves};
 }
 
 /* A stage of layers, number STAGE of STAGES: the embedding before the first, the norm after the last. */
 static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
                                      const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
-    const int first = sl_model_first_layer(spread_of(t), stages, stage);
-    const int end = sl_model_first_layer(spread_of(t), stages, stage + 1);
+    const int first = sl_model_first_half(spread_of(t), stages, stage);
+    const int end = sl_model_first_half(spread_of(t), stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 4, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
     if (stage == 0 && !head_of(t)->embeds) part[parts++] = sl_token_embedding(vocabulary, channels);
     if (stage == 0 && t->learned_positions)
         part[parts++] = sl_learned_positions(t->learned_positions, t->dimension, channels);
-    for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
+    for (int half = first, next; half < end; half = next) {
+        next = half / 2 * 2 + 2 < end ? half / 2 * 2 + 2 : end;
+        part[parts++] = build_layer(t, half / 2, half % 2, next - half / 2 * 2, channels);
+    }
     if (stage == stages - 1) part[parts++] = build_norm("norm", t, channels);
     if (stage == stages - 1 && head_of(t)->begin) part[parts++] = head_of(t)->begin(vocabulary, channels);
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */

@@ -56,6 +56,7 @@ struct sl_transformer {
     int spread_head;          /* enum sl_spread_head; */
     bool halves;              /* its shares hand over x as bf16: for a pipeline of that storage */
     const int *stage_layers;  /* [stages but a spread head's] layers of each; NULL: as equally many as can be */
+    bool stage_halves;        /* stage_layers counts halves of layers: attention, and MLP */
     int chunk;                /* classes of which the head makes logits at a time; 0: sl_token_head chooses */
     int experts; /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
     int choices; /* number of experts that a token goes to */
@@ -84,9 +85,10 @@ const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transfor
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);
 
 /* Builds the part of MODEL that RANK of SCHEDULE holds. Stage s of S has the layers
- * from s * layers / S, rounded down, up to the next stage's first, unless stage_layers says how many; a spread head's
- * loops have none and do not count. SL_BAD_INPUT as sl_model_open, SL_FAILED if there is no memory. Free with
- * sl_model_free, also after a failure. */
+ * from s * layers / S, rounded down, up to the next stage's first, unless stage_layers says how many; where a stage
+ * ends with half a layer, the residual stream between attention and MLP is handed over. A spread head's loops have none
+ * and do not count. SL_BAD_INPUT as sl_model_open, SL_FAILED if there is no memory. Free with sl_model_free, also after
+ * a failure. */
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,
                          const struct sl_schedule *schedule, int rank, struct sl_model *model, struct sl_error *error);
 

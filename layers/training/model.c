@@ -5,15 +5,17 @@
 
 /* The most layers of a stage; 0 where one has none, or where they do not add up. */
 static int most_layers(struct sl_layers layers, int stages) {
+    const int all = layers.halves ? 2 * layers.count : layers.count;
     int most = 0, sum = 0;
     if (!layers.of_stage) return layers.count < stages ? 0 : (layers.count + stages - 1) / stages;
     for (int s = 0; s < stages; s++) {
         const int count = layers.of_stage[s];
-        if (count < 1 || count > layers.count - sum) return 0;
+        if (count < 1 || count > all - sum) return 0;
         sum += count;
         if (count > most) most = count;
     }
-    return sum == layers.count ? most : 0;
+    if (layers.halves) most = most / 2 + 1;
+    return sum == all ? most : 0;
 }
 
 int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
@@ -31,11 +33,15 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
         .layers = most,
         .stage = calloc((size_t)loops, sizeof *model->stage),
         .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
+        .inside = calloc((size_t)loops, sizeof *model->inside),
     };
-    if (!model->stage || !model->first_layer) return sl_error_set(error, SL_FAILED, "no memory for the model");
+    if (!model->stage || !model->first_layer || !model->inside)
+        return sl_error_set(error, SL_FAILED, "no memory for the model");
     for (int l = 0; l < loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l) - first;
-        model->first_layer[l] = sl_model_first_layer(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
+        const int half = sl_model_first_half(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
+        model->first_layer[l] = half / 2;
+        model->inside[l] = half % 2;
     }
     return SL_OK;
 }
@@ -44,6 +50,7 @@ void sl_model_free(struct sl_model *model) {
     for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
     free(model->stage);
     free(model->first_layer);
+    free(model->inside);
     sl_module_free(model->loss);
     *model = (struct sl_model){0};
 }

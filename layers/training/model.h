@@ -25,20 +25,27 @@ struct sl_model {
     enum sl_tied tied;
     int layers;       /* the most layers that a stage has: so many keys are drawn for dropout in flax's order */
     int *first_layer; /* [loops] number in the model of each stage's first layer; NULL: stage * layers */
+    bool *inside;     /* [loops] the stage begins with that layer's second half; NULL: none does */
 };
 
 /* Layers of a model over the stages of a pipeline. */
 struct sl_layers {
     int count;           /* of the model */
     const int *of_stage; /* [stages] their numbers, which add up to it; NULL: numbers that differ by at most one */
+    bool halves;         /* of_stage counts halves of layers: a stage may end, and the next begin, inside a layer */
 };
 
-/* The number of the first layer of stage STAGE of STAGES. */
-static inline int sl_model_first_layer(struct sl_layers layers, int stages, int stage) {
+/* How many halves of layers are before stage STAGE of STAGES. */
+static inline int sl_model_first_half(struct sl_layers layers, int stages, int stage) {
     int first = 0;
-    if (!layers.of_stage) return (int)((long long)stage * layers.count / stages);
+    if (!layers.of_stage) return 2 * (int)((long long)stage * layers.count / stages);
     for (int s = 0; s < stage; s++) first += layers.of_stage[s];
-    return first;
+    return layers.halves ? first : 2 * first;
+}
+
+/* The number of the first layer of stage STAGE of STAGES, which may be that layer's second half. */
+static inline int sl_model_first_layer(struct sl_layers layers, int stages, int stage) {
+    return sl_model_first_half(layers, stages, stage) / 2;
 }
 
 /* Allocates a model with the stages of RANK, over which LAYERS are spread as above, but for the FIRST and

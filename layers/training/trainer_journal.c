@@ -3,10 +3,12 @@
 
 #include "layers/training/trainer.h"
 
-/* FIRST [loops]: the first layers of this rank's stages. */
+/* FIRST [loops]: where this rank's stages begin, in halves of layers. */
 static void list_layers(const struct sl_schedule *schedule, int rank, const struct sl_model *model, int *first) {
     for (int l = 0; l < schedule->loops; l++)
-        first[l] = model->first_layer ? model->first_layer[l] : sl_schedule_stage(schedule, rank, l) * model->layers;
+        first[l] =
+            2 * (model->first_layer ? model->first_layer[l] : sl_schedule_stage(schedule, rank, l) * model->layers) +
+            (model->inside && model->inside[l]);
 }
 
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
@@ -20,7 +22,7 @@ int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *m
                                        .schedule = pipeline->schedule,
                                        .stage_axis = pipeline->axis,
                                        .data_axis = of->data_axis,
-                                       .first_layer = first,
+                                       .first_half = first,
                                        .rows = pipeline->rows,
                                        .passes = sl_trainer_passes(trainer),
                                        .wgrad_group = pipeline->wgrad_group,

@@ -225,6 +225,7 @@ refuses '--output: missing/file: ' schedule --output missing/file
 refuses '--all=1: takes no value' schedule --all=1
 train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 refuses '--stage-layers: "2,1" is not 2 numbers from 1 on, one a stage (model=2, loops 1), which add up to 2 layers' $train --stage-layers 2,1
+refuses '--stage-layers: "1.5,0.5" is not 2 numbers from 1 on' $train --stage-layers 1.5,0.5
 refuses "--rng flax: the notebook's stages have equally many layers" $train --schedule plain --rng flax --stage-layers 1,1
 for value in x '' nan inf -0.1 1 1.5 1e3x 0x1p-2 ' 0.1' . 1e999; do
     refuses "--dropout: \"$value\" is not a number from 0 to below 1" $train --dry-run --dropout "$value"
@@ -389,12 +390,14 @@ refuses 'there is no schedule "nope"' $train --schedule nope
 refuses 'schedule zbv: 3 loops: must be 2' $train --schedule zbv --loops 3
 refuses '4 layers: each of the 8 stages' $train --mesh pipe=2 --schedule looped-bfs --loops 4
 refuses '2 layers: each of the 4 stages' $train --mesh pipe=4 --blocks 1
-for value in 4 1,3,0 2,2, ,4 2,3 1,1,2 x,4 2,+2 2,2x '2 2' -1,5 99999999999999999999,1; do
-    refuses "--stage-layers: \"$value\" is not 2 numbers from 1 on, one a stage (pipe=2, loops 1), which add up to 4 layers" \
+for value in 4 1,3,0 2,2, ,4 2,3 1,1,2 x,4 2,+2 2,2x '2 2' -1,5 99999999999999999999,1 1.5,2 .5,3.5 0,4 1.25,2.75 2.0,2 2.5,1. 1.55,2.5; do
+    refuses "--stage-layers: \"$value\" is not 2 numbers from 0.5 on, one a stage (pipe=2, loops 1), which add up to 4 layers" \
         $train --mesh pipe=2 --stage-layers "$value"
 done
 refuses '--stage-layers: "" is not N,N,...' $train --mesh pipe=2 --stage-layers ''
-refuses 'is not 4 numbers from 1 on, one a stage (pipe=2, loops 2)' $train --mesh pipe=2 --schedule looped-bfs --loops 2 --stage-layers 2,2
+refuses '--stage-layers 1.5,2.5: with --storage bf16 stages have whole layers' $train --mesh pipe=2 --stage-layers 1.5,2.5 --storage bf16
+answers coordinate $train --mesh pipe=2 --stage-layers 3.5,0.5 --dry-run
+refuses 'is not 4 numbers from 0.5 on, one a stage (pipe=2, loops 2)' $train --mesh pipe=2 --schedule looped-bfs --loops 2 --stage-layers 2,2
 for value in x '' 0 -1 ' 2' 1.5 99999999999999999999; do
     refuses "--batch: \"$value\" is not an integer from 1" $train --batch "$value"
     refuses "--accumulate: \"$value\" is not an integer from 1" $train --accumulate "$value"

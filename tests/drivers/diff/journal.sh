@@ -44,7 +44,7 @@ call --json a again
 point 'the same as JSON'
 # Other stages, schedules and shares of the optimizer's state: sums of what all coordinates have are the same.
 train four $small --mesh data=2,pipe=4 --steps 3 --zero 0 --wgrad-group 4 --clip 1
-for how in '--schedule gpipe' '--mesh data=2,pipe=2 --schedule looped-bfs --loops 2 --zero 2' '--mesh data=2,pipe=1'; do
+for how in '--schedule gpipe' '--mesh data=2,pipe=2 --schedule looped-bfs --loops 2 --zero 2' '--mesh data=2,pipe=1' '--mesh data=2,pipe=4 --stage-layers 1.5,0.5,1.5,0.5'; do
     train other $small --mesh data=2,pipe=2 --steps 3 --wgrad-group 4 --clip 1 $how
     call four other
     [ $status = 0 ] && [ ! -s err ] && grep -q '^steps 0 to 2: equal$' out

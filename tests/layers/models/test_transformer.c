@@ -145,11 +145,11 @@ static void seven_layers_are_divided_unevenly(void **state) {
     (void)state;
     static const struct {
         const char *mesh;
-        int layers[4]; /* of the stages, as far as it is said */
-    } splits[] = {{"data=1,pipe=2,tensor=1", {0}},
-                  {"data=1,pipe=4,tensor=1", {0}},
-                  {"data=1,pipe=2,tensor=1", {6, 1}},
-                  {"data=1,pipe=4,tensor=1", {1, 3, 2, 1}}};
+        int layers[4]; /* of the stages, as far as it is said; or halves of layers */
+        bool halves;
+    } splits[] = {{"data=1,pipe=2,tensor=1", {0}, false},    {"data=1,pipe=4,tensor=1", {0}, false},
+                  {"data=1,pipe=2,tensor=1", {6, 1}, false}, {"data=1,pipe=4,tensor=1", {1, 3, 2, 1}, false},
+                  {"data=1,pipe=2,tensor=1", {9, 5}, true},  {"data=1,pipe=4,tensor=1", {1, 6, 1, 6}, true}};
     for (int rotations = 0; rotations < 2; rotations++) {
         struct job want = small_job("data=1,pipe=1,tensor=1");
         want.model.blocks = rotations ? 1 : 7;
@@ -161,6 +161,8 @@ static void seven_layers_are_divided_unevenly(void **state) {
             struct job job = want;
             job.mesh = splits[i].mesh;
             if (splits[i].layers[0]) job.model.stage_layers = splits[i].layers;
+            job.model.stage_halves = splits[i].halves;
+            job.model.recomputation = i == 5 ? SL_RECOMPUTE_FULL : SL_RECOMPUTE_NONE;
             run_job(&job);
             if (has_results()) {
                 expect_same_bits(splits[i].mesh, &job, &first);
@@ -180,11 +182,32 @@ static void layers_must_add_up(void **state) {
     assert_int_equal(sl_schedule_make(&schedule, "gpipe", 2, 1, 2, &error), SL_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sl_model model;
-        const struct sl_layers layers = {7, bad[i]};
+        const struct sl_layers layers = {.count = 7, .of_stage = bad[i]};
         assert_int_equal(sl_model_open(&model, &schedule, 0, layers, 0, 0, &error), SL_BAD_INPUT);
         assert_string_equal(error.message, "the layers of 2 stages do not add up to 7");
         sl_model_free(&model);
     }
+    sl_schedule_free(&schedule);
+}
+
+static void halves_must_add_up(void **state) {
+    (void)state;
+    static const int good[] = {5, 9}, bad[][2] = {{3, 4}, {14, 0}, {0, 14}, {15, -1}, {5, 10}};
+    struct sl_schedule schedule;
+    struct sl_error error = {0};
+    struct sl_model model;
+    assert_int_equal(sl_schedule_make(&schedule, "gpipe", 2, 1, 2, &error), SL_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct sl_layers layers = {.count = 7, .of_stage = bad[i], .halves = true};
+        assert_int_equal(sl_model_open(&model, &schedule, 0, layers, 0, 0, &error), SL_BAD_INPUT);
+        assert_string_equal(error.message, "the layers of 2 stages do not add up to 7");
+        sl_model_free(&model);
+    }
+    const struct sl_layers layers = {.count = 7, .of_stage = good, .halves = true};
+    assert_int_equal(sl_model_open(&model, &schedule, 1, layers, 0, 0, &error), SL_OK);
+    assert_int_equal(model.first_layer[0], 2);
+    assert_true(model.inside[0]);
+    sl_model_free(&model);
     sl_schedule_free(&schedule);
 }
 
@@ -196,6 +219,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(schedules_give_the_same_bits_on_data_and_tensor),
         cmocka_unit_test(seven_layers_are_divided_unevenly),
         cmocka_unit_test(layers_must_add_up),
+        cmocka_unit_test(halves_must_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
