@@ -1,5 +1,5 @@
-/* bench_launch.c - what it costs to start work on a device: a target region, and a product and the wait for it. Prints
- * one JSON object. */
+/* bench_launch.c - what it costs to start work on a device: a target region, also as one of a graph, and a product and
+ * the wait for it. Prints one JSON object. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "spmd/base/cpu_level.h"
 #include "spmd/device/device.h"
 
-enum { ROUNDS = 200, AT_ONCE = 20, SIZE = 64 };
+enum { ROUNDS = 200, AT_ONCE = 20, IN_A_STEP = 1000, SIZE = 64 };
 
 struct bench {
     const struct sl_kernels *kernels;
@@ -45,6 +45,33 @@ static double measure(struct bench *bench, int (*work)(struct bench *bench)) {
     return sl_median(ROUNDS, us);
 }
 
+/* The host's and the device's median microseconds of a region, as one of IN_A_STEP: by itself, or in graphs. */
+static void measure_steps(struct bench *bench, enum sl_graphs graphs, double *host, double *device) {
+    double enqueued[ROUNDS], done[ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        const double began = sl_now();
+        sl_device.begin_step(graphs ? bench : NULL, graphs);
+        for (int i = 0; i < IN_A_STEP; i++) region(bench);
+        sl_device.end_step();
+        enqueued[round] = 1e6 * (sl_now() - began) / IN_A_STEP;
+        sl_device.settle(NULL);
+        done[round] = 1e6 * (sl_now() - began) / IN_A_STEP;
+    }
+    *host = sl_median(ROUNDS, enqueued);
+    *device = sl_median(ROUNDS, done);
+}
+
+static void print_steps(struct bench *bench) {
+    double host, device;
+    measure_steps(bench, SL_GRAPHS_OFF, &host, &device);
+    printf("\"step_region_us\":%.9g,\"step_region_done_us\":%.9g,", host, device);
+    if (!sl_device.report_graphs) return;
+    measure_steps(bench, SL_GRAPHS_AUTO, &host, &device);
+    struct sl_graph_report report;
+    sl_device.report_graphs(&report);
+    printf("\"graph_region_us\":%.9g,\"graph_region_done_us\":%.9g,\"graphs\":%d,", host, device, report.graphs);
+}
+
 int main(void) {
     struct sl_error error = {0};
     struct bench bench = {.kernels = sl_kernels_select()};
@@ -61,6 +88,7 @@ int main(void) {
     if (!bench.memory) return SL_FAILED;
     measure(&bench, region);
     printf("{\"benchmark\":\"launch\",\"device\":\"%s\",\"region_us\":%.9g,", sl_device.name, measure(&bench, region));
+    print_steps(&bench);
     measure(&bench, product);
     printf("\"product_us\":%.9g,\"product_and_wait_us\":%.9g}\n", measure(&bench, product),
            measure(&bench, product_and_wait));

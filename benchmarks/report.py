@@ -304,6 +304,9 @@ def print_gpu(results, absent, about):
     for result in results:
         if result["benchmark"] == "launch":
             print("launch: {region_us:.1f} us a target region, {product_us:.1f} a product,".format(**result), end=" ")
+            if "graph_region_us" in result:
+                print("{step_region_us:.2f} a region of 1000 ({step_region_done_us:.2f} until it is done), "
+                      "{graph_region_us:.2f} in graphs ({graph_region_done_us:.2f}),".format(**result), end=" ")
             print("{product_and_wait_us:.1f} with the wait".format(**result))
         elif "peak_tflops" in result:
             shares = percent(result, "products_share_of_peak"), percent(result, "step_share_of_peak")

@@ -111,9 +111,9 @@ static bool enqueue(struct sl_nccl_channel *channel, int slot) {
 }
 
 static bool note_read(struct sl_nccl_channel *channel, int slot) {
-    const struct sl_cuda_queue *queue = sl_nccl_queue(channel->me);
+    struct sl_cuda_queue *queue = sl_nccl_queue(channel->me);
     if (is_own(channel) || !queue->busy) return true;
-    return SL_NCCL_CUDA(&channel->wire, cudaEventRecord(channel->read[slot], queue->stream));
+    return SL_NCCL_CUDA(&channel->wire, cudaEventRecord(channel->read[slot], sl_cuda_stream(queue)));
 }
 
 static int move(struct sl_nccl_channel *channel, int slot, const char *what) {

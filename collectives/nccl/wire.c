@@ -247,9 +247,9 @@ int sl_nccl_await_flights(struct sl_nccl_wire *wire) {
 /* ---- streams ---- */
 
 bool sl_nccl_follow(struct sl_nccl_wire *wire) {
-    const struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
+    struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
     if (!queue->busy) return true; /* the host has waited for what was in it */
-    return SL_NCCL_CUDA(wire, cudaEventRecord(wire->before, queue->stream)) &&
+    return SL_NCCL_CUDA(wire, cudaEventRecord(wire->before, sl_cuda_stream(queue))) &&
            SL_NCCL_CUDA(wire, cudaStreamWaitEvent(wire->stream, wire->before, 0));
 }
 
@@ -273,5 +273,5 @@ bool sl_nccl_lead(struct sl_nccl_wire *wire, int flight) {
     struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
     if (sl_nccl_has_landed(wire, flight)) return true;
     queue->busy = true;
-    return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(queue->stream, wire->flight[flight].done, 0));
+    return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(sl_cuda_stream(queue), wire->flight[flight].done, 0));
 }

@@ -68,6 +68,23 @@ int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *me
     return SL_OK;
 }
 
+int sl_profile_graphs(const struct sl_graph_report *graphs, bool json, struct sl_error *error) {
+    const struct sl_graph_report *g = graphs;
+    if (json)
+        return sl_json_print(stdout, "stdout",
+                             json_pack("{s{sisisisisisiss}}", "graphs", "steps", g->steps, "replayed", g->replayed,
+                                       "calls", g->calls, "graphs", g->graphs, "in_graphs", g->kept, "changed",
+                                       g->changed, "why_not", g->why),
+                             error);
+    if (!sl_device.report_graphs) return puts("graphs: the device has none") == EOF ? SL_FAILED : SL_OK;
+    printf("graphs: %d of %d steps", g->replayed, g->steps);
+    if (g->replayed)
+        printf("; in the last one %d of %d calls were in %d graphs, where %d kernels had new numbers", g->kept,
+               g->calls, g->graphs, g->changed);
+    printf("%s%s\n", *g->why ? "; a step was none: " : "", g->why);
+    return SL_OK;
+}
+
 static double share_of(const struct sl_profile *profile, int coordinates, enum sl_work one, enum sl_work other) {
     double part = 0, all = 0;
     for (int c = 0; c < coordinates; c++)

@@ -89,6 +89,11 @@ int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_
     sl_cores_share(engine, mesh->size, &job->sharing.coordinates, &job->sharing.cores);
     job->sizes_only = job->options->dry_run || job->options->show_shardings || job->options->plans;
     SL_TRY(read_axes(job, error));
+    if (job->options->graph == SL_GRAPHS_ON && !sl_device.report_graphs)
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "--graph on: needs an NVIDIA GPU, and this build computes on the device %s: choose off or auto",
+            sl_device.name);
     job->passes = 1;
     SL_TRY(read_leaves(job, engine, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
@@ -320,6 +325,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
         .offload_optimizer = of->offload & SL_OFFLOAD_OPTIMIZER,
         .offload_directory = of->offload_directory,
         .overlap = of->overlap,
+        .graphs = (enum sl_graphs)of->graph,
         .seed = job->seed,
         .arg = worker,
     };

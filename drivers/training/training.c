@@ -97,6 +97,7 @@ static void stop_watching(struct sl_training *training, struct sl_worker *worker
 static int gather_records(struct sl_training *training, struct sl_spmd *self) {
     struct sl_profile *profile = &training->profile[self->coordinate];
     if (profile->self) sl_profile_end(profile, SL_WORK_OTHER);
+    if (self->coordinate == 0 && sl_device.report_graphs) sl_device.report_graphs(&training->graphs);
     if (training->job->options->profile || training->watched)
         SL_TRY(sl_gather_records(self, training->profile, sizeof *training->profile));
     return training->job->options->trace ? sl_gather_traces(self, training->trace.trace) : SL_OK;
@@ -347,6 +348,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     if (options->profile && !training->json)
         printf("a forward and an input gradient take %d of %d microbatches at once\n", run_of(training),
                job->schedule.microbatches);
+    if (options->profile && options->graph) SL_TRY(sl_profile_graphs(&training->graphs, training->json, error));
     if (training->forecast)
         training->forecast->settle(training->forecast, training, steps_profiled(training), training->report.seconds);
     SL_TRY(report_end(training, error));

@@ -72,6 +72,7 @@ struct sl_training {
     char *const *words; /* the command that runs this again; NULL: nobody wants to know */
     struct sl_memory memory[SL_MAX_COORDINATES];
     struct sl_profile profile[SL_MAX_COORDINATES];
+    struct sl_graph_report graphs; /* of coordinate 0 */
     struct sl_trace_file trace;
     /* Written by coordinate 0. */
     struct sl_report report;

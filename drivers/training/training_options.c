@@ -44,6 +44,10 @@ const struct sl_option sl_pipeline_table[] = {
          "run N neighbouring microbatches as one product, so that weights are read once for all of them; 0: as many "
          "as the simulator finds best; the bits are the same"},
     {"no-fuse", SL_OPTION_FLAG, FIELD(no_fuse), .help = "each microbatch has products of its own: --fuse 1"},
+    {"graph", SL_OPTION_CHOICE, FIELD(graph), .value = "off|auto|on",
+     .help = "on NVIDIA GPUs, once two steps were alike, run what a step asks of the GPU as CUDA graphs, in which new "
+             "numbers replace old ones; auto: where that works, and --profile tells where not; on: or end the run; the "
+             "bits are the same"},
     {"delay-ms", SL_OPTION_REAL, FIELD(delay_ms), .min = 0, .max = 10000,
      .help = "make every message and sum take X ms longer, as on a slow network (engine local only)"},
     {0},

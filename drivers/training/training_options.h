@@ -35,6 +35,7 @@ struct sl_training_options {
     bool overlap;
     int fuse;     /* microbatches in a product; 0: as the simulator finds best */
     bool no_fuse; /* as fuse 1 */
+    int graph;    /* enum sl_graphs */
     double delay_ms;
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */

@@ -11,6 +11,7 @@
 
 #include <cublasLt.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "spmd/device/device.h"
 #include "spmd/device/cuda.h"
@@ -173,6 +174,7 @@ struct call {
 
 static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
     const struct cublas *cublas = gemm->state;
+    memset(&call->description, 0, sizeof call->description); /* whatever the library leaves as it is */
     if (gemm->epilogue != SL_EPILOGUE_BIAS) call->bias = NULL;
     call->alignment = alignment_of(call->a, call->b, call->bias, call->c);
     call->second = cublas->second;
@@ -182,17 +184,42 @@ static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, s
     return false;
 }
 
-static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
-    struct cublas *cublas = gemm->state; /* which the library does not change */
-    const struct of_queue *of_queue = of(queue);
-    const float one = 1.0f, kept = call->accumulate ? 1.0f : 0.0f;
-    queue->busy = true;
-    return CUBLAS(queue,
-                  cublasLtMatmul(of_queue->handle, &call->description, &one, call->b, &cublas->first, call->a,
-                                 &call->second, &kept, call->c, &call->product, call->c, &call->product,
-                                 &cublas->algorithm[call->alignment], of_queue->workspace, WORKSPACE, queue->stream))
-               ? SL_OK
-               : SL_FAILED;
+/* All that a product depends on. */
+struct product {
+    cublasLtHandle_t handle;
+    void *workspace;
+    const void *a, *b;
+    float *c;
+    float one, kept; /* factors of the product, and of what was there */
+    cublasLtMatmulDescOpaque_t description;
+    cublasLtMatrixLayoutOpaque_t first, second, product;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+static bool run_product(struct sl_cuda_queue *queue, const void *argument) {
+    struct product *p = (struct product *)(uintptr_t)argument; /* which the library does not change */
+    return CUBLAS(queue, cublasLtMatmul(p->handle, &p->description, &p->one, p->b, &p->first, p->a, &p->second,
+                                        &p->kept, p->c, &p->product, p->c, &p->product, &p->algorithm, p->workspace,
+                                        WORKSPACE, queue->stream));
+}
+
+static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, const struct call *call) {
+    const struct cublas *cublas = gemm->state;
+    struct product product;
+    memset(&product, 0, sizeof product);
+    product.handle = of(queue)->handle;
+    product.workspace = of(queue)->workspace;
+    product.a = call->a;
+    product.b = call->b;
+    product.c = call->c;
+    product.one = 1.0f;
+    product.kept = call->accumulate ? 1.0f : 0.0f;
+    product.description = call->description;
+    product.first = cublas->first;
+    product.second = call->second;
+    product.product = call->product;
+    product.algorithm = cublas->algorithm[call->alignment];
+    return sl_cuda_enqueue(queue, run_product, &product, sizeof product) ? SL_OK : SL_FAILED;
 }
 
 static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_none ? queue_or_none : sl_cuda_queue(); }

@@ -13,7 +13,7 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 if(NOT SL_DEVICE STREQUAL cpu)
     add_library(sl_target OBJECT ${kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
         ../spmd/device/${SL_DEVICE}.c
-        ${SL_REGIONS})
+        ${SL_DEVICE_SOURCES} ${SL_REGIONS})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
     target_compile_definitions(sl_target PRIVATE SL_KERNELS=sl_kernels_device SL_LEVEL="${SL_DEVICE}"

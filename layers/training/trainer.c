@@ -111,6 +111,9 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option offload_directory is NULL: it must be the folder of the files of what is "
                        "offloaded, such as \".\"");
+    if (options->graphs == SL_GRAPHS_ON && !sl_device.report_graphs)
+        return sl_fail(self, SL_BAD_INPUT, "the trainer's option graphs is SL_GRAPHS_ON: device %s has none",
+                       sl_device.name);
     if (options->accumulate < 0)
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option accumulate is %d: it must be the passes in a step, or 0, "
@@ -320,7 +323,6 @@ void sl_trainer_set_trace(struct sl_trainer *t, struct sl_trace *trace) {
 }
 
 void sl_trainer_set_journal(struct sl_trainer *t, struct sl_journal *journal) { t->journal = journal; }
-
 void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.optimizer.learning_rate = learning_rate;
 }
@@ -456,7 +458,9 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
 }
 
 int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
+    sl_device.begin_step(t, t->options.graphs);
     const int status = take_step(t, batch, metrics, stop);
+    sl_device.end_step();
     /* sl_trainer_close may have to see reductions off, and peers must know then that this coordinate has failed. */
     if (status && !t->self->error.status) sl_fail(t->self, status, "step %lld failed", (long long)t->step - 1);
     return status;

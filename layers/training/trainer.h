@@ -10,6 +10,7 @@
 #include "layers/training/pipeline.h"
 #include "layers/storage/safetensors.h"
 #include "layers/training/update.h"
+#include "spmd/device/device.h"
 
 SL_BEGIN_C
 
@@ -43,6 +44,7 @@ struct sl_trainer_options {
     const char *offload_directory;
     /* Go on with a loss, or with gradients, that are not finite. */
     bool ignore_nan;
+    enum sl_graphs graphs; /* of steps, on devices that have them (spmd/device/device.h); no bit changes */
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys. May be NULL. */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);

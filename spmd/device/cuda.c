@@ -6,6 +6,7 @@
 
 #include "spmd/device/device.h"
 #include "spmd/device/regions.h"
+#include "spmd/device/tape.h"
 
 #include <limits.h>
 #include <omp.h>
@@ -67,7 +68,7 @@ static int report(struct sl_cuda_queue *queue, struct sl_error *error) {
 
 static int settle(struct sl_error *error) {
     struct sl_cuda_queue *queue = &this_queue;
-    if (queue->busy) SL_CUDA(queue, cudaStreamSynchronize(queue->stream));
+    if (queue->busy) SL_CUDA(queue, cudaStreamSynchronize(sl_cuda_stream(queue)));
     queue->busy = false;
     return report(queue, error);
 }
@@ -84,6 +85,7 @@ static void close(void) {
     struct sl_cuda_queue *queue = &this_queue;
     if (!queue->stream) return;
     settle(NULL);
+    sl_tape_close(queue);
     close_aside(queue);
     sl_cuda_regions.close(queue);
     if (queue->products) queue->free_products(queue->products);
@@ -132,7 +134,7 @@ static void *take(size_t bytes) {
     }
     if (!sl_cuda_succeeded(queue, "cudaMalloc", status)) return NULL;
     queue->busy = true;
-    if (!SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, queue->stream)) || settle(NULL)) {
+    if (!SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, sl_cuda_stream(queue))) || settle(NULL)) {
         cudaFree(memory);
         return NULL;
     }
@@ -174,21 +176,49 @@ static bool reaches(const void *memory) {
     return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
 }
 
+static bool is_cudas(enum cudaMemoryType type) { return type != cudaMemoryTypeUnregistered; }
+
+struct copying {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static bool run_copy(struct sl_cuda_queue *queue, const void *argument) {
+    const struct copying *c = argument;
+    return SL_CUDA(queue, cudaMemcpyAsync(c->to, c->from, c->bytes, cudaMemcpyDefault, queue->stream));
+}
+
 /* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. CUDA
  * itself waits for a copy to memory that it does not know, and so for all before it. */
 static void copy(void *to, const void *from, size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
-    const enum cudaMemoryType target = type_of(to);
+    const enum cudaMemoryType target = type_of(to), source = type_of(from);
+    if (is_cudas(target) && target != cudaMemoryTypeHost && is_cudas(source)) {
+        const struct copying copying = {to, from, bytes};
+        sl_cuda_enqueue(queue, run_copy, &copying, sizeof copying);
+        return;
+    }
     queue->busy = true;
-    const bool done = SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream));
-    if (done && target == cudaMemoryTypeUnregistered)
+    const bool done = SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, sl_cuda_stream(queue)));
+    if (done && !is_cudas(target))
         queue->busy = false;
-    else if (target == cudaMemoryTypeHost || type_of(from) == cudaMemoryTypeUnregistered)
+    else
         settle(NULL);
 }
 
-static bool is_cudas(enum cudaMemoryType type) { return type != cudaMemoryTypeUnregistered; }
+struct copying_rows {
+    void *to;
+    const void *from;
+    size_t to_pitch, from_pitch, bytes, rows;
+};
+
+static bool run_copy_rows(struct sl_cuda_queue *queue, const void *argument) {
+    const struct copying_rows *c = argument;
+    return SL_CUDA(queue, cudaMemcpy2DAsync(c->to, c->to_pitch, c->from, c->from_pitch, c->bytes, c->rows,
+                                            cudaMemcpyDefault, queue->stream));
+}
 
 static void copy_rows(size_t rows, size_t bytes, void *to, size_t to_pitch, const void *from, size_t from_pitch) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
@@ -198,9 +228,14 @@ static void copy_rows(size_t rows, size_t bytes, void *to, size_t to_pitch, cons
             copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, bytes);
         return;
     }
-    queue->busy = true;
-    SL_CUDA(queue, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, queue->stream));
+    const struct copying_rows copying = {to, from, to_pitch, from_pitch, bytes, rows};
+    sl_cuda_enqueue(queue, run_copy_rows, &copying, sizeof copying);
     if (target == cudaMemoryTypeHost) settle(NULL);
+}
+
+bool sl_cuda_fill(struct sl_cuda_queue *queue, const void *argument) {
+    const struct sl_cuda_fill *fill = argument;
+    return SL_CUDA(queue, cudaMemsetAsync(fill->memory, 0, fill->bytes, queue->stream));
 }
 
 static bool open_aside(struct sl_cuda_queue *queue) {
@@ -221,14 +256,14 @@ static void follow(struct sl_cuda_queue *queue, cudaStream_t follower, cudaStrea
 static void copy_aside(void *to, const void *from, size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes || !open_aside(queue)) return;
-    if (queue->busy) follow(queue, queue->aside, queue->stream);
+    if (queue->busy) follow(queue, queue->aside, sl_cuda_stream(queue));
     SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->aside));
 }
 
 static void await_aside(void) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!queue->aside) return;
-    follow(queue, queue->stream, queue->aside);
+    follow(queue, sl_cuda_stream(queue), queue->aside);
     queue->busy = true;
 }
 
@@ -240,13 +275,13 @@ static int mark(void **mark, struct sl_error *error) {
         cudaEvent_t event;
         if (SL_CUDA(queue, cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) *mark = event;
     }
-    if (*mark) SL_CUDA(queue, cudaEventRecord(*mark, queue->stream));
+    if (*mark) SL_CUDA(queue, cudaEventRecord(*mark, sl_cuda_stream(queue)));
     return report(queue, error);
 }
 
 static void follow_mark(void *mark) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
-    if (!mark || !SL_CUDA(queue, cudaStreamWaitEvent(queue->stream, mark, 0))) return;
+    if (!mark || !SL_CUDA(queue, cudaStreamWaitEvent(sl_cuda_stream(queue), mark, 0))) return;
     queue->busy = true;
     if (queue->watched) settle(NULL);
 }
@@ -260,6 +295,7 @@ static void free_mark(void *mark) {
 }
 
 static void zero(void *memory, size_t bytes) {
+    const struct sl_cuda_fill fill = {memory, bytes};
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
     if (type_of(memory) == cudaMemoryTypeUnregistered) { /* the host's, that CUDA does not know */
@@ -267,9 +303,12 @@ static void zero(void *memory, size_t bytes) {
         memset(memory, 0, bytes);
         return;
     }
-    queue->busy = true;
-    SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, queue->stream));
+    sl_cuda_enqueue(queue, sl_cuda_fill, &fill, sizeof fill);
 }
+
+static void begin_step(const void *owner, enum sl_graphs graphs) { sl_tape_begin(sl_cuda_queue(), owner, graphs); }
+static void end_step(void) { sl_tape_end(&this_queue); }
+static void report_graphs(struct sl_graph_report *report) { sl_tape_report(&this_queue, report); }
 
 static bool offloads(void) {
     int initial = 1;
@@ -323,6 +362,9 @@ const struct sl_device_table sl_device = {
     .follow = follow_mark,
     .await = await,
     .free_mark = free_mark,
+    .begin_step = begin_step,
+    .end_step = end_step,
+    .report_graphs = report_graphs,
     .begin_region = begin_region,
     .offloads = offloads,
     .distance = distance,

@@ -8,8 +8,11 @@
 
 SL_BEGIN_C
 
+struct sl_tape;
+
 struct sl_cuda_queue {
-    cudaStream_t stream; /* does not synchronize with other streams; NULL: not open */
+    /* Does not synchronize with other streams; NULL: not open. Others get it by sl_cuda_stream. */
+    cudaStream_t stream;
     int device;
     /* The stream may hold unfinished work. Whoever enqueues sets it; sl_device.settle waits and clears it. Other
      * threads and the host must not touch the results before that. */
@@ -20,13 +23,31 @@ struct sl_cuda_queue {
     /* What the library of matrix products keeps for each queue, and the function that frees it with the queue. */
     void *products;
     void (*free_products)(void *products);
-    void *regions; /* what spmd/device/regions.c keeps for the queue */
-    bool watched;  /* the host looks into the device's memory: a target region is waited for */
+    void *regions;        /* what spmd/device/regions.c keeps for the queue */
+    struct sl_tape *tape; /* what the thread asks for in a step (tape.h); NULL: there are no graphs of steps */
+    bool watched;         /* the host looks into the device's memory: a target region is waited for */
 };
 
 /* The calling thread's queue. If none is open, it is opened on device 0; a thread that sl_run did not start then keeps
  * it until it calls sl_device.close, or the process ends. */
 struct sl_cuda_queue *sl_cuda_queue(void);
+
+/* The queue's stream, for what is never a part of a graph: a wait, an event, a copy to the host. All that was asked of
+ * the queue before is in it. */
+cudaStream_t sl_cuda_stream(struct sl_cuda_queue *queue);
+
+/* Enqueues by RUN(queue, argument), at once or, as a part of a graph of the step (tape.h), a little later. RUN puts
+ * work on queue->stream, always the same for the same BYTES of ARGUMENT, of which a copy is kept: what lies between
+ * fields must be set, too. It returns false where the queue has failed, and so does this. */
+typedef bool sl_cuda_run(struct sl_cuda_queue *queue, const void *argument);
+bool sl_cuda_enqueue(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *argument, size_t bytes);
+
+/* Such a RUN: fills memory with zeros. */
+struct sl_cuda_fill {
+    void *memory;
+    size_t bytes;
+};
+sl_cuda_run sl_cuda_fill;
 
 /* Records the failure "device 1: LIBRARY's CALL failed: WHY". Of CALL only the function's name is kept. */
 void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why);

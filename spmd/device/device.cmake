@@ -6,6 +6,7 @@ set(SL_TARGET_OPTIONS)
 set(SL_DEVICE_LINK)
 set(SL_DEVICE_LIBRARIES)
 set(SL_DEVICE_ENVIRONMENT) # of tests
+set(SL_DEVICE_SOURCES)
 set(SL_REGIONS)
 
 # Without these the compiler works, until it comes to a target region. Sets sl_runtime, the folder of its own libraries.

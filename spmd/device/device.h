@@ -16,6 +16,19 @@
 
 SL_BEGIN_C
 
+/* Whether what a step asks of a device's queue becomes graphs, which later steps run: where that works, with a reason
+ * where it does not, or else the queue fails. */
+enum sl_graphs { SL_GRAPHS_OFF, SL_GRAPHS_AUTO, SL_GRAPHS_ON };
+
+/* What became of it. */
+struct sl_graph_report {
+    int steps, replayed; /* of them, those that were graphs to the end */
+    /* Of the last of these: regions, products, copies and fills; in how many graphs, and how many of them; and kernels
+     * that had other arguments than in the step before. */
+    int calls, graphs, kept, changed;
+    char why[240]; /* why the last step that was none was not; empty: there has been no such step */
+};
+
 struct sl_device_table {
     const char *name;   /* "cpu", "offload", "cuda" */
     bool shares_memory; /* host and device read and write the same memory: no copies are needed */
@@ -64,6 +77,14 @@ struct sl_device_table {
     void (*free_mark)(void *mark);
     /* Stands before a target region (spmd/device/offload.h), where the device has a queue; NULL where it has none. */
     void (*begin_region)(void);
+
+    /* Between these a thread takes a step. Steps of one OWNER ask the queue for the same in the same order, but for
+     * numbers: after two that were alike they become graphs, where there are some, and which the device runs as it runs
+     * what it is asked for call by call (spmd/device/tape.h). OWNER is not followed. */
+    void (*begin_step)(const void *owner, enum sl_graphs graphs);
+    void (*end_step)(void);
+    /* Of the thread's steps, of their last owner. NULL where there are no graphs. */
+    void (*report_graphs)(struct sl_graph_report *report);
 
     /* Whether target regions really run on a device, and not on the CPU in its place. */
     bool (*offloads)(void);

@@ -71,58 +71,6 @@ void __tgt_unregister_lib(struct sl_omp_binary *given) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- the driver ---- */
-
-static struct sl_cuda_driver driver;
-static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-static const char *driver_lacks; /* the function that it does not have */
-
-enum { DRIVER_VERSION = 12000 }; /* of the functions' interfaces */
-
-static void find_driver(void) {
-    const struct {
-        void *to;
-        const char *name;
-    } functions[] = {
-        {&driver.module_load, "cuModuleLoadData"},
-        {&driver.module_unload, "cuModuleUnload"},
-        {&driver.module_function, "cuModuleGetFunction"},
-        {&driver.module_global, "cuModuleGetGlobal"},
-        {&driver.allocate, "cuMemAlloc"},
-        {&driver.free, "cuMemFree"},
-        {&driver.launch, "cuLaunchKernel"},
-        {&driver.error_text, "cuGetErrorString"},
-    };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *function = NULL;
-        enum cudaDriverEntryPointQueryResult found;
-        if (cudaGetDriverEntryPointByVersion(functions[i].name, &function, DRIVER_VERSION, cudaEnableDefault, &found) ||
-            found != cudaDriverEntryPointSuccess) {
-            cudaGetLastError();
-            driver_lacks = functions[i].name;
-            return;
-        }
-        memcpy(functions[i].to, &function, sizeof function);
-    }
-}
-
-const struct sl_cuda_driver *sl_cuda_driver(struct sl_cuda_queue *queue) {
-    pthread_once(&driver_once, find_driver);
-    if (!driver_lacks) return &driver;
-    sl_cuda_fail(queue, driver_lacks, "NVIDIA's driver does not have it: a newer one is needed");
-    return NULL;
-}
-
-bool sl_cuda_drove(struct sl_cuda_queue *queue, const char *function, const char *what, CUresult status) {
-    const char *text = NULL;
-    char why[300];
-    if (status == CUDA_SUCCESS) return true;
-    if (driver.error_text(status, &text) || !text) text = "unknown error";
-    snprintf(why, sizeof why, "%s: %s", what, text);
-    sl_cuda_fail(queue, function, why);
-    return false;
-}
-
 /* ---- loading ---- */
 
 /* The number of the architecture that an image is for, as in sm_90: CUDA 13's tools have moved it in ELF's flags. */
@@ -154,13 +102,14 @@ bool sl_images_fit(unsigned gpu) {
 }
 
 /* Modules of those images that the device takes, those that were made for newer GPUs first. How many there are. */
-static int load_modules(const struct sl_omp_binary *given, CUmodule *module) {
+static int load_modules(struct sl_cuda_queue *queue, const struct sl_omp_binary *given, CUmodule *module) {
+    const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
     int count = 0;
     for (unsigned next, of = ~0u; of; of = next) { /* from one architecture to the next lower one */
         next = 0;
         for (int i = 0; i < given->count; i++) {
             const unsigned its = architecture(&given->images[i]) + 1;
-            if (its == of && driver.module_load(&module[count], given->images[i].begin) == CUDA_SUCCESS) count++;
+            if (its == of && driver->module_load(&module[count], given->images[i].begin) == CUDA_SUCCESS) count++;
             if (its < of && its > next) next = its;
         }
     }
@@ -174,20 +123,20 @@ static bool read_environment(struct sl_cuda_queue *queue, CUmodule module, struc
     size_t bytes;
     kernel->environment = (struct sl_omp_kernel_environment){.mode = SL_OMP_SPMD};
     snprintf(name, sizeof name, "%s_kernel_environment", kernel->name);
-    if (driver.module_global(&at, &bytes, module, name) != CUDA_SUCCESS) return true;
+    if (sl_cuda_driver(queue)->module_global(&at, &bytes, module, name) != CUDA_SUCCESS) return true;
     if (bytes < sizeof kernel->environment) {
         sl_cuda_fail(queue, "cuModuleGetGlobal", name);
         return false;
     }
     return SL_CUDA(queue, cudaMemcpyAsync(&kernel->environment, (const void *)(uintptr_t)at, sizeof kernel->environment,
-                                          cudaMemcpyDefault, queue->stream));
+                                          cudaMemcpyDefault, sl_cuda_stream(queue)));
 }
 
 static bool find_kernel(struct sl_cuda_queue *queue, int modules, const CUmodule *module,
                         struct sl_region_kernel *kernel) {
     CUresult status = CUDA_ERROR_NOT_FOUND;
     for (int i = 0; i < modules; i++) {
-        status = driver.module_function(&kernel->function, module[i], kernel->name);
+        status = sl_cuda_driver(queue)->module_function(&kernel->function, module[i], kernel->name);
         if (status == CUDA_SUCCESS) return read_environment(queue, module[i], kernel);
         if (status != CUDA_ERROR_NOT_FOUND) break;
     }
@@ -200,7 +149,7 @@ static bool find_kernels(struct sl_cuda_queue *queue, const struct binary *binar
         loaded->kernel[i].name = binary->region[i].name;
         if (!find_kernel(queue, modules, module, &loaded->kernel[i])) return false;
     }
-    if (!SL_CUDA(queue, cudaStreamSynchronize(queue->stream))) return false; /* the environments are there */
+    if (!SL_CUDA(queue, cudaStreamSynchronize(sl_cuda_stream(queue)))) return false; /* the environments are there */
     for (int i = 0; i < binary->count; i++) {
         const struct sl_omp_kernel_environment *its = &loaded->kernel[i].environment;
         const size_t bytes = (size_t)its->reduction_bytes * its->reduction_length;
@@ -215,13 +164,13 @@ static bool load(struct sl_cuda_queue *queue, struct binary *binary) {
     CUmodule *module = calloc((size_t)given->count + 1, sizeof *module);
     bool done = loaded && module;
     if (!done) sl_cuda_fail(queue, "cuModuleLoadData", "no memory for its kernels' names");
-    const int modules = done ? load_modules(given, module) : 0;
+    const int modules = done ? load_modules(queue, given, module) : 0;
     if (done && !modules && binary->count) {
         sl_cuda_fail(queue, "cuModuleLoadData", "the device takes none of the program's images");
         done = false;
     }
     done = done && find_kernels(queue, binary, modules, module, loaded);
-    for (int i = 0; i < modules && !done; i++) driver.module_unload(module[i]);
+    for (int i = 0; i < modules && !done; i++) sl_cuda_driver(queue)->module_unload(module[i]);
     if (done) atomic_store(&binary->on[queue->device], loaded);
     if (!done) free(loaded);
     free(module); /* the handles: they live as long as the process */

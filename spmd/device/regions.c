@@ -16,12 +16,12 @@
 #include "spmd/base/base.h"
 #include "spmd/device/device.h"
 #include "spmd/device/images.h"
+#include "spmd/device/tape.h"
 
 enum {
     THREADS = 128,      /* of a block; clang hands out elements by as many */
     MOST_BLOCKS = 3200, /* as LLVM's; beyond, blocks take several turns */
-    MOST_PARAMETERS = 64,
-    RING = 1 << 16, /* bytes of what regions map that may be in the queue at the same time */
+    RING = 1 << 16,     /* bytes of what regions map that may be in the queue at the same time */
     ALIGNMENT = 64,
 };
 
@@ -73,7 +73,7 @@ static bool make_room(struct sl_cuda_queue *queue) {
     const size_t reduction = aligned(sl_images_reduction(queue->device));
     CUdeviceptr memory = 0;
     if (own->ready && reduction <= own->reduction) return true;
-    if (own->memory && !(SL_CUDA(queue, cudaStreamSynchronize(queue->stream)) &&
+    if (own->memory && !(SL_CUDA(queue, cudaStreamSynchronize(sl_cuda_stream(queue))) &&
                          sl_cuda_drove(queue, "cuMemFree", "memory of target regions",
                                        driver->free((CUdeviceptr)(uintptr_t)own->memory))))
         return false;
@@ -84,8 +84,8 @@ static bool make_room(struct sl_cuda_queue *queue) {
     own->memory = (char *)(uintptr_t)memory;
     own->reduction = reduction;
     const struct sl_omp_launch_environment environment = {.reduction = own->memory + ALIGNMENT};
-    own->ready = SL_CUDA(
-        queue, cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault, queue->stream));
+    own->ready = SL_CUDA(queue, cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault,
+                                                sl_cuda_stream(queue)));
     return own->ready;
 }
 
@@ -128,8 +128,7 @@ const struct sl_cuda_regions sl_cuda_regions = {
 struct launch {
     struct sl_cuda_queue *queue;
     const struct sl_region_kernel *kernel;
-    void *parameter[MOST_PARAMETERS];
-    size_t count;
+    struct sl_kernel_launch what;
     const char *refused; /* why it cannot be; NULL: it can */
 };
 
@@ -149,7 +148,9 @@ static char *take_from_ring(struct launch *launch, size_t bytes) {
 }
 
 static void copy(struct launch *launch, void *to, const void *from, size_t bytes) {
-    if (bytes) SL_CUDA(launch->queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, launch->queue->stream));
+    if (!bytes) return;
+    launch->queue->busy = true;
+    SL_CUDA(launch->queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, sl_cuda_stream(launch->queue)));
 }
 
 /* The kernel's parameter for argument I; BACK is where its value lies if the host is to get it back. */
@@ -171,8 +172,8 @@ static void *environment_of(struct launch *launch) {
     const struct sl_omp_kernel_environment *its = &launch->kernel->environment;
     struct regions *own = launch->queue->regions;
     if (!its->reduction_bytes || !its->reduction_length) return SL_OMP_NO_ENVIRONMENT;
-    SL_CUDA(launch->queue, cudaMemsetAsync(own->memory, 0, offsetof(struct sl_omp_launch_environment, reduction),
-                                           launch->queue->stream));
+    const struct sl_cuda_fill fill = {own->memory, offsetof(struct sl_omp_launch_environment, reduction)};
+    sl_cuda_enqueue(launch->queue, sl_cuda_fill, &fill, sizeof fill);
     return own->memory;
 }
 
@@ -193,24 +194,24 @@ static unsigned blocks_of(const struct launch *launch, const struct sl_omp_argum
 }
 
 static void enqueue(struct launch *launch, const struct sl_omp_arguments *a) {
-    const unsigned threads = threads_of(launch, a), blocks = blocks_of(launch, a, threads);
-    size_t bytes = launch->count * sizeof *launch->parameter;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, launch->parameter, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
-                     CU_LAUNCH_PARAM_END};
-    const CUresult status = sl_cuda_driver(launch->queue)
-                                ->launch(launch->kernel->function, blocks, 1, 1, threads, 1, 1, a->shared,
-                                         launch->queue->stream, NULL, extra);
-    sl_cuda_drove(launch->queue, "cuLaunchKernel", launch->kernel->name, status);
+    struct sl_kernel_launch *what = &launch->what;
+    what->function = launch->kernel->function;
+    what->name = launch->kernel->name;
+    what->threads = threads_of(launch, a);
+    what->blocks = blocks_of(launch, a, what->threads);
+    what->shared = a->shared;
+    sl_tape_launch(launch->queue, what);
 }
 
 static void run(struct launch *launch, const struct sl_omp_arguments *a) {
-    char *back[MOST_PARAMETERS] = {NULL};
+    char *back[SL_MOST_PARAMETERS] = {NULL};
     bool returns = false;
-    launch->parameter[launch->count++] = environment_of(launch);
+    struct sl_kernel_launch *what = &launch->what;
+    what->parameter[what->count++] = environment_of(launch);
     for (uint32_t i = 0; i < a->count && !launch->refused; i++) {
         if (a->types[i] & SL_OMP_POINTEE) launch->refused = "it maps what a pointer in an object points to";
         if (!(a->types[i] & SL_OMP_PARAMETER)) continue;
-        launch->parameter[launch->count++] = parameter(launch, a, i, &back[i]);
+        what->parameter[what->count++] = parameter(launch, a, i, &back[i]);
         returns = returns || back[i];
     }
     if (launch->refused) {
@@ -251,9 +252,12 @@ int __tgt_target_kernel(void *place, int64_t device, int32_t teams, int32_t thre
     if (!queue->regions) return 0;                         /* it could not be opened, and has said so */
     const struct sl_region_kernel *kernel = sl_images_find(region, queue->device);
     if (!kernel && !(kernel = load_late(queue, region))) return 0;
-    queue->busy = true;
-    struct launch launch = {.queue = queue, .kernel = kernel};
-    if (arguments->version != SL_OMP_ARGUMENTS_VERSION || arguments->count >= MOST_PARAMETERS) {
+    struct launch launch;
+    launch.queue = queue;
+    launch.kernel = kernel;
+    launch.what.count = 0;
+    launch.refused = NULL;
+    if (arguments->version != SL_OMP_ARGUMENTS_VERSION || arguments->count >= SL_MOST_PARAMETERS) {
         sl_cuda_fail(queue, "target region", "compiled by another clang than 19, or with more than 63 arguments");
         return 0;
     }

@@ -273,6 +273,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
     for name in schedule schedule-file; do
         refuses "--$name: \"\" is not " $driver --$name ''
     done
+    refuses '--graph: "yes" is not one of off|auto|on' $driver --graph yes
     for name in fsdp no-fsdp prefetch no-prefetch overlap no-overlap show-shardings; do
         refuses "--$name=1: takes no value" $driver --$name=1
     done

@@ -228,11 +228,19 @@ static bool lies_on_device(const void *memory) {
 
 static bool aligned(const void *memory, uint32_t alignment) { return (uintptr_t)memory % alignment == 0; }
 
-static void record(cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t d, bool adds) {
+static void record(cudaStream_t stream, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
+                   cublasLtMatrixLayout_t d, bool adds, const void *const operand[3]) {
+    char name[3][64];
+    if (!fake_records()) return;
+    for (int i = 0; i < 3; i++) fake_name(name[i], sizeof name[i], operand[i]);
     const size_t m = d->rows, n = d->cols, k = cols_of(description, 0, a);
     const bool half = a->type == CUDA_R_16BF, tf32 = description->arithmetic == CUBLAS_COMPUTE_32F_FAST_TF32;
     const size_t bytes = (m * k + k * n) * (half ? 2 : 4) + m * n * 4 * (adds ? 2 : 1);
-    fake_record("product %zu %zu %zu %s %zu", m, n, k, half ? "bf16" : tf32 ? "tf32" : "f32", bytes);
+    fake_work(stream, "product %zu %zu %zu %s %zu %s %s %s", m, n, k,
+              half   ? "bf16"
+              : tf32 ? "tf32"
+                     : "f32",
+              bytes, name[0], name[1], name[2]);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha,
@@ -255,7 +263,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand is less aligned than promised");
     if (bytes < algorithm->workspace || !lies_on_device(workspace))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the workspace is too small");
-    record(description, a_layout, d_layout, *(const float *)beta != 0.0f);
+    record(stream, description, a_layout, d_layout, *(const float *)beta != 0.0f, (const void *const[]){a, b, d});
     const struct product product = {.description = *description,
                                     .a_layout = *a_layout,
                                     .b_layout = *b_layout,

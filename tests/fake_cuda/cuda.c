@@ -65,6 +65,8 @@ static const struct {
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 enum { ERRORS = sizeof errors / sizeof *errors };
@@ -213,6 +215,7 @@ static void *memory_of(size_t bytes) {
 }
 
 static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, bool numbered) {
+    FAKE_UNCAPTURED();
     *memory = NULL;
     if (!bytes) return cudaSuccess;
     if (bytes > PTRDIFF_MAX - ALIGNMENT) return fake_error(cudaErrorMemoryAllocation);
@@ -236,6 +239,7 @@ static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, b
 
 /* As CUDA's, it waits for the device first. */
 static cudaError_t give(void *memory, bool host) {
+    FAKE_UNCAPTURED();
     if (!memory) return cudaSuccess;
     const struct block held = block_of(memory);
     if (held.base != memory || (held.type == cudaMemoryTypeHost) != host) return fake_error(cudaErrorInvalidValue);
@@ -298,6 +302,15 @@ static bool fits(const struct block *block, const void *memory, size_t bytes) {
     return !block->base || (uintptr_t)memory + bytes <= (uintptr_t)block->base + block->bytes;
 }
 
+static void record_copy(cudaStream_t stream, const struct block *target, const void *to, const struct block *source,
+                        const void *from, size_t bytes) {
+    char where[64] = "host", whence[64] = "host"; /* the host's own lies elsewhere in each run */
+    if (!fake_records()) return;
+    if (target->base) fake_name(where, sizeof where, to);
+    if (source->base) fake_name(whence, sizeof whence, from);
+    fake_work(stream, "copy %s>%s %zu %s %s", kind_of(source), kind_of(target), bytes, where, whence);
+}
+
 struct copy {
     void *to;
     const void *from; /* NULL: what lies behind this */
@@ -326,7 +339,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     const struct block target = block_of(to), source = block_of(from);
     if (kind != cudaMemcpyDefault || !fits(&target, to, bytes) || !fits(&source, from, bytes))
         return fake_error(cudaErrorInvalidValue);
-    fake_record("copy %s>%s %zu", kind_of(&source), kind_of(&target), bytes);
+    if (!target.base || !source.base) FAKE_UNCAPTURED();
+    record_copy(stream, &target, to, &source, from, bytes);
     if (!bytes) return cudaSuccess;
     const struct copy copy = {to, from, bytes};
     const int status = source.base || !target.base ? fake_enqueue(stream, run_copy, &copy, sizeof copy)
@@ -357,7 +371,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (kind != cudaMemcpyDefault || width > to_pitch || width > from_pitch || !target.base || !source.base ||
         !fits(&target, to, (height - 1) * to_pitch + width) || !fits(&source, from, (height - 1) * from_pitch + width))
         return fake_error(cudaErrorInvalidValue);
-    fake_record("copy %s>%s %zu", kind_of(&source), kind_of(&target), width * height);
+    record_copy(stream, &target, to, &source, from, width * height);
     const struct copy_2d copy = {to, from, to_pitch, from_pitch, width, height};
     return (cudaError_t)fake_enqueue(stream, run_copy_2d, &copy, sizeof copy);
 }
@@ -384,6 +398,11 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     FAKE_CALL();
     const struct block block = block_of(memory);
     if (!block.base || !fits(&block, memory, bytes)) return fake_error(cudaErrorInvalidValue);
+    char where[64];
+    if (fake_records()) {
+        fake_name(where, sizeof where, memory);
+        fake_work(stream, "fill %s %zu", where, bytes);
+    }
     const struct fill fill = {memory, value, bytes};
     return (cudaError_t)fake_enqueue(stream, run_fill, &fill, sizeof fill);
 }

@@ -30,6 +30,8 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
         {CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
         {CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"},
         {CUDA_ERROR_NOT_FOUND, "named symbol not found"},
+        {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},
+        {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"},
     };
     *text = "unknown error";
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -106,30 +108,51 @@ static void run_kernel(void *argument) {
            p[17], p[18], p[19]);
 }
 
-static void record(const char *name, unsigned grid, unsigned block, size_t count, const uint64_t *parameter) {
-    char text[MOST_PARAMETERS * 28] = "";
-    if (!fake_records()) return;
-    for (size_t i = 0; i < count; i++) {
-        const size_t used = strlen(text);
-        text[used] = ' ';
-        fake_name(text + used + 1, sizeof text - used - 1, (void *)(uintptr_t)parameter[i]);
+enum { LONGEST_LINE = MOST_PARAMETERS * 28 + 500 };
+
+/* Of a launch as it may be, and its line in the account. */
+static bool read_launch(const CUDA_KERNEL_NODE_PARAMS *p, struct launch *launch, char line[LONGEST_LINE]) {
+    void **extra = p->extra;
+    if (!p->gridDimX || p->gridDimY != 1 || p->gridDimZ != 1 || !p->blockDimX || p->blockDimX > 1024 ||
+        p->blockDimY != 1 || p->blockDimZ != 1 || p->sharedMemBytes || p->kernelParams || !extra ||
+        extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE ||
+        extra[4] != CU_LAUNCH_PARAM_END || *(size_t *)extra[3] > sizeof launch->parameter)
+        return false;
+    const size_t bytes = *(size_t *)extra[3];
+    *launch = (struct launch){.code = p->func->code};
+    memcpy(launch->parameter, extra[1], bytes);
+    *line = 0;
+    if (!fake_records()) return true;
+    int used = snprintf(line, LONGEST_LINE, "launch %s %u %u", p->func->name, p->gridDimX, p->blockDimX);
+    for (size_t i = 0; i < bytes / sizeof *launch->parameter; i++) {
+        line[used++] = ' ';
+        fake_name(line + used, (size_t)(LONGEST_LINE - used), (void *)(uintptr_t)launch->parameter[i]);
+        used += (int)strlen(line + used);
     }
-    fake_record("launch %s %u %u%s", name, grid, block, text);
+    return true;
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                         unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,
                         void **extra) {
     FAKE_DRIVER();
-    struct launch launch = {.code = function->code};
-    if (!grid_x || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 || block_z != 1 || shared ||
-        parameters || !extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE ||
-        extra[4] != CU_LAUNCH_PARAM_END || *(size_t *)extra[3] > sizeof launch.parameter)
-        return CUDA_ERROR_INVALID_VALUE;
-    const size_t bytes = *(size_t *)extra[3];
-    memcpy(launch.parameter, extra[1], bytes);
-    record(function->name, grid_x, block_x, bytes / sizeof *launch.parameter, launch.parameter);
+    const CUDA_KERNEL_NODE_PARAMS given = {function, grid_x, grid_y,     grid_z, block_x, block_y,
+                                           block_z,  shared, parameters, extra,  NULL,    NULL};
+    struct launch launch;
+    char line[LONGEST_LINE];
+    if (!read_launch(&given, &launch, line)) return CUDA_ERROR_INVALID_VALUE;
+    fake_work(stream, "%s", line);
     return fake_enqueue(stream, run_kernel, &launch, sizeof launch) ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+}
+
+/* It stays the same kernel. */
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec made, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel) {
+    FAKE_DRIVER();
+    struct launch launch;
+    char line[LONGEST_LINE];
+    return read_launch(kernel, &launch, line) && fake_graph_change(made, node, run_kernel, &launch, sizeof launch, line)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
@@ -147,6 +170,14 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
         {"cuModuleGetGlobal", (void *)cuModuleGetGlobal_v2},
         {"cuMemFree", (void *)cuMemFree_v2},
         {"cuLaunchKernel", (void *)cuLaunchKernel},
+        {"cuStreamBeginCapture", (void *)cuStreamBeginCapture_v2},
+        {"cuStreamEndCapture", (void *)cuStreamEndCapture},
+        {"cuStreamGetCaptureInfo", (void *)cuStreamGetCaptureInfo_v2},
+        {"cuGraphInstantiateWithFlags", (void *)cuGraphInstantiateWithFlags},
+        {"cuGraphExecKernelNodeSetParams", (void *)cuGraphExecKernelNodeSetParams_v2},
+        {"cuGraphLaunch", (void *)cuGraphLaunch},
+        {"cuGraphExecDestroy", (void *)cuGraphExecDestroy},
+        {"cuGraphDestroy", (void *)cuGraphDestroy},
     };
     *found = version < 12000 || flags ? cudaDriverEntryPointVersionNotSufficent : cudaDriverEntryPointSymbolNotFound;
     for (size_t i = 0; i < sizeof functions / sizeof *functions && version >= 12000; i++) {

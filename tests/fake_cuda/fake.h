@@ -10,12 +10,16 @@
  *   FAKE_CUDA_DELAY_US=n  every fourth piece of work, at random, begins up to n microseconds late (0)
  *   FAKE_CUDA_FAIL=f@n    the nth call of function f from now on fails; f = "work": the nth piece of work on a stream
  *   FAKE_CUDA_IDLE=1      large work is not done: no products, no copies of more than 64 KB; memory comes as zeros
- *   FAKE_CUDA_RECORD=file a line a call is written there, after the number of the thread that calls:
+ *   FAKE_CUDA_RECORD=file a line a call is written there, after the number of the thread that calls; where the call
+ *                         puts something into a stream, a point and the stream's number follow (2.5):
  *       call FUNCTION [BYTES]                      bytes: that the call of a communicator hands over
  *       launch KERNEL GRID BLOCK PARAMETER...      a parameter: a number, or ALLOCATION+OFFSET
- *       copy KIND>KIND BYTES                       kinds: device, pinned, host
+ *       copy KIND>KIND BYTES TO FROM               kinds: device, pinned, host
+ *       fill MEMORY BYTES
  *       take device|pinned ALLOCATION BYTES        numbered in their order, but for the driver's own
- *       product M N K bf16|tf32|f32 BYTES          bytes: of all operands; what is added to comes and leaves
+ *       product M N K bf16|tf32|f32 BYTES A B C    bytes: of all operands; what is added to comes and leaves
+ *       mark EVENT, await EVENT                    an event is recorded in a stream, or makes it wait
+ *     What is captured has its line when its graph is launched.
  *
  * Built as the libraries that a program for GPUs is linked with (tests/spmd/device/null_cuda.cmake), the same code is
  * a GPU that computes nothing, and tells what a step asks for. */
@@ -29,6 +33,17 @@
 /* WORK will run on the stream's thread, with a copy of the BYTES of ARGUMENT. 0, or an error of the runtime's. */
 int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument, size_t bytes);
 
+/* The same for a stream whose work is being captured by the calling thread: the node goes to its graph, and so does the
+ * next line of fake_work. */
+struct CUgraph_st;
+struct CUgraph_st *fake_capture_of(cudaStream_t stream);
+int fake_capture(struct CUgraph_st *graph, void (*work)(void *), const void *argument, size_t bytes);
+void fake_capture_line(struct CUgraph_st *graph, const char *line);
+/* Of a call that may not come while the calling thread captures: whether it does so, and the capture is spoilt. */
+bool fake_spoils_capture(void);
+#define FAKE_UNCAPTURED()                                                                                              \
+    if (fake_spoils_capture()) return fake_error(cudaErrorStreamCaptureUnsupported)
+
 /* Of the function that calls: whether this call has been told to fail. */
 bool fake_fails(const char *function);
 #define FAKE_CALL()                                                                                                    \
@@ -38,6 +53,8 @@ bool fake_fails(const char *function);
 /* A line of the account, if one is kept. */
 __attribute__((format(printf, 1, 2))) void fake_record(const char *format, ...);
 bool fake_records(void);
+/* The line of the work that is enqueued on STREAM next. */
+__attribute__((format(printf, 2, 3))) void fake_work(cudaStream_t stream, const char *format, ...);
 
 /* Whether so much work is left out. */
 bool fake_skips(size_t bytes);
@@ -52,6 +69,7 @@ int fake_devices(void);
 int fake_openmp_devices(void);
 int fake_device(void); /* the calling thread's */
 int fake_stream_device(cudaStream_t stream);
+int fake_stream_number(cudaStream_t stream);
 /* Memory of a device's, as the driver gives it: without a number. */
 cudaError_t fake_take(void **memory, size_t bytes);
 /* Prints where MEMORY lies, ALLOCATION+OFFSET, or the number that it is. */

@@ -582,7 +582,7 @@ static ncclResult_t issue(ncclComm_t comm, cudaStream_t stream, int count, const
 
 static ncclResult_t call(const char *function, ncclComm_t comm, cudaStream_t stream, struct operation operation) {
     ncclResult_t result = ncclSuccess;
-    fake_record("call %s %zu", function, operation.count * size_of(operation.type));
+    fake_work(stream, "call %s %zu", function, operation.count * size_of(operation.type));
     pthread_mutex_lock(&lock);
     if (is_ordered(&refuse, "FAKE_NCCL_REFUSE", function)) {
         result = ncclInternalError;

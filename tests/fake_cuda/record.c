@@ -28,15 +28,33 @@ bool fake_records(void) {
     return file != NULL;
 }
 
-void fake_record(const char *format, ...) {
-    if (!fake_records()) return;
+static void write_line(int stream, const char *format, va_list arguments) {
     if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
-    va_list arguments;
-    va_start(arguments, format);
     flockfile(file);
-    fprintf(file, "%d ", thread);
+    fprintf(file, stream ? "%d.%d " : "%d ", thread, stream);
     vfprintf(file, format, arguments);
     putc('\n', file);
     funlockfile(file);
+}
+
+void fake_record(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (fake_records()) write_line(0, format, arguments);
+    va_end(arguments);
+}
+
+void fake_work(cudaStream_t stream, const char *format, ...) {
+    enum { LONGEST = 4000 };
+    char line[LONGEST];
+    va_list arguments;
+    if (!fake_records() || !stream) return;
+    va_start(arguments, format);
+    if (fake_capture_of(stream)) {
+        vsnprintf(line, sizeof line, format, arguments);
+        fake_capture_line(fake_capture_of(stream), line);
+    } else {
+        write_line(fake_stream_number(stream), format, arguments);
+    }
     va_end(arguments);
 }

@@ -23,7 +23,7 @@ struct CUstream_st {
     uint64_t enqueued, done;
     bool destroyed;
     cudaError_t error; /* stays: after a failure of its work a stream is of no use */
-    int device;
+    int device, number;
     unsigned delay, seed;
     /* Under streams_lock: the list of all, and how many threads look at this one, which therefore stays. */
     struct CUstream_st *next;
@@ -82,6 +82,7 @@ static void *run_stream(void *argument) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     FAKE_CALL();
     if (flags != cudaStreamNonBlocking) return fake_error(cudaErrorInvalidValue);
+    FAKE_UNCAPTURED();
     static atomic_uint seeds = 1;
     struct CUstream_st *new = calloc(1, sizeof *new);
     if (!new) return fake_error(cudaErrorMemoryAllocation);
@@ -91,6 +92,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     new->device = fake_device();
     new->delay = (unsigned)fake_number("FAKE_CUDA_DELAY_US", 0);
     new->seed = atomic_fetch_add(&seeds, 1);
+    new->number = (int)new->seed;
     pthread_mutex_lock(&streams_lock);
     new->next = streams;
     streams = new;
@@ -117,9 +119,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 int fake_stream_device(cudaStream_t stream) { return stream->device; }
+int fake_stream_number(cudaStream_t stream) { return stream->number; }
 
 int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument, size_t bytes) {
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle); /* nothing here uses the default stream */
+    if (fake_capture_of(stream)) return fake_capture(fake_capture_of(stream), work, argument, bytes);
     struct work *new = malloc(sizeof *new + bytes);
     if (!new) return fake_error(cudaErrorMemoryAllocation);
     new->next = NULL;
@@ -146,12 +150,14 @@ static cudaError_t finish(struct CUstream_st *stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     FAKE_CALL();
+    FAKE_UNCAPTURED();
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
     return fake_error(finish(stream));
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     FAKE_CALL();
+    FAKE_UNCAPTURED();
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
     pthread_mutex_lock(&stream->lock);
     const cudaError_t error = stream->done < stream->enqueued ? cudaErrorNotReady : stream->error;
@@ -199,6 +205,7 @@ struct mark {
 };
 
 struct CUevent_st {
+    int number;
     pthread_mutex_t lock;
     struct mark *latest; /* NULL: never recorded */
 };
@@ -250,9 +257,11 @@ static void run_wait(void *argument) { await(*(struct mark **)argument); }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     FAKE_CALL();
+    static atomic_int events;
     (void)flags;
     *event = calloc(1, sizeof **event);
     if (!*event) return fake_error(cudaErrorMemoryAllocation);
+    (*event)->number = atomic_fetch_add(&events, 1) + 1;
     pthread_mutex_init(&(*event)->lock, NULL);
     return cudaSuccess;
 }
@@ -271,6 +280,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     FAKE_CALL();
     if (!event || !stream) return fake_error(cudaErrorInvalidResourceHandle);
+    FAKE_UNCAPTURED();
+    fake_work(stream, "mark %d", event->number);
     struct mark *mark = new_mark();
     if (!mark) return fake_error(cudaErrorMemoryAllocation);
     atomic_fetch_add(&mark->holders, 1); /* the stream's work, and the event */
@@ -285,6 +296,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     FAKE_CALL();
     if (!event || !stream || flags) return fake_error(cudaErrorInvalidResourceHandle);
+    FAKE_UNCAPTURED();
+    fake_work(stream, "await %d", event->number);
     struct mark *mark = hold_latest(event);
     return mark ? (cudaError_t)fake_enqueue(stream, run_wait, &mark, sizeof mark) : cudaSuccess;
 }

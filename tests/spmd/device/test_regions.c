@@ -213,7 +213,7 @@ static void expect_launch(const char *name, unsigned blocks, unsigned threads) {
     FILE *file = fopen(getenv("FAKE_CUDA_RECORD"), "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "%*d launch %499s %u %u", kernel, &g, &b) == 3 && strstr(kernel, name)) grid = g, block = b;
+        if (sscanf(line, "%*s launch %499s %u %u", kernel, &g, &b) == 3 && strstr(kernel, name)) grid = g, block = b;
     }
     fclose(file);
     assert_int_equal(grid, blocks);

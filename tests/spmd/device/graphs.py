@@ -1,0 +1,139 @@
+"""graphs.py BUILD - steps as graphs ask a GPU for the same as without, on one that computes nothing; prints TAP.
+
+    graphs.py --changes BUILD PROGRAM ARGUMENT...    the calls of a step that are others than in the step before
+"""
+import collections
+import os
+import re
+import sys
+import tempfile
+
+from null_cuda import ALONE, CUT, EIGHT, HERE, NARROW, TEXT, Points, run
+
+WORK = ("launch", "product", "copy", "fill", "mark", "await")
+STEPS = 8
+# Of one coordinate: rates rise and fall, dropout draws in each step.
+RATES = ("--warmup", "3", "--lr-schedule", "cosine", "--dropout", "0.1")
+JOBS = (
+    ("looping_pipeline", *ALONE, *RATES),
+    ("looping_pipeline", *ALONE, *RATES, "--precision", "bf16", "--storage", "bf16", "--clip", "1"),
+    ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2", "--recompute", "full"),
+    ("looping_pipeline", *ALONE, *RATES, "--offload", "optimizer,activations"),
+    ("loss_equality", "--mesh", "data=1,model=1"),
+    ("transformer", *TEXT, *RATES),
+    ("transformer", *TEXT, *RATES, "--precision", "bf16", "--clip", "1", "--microbatches", "4", "--schedule", "gpipe"),
+)
+# Of several, whose queues wait for each other.
+TOGETHER = (
+    ("looping_pipeline", *HERE, *RATES),
+    ("looping_pipeline", *HERE, *RATES, "--no-overlap"),
+    ("looping_pipeline", *EIGHT, *RATES),
+    ("transformer", *CUT, *RATES),
+    ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl", *RATES),
+)
+
+
+def work(lines):
+    """What went into streams, each thread's in its order."""
+    return [(kind, name, *rest) for _, kind, name, *rest in lines if kind in WORK]
+
+
+def calls(lines):
+    """How often each function was called, and how much was asked for."""
+    return collections.Counter(name if kind == "call" else kind for _, kind, name, *_ in lines)
+
+
+def first_difference(one, other):
+    at = next((i for i, pair in enumerate(zip(one, other)) if pair[0] != pair[1]), min(len(one), len(other)))
+    return f"number {at}: {one[at:at + 1]}", f"but {other[at:at + 1]}"
+
+
+def function_of(call):
+    """A name for people."""
+    found = re.fullmatch(r"__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l[0-9]+", call[1])
+    return found.group(1) if call[0] == "launch" and found else call[0]
+
+
+def without_options(arguments):
+    return " ".join(a for a in arguments if a not in TEXT + ALONE + EIGHT[4:] + CUT[5:])
+
+
+def changes(build, program, *arguments):
+    """(calls of the last step, those of them that differ from the step before's: both); the run has one coordinate."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = os.path.join(folder, "record")
+        run(build, record, program, *arguments, "--steps", "1")
+        few = work(run(build, record, program, *arguments, "--steps", "4")[1])
+        more = work(run(build, record, program, *arguments, "--steps", "6")[1])
+    length = (len(more) - len(few)) // 2
+    before, last = more[-2 * length:-length], more[-length:]
+    return last, [pair for pair in zip(before, last) if pair[0] != pair[1]]
+
+
+def print_changes(build, program, *arguments):
+    last, pairs = changes(build, program, *arguments)
+    counts = collections.Counter()
+    for one, other in pairs:
+        where = [str(i) for i, (a, b) in enumerate(zip(one, other)) if a != b]
+        counts[function_of(other), ",".join(where), "" if one[:2] == other[:2] else "another call"] += 1
+    print(f"{len(last)} calls in a step, {len(pairs)} of which are others than in the step before")
+    for (name, where, note), count in sorted(counts.items()):
+        print(f"{count:6}  {name}: word {where} of its line {note}".rstrip())
+
+
+def same_work(points, build, record, driver, *arguments):
+    """One coordinate: the same calls with the same arguments in the same order."""
+    program = os.path.join(build, "drivers", driver)
+    run(build, record, program, *arguments, "--steps", "1")
+    plain, one = run(build, record, program, *arguments, "--steps", str(STEPS))
+    graphs, other = run(build, record, program, *arguments, "--steps", str(STEPS), "--graph", "on")
+    one, launched, other = work(one), calls(other)["cuGraphLaunch"], work(other)
+    points.point(plain.returncode == graphs.returncode == 0 and one == other and launched > 0,
+                 f"{len(one)} calls are the same in {launched} graphs: {driver} {without_options(arguments)}",
+                 f"exit status {plain.returncode} and {graphs.returncode}, {len(one)} and {len(other)} calls",
+                 *first_difference(one, other), graphs.stderr[-300:])
+
+
+def whole_step(points, build, record):
+    """Nothing goes to the stream by itself but what the host reads or waits for."""
+    program = os.path.join(build, "drivers/looping_pipeline")
+    few, more = (calls(run(build, record, program, *ALONE, *RATES, "--graph", "auto", "--steps", steps)[1]) for steps in "68")
+    counts = {name: (more[name] - few[name]) / 2 for name in more}
+    alone = {name: counts[name] for name in ("cuLaunchKernel", "cublasLtMatmul", "cudaMemsetAsync") if counts.get(name)}
+    points.point(counts["cuGraphLaunch"] <= 4 and not alone and counts["cudaMemcpyAsync"] == 1,
+                 f"a step is {counts['cuGraphLaunch']:g} graphs and a copy to the host", counts)
+
+
+def count_together(points, build, record, driver, *arguments):
+    """Several coordinates, whose order among each other is chance: as many calls of each kind with the same sizes."""
+    program = os.path.join(build, "drivers", driver)
+    run(build, record, program, *arguments, "--steps", "1")
+    plain, one = run(build, record, program, *arguments, "--steps", str(STEPS))
+    graphs, other = run(build, record, program, *arguments, "--steps", str(STEPS), "--graph", "on")
+    launched = calls(other)["cuGraphLaunch"]
+    one, other = (collections.Counter((kind, name) for kind, name, *_ in work(lines) if kind in ("launch", "product", "copy"))
+                  for lines in (one, other))
+    points.point(plain.returncode == graphs.returncode == 0 and one == other and launched > 0,
+                 f"{sum(one.values())} calls are as many of each kind with {launched} graphs: {driver} {without_options(arguments)}",
+                 f"exit status {plain.returncode} and {graphs.returncode}", f"{one - other}", f"{other - one}",
+                 graphs.stderr[-300:])
+
+
+def main():
+    if sys.argv[1] == "--changes":
+        print_changes(*sys.argv[2:])
+        return
+    build = sys.argv[1]
+    points = Points()
+    with tempfile.TemporaryDirectory() as folder:
+        record = os.path.join(folder, "record")
+        for job in JOBS:
+            same_work(points, build, record, *job)
+        whole_step(points, build, record)
+        for job in TOGETHER:
+            count_together(points, build, record, *job)
+    print(f"1..{points.count}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+/* test_tape.c - steps as graphs (spmd/device/tape.c), on threads in the place of GPUs: what a step leaves is the same
+ * with and without them, whatever changes between steps. The path of a library with regions is the argument. */
+#include "tests/rigs/numbers.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "spmd/device/cuda.h"
+#include "spmd/device/device.h"
+
+enum { COUNT = 500, CALLS = 12, MOST_STEPS = 20 };
+
+static const char *path;
+static void (*scale)(int n, float *x); /* regions_library.c, by 2 */
+static float *x, *y;                   /* on the device */
+
+static void settled(void) {
+    struct sl_error error = {0};
+    if (sl_device.settle(&error)) fail_msg("%s", error.message);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    static float host[COUNT];
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return printf("# %s\n", dlerror());
+    *(void **)&scale = dlsym(library, "scale");
+    for (int i = 0; i < COUNT; i++) host[i] = 1;
+    x = sl_device.take(sizeof host);
+    y = sl_device.take(sizeof host);
+    sl_device.copy(x, host, sizeof host);
+    sl_device.copy(y, host, sizeof host);
+    return !x || !y || !scale || sl_device.settle(NULL);
+}
+
+static int close_all(void **state) {
+    (void)state;
+    sl_device.give(x);
+    sl_device.give(y);
+    sl_device.close();
+    return 0;
+}
+
+/* A step, as the host knows it. */
+struct step {
+    int n;       /* elements that are doubled */
+    int extra;   /* calls beside the CALLS of every step; less than 0: so many fewer */
+    int waits;   /* the call before which the host waits; 0: none */
+    bool swaps;  /* x and y change places */
+    float *here; /* [2, COUNT]: what x and y are to be */
+};
+
+static void take_step(const struct step *step, const void *owner, enum sl_graphs graphs) {
+    float *one = step->swaps ? y : x, *other = step->swaps ? x : y;
+    float *first = step->here + (step->swaps ? COUNT : 0), *second = step->here + (step->swaps ? 0 : COUNT);
+    sl_device.begin_step(owner, graphs);
+    for (int i = 0; i < CALLS + step->extra; i++) {
+        if (step->waits && i == step->waits) settled();
+        if (i % 4 == 3) {
+            sl_device.copy(other, one, sizeof(float) * 10);
+            memcpy(second, first, sizeof(float) * 10);
+        } else if (i % 4 == 2) {
+            sl_device.zero(other + 20, sizeof(float));
+            second[20] = 0;
+        } else {
+            scale(step->n, one);
+            for (int k = 0; k < step->n; k++) first[k] *= 2;
+        }
+    }
+    sl_device.end_step();
+}
+
+/* Takes COUNT steps; x and y are then what they are to be. Begins with ones. */
+static struct sl_graph_report take_steps(int count, const struct step *given, const void *owner,
+                                         enum sl_graphs graphs) {
+    static float here[2 * COUNT], there[2 * COUNT];
+    struct sl_graph_report report;
+    for (int i = 0; i < 2 * COUNT; i++) here[i] = 1;
+    sl_device.copy(x, here, sizeof(float) * COUNT);
+    sl_device.copy(y, here, sizeof(float) * COUNT);
+    for (int s = 0; s < count; s++) {
+        struct step step = given[s];
+        step.here = here;
+        take_step(&step, owner, graphs);
+    }
+    sl_device.copy(there, x, sizeof(float) * COUNT);
+    sl_device.copy(there + COUNT, y, sizeof(float) * COUNT);
+    settled();
+    for (int i = 0; i < 2 * COUNT; i++)
+        if (there[i] != here[i]) fail_msg("element %d is %g, not %g", i, (double)there[i], (double)here[i]);
+    sl_device.report_graphs(&report);
+    return report;
+}
+
+static void steps_become_graphs(void **state) {
+    (void)state;
+    const struct step steps[6] = {{.n = 7}, {.n = 7}, {.n = 7}, {.n = 7}, {.n = 7}, {.n = 7}};
+    const struct sl_graph_report report = take_steps(6, steps, "one", SL_GRAPHS_AUTO);
+    assert_int_equal(report.steps, 6);
+    assert_int_equal(report.replayed, 4); /* the third one is captured */
+    assert_int_equal(report.calls, CALLS);
+    assert_int_equal(report.graphs, 1);
+    assert_int_equal(report.kept, CALLS);
+    assert_int_equal(report.changed, 0);
+    assert_string_equal(report.why, "");
+}
+
+static void kernels_get_new_numbers(void **state) {
+    (void)state;
+    struct step steps[8] = {{.n = 3}, {.n = 5}, {.n = 7}, {.n = 400}, {.n = 400}, {.n = 2}, {.n = 9}, {.n = 1}};
+    struct sl_graph_report report = take_steps(8, steps, "numbers", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 6);
+    assert_int_equal(report.changed, CALLS / 2); /* of the last step: all but copies and fills */
+    report = take_steps(5, steps, "fewer", SL_GRAPHS_AUTO);
+    assert_int_equal(report.changed, 0); /* the fifth is as the fourth */
+}
+
+static void waits_divide_a_step(void **state) {
+    (void)state;
+    struct step steps[6] = {{.n = 3, .waits = 5}, {.n = 5, .waits = 5}, {.n = 7, .waits = 5},
+                            {.n = 9, .waits = 5}, {.n = 4, .waits = 5}, {.n = 2, .waits = 5}};
+    struct sl_graph_report report = take_steps(6, steps, "waits", SL_GRAPHS_ON);
+    assert_int_equal(report.replayed, 4);
+    assert_int_equal(report.graphs, 2);
+    assert_int_equal(report.kept, CALLS);
+    /* Seven and five calls are not worth a graph each. */
+    report = take_steps(6, steps, "few", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 4);
+    assert_int_equal(report.graphs, 0);
+    /* A wait that was not there before divides the step once. */
+    for (int s = 0; s < 6; s++) steps[s].waits = s == 4 ? 6 : 0;
+    report = take_steps(5, steps, "once", SL_GRAPHS_ON);
+    assert_int_equal(report.replayed, 3);
+    assert_int_equal(report.graphs, 0);
+    report = take_steps(1, steps, "once", SL_GRAPHS_ON);
+    assert_int_equal(report.graphs, 1);
+}
+
+/* Addresses of copies and fills do not change in a graph. */
+static void other_steps_are_taken_call_by_call(void **state) {
+    (void)state;
+    struct step steps[MOST_STEPS] = {{0}};
+    for (int s = 0; s < MOST_STEPS; s++) steps[s].n = s + 1;
+    steps[4].extra = 2;
+    struct sl_graph_report report = take_steps(6, steps, "more", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 3);
+    assert_non_null(strstr(report.why, "call 12 of the step was none, and is "));
+    assert_non_null(strstr(report.why, "_scale_l"));
+    steps[4].extra = -3;
+    report = take_steps(6, steps, "less", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 3);
+    assert_string_equal(report.why, "the step had 12 calls, and has 9");
+    steps[4].extra = 0;
+    steps[4].swaps = true;
+    report = take_steps(6, steps, "swap", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 3);
+    assert_non_null(
+        strstr(report.why, "call 2 of the step was a product, copy or fill, and is a product, copy or fill"));
+    /* Two in turn, and the steps from then on are learned: 7 and 8, and 9 is a graph. */
+    for (int s = 5; s < 10; s++) steps[s].swaps = true;
+    report = take_steps(10, steps, "turn", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 4);
+    /* Every second step is another one: it stays so. */
+    for (int s = 0; s < MOST_STEPS; s++) steps[s].swaps = s > 3 && s % 2;
+    report = take_steps(MOST_STEPS, steps, "second", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 10);
+    /* The first three are never alike: 4 and 5 are, and 6 is a graph. */
+    for (int s = 0; s < MOST_STEPS; s++) steps[s].swaps = s == 1, steps[s].extra = s == 2;
+    report = take_steps(7, steps, "first", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, 2);
+}
+
+static void steps_that_never_come_again_are_given_up(void **state) {
+    (void)state;
+    enum { STEPS = 60 };
+    static struct step steps[STEPS];
+    for (int s = 0; s < STEPS; s++) steps[s] = (struct step){.n = 2, .swaps = s / 5 % 2};
+    const struct sl_graph_report report = take_steps(STEPS, steps, "never", SL_GRAPHS_AUTO);
+    assert_int_equal(report.steps, STEPS);
+    assert_true(report.replayed > 0 && report.replayed < STEPS / 2);
+}
+
+static void what_is_refused_is_taken_call_by_call(void **state) {
+    (void)state;
+    static const char *const functions[][2] = {
+        {"cuStreamBeginCapture_v2@1", "cuStreamBeginCapture: a graph of the step: unknown error"},
+        {"cuStreamGetCaptureInfo_v2@2", "cuStreamGetCaptureInfo: a graph of the step: unknown error"},
+        {"cuLaunchKernel@15", "cuLaunchKernel: "},
+        {"cudaMemcpyAsync@11", "cudaMemcpyAsync: unknown error"},
+        {"cuStreamEndCapture@1", "cuStreamEndCapture: a graph of the step: unknown error"},
+        {"cuGraphInstantiateWithFlags@1", "cuGraphInstantiate: a graph of the step: unknown error"},
+        {"cuGraphLaunch@2", "cuGraphLaunch: a graph of the step: unknown error"},
+        {"cuGraphExecKernelNodeSetParams_v2@4", "cuGraphExecKernelNodeSetParams: "},
+    };
+    const struct step steps[6] = {{.n = 3}, {.n = 5}, {.n = 7}, {.n = 400}, {.n = 400}, {.n = 2}};
+    for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
+        setenv("FAKE_CUDA_FAIL", functions[f][0], 1);
+        const struct sl_graph_report report = take_steps(6, steps, functions[f], SL_GRAPHS_AUTO);
+        unsetenv("FAKE_CUDA_FAIL");
+        assert_true(report.replayed < 4);
+        if (!strstr(report.why, functions[f][1])) fail_msg("%s: \"%s\"", functions[f][0], report.why);
+    }
+}
+
+static void what_must_be_graphs_fails(void **state) {
+    (void)state;
+    static float here[2 * COUNT];
+    struct sl_error error = {0};
+    const struct step step = {.n = 3, .here = here};
+    setenv("FAKE_CUDA_FAIL", "cuStreamBeginCapture_v2@1", 1);
+    for (int s = 0; s < 3; s++) take_step(&step, "must", SL_GRAPHS_ON);
+    unsetenv("FAKE_CUDA_FAIL");
+    assert_int_equal(sl_device.settle(&error), SL_FAILED);
+    assert_string_equal(error.message, "device 0: cuStreamBeginCapture: a graph of the step: unknown error");
+    settled();
+}
+
+/* Marks, and what other streams wait for, come behind all that was asked for before. */
+static void marks_come_behind_what_waits(void **state) {
+    (void)state;
+    static float here[2 * COUNT];
+    float *host = sl_device.take_host(sizeof(float));
+    const struct step step = {.n = 1, .here = here};
+    void *mark = NULL;
+    for (int s = 0; s < 5; s++) {
+        const float one = 1;
+        sl_device.copy(x, &one, sizeof one);
+        sl_device.begin_step("marks", SL_GRAPHS_ON);
+        for (int i = 0; i < 10; i++) scale(1, x);
+        assert_int_equal(sl_device.mark(&mark, NULL), SL_OK);
+        scale(1, x);
+        sl_device.copy_aside(host, x, sizeof *host);
+        sl_device.await_aside();
+        scale(1, x);
+        sl_device.end_step();
+        sl_device.await(mark);
+        settled();
+        assert_true(*host == 2048);
+    }
+    sl_device.free_mark(mark);
+    sl_device.give_host(host);
+    take_step(&step, "marks", SL_GRAPHS_OFF); /* none of it */
+    settled();
+}
+
+int main(int count, char **arguments) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    if (count != 2) return printf("Bail out! the path of a library is missing\n") > 0;
+    path = arguments[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_become_graphs),
+        cmocka_unit_test(kernels_get_new_numbers),
+        cmocka_unit_test(waits_divide_a_step),
+        cmocka_unit_test(other_steps_are_taken_call_by_call),
+        cmocka_unit_test(steps_that_never_come_again_are_given_up),
+        cmocka_unit_test(what_is_refused_is_taken_call_by_call),
+        cmocka_unit_test(what_must_be_graphs_fails),
+        cmocka_unit_test(marks_come_behind_what_waits),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
