@@ -38,6 +38,7 @@ struct subject {
     int group;                           /* microbatches of a weight-gradient product; 0: a backward is one piece */
     struct schedule_trace trace;
     struct schedule_measurement measurement;
+    bool refuted; /* JSON has said why it does not run */
 };
 
 #define FIELD(name) offsetof(struct config, name)
@@ -344,21 +345,23 @@ static int print(const struct config *config, const struct subject *subject, con
 
 /* ---- what is asked for ---- */
 
-/* *TOLD: the output says why the schedule is not valid, and is to be printed after all. */
-static int run_one(const struct config *config, struct subject *subject, const struct sl_output *output, bool *told,
+/* In JSON, whether the schedule runs is part of the answer. */
+static int tell_refuted(const struct config *config, struct subject *subject, const struct sl_output *output,
+                        struct sl_error *error) {
+    const struct sl_error why = *error;
+    *error = (struct sl_error){0};
+    subject->refuted = true;
+    return schedule_report_invalid(output, name_of(config, subject), subject->study.schedule.ranks, why.message, error);
+}
+
+static int run_one(const struct config *config, struct subject *subject, const struct sl_output *output,
                    struct sl_error *error) {
     if (config->compare) SL_TRY(schedule_trace_read(&subject->trace, config->compare, error));
-    int status = make(config, subject, error);
-    if (status == SL_OK && config->compare && config->format != CSV && config->format != INDICES)
+    SL_TRY(make(config, subject, error));
+    if (config->compare && config->format != CSV && config->format != INDICES)
         SL_TRY(schedule_trace_fuse(&subject->trace, &subject->study.schedule, error));
-    if (status == SL_OK) status = prove(config, subject, error);
-    if (status == SL_BAD_INPUT && config->format == JSON) {
-        struct sl_error unwritten = {0};
-        *told = !schedule_report_invalid(output, name_of(config, subject), subject->study.schedule.ranks,
-                                         error->message, &unwritten);
-        if (!*told) *error = unwritten;
-        return error->status;
-    }
+    const int status = prove(config, subject, error);
+    if (status == SL_BAD_INPUT && config->format == JSON) return tell_refuted(config, subject, output, error);
     SL_TRY(status);
     SL_TRY(simulate(config, subject, error));
     return print(config, subject, output, error);
@@ -411,12 +414,11 @@ static int check_over(const struct config *config, struct sl_error *error) {
 
 static int run(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct sl_output output;
-    bool told = false;
     SL_TRY(check_width(config, error));
     if (!config->all) SL_TRY(check_over(config, error));
     SL_TRY(sl_output_open(&output, config->output, error));
-    const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, &told, error);
-    const int closed = sl_output_close(&output, told ? SL_OK : status, error);
+    const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, error);
+    const int closed = sl_output_close(&output, status, error);
     return closed ? closed : status;
 }
 
@@ -439,6 +441,7 @@ int main(int argc, char **argv) {
         status = sl_output_format(&options, config.output, &error);
         if (status == SL_OK) status = run(&config, &subject, &error);
         status = sl_options_finish(&options, status, &error);
+        if (status == SL_OK && subject.refuted) status = SL_CHECK_FAILED;
     }
     schedule_measurement_free(&subject.measurement);
     schedule_trace_free(&subject.trace);

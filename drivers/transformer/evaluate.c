@@ -58,7 +58,6 @@ static int program(struct sl_spmd *self, void *arg) {
     struct transformer_score score = {NAN, 0};
     bool opened;
     int status = transformer_open_worker(&worker, self, job, &opened);
-    if (status == SL_OK && opened && self->coordinate == 0) transformer_warn_of_source(job);
     if (status == SL_OK && opened) status = watch_and_evaluate(&worker, &score);
     if (self->coordinate == 0) job->score = score;
     sl_worker_close(&worker);
@@ -135,16 +134,21 @@ static int print_json(const struct transformer_job *job, struct sl_error *error)
                          error);
 }
 
-int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
-    SL_TRY(transformer_open_stream(job, error));
-    SL_TRY(sl_run(&job->job.mesh, engine, program, job));
-    if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
-    SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
-    if (!sl_speaks(engine)) return SL_OK;
+static int report(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(transformer_judge_stream(job, error));
     if (job->choices.count) return transformer_report_choices(job, error);
     SL_TRY(transformer_count_bytes(job, error));
     if (job->config->common.json) return print_json(job, error);
     print_table(job);
     return SL_OK;
+}
+
+int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    SL_TRY(transformer_open_stream(job, error));
+    SL_TRY(sl_run(&job->job.mesh, engine, program, job));
+    if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
+    SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
+    if (!sl_speaks(engine)) return SL_OK;
+    job->evaluated = true;
+    return report(job, error);
 }

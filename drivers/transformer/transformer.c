@@ -122,6 +122,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         if (training->exact && !sl_option_given(&options, "fsdp")) training->fsdp = false;
         if (status == SL_OK) status = start(&job, command, &config, &error);
         status = sl_options_finish(&options, status, &error);
+        if (status == SL_OK && job.evaluated) transformer_warn_of_source(&job); /* an error is one line */
     }
     transformer_finish(&job);
     sl_options_free(&options);

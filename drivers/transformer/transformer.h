@@ -140,6 +140,7 @@ struct transformer_job {
     double scored_bytes;              /* that the scored tokens stand for; NaN: nobody knows */
     struct transformer_stream stream; /* of evaluate */
     double *choice_scores;            /* [samples of choices]: sums of log-probabilities */
+    bool evaluated;                   /* evaluate is done, and this process prints */
 };
 
 /* With --model: opens it, and takes over its sizes. Before all else. Who EXPORTS may have values of its own. */

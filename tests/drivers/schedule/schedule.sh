@@ -578,10 +578,28 @@ refuses '8 microbatches do not divide into weight-gradient groups of 3' --wgrad-
 refuses 'deadlock' --name interleaved-zb --stages 8 --microbatches 16 --buffers 1
 printf '0F0,0F1,0B0,0B0\n' >twice.csv
 refuses 'twice' --file twice.csv
-call --file twice.csv --json
-[ $status = 2 ] && [ "$(wc -l <err)" = 1 ] && [ "$(wc -l <out)" = 1 ] &&
-    grep -qE '^\{"name":"twice.csv","valid":false,"reason":".+"(,"ranks":1)?\}$' out
-point 'why a table is not valid, in JSON'
+sharded='--name looped-bfs --stages 2 --loops 4 --microbatches 4'
+call $sharded --fsdp --format csv
+cp out made.csv
+[ $status = 0 ] && [ "$(tr ',' '\n' <made.csv | grep -c '^[0-7]UNSHARD$')" -ge 8 ] && grep -q RESHARD made.csv && grep -q REDUCE_GRAD made.csv
+point 'what is gathered and reduced is in the table'
+call $sharded --check --buffers 3
+sed 1d out >expected
+call --file made.csv --check --buffers 3
+sed 1d out | cmp -s - expected
+point 'and such a table is read: the same schedule'
+# is_told PATTERN ARGUMENT...: a schedule that does not run is what JSON answers: status 1, and no line of its own.
+is_told() {
+    pattern=$1
+    shift
+    call "$@" --json
+    [ $status = 1 ] && [ ! -s err ] && [ "$(wc -l <out)" = 1 ] && grep -qE "^\\{$pattern\\}\$" out
+    point "why it does not run, in JSON: $*"
+}
+is_told '"name":"twice.csv","valid":false,"reason":".*it was done before","ranks":1' --file twice.csv
+is_told '"name":"interleaved-zb","valid":false,"reason":".*a circle of 8 ranks","ranks":8' --name interleaved-zb --stages 8 \
+    --microbatches 16 --buffers 1
+refuses 'there is no schedule "nonsense"' --name nonsense --json
 
 for format in table indices csv svg html json; do
     "$driver" --format $format >/dev/full 2>err
