@@ -263,7 +263,7 @@ static int read_machine(const struct reading *r, json_t *root) {
     if (!json_is_string(name)) return refuse(r, "\"name\" must be a text");
     snprintf(r->machine->name, sizeof r->machine->name, "%s", json_string_value(name));
     for (char *c = r->machine->name; *c; c++)
-        if ((unsigned char)*c < ' ' || *c > '~') *c = '?';
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
     SL_TRY(read_nodes(r, json_object_get(root, "nodes")));
     SL_TRY(read_products(r, json_object_get(root, "products")));
     SL_TRY(read_kernels(r, json_object_get(root, "kernels")));

@@ -19,9 +19,7 @@ static const char *path_of(const struct reading *r) { return r->published->weigh
 static const json_t *config_of(const struct reading *r) { return r->published->weights.config; }
 
 /* What the family calls NAME, which is most families' key. */
-static const char *key_of(const struct reading *r, const char *name) {
-    return name ? sl_published_key(r->family, name) : NULL;
-}
+static const char *key_of(const struct reading *r, const char *name) { return sl_published_key(r->family, name); }
 
 /* "llama.block_count" */
 static const struct sl_gguf_value *find_gguf(const struct reading *r, const char *key) {
@@ -35,14 +33,13 @@ static int refuse(const struct reading *r, const char *key, const char *value) {
                         r->architecture ? r->architecture : "config.json: ", r->architecture ? "." : "", key, value);
 }
 
-/* *SIZE from 1 to MOST; FALLBACK (0: there must be one) where there is none. A name of NULL: such files have none. */
+/* *SIZE from 1 to MOST; FALLBACK (0: there must be one) where there is none. A NAME of NULL: only GGUF
+ * files have it. */
 static int read_size(const struct reading *r, const char *name, const char *gguf, int64_t most, int fallback,
                      int *size) {
     const json_t *value = name ? json_object_get(config_of(r), key_of(r, name)) : NULL;
     const char *key = r->architecture ? gguf : key_of(r, name);
     int64_t number = fallback;
-    *size = fallback;
-    if (!key) return SL_OK;
     if (r->architecture) {
         const struct sl_gguf_value *found = find_gguf(r, gguf);
         number = sl_gguf_integer(found, found ? -1 : fallback);

@@ -56,6 +56,7 @@ int sl_contents_open(struct sl_contents *contents, const char *path, struct sl_e
     if (descriptor < 0) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
     const int status = open_descriptor(contents, descriptor, path, error);
     close(descriptor);
+    if (status) sl_contents_close(contents);
     return status;
 }
 

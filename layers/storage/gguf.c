@@ -32,7 +32,7 @@ static bool take_text(struct reading *r, struct sl_gguf_text *text) {
     return true;
 }
 
-/* Passes over COUNT elements. */
+/* Passes over COUNT elements of a type that is a text, or has a width. */
 static bool pass(struct reading *r, enum sl_gguf_type type, uint64_t count) {
     if (type == SL_GGUF_STRING) {
         struct sl_gguf_text text;
@@ -40,7 +40,7 @@ static bool pass(struct reading *r, enum sl_gguf_type type, uint64_t count) {
             if (!take_text(r, &text)) return false;
         return true;
     }
-    if (!width[type] || count > (uint64_t)(r->end - r->at) / width[type]) return false;
+    if (count > (uint64_t)(r->end - r->at) / width[type]) return false;
     r->at += count * width[type];
     return true;
 }
@@ -61,8 +61,9 @@ static int read_values(struct sl_gguf *gguf, struct reading *r, uint64_t values,
                        struct sl_error *error) {
     enum { MOST = 1 << 20 };
     for (uint64_t i = 0; i < values; i++) {
-        struct sl_gguf_value *wider =
-            gguf->count < MOST ? sl_grow(gguf->value, gguf->count, &gguf->capacity, 64, sizeof *wider) : NULL;
+        if (gguf->count == MOST)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: more than %d values in its metadata", path, MOST);
+        struct sl_gguf_value *wider = sl_grow(gguf->value, gguf->count, &gguf->capacity, 64, sizeof *wider);
         if (!wider) return sl_error_set(error, SL_FAILED, "%s: no memory for its metadata", path);
         gguf->value = wider;
         if (!take_value(r, &gguf->value[gguf->count]))
@@ -113,9 +114,9 @@ static bool take_tensor(struct reading *r, struct sl_gguf_tensor *tensor) {
 static int read_list(struct sl_gguf *gguf, struct reading *r, const char *path, struct sl_error *error) {
     enum { MOST = 1 << 20 };
     for (uint64_t i = 0; i < gguf->promised; i++) {
-        struct sl_gguf_tensor *wider =
-            gguf->tensors < MOST ? sl_grow(gguf->tensor, gguf->tensors, &gguf->tensor_capacity, 64, sizeof *wider)
-                                 : NULL;
+        if (gguf->tensors == MOST)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: more than %d tensors in its list", path, MOST);
+        struct sl_gguf_tensor *wider = sl_grow(gguf->tensor, gguf->tensors, &gguf->tensor_capacity, 64, sizeof *wider);
         if (!wider) return sl_error_set(error, SL_FAILED, "%s: no memory for its list of tensors", path);
         gguf->tensor = wider;
         if (!take_tensor(r, &gguf->tensor[gguf->tensors]))

@@ -269,6 +269,48 @@ static void test_run_checks(void **state) {
     assert_int_equal(runs, 2);
 }
 
+/* What nobody should hand over, but may: meshes made by hand, and rooms that are too small. */
+static void test_careless_callers(void **state) {
+    (void)state;
+    struct sl_mesh mesh, bad;
+    struct sl_error error = {0};
+    char none[1] = {'x'}, one[1], text[100], names[200];
+    int member[SL_MAX_COORDINATES];
+    sl_mesh_parse(&mesh, "data=2,model=3", NULL);
+    bad = mesh;
+    bad.axes = -1;
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    bad = mesh;
+    bad.axis[0].name[0] = 0;
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    bad = mesh;
+    memset(bad.axis[1].name, 'a', SL_AXIS_NAME);
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    bad = mesh;
+    memcpy(bad.axis[1].name, "a b", 4);
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    bad = mesh;
+    bad.axis[0].size = 0;
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    bad.axis[0].size = SL_MAX_COORDINATES + 1;
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    bad.axis[0].size = SL_MAX_COORDINATES;
+    assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "a size of 3 along 'model'"));
+    assert_string_equal(sl_mesh_print(&mesh, one, sizeof one), "");
+    sl_mesh_print(&mesh, none, 0);
+    assert_int_equal(none[0], 'x');
+    bad = (struct sl_mesh){.size = 1};
+    assert_string_equal(sl_mesh_describe(&bad, 0, text, sizeof text), "0");
+    memset(names, 'a', sizeof names - 1);
+    names[sizeof names - 1] = 0;
+    assert_int_equal(sl_mesh_members(&mesh, 0, names, member), -1);
+    assert_int_equal(sl_mesh_parse(&bad, names, &error), SL_BAD_INPUT);
+    names[100] = '=';
+    assert_int_equal(sl_mesh_parse(&bad, names, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "is longer than"));
+}
+
 static void test_clock(void **state) {
     (void)state;
     const double start = sl_now();
@@ -282,9 +324,11 @@ static void test_clock(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbering),  cmocka_unit_test(test_members),    cmocka_unit_test(test_text),
-        cmocka_unit_test(test_bad_meshes), cmocka_unit_test(test_parse_fuzz), cmocka_unit_test(test_handmade_meshes),
-        cmocka_unit_test(test_errors),     cmocka_unit_test(test_run_checks), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_numbering),  cmocka_unit_test(test_members),
+        cmocka_unit_test(test_text),       cmocka_unit_test(test_bad_meshes),
+        cmocka_unit_test(test_parse_fuzz), cmocka_unit_test(test_handmade_meshes),
+        cmocka_unit_test(test_errors),     cmocka_unit_test(test_run_checks),
+        cmocka_unit_test(test_clock),      cmocka_unit_test(test_careless_callers),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,6 +325,30 @@ static void test_parse_fuzz(void **state) {
     regfree(&grammar);
 }
 
+/* What nobody should hand over, but may. */
+static void test_careless_callers(void **state) {
+    (void)state;
+    struct sl_mesh mesh;
+    struct sl_spec spec;
+    struct sl_error error = {0};
+    const size_t shape[1] = {8};
+    size_t local[SL_MAX_DIMS];
+    char none[1] = {'x'}, long_name[200];
+    sl_mesh_parse(&mesh, "data=2", NULL);
+    sl_spec_parse(&spec, "data", NULL);
+    sl_spec_print(&spec, none, 0);
+    assert_int_equal(none[0], 'x');
+    assert_int_equal(sl_spec_local_shape(&spec, &mesh, -1, shape, local, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_spec_local_shape(&spec, &mesh, SL_MAX_DIMS + 1, shape, local, &error), SL_BAD_INPUT);
+    spec.dim[0].segments = 0;
+    assert_int_equal(sl_spec_local_shape(&spec, &mesh, 1, shape, local, &error), SL_BAD_INPUT);
+    memset(long_name, 'a', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = 0;
+    assert_int_equal(sl_spec_parse(&spec, long_name, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_spec_parse(&spec, "data,,", &error), SL_BAD_INPUT);
+    assert_int_equal(sl_spec_parse(&spec, "data+", &error), SL_BAD_INPUT);
+}
+
 static void test_elements(void **state) {
     (void)state;
     assert_int_equal(sl_array_elements(&(struct sl_array){.dims = 0}), 1);
@@ -339,7 +363,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_oracle),         cmocka_unit_test(test_segments), cmocka_unit_test(test_refused_shapes),
         cmocka_unit_test(test_random_refused), cmocka_unit_test(test_text),     cmocka_unit_test(test_bad_text),
-        cmocka_unit_test(test_parse_fuzz),     cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_parse_fuzz),     cmocka_unit_test(test_elements), cmocka_unit_test(test_careless_callers),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,52 +1,18 @@
 #!/bin/sh
 # slurm.sh DRIVERS SOURCE - a Slurm of one node, started for this test alone: srun starts a run's processes, a task is
 # killed, and the batch script of drivers/examples is stopped by its time limit, put back into the queue and goes on;
-# prints TAP. Without systemd, cgroups or munge: the daemons trust each other (auth/none), and nobody else is to.
+# prints TAP.
 drivers=$(cd "$1" && pwd) source=$2
-skip_all() {
-    echo "1..0 # SKIP $1"
-    exit
-}
-for tool in slurmctld slurmd srun sbatch scontrol squeue; do
-    command -v $tool >/dev/null || skip_all "$tool is not installed (Debian: slurmctld slurmd slurm-client)"
-done
-[ "$(id -u)" = 0 ] || skip_all 'slurmd runs as root'
-"$drivers/looping_pipeline" --engine mpi --show-placement 2>&1 | grep -q 'not in this build' && skip_all 'there is no engine mpi'
-case $(mpirun --version 2>/dev/null) in
-*'Open MPI'*) ;;
-*) skip_all 'srun starts Open MPI by PMIx, and Open MPI is not installed' ;;
-esac
-. "$source/tests/rigs/points.sh"
-unset SLURM_JOB_ID
-export SLURM_CONF="$work/slurm.conf" PATH="$work/bin:/usr/sbin:$PATH"
-mkdir state spool.n1 spool.n2 bin
+. "$source/tests/rigs/slurm.sh"
+mkdir state spool.n1 bin
 ln -s "$drivers/shardloop" bin/shardloop
+PATH="$work/bin:$PATH"
 port=$((20000 + $$ % 3000 * 3))
-cat >slurm.conf <<END
-ClusterName=shardloop
-SlurmctldHost=localhost
-SlurmctldPort=$port
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-StateSaveLocation=$work/state
-SlurmdSpoolDir=$work/spool.%n
-SlurmctldPidFile=$work/slurmctld.pid
-SlurmdPidFile=$work/slurmd.%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SlurmdParameters=config_overrides
-SchedulerParameters=sched_interval=1
-ReturnToService=2
-KillWait=20
+write_conf localhost $port >slurm.conf <<END
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=16 State=UNKNOWN
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=16 State=UNKNOWN
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+PartitionName=all Nodes=n1 Default=YES MaxTime=INFINITE State=UP
 END
-srun --mpi=list 2>&1 | grep -q pmix || skip_all "this srun has no PMIx: $(srun --mpi=list 2>&1 | tr '\n' ' ')"
+needs_pmix
 slurmctld -D >slurmctld.log 2>&1 &
 controller=$!
 slurmd -N n1 -D >slurmd.log 2>&1 &
@@ -54,17 +20,6 @@ node=$!
 trap 'scancel -u root 2>/dev/null; sleep 0.5; kill $controller $node 2>/dev/null; wait; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# until_true SECONDS COMMAND...: whether it succeeds within them.
-until_true() {
-    tries=$((10 * $1))
-    shift
-    until "$@"; do
-        [ $((tries -= 1)) -gt 0 ] || return
-        sleep 0.1
-    done
-}
-
-is_idle() { sinfo -h -n "$1" -o %T 2>/dev/null | grep -qx idle; }
 until_true 30 is_idle n1
 status=$?
 grep -h error slurmctld.log slurmd.log >out
@@ -156,22 +111,4 @@ point "a job that is put back into the queue after step $first goes on to the en
 [ "$(grep -c '"step"' queue/metrics.jsonl)" = $whole ] && cmp -s queue/run/step-00003000.safetensors unbroken/step-00003000.safetensors
 point 'with each step once in its metrics, and the bytes of a run by threads that was not stopped'
 
-# ---- two nodes, which are one host ----
-
-if [ -z "$SL_TEST_LONG" ]; then
-    skip 'two nodes' 'takes half a minute: tests/run --long'
-    plan
-    exit
-fi
-slurmd -N n2 -D >slurmd2.log 2>&1 &
-node="$node $!"
-until_true 30 is_idle n2
-timeout -k 5 20 srun -N2 -n4 sh -c 'echo $SLURMD_NODENAME' 2>err | sort | uniq -c >out
-[ "$(wc -l <out)" = 2 ]
-point 'tasks run on two nodes'
-timeout -k 5 30 srun --mpi=pmix -N2 -n4 --kill-on-bad-exit=1 "$drivers/looping_pipeline" --engine mpi $small --steps 10 \
-    --save two --timeout 10 >out 2>err </dev/null
-status=$?
-[ $status = 0 ] && cmp -s threads/step-00000010.safetensors two/step-00000010.safetensors
-point 'a run on two nodes has the bytes of threads'
 plan

@@ -1,5 +1,6 @@
 /* test_weights.c - the tensors of GGUF files and of folders: their types, and what is refused. */
 #include "tests/rigs/folder.h"
+#include "tests/rigs/gguf_file.h"
 #include "tests/rigs/numbers.h"
 
 #include <math.h>
@@ -10,48 +11,6 @@
 #include "layers/storage/weights.h"
 
 static char folder[FOLDER], path[2 * FOLDER];
-
-/* ---- a file that grows ---- */
-
-static struct {
-    unsigned char bytes[4096];
-    size_t count;
-} file;
-
-static void put(const void *data, size_t bytes) {
-    assert_true(file.count + bytes <= sizeof file.bytes);
-    memcpy(file.bytes + file.count, data, bytes);
-    file.count += bytes;
-}
-
-static void put_number(uint64_t number, size_t bytes) { put(&number, bytes); }
-
-static void put_text(const char *text) {
-    put_number(strlen(text), 8);
-    put(text, strlen(text));
-}
-
-static void put_head(uint64_t tensors, uint64_t values) {
-    file.count = 0;
-    put("GGUF", 4);
-    put_number(3, 4);
-    put_number(tensors, 8);
-    put_number(values, 8);
-}
-
-/* [ROWS, COLUMNS] */
-static void put_tensor(const char *name, uint64_t rows, uint64_t columns, uint32_t type, uint64_t offset) {
-    put_text(name);
-    put_number(2, 4);
-    put_number(columns, 8);
-    put_number(rows, 8);
-    put_number(type, 4);
-    put_number(offset, 8);
-}
-
-static void align(void) {
-    while (file.count % 32) put("", 1);
-}
 
 static int open_file(struct sl_weights *weights, struct sl_error *error) {
     FILE *stream = fopen(path, "wb");
