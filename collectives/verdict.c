@@ -10,11 +10,11 @@
 
 enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
 
-/* Steps are counted from 0, as in all messages. */
+/* Steps are counted from 0, as in all messages. A module of "" is none. */
 static void add_doing(const struct sl_doing *doing, char *text, size_t size) {
     const size_t used = strlen(text);
     char step[40] = "";
-    const char *module = doing->module ? doing->module : "";
+    const char *module = doing->module;
     if (doing->steps > 0) snprintf(step, sizeof step, "step %" PRId64, doing->steps - 1);
     if (doing->what)
         snprintf(text + used, size - used, " (%s of stage %d, microbatch %d, action %d%s%s%s%s)", doing->what,

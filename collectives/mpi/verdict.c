@@ -109,8 +109,8 @@ void sl_mpi_collect_waits(struct sl_mpi_run *run) {
     struct sl_waits *waits = run->engine->waits;
     const double end = sl_now() + time_to_tell;
     if (!waits || !run->told) return;
-    for (int round = 0, missing = 1; missing && sl_now() < end; round++) {
-        missing = 0;
+    for (int round = 0; sl_now() < end; round++) {
+        int missing = 0;
         for (int i = 0; i < run->mesh->size; i++) missing += !is_told(run, i) && i != run->absent && !sl_mpi_is_gone(i);
         if (!missing) break;
         sl_mpi_turn(run);
