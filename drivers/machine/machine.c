@@ -123,6 +123,19 @@ double sl_machine_collective(const struct sl_machine *machine, enum sl_link link
     return rounds * (members - 1) * sl_machine_message(machine, link, bytes / members);
 }
 
+double sl_machine_turn(const struct sl_machine_turns *turns, int members) {
+    const struct sl_machine_group *group = turns->group;
+    const int last = turns->groups - 1;
+    int above = 0;
+    if (!turns->groups) return turns->call;
+    while (above <= last && group[above].members < members) above++;
+    if (above > last) return group[last].call * members / group[last].members;
+    if (above == 0) return group[0].call;
+    const double part =
+        (double)(members - group[above - 1].members) / (group[above].members - group[above - 1].members);
+    return group[above - 1].call + part * (group[above].call - group[above - 1].call);
+}
+
 /* A sum is read and written whole, in shares; of a scattered one a share is written. */
 double sl_machine_touched(enum sl_operation operation, int members, double bytes) {
     if (members <= 1) return 0;

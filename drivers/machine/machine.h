@@ -52,7 +52,8 @@ struct sl_machine_nodes {
 /* What is offloaded comes and goes so fast where nobody says more, as from a disk: bytes a second. */
 #define SL_MACHINE_FAR 1e9
 
-enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64, SL_MACHINE_SIZES = 16 }; /* the most */
+/* The most. */
+enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64, SL_MACHINE_SIZES = 16, SL_MACHINE_GROUPS = 16 };
 
 /* How fast a place reads and writes memory of which it uses so much in turns, while all others do the same. */
 struct sl_machine_memory {
@@ -64,13 +65,22 @@ struct sl_machine_waits {
     double wake;   /* seconds from a message to a receiver that sleeps until it goes on; */
     double nap;    /* the same where it has only just fallen asleep: less, as its core's caches are still warm; */
     double notify; /* and the sender's own time for waking it */
-    double awake;  /* for so long one waits before it sleeps */
+    double awake;  /* for so long one waits before it sleeps; */
+    double spread; /* the standard deviation of a short piece of work, as a share of its time */
+};
+
+/* A group of coordinates that share cores. */
+struct sl_machine_group {
+    int members;
+    double call; /* seconds of a core that each of them needs for a call */
 };
 
 /* What coordinates pay for sharing cores, in seconds. 0: nothing, or unknown. */
 struct sl_machine_turns {
     double message; /* that a hand-over takes until the receiver has a core; */
-    double call;    /* of a core, that each member of a call needs */
+    double call;    /* of a core, that each member of a call needs, where nothing is known of groups; */
+    int groups;     /* of known sizes, the smallest first: who waits for more members is woken more often */
+    struct sl_machine_group group[SL_MACHINE_GROUPS];
 };
 
 struct sl_machine {
@@ -105,6 +115,10 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
  * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. */
 double sl_machine_collective(const struct sl_machine *machine, enum sl_link link, enum sl_operation operation,
                              int members, double bytes);
+
+/* Of a core, that each of MEMBERS needs for a call where they share cores: on a line between groups that are known, and
+ * beyond the largest in proportion to the members. */
+double sl_machine_turn(const struct sl_machine_turns *turns, int members);
 
 /* The bytes of its own memory that a member reads and writes in such a call, beside what the link takes. */
 double sl_machine_touched(enum sl_operation operation, int members, double bytes);

@@ -228,9 +228,14 @@ static void list_turns(struct sl_machine_turns *turns, struct time *time) {
     memcpy(time, list, sizeof list);
 }
 
-static int read_times(const struct reading *r, json_t *root, const char *name, const struct time *time) {
-    const char *const keys[] = {time[0].key, time[1].key, time[2].key, time[3].key, NULL};
+/* OTHER is a key of the object that is no time. */
+static int read_times(const struct reading *r, json_t *root, const char *name, const struct time *time,
+                      const char *other) {
+    const char *keys[TIMES + 2] = {0};
     json_t *object = json_object_get(root, name);
+    int known = 0;
+    for (; known < TIMES && time[known].key; known++) keys[known] = time[known].key;
+    keys[known] = other;
     if (!object) return SL_OK;
     SL_TRY(check_keys(r, name, object, keys));
     for (int i = 0; i < TIMES && time[i].key; i++) {
@@ -241,16 +246,44 @@ static int read_times(const struct reading *r, json_t *root, const char *name, c
     return SL_OK;
 }
 
+/* "calls": [[members, us], ...], which may be left out, as in older files: then all groups are alike. */
+static int read_groups(const struct reading *r, const char *name, json_t *list, struct sl_machine_turns *turns) {
+    size_t i;
+    json_t *row;
+    if (!list) return SL_OK;
+    if (!json_is_array(list) || json_array_size(list) > SL_MACHINE_GROUPS)
+        return refuse(r, "%s: \"calls\" must be a list of at most %d rows", name, SL_MACHINE_GROUPS);
+    json_array_foreach(list, i, row) {
+        int members = 0;
+        double us = 0;
+        const bool read = json_is_array(row) && json_array_size(row) == 2 && !json_unpack(row, "[i,F]", &members, &us);
+        const int before = i ? turns->group[i - 1].members : 1;
+        if (!read || members <= before || members > MOST_PLACES || !(us >= 0 && us <= 1e9))
+            return refuse(r,
+                          "%s: a row of \"calls\" must be [members, us], with 2 members or more, and more than the "
+                          "row before",
+                          name);
+        turns->group[turns->groups++] = (struct sl_machine_group){members, 1e-6 * us};
+    }
+    return SL_OK;
+}
+
+static int read_turns(const struct reading *r, json_t *root, const char *name, struct sl_machine_turns *turns) {
+    struct time time[TIMES];
+    list_turns(turns, time);
+    SL_TRY(read_times(r, root, name, time, "calls"));
+    return read_groups(r, name, json_object_get(json_object_get(root, name), "calls"), turns);
+}
+
 static int read_waits(const struct reading *r, json_t *root) {
     struct time time[TIMES];
     list_waits(&r->machine->waits, time);
-    SL_TRY(read_times(r, root, "waiting", time));
-    if (!json_object_get(json_object_get(root, "waiting"), "nap_us"))
-        r->machine->waits.nap = r->machine->waits.wake; /* as in older files */
-    list_turns(&r->machine->tied, time);
-    SL_TRY(read_times(r, root, "tied", time));
-    list_turns(&r->machine->roaming, time);
-    return read_times(r, root, "roaming", time);
+    SL_TRY(read_times(r, root, "waiting", time, "spread"));
+    json_t *object = json_object_get(root, "waiting");
+    if (!json_object_get(object, "nap_us")) r->machine->waits.nap = r->machine->waits.wake; /* as in older files */
+    SL_TRY(read_number(r, "waiting", object, "spread", 0, 1, &r->machine->waits.spread));
+    SL_TRY(read_turns(r, root, "tied", &r->machine->tied));
+    return read_turns(r, root, "roaming", &r->machine->roaming);
 }
 
 static int read_machine(const struct reading *r, json_t *root) {
@@ -354,20 +387,32 @@ static json_t *json_of_times(const struct time *time) {
     return object;
 }
 
+static json_t *json_of_waits(struct sl_machine_waits waits) {
+    struct time time[TIMES];
+    list_waits(&waits, time);
+    json_t *object = json_of_times(time);
+    json_object_set_new(object, "spread", sl_json_real(waits.spread));
+    return object;
+}
+
+static json_t *json_of_turns(struct sl_machine_turns turns) {
+    struct time time[TIMES];
+    list_turns(&turns, time);
+    json_t *object = json_of_times(time), *list = turns.groups ? json_array() : NULL;
+    for (int i = 0; i < turns.groups; i++)
+        json_array_append_new(list, json_pack("[if]", turns.group[i].members, 1e6 * turns.group[i].call));
+    if (list) json_object_set_new(object, "calls", list);
+    return object;
+}
+
 /* A row a line, so that people can read it. */
 static bool print(FILE *stream, const struct sl_machine *machine) {
-    struct sl_machine_waits waits = machine->waits;
-    struct sl_machine_turns tied = machine->tied, roaming = machine->roaming;
-    struct time time[3][TIMES];
-    list_waits(&waits, time[0]);
-    list_turns(&tied, time[1]);
-    list_turns(&roaming, time[2]);
-    json_t *root =
-        json_pack("{ss so so so sf sf sf so so so so so}", "name", machine->name, "nodes", json_of_nodes(machine),
-                  "products", json_of_products(machine), "kernels", json_of_kernels(machine), "attention_gflops",
-                  2e-9 * machine->attention, "far_gb_per_s", 1e-9 * machine->far, "action_us", 1e6 * machine->action,
-                  "links", json_of_links(machine), "memory", json_of_memory(machine), "waiting", json_of_times(time[0]),
-                  "tied", json_of_times(time[1]), "roaming", json_of_times(time[2]));
+    json_t *root = json_pack("{ss so so so sf sf sf so so so so so}", "name", machine->name, "nodes",
+                             json_of_nodes(machine), "products", json_of_products(machine), "kernels",
+                             json_of_kernels(machine), "attention_gflops", 2e-9 * machine->attention, "far_gb_per_s",
+                             1e-9 * machine->far, "action_us", 1e6 * machine->action, "links", json_of_links(machine),
+                             "memory", json_of_memory(machine), "waiting", json_of_waits(machine->waits), "tied",
+                             json_of_turns(machine->tied), "roaming", json_of_turns(machine->roaming));
     const char *key;
     json_t *value, *row;
     size_t i;

@@ -143,8 +143,14 @@ static int play(struct links *l, int products, double *once, double *posting) {
     return SL_OK;
 }
 
-/* The same turns of one coordinate while the other one waits. */
-static int work_alone(struct links *l, int products, double *once) {
+/* The standard deviation of VALUES that are sorted, as a share of their median: were they normally distributed, two
+ * thirds of them would lie within one on either side. So a few that were interrupted do not count. */
+static double spread_of(const double *value, int count) {
+    return (value[count * 5 / 6] - value[count / 6]) / 2 / value[count / 2];
+}
+
+/* The same turns of one coordinate while the other one waits, and their SPREAD. */
+static int work_alone(struct links *l, int products, double *once, double *spread) {
     double own[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->world));
     for (int i = 0; i < ROUNDS && l->world.rank == 0; i++) {
@@ -154,27 +160,29 @@ static int work_alone(struct links *l, int products, double *once) {
     }
     SL_TRY(sl_barrier(l->self, &l->world));
     *once = l->world.rank == 0 ? sl_median_of(own, ROUNDS) : 0;
+    *spread = l->world.rank == 0 ? spread_of(own, ROUNDS) : 0;
     return SL_OK;
 }
 
 /* Who wakes up is late, and its work takes longer for a while: the core's clock has gone down, and its caches are
- * empty. *WAKE: after turns of PRODUCTS, and *NOTIFY, what the other one needs for it. */
-static int time_sleep(struct links *l, int products, double *wake, double *notify) {
-    double alone[TIMES], asleep[TIMES], waking[TIMES], awake, posting;
+ * empty. *WAKE: after turns of PRODUCTS, whose times have a *SPREAD, and *NOTIFY, what the other one needs for it. */
+static int time_sleep(struct links *l, int products, double *wake, double *notify, double *spread) {
+    double alone[TIMES], asleep[TIMES], waking[TIMES], spreads[TIMES], awake, posting;
     SL_TRY(play(l, 0, &awake, &posting));
     for (int i = 0; i < TIMES; i++) {
-        SL_TRY(work_alone(l, products, &alone[i]));
+        SL_TRY(work_alone(l, products, &alone[i], &spreads[i]));
         SL_TRY(play(l, products, &asleep[i], &waking[i]));
     }
     *wake = fmax(0, sl_median_of(asleep, TIMES) - awake - sl_median_of(alone, TIMES));
     *notify = fmax(0, sl_median_of(waking, TIMES) - posting);
+    *spread = sl_median_of(spreads, TIMES);
     return SL_OK;
 }
 
 static int time_waking(struct links *l, struct sl_machine_waits *waits) {
-    double notify;
-    SL_TRY(time_sleep(l, NAP_PRODUCTS, &waits->nap, &notify));
-    SL_TRY(time_sleep(l, TURN_PRODUCTS, &waits->wake, &waits->notify));
+    double notify, spread;
+    SL_TRY(time_sleep(l, NAP_PRODUCTS, &waits->nap, &notify, &waits->spread));
+    SL_TRY(time_sleep(l, TURN_PRODUCTS, &waits->wake, &waits->notify, &spread));
     waits->nap = fmin(waits->nap, waits->wake);
     waits->awake = SL_AWAKE_SECONDS;
     return SL_OK;
@@ -243,6 +251,7 @@ int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, s
 /* ---- shared cores ---- */
 
 struct sharing {
+    const struct sl_machine *machine;
     struct sl_machine_turns *turns;
     const struct sl_gemm_backend *gemm;
 };
@@ -268,35 +277,44 @@ static int relay(struct links *l, double *seconds) {
     return SL_OK;
 }
 
-static int time_turns(struct links *l, struct sl_machine_turns *turns) {
+/* Adds what a call of a group like this one's costs beside its link; by one of SHARERS, messages, too. */
+static int time_turns(struct links *l, const struct sl_machine *machine, struct sl_machine_turns *turns) {
     double message[TIMES], call;
-    for (int i = 0; i < TIMES; i++) SL_TRY(relay(l, &message[i]));
+    const int members = l->world.size;
+    for (int i = 0; i < TIMES && members == SHARERS; i++) SL_TRY(relay(l, &message[i]));
     SL_TRY(time_exchange(l, SMALL_CALL, &call));
+    const double moving = sl_machine_collective(machine, SL_LINK_CORE, SL_PSUM, members, SMALL * sizeof(float));
+    const double each = fmax(0, call / SHARERS - moving);
+    turns->group[turns->groups++] = (struct sl_machine_group){members, each};
+    if (members != SHARERS) return SL_OK;
     turns->message = typical(l, message);
-    turns->call = call / SHARERS;
+    turns->call = each;
     return SL_OK;
 }
 
 static int program(struct sl_spmd *self, void *arg) {
     const struct sharing *sharing = arg;
     struct links links;
-    struct sl_machine_turns turns;
+    struct sl_machine_turns turns = *sharing->turns;
     int status = open_links(&links, self, sharing->gemm);
-    if (status == SL_OK) status = time_turns(&links, &turns);
+    if (status == SL_OK) status = time_turns(&links, sharing->machine, &turns);
     close_links(&links);
     if (status == SL_OK && self->coordinate == 0) *sharing->turns = turns;
     return status;
 }
 
-/* Replicas of SHARERS, each tied to a core (spmd/placement.h), or as many coordinates that are tied to none. */
+/* SHARERS coordinates a core: of whole replicas, which are tied to it (spmd/placement.h), so that groups are no larger;
+ * or tied to none, in groups of up to all of them. */
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places,
                        struct sl_machine *machine) {
-    const int most = SL_MAX_COORDINATES / SHARERS, cores = places < most ? places : most;
+    const int most = SL_MAX_COORDINATES / SHARERS, all = SHARERS * (places < most ? places : most);
     for (int tied = 0; tied < 2; tied++) {
-        struct sharing sharing = {tied ? &machine->tied : &machine->roaming, gemm};
-        struct sl_mesh mesh = {.axes = 2, .axis = {{"", cores}, {"tensor", SHARERS}}, .size = cores * SHARERS};
-        snprintf(mesh.axis[0].name, sizeof mesh.axis[0].name, "%s", tied ? "data" : "pipe");
-        SL_TRY(sl_run(&mesh, engine, program, &sharing));
+        struct sharing sharing = {machine, tied ? &machine->tied : &machine->roaming, gemm};
+        for (int members = 2; members <= (tied ? SHARERS : all) && all % members == 0; members *= 2) {
+            struct sl_mesh mesh = {.axes = 2, .axis = {{"", all / members}, {"tensor", members}}, .size = all};
+            snprintf(mesh.axis[0].name, sizeof mesh.axis[0].name, "%s", tied ? "data" : "pipe");
+            SL_TRY(sl_run(&mesh, engine, program, &sharing));
+        }
     }
     return SL_OK;
 }

@@ -44,7 +44,10 @@ static void print_products(const struct sl_machine *machine, enum sl_dtype type,
 }
 
 static void print_turns(const char *name, const struct sl_machine_turns *turns) {
-    printf("%-24s %8.2f us a hand-over, %.2f us a call\n", name, 1e6 * turns->message, 1e6 * turns->call);
+    printf("%-24s %8.2f us a hand-over; a call of", name, 1e6 * turns->message);
+    for (int i = 0; i < turns->groups; i++)
+        printf("%s %d %.2f", i ? "," : "", turns->group[i].members, 1e6 * turns->group[i].call);
+    printf(" us\n");
 }
 
 /* Only where they differ. */
@@ -74,8 +77,8 @@ static void print(const struct sl_machine *machine) {
     for (int l = 0; l < SL_LINKS; l++)
         printf("messages, %-14s %8.2f us, %.2f GB/s\n", sl_link_name[l], 1e6 * machine->latency[l],
                1e-9 * machine->bandwidth[l]);
-    printf("%-24s %8.2f us, %.2f us of the sender's; %.2f us after a nap\n", "waking a sleeper", 1e6 * waits->wake,
-           1e6 * waits->notify, 1e6 * waits->nap);
+    printf("%-24s %8.2f us, %.2f us of the sender's; %.2f us after a nap; work varies by %.1f %%\n", "waking a sleeper",
+           1e6 * waits->wake, 1e6 * waits->notify, 1e6 * waits->nap, 100 * waits->spread);
     print_turns("cores with whole replicas", &machine->tied);
     print_turns("cores that are shared", &machine->roaming);
 }

@@ -19,17 +19,17 @@ static const double searched = 2;
 
 static const char *const share_name[SL_SHARES] = {"products_ms", "attention_ms", "kernels_ms", "calls_ms"};
 
-/* What takes the largest part of a step beside products. */
+/* What takes the largest part of a place's step beside products: all of its coordinates do their work there. */
 static const char *hindrance(const struct sl_prediction *of, double *ms) {
     const struct {
         const char *name;
         double ms;
-    } parts[] = {{"waiting in the pipeline (the bubble)", of->pipeline_ms * of->bubble},
-                 {"attention", of->share_ms[SL_SHARE_ATTENTION]},
-                 {"kernels beside products", of->share_ms[SL_SHARE_KERNELS]},
-                 {"communication within layers", of->share_ms[SL_SHARE_CALLS]},
-                 {"sums of gradients over data", of->reduce_ms},
-                 {"the optimizer", of->optimizer_ms}};
+    } parts[] = {{"waiting in the pipeline (the bubble)", of->idle_ms},
+                 {"attention", of->sharers * of->share_ms[SL_SHARE_ATTENTION]},
+                 {"kernels beside products", of->sharers * of->share_ms[SL_SHARE_KERNELS]},
+                 {"communication within layers", of->sharers * of->share_ms[SL_SHARE_CALLS]},
+                 {"sums of gradients over data", of->sharers * of->reduce_ms},
+                 {"the optimizer", of->sharers * of->optimizer_ms}};
     int most = 0;
     for (int i = 1; i < (int)(sizeof parts / sizeof *parts); i++) most = parts[i].ms > parts[most].ms ? i : most;
     *ms = parts[most].ms;
@@ -60,7 +60,8 @@ static void print_hindrance(const struct sl_forecast *forecast, FILE *stream,
     double ms;
     const char *name = hindrance(&forecast->own, &ms);
     if (forecast->timed)
-        fprintf(stream, "beside products most goes to %s, %.3g ms", name, ms);
+        fprintf(stream, "beside products most goes to %s, %.3g ms%s", name, ms,
+                forecast->own.sharers > 1 ? " of each core" : "");
     else
         fprintf(stream, "beside products most would go to %s on a typical core", name);
     if (measured->taken > much)

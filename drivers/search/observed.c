@@ -98,7 +98,7 @@ static void scale(struct sl_machine *machine, const struct sl_job *job, const st
         machine->latency[link] *= calls;
         machine->bandwidth[link] /= calls;
     }
-    machine->tied.call *= calls;
+    machine->tied.call *= calls; /* of groups of any size: nothing is typical of them */
     machine->roaming.call *= calls;
     machine->action = seen->other / actions_of(job);
 }

@@ -15,7 +15,8 @@ struct rank {
     double *summed;  /* [loops] floats of gradients that are summed over data */
     double *updated; /* [loops] floats of parameters that this coordinate updates */
     double *halved;  /* [loops] of those that are summed, what is gathered as bf16 */
-    bool reads; /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
+    bool reads;  /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
+    double sums; /* ms of its sums over data and gathers, where these are work of shared cores */
 };
 
 /* What a place goes over until it comes back to the same bytes: the nearer, the likelier they are still in a cache. */
@@ -185,9 +186,9 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
     for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += kernel(p, kernel_of[k], work->floats[k]);
     for (int i = 0; i < work->calls; i++) {
         const struct sl_load_call *call = &work->call[i];
-        const double turn = p->turns ? p->turns->call : 0;
-        calls += call->count *
-                 (turn + collective(p, call->axes, call->operation, members_of(p, call), call->bytes, SPAN_WINDOW));
+        const int members = members_of(p, call);
+        const double turn = p->turns ? sl_machine_turn(p->turns, members) : 0;
+        calls += call->count * (turn + collective(p, call->axes, call->operation, members, call->bytes, SPAN_WINDOW));
     }
     const double attention = p->pace * sl_machine_attention(machine, work->attention);
     products *= p->pace;
@@ -300,12 +301,14 @@ static void find_used(struct prediction *p) {
     for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
     const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
     if (cores) p->turns = tied ? &p->machine->tied : &p->machine->roaming;
+    p->result->sharers = coordinates;
 }
 
 /* Sums and gathers are work of cores, too, where these are shared. */
 static void share_cores(struct prediction *p) {
     if (!sl_machine_sharing(p->machine, p->mesh->size)) return;
     for (int s = 0; s < sl_schedule_stages(&p->job->schedule); s++) {
+        p->rank[sl_schedule_rank_of(&p->job->schedule, s)].sums += p->stage[s].reduce;
         p->stage[s].optimizer += p->stage[s].reduce;
         p->stage[s].reduce = 0;
     }
@@ -346,6 +349,15 @@ static double turn_of(const struct prediction *p) {
     return p->turns->message + elsewhere * p->machine->waits.awake;
 }
 
+/* Of a pass: where places are shared, what they have to do in it, over all their coordinates, is less than it takes. */
+static double idle_time(const struct prediction *p, const struct sl_simulation *simulation) {
+    const double replicas = (double)p->mesh->size / p->job->ranks;
+    double busy = 0;
+    if (!p->turns) return simulation->span * simulation->bubble;
+    for (int r = 0; r < simulation->ranks; r++) busy += simulation->rank[r].busy;
+    return fmax(0, simulation->span - busy * replicas * p->result->sharers / p->mesh->size);
+}
+
 /* Passes but the last one end without sums and without the optimizer. */
 static int simulate(struct prediction *p, struct sl_error *error) {
     const struct sl_job *job = p->job;
@@ -362,16 +374,19 @@ static int simulate(struct prediction *p, struct sl_error *error) {
                              .wake = 1e3 * waits->wake,
                              .nap = 1e3 * waits->nap,
                              .notify = 1e3 * waits->notify,
-                             .turn = 1e3 * turn_of(p)};
+                             .turn = 1e3 * turn_of(p),
+                             .spread = waits->spread};
     struct sl_simulation simulation = {0};
     struct sl_prediction *result = p->result;
     SL_TRY(sl_schedule_time(&job->schedule, &costs, &simulation, error));
     result->pipeline_ms = simulation.span * job->passes;
     result->ms = result->pipeline_ms + simulation.step - simulation.span;
     result->bubble = simulation.bubble;
+    result->idle_ms = idle_time(p, &simulation) * job->passes;
     for (int r = 0; r < simulation.ranks; r++) {
-        result->optimizer_ms = fmax(result->optimizer_ms, simulation.rank[r].optimizer);
-        result->reduce_ms = fmax(result->reduce_ms, simulation.rank[r].reducing);
+        const double sums = p->rank[r].sums;
+        result->optimizer_ms = fmax(result->optimizer_ms, simulation.rank[r].optimizer - sums);
+        result->reduce_ms = fmax(result->reduce_ms, p->turns ? sums : simulation.rank[r].reducing);
     }
     sl_simulation_free(&simulation);
     return SL_OK;

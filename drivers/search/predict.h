@@ -25,6 +25,9 @@ struct sl_prediction {
     double ms;                                   /* of a step */
     double pipeline_ms, reduce_ms, optimizer_ms; /* of it: the passes, what waits for sums over data, the optimizer */
     double bubble;                               /* share of the passes' time in which coordinates do not compute */
+    double idle_ms;                              /* of the passes in which places have nothing to do: where coordinates
+                                                    share them, others work while one waits */
+    double sharers;                              /* coordinates of a place */
     double share_ms[SL_SHARES];                  /* of the busiest coordinate's work in a step */
     struct sl_budget budget;                     /* of the coordinate that takes most */
     double bytes;                                /* all of it that is in memory */

@@ -297,17 +297,17 @@ static int refuse(const struct search *search, struct sl_error *error) {
                         sl_bytes_describe(search->smallest, least, sizeof least));
 }
 
-/* What makes a layout slower than the best one: the part of its time that is longest beyond the best's. */
+/* What makes a layout slower than the best one: the part of a place's time that is longest beyond the best's. */
 static const char *reason(const struct search *search, const struct sl_prediction *of, char *text, size_t size) {
     const struct sl_prediction *best = &search->layouts.list[0].prediction;
     static const char *const names[] = {"products", "attention",      "kernels",  "calls in modules",
                                         "bubble",   "sums over data", "optimizer"};
     double more[7];
     int most = 0;
-    for (int i = 0; i < SL_SHARES; i++) more[i] = of->share_ms[i] - best->share_ms[i];
-    more[4] = of->pipeline_ms * of->bubble - best->pipeline_ms * best->bubble;
-    more[5] = of->reduce_ms - best->reduce_ms;
-    more[6] = of->optimizer_ms - best->optimizer_ms;
+    for (int i = 0; i < SL_SHARES; i++) more[i] = of->sharers * (of->share_ms[i] - best->share_ms[i]);
+    more[4] = of->idle_ms - best->idle_ms;
+    more[5] = of->sharers * (of->reduce_ms - best->reduce_ms);
+    more[6] = of->sharers * (of->optimizer_ms - best->optimizer_ms);
     for (int i = 1; i < 7; i++) most = more[i] > more[most] ? i : most;
     if (of == best || more[most] <= 0)
         snprintf(text, size, of != best ? "as good" : search->stays ? "as given" : "the best");

@@ -131,30 +131,38 @@ static void backward_in_groups(struct walk *walk, int rank, int stage, const str
     if (!is_sent(walk, rank, action)) run_weight_gradients(walk, stage);
 }
 
-/* Whether the receiver of what RANK sends to stage TO has been waiting for it for so long that it sleeps. */
-static bool sleeps(const struct walk *walk, int rank, const struct sl_action *action, int to) {
+/* How often who waits sleeps where the wait is usually so long. */
+static double falls_asleep(const struct sl_costs *costs, double wait) {
+    if (wait <= 0 || costs->spread <= 0) return wait > costs->awake;
+    return 0.5 * erfc((costs->awake - wait) / (sqrt(2) * costs->spread * wait));
+}
+
+/* How often the receiver of what RANK sends to stage TO has been waiting for it for so long that it sleeps. */
+static double sleeps(const struct walk *walk, int rank, const struct sl_action *action, int to) {
     const int peer = action->peer, at = walk->next[peer];
     const struct sl_rank_schedule *of = &walk->schedule->rank[peer];
-    if (peer == rank || walk->cores || at >= of->count) return false;
+    if (peer == rank || walk->cores || at >= of->count) return 0;
     const struct sl_action *next = &of->action[at];
     const bool takes = next->kind == (action->kind == SL_SEND_GRADIENT ? SL_TAKE_GRADIENT : SL_TAKE_ACTIVATION);
-    return takes && next->microbatch == action->microbatch &&
-           sl_schedule_stage(walk->schedule, peer, next->loop) == to &&
-           walk->now[peer] + walk->costs->awake < walk->now[rank];
+    const bool it =
+        takes && next->microbatch == action->microbatch && sl_schedule_stage(walk->schedule, peer, next->loop) == to;
+    return it ? falls_asleep(walk->costs, walk->now[rank] - walk->now[peer]) : 0;
 }
 
 static void send(struct walk *walk, int rank, const struct sl_action *action, int to) {
     const double travel = action->peer == rank ? 0 : walk->costs->communication;
     walk->arrival[cell_of(walk, to, action->microbatch)] = walk->now[rank] + travel;
-    if (walk->costs->notify > 0 && sleeps(walk, rank, action, to)) walk->now[rank] += walk->costs->notify;
+    if (walk->costs->notify > 0) walk->now[rank] += walk->costs->notify * sleeps(walk, rank, action, to);
     sl_turns_wake(&walk->turns, action->peer);
 }
 
 /* By how much one is late who has waited for so long. The longer it sleeps, the colder its caches get. */
 static double waking(const struct sl_costs *costs, double wait) {
-    if (costs->cores || wait <= costs->awake) return 0;
-    if (costs->awake <= 0 || wait >= SL_LONG_WAIT * costs->awake) return costs->wake;
-    return costs->nap + (costs->wake - costs->nap) * log(wait / costs->awake) / log(SL_LONG_WAIT);
+    const double often = costs->cores ? 0 : falls_asleep(costs, wait);
+    if (often == 0) return 0;
+    if (costs->awake <= 0 || wait >= SL_LONG_WAIT * costs->awake) return often * costs->wake;
+    const double longer = wait > costs->awake ? log(wait / costs->awake) / log(SL_LONG_WAIT) : 0;
+    return often * (costs->nap + (costs->wake - costs->nap) * longer);
 }
 
 static bool take(struct walk *walk, int rank, const struct sl_action *action, double *arrival) {
@@ -322,8 +330,8 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     if (!(costs->communication >= 0 && costs->communication <= SL_MAX_COST))
         return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number from 0 to %g",
                             costs->communication, SL_MAX_COST);
-    const double wait[] = {costs->awake, costs->wake, costs->nap, costs->notify, costs->turn};
-    for (int i = 0; i < 5; i++)
+    const double wait[] = {costs->awake, costs->wake, costs->nap, costs->notify, costs->turn, costs->spread};
+    for (int i = 0; i < 6; i++)
         if (!(wait[i] >= 0 && wait[i] <= SL_MAX_COST))
             return sl_error_set(error, SL_BAD_INPUT, "waiting costs %g: must be a number from 0 to %g", wait[i],
                                 SL_MAX_COST);

@@ -35,6 +35,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_PROMISE(isfinite(seconds) && seconds > 0, "%g", seconds);
     const double moved = sl_machine_moved(&machine, 1e6, 3e7);
     FUZZ_PROMISE(isfinite(moved) && moved >= 0, "%g", moved);
+    for (int members = 2; members < 1 << 21; members *= 3) {
+        const double turn = sl_machine_turn(&machine.tied, members), other = sl_machine_turn(&machine.roaming, members);
+        FUZZ_PROMISE(isfinite(turn) && turn >= 0 && isfinite(other) && other >= 0, "%g %g", turn, other);
+    }
     FUZZ_PROMISE(machine.waits.wake >= 0 && machine.tied.call >= 0 && machine.roaming.message >= 0, "waits");
     for (int replicas = 1; replicas <= 4; replicas++) {
         const double speed = sl_machine_speed(&machine, 4, replicas);

@@ -87,6 +87,17 @@ static void calls_are_rings(void **state) {
     assert_true(sl_machine_touched(SL_PSUM, 1, 4e6) == 0);
 }
 
+/* Between groups that are known on a line; more members wait for more. An older file knows one figure. */
+static void calls_depend_on_groups(void **state) {
+    (void)state;
+    const struct sl_machine_turns known = {.call = 5e-6, .groups = 3, .group = {{2, 10e-6}, {4, 20e-6}, {8, 60e-6}}};
+    const struct sl_machine_turns older = {.call = 5e-6};
+    assert_true(near(sl_machine_turn(&known, 2), 10e-6) && near(sl_machine_turn(&known, 4), 20e-6));
+    assert_true(near(sl_machine_turn(&known, 3), 15e-6) && near(sl_machine_turn(&known, 6), 40e-6));
+    assert_true(near(sl_machine_turn(&known, 16), 120e-6));
+    assert_true(sl_machine_turn(&older, 2) == 5e-6 && sl_machine_turn(&older, 64) == 5e-6);
+}
+
 /* Two nodes of four devices in pairs, and one of two that are half as fast. */
 static const struct sl_machine uneven = {.kinds = 2,
                                          .nodes = {{.count = 2, .places = 4, .package = 2, .memory = 80e9, .speed = 1},
@@ -164,8 +175,8 @@ static void places_are_compared(void **state) {
     assert_true(speeds[0] == 0 && speeds[1] == 0);
 }
 
-/* What is written is read again; of places that are alike nothing is written. */
-static void speeds_are_kept(void **state) {
+/* What is written is read again; of places that are alike, and of groups that are unknown, nothing is written. */
+static void speeds_and_calls_are_kept(void **state) {
     static struct sl_machine machine, again;
     struct sl_error error = {0};
     (void)state;
@@ -181,6 +192,7 @@ static void speeds_are_kept(void **state) {
                                       .far = 1e9,
                                       .bandwidth = {1e9, 1e9, 1e9, 1e9, 1e9}};
         if (differ) machine.nodes[0].speeds[0] = 1, machine.nodes[0].speeds[1] = 0.96;
+        if (differ) machine.tied = (struct sl_machine_turns){1e-6, 2e-6, 2, {{2, 3e-6}, {64, 4e-6}}};
         const int file = mkstemp(path);
         assert_true(file >= 0);
         close(file);
@@ -193,6 +205,8 @@ static void speeds_are_kept(void **state) {
         assert_int_equal(sl_machine_read(&again, path, &error), SL_OK);
         unlink(path);
         assert_true(sl_machine_speed(&again, 2, 2) == (differ ? 0.96 : 1));
+        assert_true((strstr(text, "\"calls\"") != NULL) == (differ == 1) && again.tied.groups == (differ ? 2 : 0));
+        assert_true(near(sl_machine_turn(&again.tied, 64), differ ? 4e-6 : 0) && again.roaming.groups == 0);
     }
 }
 
@@ -237,12 +251,13 @@ int main(void) {
         cmocka_unit_test(memory_has_sizes),
         cmocka_unit_test(other_types_count_only_where_nothing_else_is_known),
         cmocka_unit_test(calls_are_rings),
+        cmocka_unit_test(calls_depend_on_groups),
         cmocka_unit_test(coordinates_fill_nodes),
         cmocka_unit_test(near_places),
         cmocka_unit_test(cores_may_be_shared),
         cmocka_unit_test(places_may_differ),
         cmocka_unit_test(places_are_compared),
-        cmocka_unit_test(speeds_are_kept),
+        cmocka_unit_test(speeds_and_calls_are_kept),
         cmocka_unit_test(a_full_disk_is_told),
         cmocka_unit_test(sizes_are_read),
     };

@@ -112,7 +112,18 @@ static void waiting_costs(void **state) {
     simulate(&schedule, &costs, &result);
     assert_true(near(result.rank[1].transfer, 2.5));
     sl_simulation_free(&result);
+    costs.awake = 10; /* a wait of just as long ends in sleep every other time, if they differ at all */
+    costs.spread = 0.1;
+    simulate(&schedule, &costs, &result);
+    assert_true(near(result.rank[1].transfer, 1));
+    sl_simulation_free(&result);
+    costs.awake = 8; /* two deviations below: nearly always */
+    costs.nap = costs.wake;
+    simulate(&schedule, &costs, &result);
+    assert_true(fabs(result.rank[1].transfer - 0.977 * 3) < 0.01);
+    sl_simulation_free(&result);
     costs.awake = 100;
+    costs.spread = 0;
     simulate(&schedule, &costs, &result);
     assert_true(near(result.span, 20));
     sl_simulation_free(&result);
