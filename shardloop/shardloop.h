@@ -126,6 +126,7 @@
 #include "layers/modules/sequence/rope.h"
 #include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sequence/token_table.h"
+#include "layers/modules/share.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 

@@ -1,5 +1,6 @@
 /* kept.c - what modules keep between calls, as floats or as bf16. */
 #include "layers/modules/kept.h"
+#include "layers/modules/share.h"
 
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept) {
@@ -22,9 +23,19 @@ bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module
     return child->children > 0 ? plan->weights_follow : child->weights_follow && !child->type->needs_no_gradient;
 }
 
+bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {
+    return plan->storage != SL_F32 && plan->forward_only && plan->precision == SL_BF16 && child->reads_stored;
+}
+
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room) {
     kept->stores = true;
     kept->stored = *room;
+}
+
+void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept) {
+    struct sl_place room;
+    sl_plan_workspace(plan, kept->count * sl_plan_run(plan) * sizeof(uint16_t), &room);
+    sl_plan_kept_beside(kept, &room);
 }
 
 /* Elements of all microbatches of the call. */
@@ -37,10 +48,36 @@ struct sl_result sl_kept_result(const struct sl_context *context, const struct s
                               .unread = kept->stores && unread};
 }
 
+/* Numbers to be rounded, or to be added to others first. */
+struct pass {
+    const struct sl_kernels *kernels;
+    const float *x;
+    float *y;
+    uint16_t *stored; /* or NULL */
+};
+
+static void settle_numbers(const void *arg, size_t first, size_t end) {
+    const struct pass *pass = arg;
+    pass->kernels->settle_bf16(end - first, pass->y + first, pass->stored ? pass->stored + first : NULL);
+}
+
+static void add_numbers(const void *arg, size_t first, size_t end) {
+    const struct pass *pass = arg;
+    pass->kernels->add(end - first, pass->x + first, pass->y + first);
+}
+
+static void add_settled_numbers(const void *arg, size_t first, size_t end) {
+    const struct pass *pass = arg;
+    pass->kernels->add_settled(end - first, pass->x + first, pass->y + first,
+                               pass->stored ? pass->stored + first : NULL);
+}
+
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
     if (!kept->rounds) return;
-    uint16_t *stored = kept->stores ? sl_at(context, &kept->stored) : NULL;
-    context->kernels->settle_bf16(elements(context, kept), sl_at(context, &kept->values), stored);
+    const struct pass pass = {.kernels = context->kernels,
+                              .y = sl_at(context, &kept->values),
+                              .stored = kept->stores ? sl_at(context, &kept->stored) : NULL};
+    sl_share(context, elements(context, kept), 1, settle_numbers, &pass);
 }
 
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
@@ -101,12 +138,9 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
 }
 
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y) {
-    if (!result) {
-        context->kernels->add(n, x, y);
-        return;
-    }
-    context->kernels->add_settled(n, x, y, result->stored);
-    result->done = true;
+    const struct pass pass = {context->kernels, x, y, result ? result->stored : NULL};
+    sl_share(context, n, 1, result ? add_settled_numbers : add_numbers, &pass);
+    if (result) result->done = true;
 }
 
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x) {

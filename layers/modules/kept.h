@@ -29,8 +29,12 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
 /* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once, and
  * its products read bf16 as well as I's; or there is no W, and I's do. */
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);
+/* Whether CHILD's x should be stored where forward is all, and nothing outlasts it: its products read bf16 alone. */
+bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child);
 /* Then it is stored at ROOM, 2 bytes an element. */
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
+/* The same with a room of its own in the workspace. */
+void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
 /* Where a call writes and reads floats. */
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {

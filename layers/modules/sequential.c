@@ -80,7 +80,9 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         const bool gradient = whole && module->child[i]->keeps_gradient;
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
-        if (sl_reads_stored_gradient(plan, module->child[i]) && width > stored[i % 2]) stored[i % 2] = width;
+        const bool beside =
+            sl_reads_stored_gradient(plan, module->child[i]) || sl_reads_stored(plan, module->child[i + 1]);
+        if (beside && width > stored[i % 2]) stored[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) {
         sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
@@ -90,6 +92,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         if (!whole || !module->child[i + 1]->keeps_input) edges[i].activation.values = buffer[i % 2];
         if (!whole || !module->child[i]->keeps_gradient) edges[i].gradient.values = buffer[i % 2];
         if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
+        if (sl_reads_stored(plan, module->child[i + 1])) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
     }
     return SL_OK;
 }

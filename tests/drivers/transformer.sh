@@ -261,7 +261,7 @@ grep '"sample"' out | cmp -s - one
 point 'another seed, other samples'
 wide="generate --model-dimension 256 --n-heads 4 --blocks 1 --temperature 1 --mesh data=1 --json --sequence 512"
 for kind in '--prompt abc --length 40' '--precision bf16 --prompt abc --length 40' "--prompt $(printf %0400d 7) --length 410" \
-    "--attention gqa --kv-heads 2 --precision bf16 --storage bf16 --prompt $(printf %0400d 7) --length 410"; do
+    "--attention gqa --kv-heads 2 --mlp silu --biases none --precision bf16 --storage bf16 --prompt $(printf %0400d 7) --length 410"; do
     rm -f threads_*
     for threads in 1 2 3 5; do
         call $wide $kind --threads $threads

@@ -1,6 +1,7 @@
 /* gated_mlp.c - y = (silu(x gate) * (x up)) down (Shazeer, "GLU variants improve transformer", 2020), its inner columns
  * sharded over an axis. */
 #include "layers/modules/kept.h"
+#include "layers/modules/share.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { GATE, UP, DOWN, CHILDREN };
@@ -45,11 +46,9 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     const size_t columns = ((struct gated_mlp *)module)->columns, in = (size_t)module->in;
     for (int i = GATE; i <= UP; i++) {
         const enum sl_lifetime lifetime = module->child[i]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
-        struct sl_place room;
         SL_TRY(plan_tensor(module, plan, (enum tensor)(D_GATES + i), columns, lifetime));
-        if (!sl_reads_stored_gradient(plan, module->child[i])) continue;
-        sl_plan_workspace(plan, sl_plan_rows(plan) * columns * sizeof(uint16_t), &room);
-        sl_plan_kept_beside(&((struct gated_mlp *)module)->kept[D_GATES + i], &room);
+        if (sl_reads_stored_gradient(plan, module->child[i]))
+            sl_plan_kept_room(plan, &((struct gated_mlp *)module)->kept[D_GATES + i]);
     }
     return plan_tensor(module, plan, PART, in > columns ? in : columns, SL_UNTIL_RETURN);
 }
@@ -67,17 +66,32 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_tensor(module, plan, UPS, columns, SL_UNTIL_INPUT));
     SL_TRY(plan_tensor(module, plan, INSIDE, columns,
                        module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN));
+    if (sl_reads_stored(plan, module->child[DOWN]))
+        sl_plan_kept_room(plan, &((struct gated_mlp *)module)->kept[INSIDE]);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);
 }
 
 /* ---- forward and backward ---- */
 
+struct gates {
+    const struct sl_published_kernels *kernels;
+    const float *gates, *ups;
+    float *inside;
+    struct sl_settled left;
+};
+
+static void gate(const void *arg, size_t first, size_t end) {
+    const struct gates *g = arg;
+    g->kernels->gate_forward(end - first, g->gates + first, g->ups + first, g->inside + first,
+                             sl_settled_from(g->left, first));
+}
+
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     for (int i = GATE; i <= UP; i++)
         SL_TRY(sl_forward_kept(module->child[i], context, x, kept_of(module, (enum tensor)i)));
-    context->kernels->published->gate_forward(elements(module, context), at(module, context, GATES),
-                                              at(module, context, UPS), at(module, context, INSIDE),
-                                              sl_kept_settled(context, kept_of(module, INSIDE)));
+    const struct gates gates = {context->kernels->published, at(module, context, GATES), at(module, context, UPS),
+                                at(module, context, INSIDE), sl_kept_settled(context, kept_of(module, INSIDE))};
+    sl_share(context, elements(module, context), 1, gate, &gates);
     return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
 }
 

