@@ -156,7 +156,7 @@ def measure(build, model, quick, watch, run, run_peer):
                 lines = run_peer("--model", folders[kind], "--job", "decode", "--precision", kind, "--steps", "1")
                 theirs += [line | {"samples_ms": [1e3 * (time.perf_counter() - began)]} for line in lines]
             else:
-                theirs += run_peer("--model", folders[kind], "--job", job, "--precision", kind, "--steps", str(4 * steps))
+                theirs += run_peer("--model", folders[kind], "--job", job, "--precision", kind, "--steps", str(steps if job == "train" else 4 * steps))
         row = {"job": job, "precision": kind, "bound_ms": bound_ms(job, kind, rates)}
         row |= samples.of_runs([times for times, _ in mine])
         row |= {"tokens_per_second": 1e3 * tokens / row["ms"], "peak_bytes": max(told["peak_bytes"] for _, told in mine)}

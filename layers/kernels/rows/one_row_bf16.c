@@ -8,7 +8,9 @@
 enum {
     LANES = 16,
     PAIRED = 2 * LANES, /* bf16 in a vector */
-    TOGETHER = 4,       /* pairs of rows of B that are read side by side */
+    TOGETHER = 8,       /* pairs of rows of B that are read side by side */
+    AHEAD = 32,         /* rows of B between what is multiplied and what is asked for */
+    FAR = 1 << 18,      /* weights, beyond which they are asked for: fewer may be in a cache */
     COLUMNS = 2048,     /* whose sums stay in the first-level cache */
 };
 
@@ -19,9 +21,14 @@ static inline __m512bh spread(const uint16_t *pair) {
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* sums [cols] of the products of PAIRS pairs more; every 32 lie as few_rows_bf16.c's low and high sums do. */
+/* Where threads share columns, a thread's part of a row is short, and a CPU that fetches ahead by itself fetches the
+ * other's columns, too. What is asked for so goes past the second-level cache, where it would be of no use. */
+static inline void ask_for(const uint16_t *row) { __builtin_prefetch(row, 0, 0); }
+
+/* sums [cols] of the products of PAIRS pairs more; every 32 lie as few_rows_bf16.c's low and high sums do. ASKS: for
+ * rows that come later, which may lie behind B's end. */
 static inline __attribute__((always_inline)) void add_pairs(size_t cols, size_t n, const uint16_t *a, const uint16_t *b,
-                                                            bool fresh, float *sums, const int pairs) {
+                                                            bool fresh, float *sums, const int pairs, const bool asks) {
     __m512bh x[TOGETHER];
     for (int i = 0; i < pairs; i++) x[i] = spread(a + 2 * i);
     for (size_t j = 0; j < cols; j += PAIRED) {
@@ -30,6 +37,10 @@ static inline __attribute__((always_inline)) void add_pairs(size_t cols, size_t 
         for (int i = 0; i < pairs; i++) {
             const uint16_t *rows = b + (size_t)(2 * i) * n + j;
             const __m512i even = _mm512_loadu_si512(rows), odd = _mm512_loadu_si512(rows + n);
+            if (asks) {
+                ask_for(rows + AHEAD * n);
+                ask_for(rows + (AHEAD + 1) * n);
+            }
             low = _mm512_dpbf16_ps(low, x[i], (__m512bh)_mm512_unpacklo_epi16(even, odd));
             high = _mm512_dpbf16_ps(high, x[i], (__m512bh)_mm512_unpackhi_epi16(even, odd));
         }
@@ -59,10 +70,16 @@ void sl_one_row_avx512_bf16(size_t columns, size_t n, size_t k, const void *a, c
     const uint16_t *row = a, *weights = b;
     for (size_t column = 0; column < columns; column += COLUMNS) {
         const size_t cols = columns - column < COLUMNS ? columns - column : COLUMNS;
+        const bool far = n * k > FAR;
         size_t l = 0;
-        for (; l + 2 * TOGETHER <= k; l += 2 * TOGETHER)
-            add_pairs(cols, n, row + l, weights + l * n + column, l == 0, sums, TOGETHER);
-        for (; l < k; l += 2) add_pairs(cols, n, row + l, weights + l * n + column, l == 0, sums, 1);
+        for (; l + 2 * TOGETHER <= k; l += 2 * TOGETHER) {
+            const uint16_t *rows = weights + l * n + column;
+            if (far)
+                add_pairs(cols, n, row + l, rows, l == 0, sums, TOGETHER, true);
+            else
+                add_pairs(cols, n, row + l, rows, l == 0, sums, TOGETHER, false);
+        }
+        for (; l < k; l += 2) add_pairs(cols, n, row + l, weights + l * n + column, l == 0, sums, 1, false);
         finish(cols, sums, bias ? bias + column : NULL, c + column);
     }
 }
