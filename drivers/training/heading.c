@@ -40,6 +40,7 @@ static void print_work(FILE *stream, const struct sl_job *job, const struct sl_h
             samples, letters, job->type->samples);
     if (passes > 1) fprintf(stream, " in each of %d passes", passes);
     if (job->exact) fprintf(stream, ", %d leaves", job->exact);
+    if (job->leaves > 1) fprintf(stream, ", %d along %s", job->leaves, job->type->leaf_axis);
     if (*heading->data) fprintf(stream, "; data: %s", heading->data);
     if (*heading->numbers) fprintf(stream, "; random numbers: %s", heading->numbers);
     fputc('\n', stream);

@@ -42,31 +42,72 @@ static int read_axes(struct sl_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Reads "data=8" where only that axis has leaves. */
+static int refuse_leaves(const struct sl_job *job, struct sl_error *error) {
+    const char *text = job->options->exact, *data = sl_job_axis(job, SL_JOB_DATA), *other = job->type->leaf_axis;
+    if (!other)
+        return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axis %s has leaves, %s=N", text, data, data);
+    return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axes %s and %s have leaves, %s=N,%s=W", text,
+                        data, other, data, other);
+}
+
+/* Leaves of the batch. */
+static int read_data_leaves(struct sl_job *job, int leaves, struct sl_error *error) {
+    const char *data = sl_job_axis(job, SL_JOB_DATA);
+    if (!sl_leaves_divide(leaves, job->data))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact %s=%d: %s=%d coordinates must have 1, 2, 4, ... leaves each, or one all of them",
+                            data, leaves, data, job->data);
+    job->exact = leaves;
+    return SL_OK;
+}
+
+/* Leaves of the model's channels. */
+static int read_channel_leaves(struct sl_job *job, int leaves, struct sl_error *error) {
+    const char *axis = job->type->leaf_axis;
+    const int members = sl_mesh_axis_size(&job->mesh, axis);
+    if ((leaves & (leaves - 1)) || leaves % members)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact %s=%d: it must be 1, 2, 4, ..., and %s=%d coordinates have equally many leaves",
+                            axis, leaves, axis, members);
+    job->leaves = leaves;
+    return SL_OK;
+}
+
+/* Sums over data have a leaf for each replica, unless more are asked for: their order is the mesh's then. */
+static int read_each_axis(struct sl_job *job, const struct sl_mesh *leaves, struct sl_error *error) {
+    const char *other = job->type->leaf_axis;
+    job->exact = job->data;
+    for (int a = 0; a < leaves->axes; a++) {
+        const char *name = leaves->axis[a].name;
+        if (!strcmp(name, sl_job_axis(job, SL_JOB_DATA)))
+            SL_TRY(read_data_leaves(job, leaves->axis[a].size, error));
+        else if (other && !strcmp(name, other))
+            SL_TRY(read_channel_leaves(job, leaves->axis[a].size, error));
+        else
+            return refuse_leaves(job, error);
+    }
+    return SL_OK;
+}
+
+/* Reads "data=8,tensor=4". */
 static int read_leaves(struct sl_job *job, const struct sl_engine *engine, struct sl_error *error) {
     const char *text = job->options->exact, *data = sl_job_axis(job, SL_JOB_DATA);
     struct sl_mesh leaves;
     struct sl_error reason = {0};
     if (!text || job->forward_only) return SL_OK;
     if (sl_mesh_parse(&leaves, text, &reason)) return sl_error_set(error, SL_BAD_INPUT, "--exact: %s", reason.message);
-    if (leaves.axes != 1 || strcmp(leaves.axis[0].name, data) != 0)
-        return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axis %s has leaves, %s=N", text, data, data);
-    if (!sl_leaves_divide(leaves.size, job->data))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--exact %s=%d: %s=%d coordinates must have 1, 2, 4, ... leaves each, or one all of them",
-                            data, leaves.size, data, job->data);
-    if (job->options->fsdp && job->data > 1 && (leaves.size != job->data || job->options->accumulate > 1))
+    SL_TRY(read_each_axis(job, &leaves, error));
+    if (job->options->fsdp && job->data > 1 && (job->exact != job->data || job->options->accumulate > 1))
         return sl_error_set(
             error, SL_BAD_INPUT,
             "--exact %s=%d and --fsdp: kernels that are sharded over %s are summed pass by pass: each of "
             "%s=%d coordinates must have one leaf, without --accumulate",
-            data, leaves.size, data, data, job->data);
+            data, job->exact, data, data, job->data);
     if (job->options->offload & SL_OFFLOAD_WEIGHTS)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--exact and --offload weights: sums of leaves wait in memory; choose one of them");
     if (engine->table == &sl_engine_nccl)
         return sl_error_set(error, SL_BAD_INPUT, "--exact: engine nccl adds up in an order of its own: choose local");
-    job->exact = leaves.size;
     return SL_OK;
 }
 
@@ -312,6 +353,8 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .load = job->load,
+                     .leaf_axis = job->leaves > 1 ? job->type->leaf_axis : NULL,
+                     .leaves = job->leaves,
                      .offload_activations = of->offload & SL_OFFLOAD_ACTIVATIONS,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_job_axis(job, SL_JOB_DATA),

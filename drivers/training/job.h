@@ -43,6 +43,7 @@ enum { SL_JOB_HEADS = 3 };
 struct sl_job_type {
     const char *model;       /* whose axes these are, in messages: "the transformer" */
     const char *const *axes; /* names: of samples, of the pipeline's ranks, others; NULL ends them */
+    const char *leaf_axis;   /* of channels: its sums can be those of leaves (--exact), too; NULL: there is none */
     const char *samples;     /* what a batch consists of, in messages: "sequences" */
     bool halves;             /* its layers can be halved: stages may have 1.5 */
     /* Builds WORKER's part of the model, takes its buffers (worker->own), and changes of OPTIONS, which come filled in
@@ -90,6 +91,7 @@ struct sl_job {
     enum sl_dtype precision; /* of products' operands */
     struct sl_optimizer_options optimizer;
     int exact;       /* leaves of the batch (--exact); 0: none */
+    int leaves;      /* of the channels, over the type's leaf_axis; 0 or 1: none */
     int passes;      /* through the pipeline a step */
     int local, pass; /* samples of a replica: a step, and a pass */
     int bare_loops;  /* of the schedule: loops whose stages have no layers; no microbatches are joined then */

@@ -26,7 +26,7 @@ struct sl_training_options {
     /* By sl_pipeline_table. */
     const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
     int accumulate;            /* passes through the pipeline a step */
-    const char *exact;         /* "data=N"; NULL: sums over data are in the order of coordinates */
+    const char *exact;         /* "data=N,tensor=W", or one of them; NULL: sums are in the order of coordinates */
     int recompute;             /* enum sl_recomputation */
     int offload;               /* SL_OFFLOAD_... */
     const char *offload_directory;

@@ -64,6 +64,7 @@ static const char *const axes[] = {[SL_JOB_DATA] = sl_data_axis, [SL_JOB_PIPE] =
 const struct sl_job_type transformer_job_type = {
     .model = "the transformer",
     .axes = axes,
+    .leaf_axis = sl_tensor_axis,
     .samples = "sequences",
     .halves = true,
     .open = open_worker,

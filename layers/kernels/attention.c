@@ -484,7 +484,9 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
     if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq, shape->dq);
     if (teams > 1 && rope)
         add_teams(teams, rows, queries, heads * rope, window, places, own_rope, dq_rope, (struct sl_settled){0});
-    if (rope) sum_heads(heads, rows * rope, parts, dk_rope);
+    const size_t leaves = shape->leaves ? shape->leaves : 1, of_leaf = heads / leaves * rows * rope;
+    for (size_t leaf = 0; rope && leaf < leaves; leaf++)
+        sum_heads(heads / leaves, rows * rope, parts + leaf * of_leaf, dk_rope + leaf * (rows * rope));
 }
 
 const struct sl_attention_kernels SL_ATTENTION_KERNELS = {

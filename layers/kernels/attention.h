@@ -30,6 +30,7 @@ struct sl_attention {
     size_t group, lead; /* heads that share one of k and v (0: 1); heads, of other calls, that come before the first
                            one, and read the first columns of k and v */
     size_t key_stride;  /* of k and v, which may lie side by side in one array [k | v] */
+    size_t leaves;      /* of equally many heads, whose sums dk_rope has one after another (0: 1) */
     size_t window;      /* keys that a query sees at most, its own among them; 0: no limit */
     enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
     /* [sequences * queries]: so many keys before its own a query sees, from 0, or one more than the query before it; in
@@ -53,9 +54,9 @@ struct sl_attention_kernels {
      * some for each team of the device, and grow as QUERIES do. */
     size_t (*scratch)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
-     * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, dk and dv those over the
-     * heads of each group; what no head reads of k and v is left alone there. O is of the dtype stored_o. SCRATCH has
-     * scratch(SHAPE) bytes. */
+     * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, or has one for each of its
+     * leaves; dk and dv are those over the heads of each group; what no head reads of k and v is left alone there. O is
+     * of the dtype stored_o. SCRATCH has scratch(SHAPE) bytes. */
     void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);

@@ -110,24 +110,25 @@ SL_INLINE float element(const void *x, const bool half, size_t i) {
 }
 SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? settled(dy[i]) : dy[i]; }
 
-SL_INLINE void dots_of(size_t rows, size_t cols, const float *dy, const void *x, const bool half, const float *gamma,
-                       float *dots) {
+SL_INLINE void dots_of(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, const bool half,
+                       const float *gamma, float *dots) {
     SL_ROWS(is_device_ptr(dy, x, gamma, dots))
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows * parts; r++) {
         const size_t at = r * cols;
+        const float *factor = gamma + r % parts * cols;
         float dot = 0.0f;
         SL_LANES(reduction(+ : dot))
-        for (size_t c = 0; c < cols; c++) dot += gradient_of(dy, half, at + c) * gamma[c] * element(x, half, at + c);
+        for (size_t c = 0; c < cols; c++) dot += gradient_of(dy, half, at + c) * factor[c] * element(x, half, at + c);
         dots[r] = dot;
     }
 }
 
-static void rms_norm_dots(size_t rows, size_t cols, const float *dy, const void *x, bool half, const float *gamma,
-                          float *dots) {
+static void rms_norm_dots(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, bool half,
+                          const float *gamma, float *dots) {
     if (half)
-        dots_of(rows, cols, dy, x, true, gamma, dots);
+        dots_of(rows, parts, cols, dy, x, true, gamma, dots);
     else
-        dots_of(rows, cols, dy, x, false, gamma, dots);
+        dots_of(rows, parts, cols, dy, x, false, gamma, dots);
 }
 
 SL_INLINE void backward_input_of(size_t rows, size_t cols, size_t whole, const float *dy, const void *x,

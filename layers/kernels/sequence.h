@@ -31,10 +31,11 @@ struct sl_sequence_kernels {
     void (*rms_norm_forward_bf16)(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
                                   const float *gamma, const float *beta, float epsilon, float *rstd, float *y,
                                   uint16_t *stored);
-    /* dots [rows] = sums over columns of dy gamma x. HALF, here and below: x is bf16, and dy is rounded to bf16 as it
-     * is read, as nobody has done so yet. */
-    void (*rms_norm_dots)(size_t rows, size_t cols, const float *dy, const void *x, bool half, const float *gamma,
-                          float *dots);
+    /* dots [rows, parts] = sums over the columns of each of PARTS, which lie one after another in a row, of dy gamma x:
+     * these have PARTS COLS columns. HALF, here and below: x is bf16, and dy is rounded to bf16 as it is read, as
+     * nobody has done so yet. */
+    void (*rms_norm_dots)(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, bool half,
+                          const float *gamma, float *dots);
     /* dx = rstd (dy gamma - x rstd^2 dots / whole); dx must be neither dy nor x */
     void (*rms_norm_backward_input)(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
                                     const float *rstd, const float *gamma, const float *dots, float *dx);

@@ -15,7 +15,8 @@ enum { SL_MAX_GROUPS = 8 };
 struct sl_groups {
     int count;
     struct sl_group group[SL_MAX_GROUPS];
-    bool shares[SL_MAX_GROUPS]; /* set while planning: modules gather parameters' values over the group */
+    bool by_tree[SL_MAX_GROUPS]; /* sums over the group are in the order of psum_tree */
+    bool shares[SL_MAX_GROUPS];  /* set while planning: modules gather parameters' values over the group */
     /* Of a group that shares: where the members' memory of parameters begins, which is laid out alike and which this
      * coordinate can read. NULL: values are gathered by calls. */
     const char *memory[SL_MAX_GROUPS][SL_MAX_COORDINATES];

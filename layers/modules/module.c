@@ -342,7 +342,9 @@ int sl_communicate_at(struct sl_context *context, const char *site, struct sl_co
 
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x) {
     const struct sl_group *peers = sl_group_of(context, group);
-    return peers ? sl_communicate(context, sl_describe_psum(peers, SL_F32, x, x, n)) : SL_OK;
+    if (!peers) return SL_OK;
+    return sl_communicate(context, context->groups->by_tree[group] ? sl_describe_psum_tree(peers, SL_F32, x, x, n)
+                                                                   : sl_describe_psum(peers, SL_F32, x, x, n));
 }
 
 /* ---- calls ---- */

@@ -203,6 +203,8 @@ struct sl_plan {
                 fuse plan with 1 */
     int sequence;             /* rows of a sequence; 0: rows are independent of each other */
     int wgrad_group;          /* microbatches of one weight-gradient product */
+    const char *leaf_axis;    /* sums over this axis are those of LEAVES (layers/modules/leaves.h), */
+    int leaves;               /* or, with fewer than two, of coordinates */
     int loop;                 /* loop to which the parameters belong */
     int layer;                /* the layer's number in its stage */
     int global_layer;         /* the layer's number in the model */
@@ -417,7 +419,8 @@ static inline const struct sl_group *sl_group_of(const struct sl_context *contex
  * sl_describe_psum(...)). */
 #define sl_communicate(context, ...) sl_communicate_at(context, SL_HERE, __VA_ARGS__)
 int sl_communicate_at(struct sl_context *context, const char *site, struct sl_collective call);
-/* X [n] becomes the sum of X over all coordinates of GROUP. Does nothing if the coordinate is alone (-1). */
+/* X [n] becomes the sum of X over all coordinates of GROUP, in the order of a tree where sums are those of leaves, else
+ * in that of the coordinates. Does nothing if the coordinate is alone (-1). */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
 SL_END_C

@@ -4,14 +4,36 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool has_leaves(const struct sl_plan *plan, const char *axis) {
+    return plan->leaf_axis && plan->leaves > 1 && !strcmp(plan->leaf_axis, axis);
+}
+
+int sl_plan_leaves(const struct sl_plan *plan, const char *axis) {
+    return has_leaves(plan, axis) ? plan->leaves / sl_mesh_axis_size(plan->mesh, axis) : 0;
+}
+
+int sl_plan_parts(const struct sl_plan *plan, const char *axis) {
+    return has_leaves(plan, axis) ? plan->leaves : sl_mesh_axis_size(plan->mesh, axis);
+}
+
+const char *sl_plan_parts_name(const struct sl_plan *plan, const char *axis) {
+    return has_leaves(plan, axis) ? "leaves" : "coordinates";
+}
+
+int sl_plan_without_leaves(const struct sl_plan *plan, const char *axis) {
+    if (!has_leaves(plan, axis)) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: it has no sums over leaves along \"%s\" (--exact %s=%d)",
+                        plan->name, plan->module->type->name, axis, axis, plan->leaves);
+}
+
 int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, int segments) {
-    const int shards = sl_mesh_axis_size(plan->mesh, axis);
+    const int shards = sl_plan_parts(plan, axis);
     if (columns > 0 && columns % (shards * segments) == 0) return SL_OK;
     char parts[32] = "";
     if (segments > 1) snprintf(parts, sizeof parts, " in %d segments", segments);
-    return sl_error_set(plan->error, SL_BAD_INPUT,
-                        "%s%s: %d columns%s do not divide by the %d coordinates along \"%s\"", plan->name,
-                        plan->module->type->name, columns, parts, shards, axis);
+    return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d columns%s do not divide by the %d %s along \"%s\"",
+                        plan->name, plan->module->type->name, columns, parts, shards, sl_plan_parts_name(plan, axis),
+                        axis);
 }
 
 static const struct sl_parameter *parameter_of(const struct sl_plan *plan, int i) {

@@ -8,7 +8,15 @@ SL_BEGIN_C
 
 /* All functions here concern the module that is being planned. */
 
-/* SL_BAD_INPUT if COLUMNS, which consist of SEGMENTS side by side, do not divide by the coordinates along AXIS. */
+/* Leaves of this coordinate, where sums over AXIS are those of leaves (layers/modules/leaves.h); otherwise 0. */
+int sl_plan_leaves(const struct sl_plan *plan, const char *axis);
+/* Into how many parts AXIS divides channels: leaves, or, without them, coordinates; and what these are called. */
+int sl_plan_parts(const struct sl_plan *plan, const char *axis);
+const char *sl_plan_parts_name(const struct sl_plan *plan, const char *axis);
+/* SL_BAD_INPUT if there are leaves along AXIS: the module has sums in the order of coordinates alone. */
+int sl_plan_without_leaves(const struct sl_plan *plan, const char *axis);
+
+/* SL_BAD_INPUT if COLUMNS, which consist of SEGMENTS side by side, do not divide by the parts along AXIS. */
 int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, int segments);
 
 /* SL_BAD_INPUT unless dim DIM of the module's parameter I is sharded over AXIS alone (NULL: not at all), in SEGMENTS.

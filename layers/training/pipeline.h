@@ -44,6 +44,11 @@ struct sl_pipeline_options {
     const char *axis;            /* axis of the ranks */
     /* Other axes, over which modules communicate (layers/modules/groups.h); may be NULL. */
     const char *const *group_axes;
+    /* One of group_axes: sums over it are those of LEAVES, 1, 2, 4, ..., a multiple of its size, in the order of a
+     * tree, so that bits do not depend on that size (layers/modules/leaves.h). NULL: they are in the order of
+     * coordinates. */
+    const char *leaf_axis;
+    int leaves;
     const struct sl_schedule *schedule; /* lowered; must outlive the pipeline */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of the operands of products: SL_F32 or SL_BF16 */

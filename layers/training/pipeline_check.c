@@ -19,6 +19,18 @@ static int too_small(struct sl_spmd *self, const char *field, int value, const c
     return sl_fail(self, SL_BAD_INPUT, "%s is %d: it must be %s", field, value, allowed);
 }
 
+static int check_leaves(struct sl_spmd *self, const struct sl_pipeline_options *options) {
+    const int leaves = options->leaves;
+    if (!options->leaf_axis) return SL_OK;
+    const int members = sl_axis_size(self, options->leaf_axis);
+    if (leaves >= 1 && (leaves & (leaves - 1)) == 0 && leaves <= SL_MAX_COORDINATES && leaves % members == 0)
+        return SL_OK;
+    return sl_fail(self, SL_BAD_INPUT,
+                   "the pipeline's option leaves is %d: it must be 1, 2, 4, ..., at most %d, and a multiple of the %d "
+                   "coordinates along \"%s\"",
+                   leaves, SL_MAX_COORDINATES, members, options->leaf_axis);
+}
+
 static int check_options(struct sl_spmd *self, const struct sl_pipeline_options *options) {
     if (!options->axis)
         return missing(self, "the pipeline's option axis",
@@ -39,7 +51,7 @@ static int check_options(struct sl_spmd *self, const struct sl_pipeline_options 
     if (options->wgrad_group < 1)
         return too_small(self, "the pipeline's option wgrad_group", options->wgrad_group,
                          "a number that divides that of the microbatches, 1 at least");
-    return SL_OK;
+    return check_leaves(self, options);
 }
 
 static int check_schedule(struct sl_spmd *self, const struct sl_pipeline_options *options) {

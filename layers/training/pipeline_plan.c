@@ -1,5 +1,6 @@
 /* pipeline_plan.c - plans a rank's stages, and takes the memory and the channels that walking its schedule needs. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "layers/modules/sequence/rope.h"
 #include "layers/training/pipeline_internal.h"
@@ -108,6 +109,8 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .run = p->run,
         .sequence = options->sequence,
         .wgrad_group = options->wgrad_group,
+        .leaf_axis = options->leaf_axis,
+        .leaves = options->leaf_axis ? options->leaves : 0,
         .parameters = parameters,
         .stash = &p->stash,
         .again = &p->again,
@@ -188,6 +191,12 @@ static void plan_links(struct sl_pipeline *p) {
     }
 }
 
+static void order_sums(struct sl_pipeline *p) {
+    const char *axis = p->options.leaf_axis;
+    for (int i = 0; i < p->groups.count; i++)
+        p->groups.by_tree[i] = axis && p->options.leaves > 1 && !strcmp(p->groups.group[i].name, axis);
+}
+
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters) {
     struct sl_pipeline *p = *pipeline = calloc(1, sizeof *p);
@@ -206,6 +215,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
+    order_sums(p);
     if (options->storage == SL_BF16 && parameters->laid_out && !parameters->working_bf16 && !parameters->settled_bf16)
         return sl_fail(self, SL_BAD_INPUT,
                        "storage bf16: the model that was planned first has parameters of storage f32");

@@ -6,10 +6,12 @@
 
 struct center {
     struct sl_module module;
-    const char *axis;     /* over which the columns are sharded, */
-    int group;            /* its group, */
-    int whole;            /* and the columns of a whole row */
-    struct sl_place sums; /* [rows], to be added up */
+    const char *axis;          /* over which the columns are sharded, */
+    int group;                 /* its group, */
+    int whole;                 /* and the columns of a whole row */
+    struct sl_place sums;      /* [rows], to be added up */
+    int parts;                 /* leaves of this coordinate; 1 without leaves */
+    struct sl_place part_sums; /* [rows, parts], where there are several */
 };
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
@@ -18,6 +20,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, own->axis, own->whole, 1));
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
+    own->parts = sl_plan_leaves(plan, own->axis) > 1 ? sl_plan_leaves(plan, own->axis) : 1;
+    if (own->parts > 1)
+        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)own->parts * sizeof(float), &own->part_sums);
     for (enum sl_load_part phase = SL_LOAD_FORWARD; phase <= (plan->forward_only ? SL_LOAD_FORWARD : SL_LOAD_INPUT);
          phase++) {
         sl_load_floats(plan, phase, SL_LOAD_MOVES, 3 * rows * module->in);
@@ -28,9 +33,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct center *own = (const struct center *)module;
-    const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
-    float *sums = sl_at(context, &own->sums);
-    context->kernels->published->row_sums(rows, cols, x, sums);
+    const size_t rows = (size_t)context->rows, cols = (size_t)module->in, parts = (size_t)own->parts;
+    float *sums = sl_at(context, &own->sums), *each = parts > 1 ? sl_at(context, &own->part_sums) : sums;
+    context->kernels->published->row_sums(rows * parts, cols / parts, x, each);
+    if (parts > 1) context->kernels->row_trees(rows, parts, each, sums);
     SL_TRY(sl_sum_over(context, own->group, rows, sums));
     context->kernels->published->center_rows(rows, cols, (size_t)own->whole, sums, x, y);
     return SL_OK;

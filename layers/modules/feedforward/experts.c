@@ -174,6 +174,7 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(check(&experts->shape, plan));
     SL_TRY(sl_plan_columns(plan, experts->axis, experts->shape.dimension, 1));
     SL_TRY(sl_plan_group(plan, experts->axis, &experts->group));
+    SL_TRY(sl_plan_without_leaves(plan, experts->axis));
     SL_TRY(sl_plan_group(plan, experts->shape.axis, &experts->data_group));
     SL_TRY(plan_routing(experts, plan));
     SL_TRY(plan_children(experts, plan));

@@ -12,6 +12,7 @@
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/kept.h"
+#include "layers/modules/shards.h"
 
 /* ---- the two factors ---- */
 
@@ -43,6 +44,7 @@ static int plan_a(struct sl_module *module, struct sl_plan *plan) {
     char spec[SL_AXIS_NAME + 16];
     snprintf(spec, sizeof spec, "%s*%d", factor->axis, factor->segments);
     SL_TRY(sl_plan_group(plan, factor->axis, &factor->group));
+    SL_TRY(sl_plan_without_leaves(plan, factor->axis));
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[0]) / sqrtf(3), 2,
                                      shape, spec));
     count_sum(factor, plan, SL_LOAD_FORWARD, module->out);

@@ -45,28 +45,36 @@ static void plan_kernel(struct sl_products *products, struct sl_plan *plan, cons
     if (products->kernel == SL_F32) return;
     sl_plan_rounded_values(plan);
     if (shape->precision != SL_F32) return;
-    products->widens_forward = sl_gemm_widens(plan->gemm, rows, out, in, false, shape->transposed, shape->epilogue);
+    const int own = rows / products->leaves;
+    products->widens_forward = sl_gemm_widens(plan->gemm, own, out, in, false, shape->transposed, shape->epilogue);
     products->widens_input =
-        !plan->forward_only && sl_gemm_widens(plan->gemm, rows, in, out, false, !shape->transposed, SL_EPILOGUE_NONE);
+        !plan->forward_only && sl_gemm_widens(plan->gemm, own, in, out, false, !shape->transposed, SL_EPILOGUE_NONE);
     if (!products->widens_forward || !(products->widens_input || plan->forward_only))
         sl_plan_workspace(plan, (size_t)in * (size_t)out * sizeof(float), &products->widened);
 }
 
 /* A transposed kernel's gradient is dy^T x. */
-static bool widens_weight(const struct sl_plan *plan, const struct sl_products_shape *shape) {
+static bool widens_weight(const struct sl_products *products, const struct sl_plan *plan,
+                          const struct sl_products_shape *shape) {
     const int m = shape->transposed ? shape->out : shape->in, n = shape->transposed ? shape->in : shape->out;
     return shape->kept && shape->precision == SL_F32 && plan->storage != SL_F32 &&
-           sl_gemm_widens(plan->gemm, m, n, shape->wgrad_rows, true, false, SL_EPILOGUE_NONE);
+           sl_gemm_widens(plan->gemm, m, n, shape->wgrad_rows / products->leaves, true, false, SL_EPILOGUE_NONE);
 }
 
 /* Runs share a forward and an input gradient, groups a weight gradient. */
 static void count(const struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const int in = shape->in, out = shape->out, run = (int)sl_plan_run(plan), rows = shape->rows * run;
+    const int in = shape->in, out = shape->out, run = (int)sl_plan_run(plan);
+    const int rows = shape->rows * run, leaves = shape->leaves > 1 ? shape->leaves : 1;
     const bool loss = !plan->module->type->backward_input;
     const struct sl_load_product forward = {shape->precision, rows, out, in, false, shape->transposed, 1.0 / run};
     const struct sl_load_product input = {shape->precision, rows, in, out, false, !shape->transposed, 1.0 / run};
-    const struct sl_load_product weight = {
-        shape->precision, in, out, shape->wgrad_rows, true, false, (double)shape->rows / shape->wgrad_rows};
+    const struct sl_load_product weight = {shape->precision,
+                                           in,
+                                           out,
+                                           shape->wgrad_rows / leaves,
+                                           true,
+                                           false,
+                                           (double)shape->rows * leaves / shape->wgrad_rows};
     sl_load_product(plan, SL_LOAD_FORWARD, &forward);
     if (plan->forward_only) return;
     if (plan->has_dx || loss) sl_load_product(plan, SL_LOAD_INPUT, &input);
@@ -76,12 +84,14 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
 }
 
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const int in = shape->in, out = shape->out, rows = shape->rows;
+    const int in = shape->in, out = shape->out, leaves = shape->leaves > 1 ? shape->leaves : 1;
+    const int rows = shape->rows / leaves;
     const bool transposed = shape->transposed;
     sl_products_release(products);
+    products->leaves = leaves;
     if (plan->load) count(plan, shape);
     plan_kernel(products, plan, shape);
-    products->widens_weight = trains(plan) && widens_weight(plan, shape);
+    products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
     if (shape->precision == SL_BF16)
         plan_operands(products, plan, shape);
     else if (plan->storage != SL_F32 && trains(plan) && !products->widens_weight)
@@ -94,7 +104,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
                         SL_EPILOGUE_NONE, plan->error));
     if (!trains(plan)) return SL_OK;
     return sl_gemm_plan(&products->weight_gradient, plan->gemm, shape->precision, transposed ? out : in,
-                        transposed ? in : out, shape->wgrad_rows, true, false, SL_EPILOGUE_NONE, plan->error);
+                        transposed ? in : out, shape->wgrad_rows / leaves, true, false, SL_EPILOGUE_NONE, plan->error);
 }
 
 static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }
@@ -184,6 +194,7 @@ static int multiply_settled(struct sl_context *context, const struct sl_gemm *ge
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
+    count *= products->leaves;
     const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm));
     const struct sl_settled settled = settles ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
     if (settles) result->done = true;
@@ -196,6 +207,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                                const void *kernel, bool accumulate, float *c) {
     const struct sl_gemm *gemm = &products->input_gradient;
+    count *= products->leaves;
     if (products->widens_input)
         return sl_products_multiply_widening(context, gemm, count, a, kernel, NULL, accumulate, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);

@@ -18,6 +18,7 @@ struct sl_products {
      * another than theirs. */
     struct sl_place x, dy;
     struct sl_place widened; /* [in, out] floats: the kernel, where it lies as bf16 and the operands are floats */
+    int leaves;              /* as in the shape, 1 at least */
     /* The product reads the kernel as it lies, or x and dy of W: */
     bool widens_forward, widens_input, widens_weight;
 };
@@ -31,6 +32,9 @@ struct sl_products_shape {
     enum sl_epilogue epilogue; /* what the forward product adds to its result */
     bool float_kernel;         /* the kernel stays float in every storage */
     bool kept;                 /* W is given x and dy as they are kept */
+    /* Into so many leaves the rows divide, each of which has products of its own: forward's and the input gradient's
+     * one after another, as microbatches have them; the weight gradient's, by calls for its rows. 0: 1 */
+    int leaves;
 };
 
 /* Plans the forward product and, unless plan->forward_only, the two backward products; none of them if
@@ -68,7 +72,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
 /* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL as above. */
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                                const void *kernel, bool accumulate, float *c);
-/* C (+)= A^T B, which sl_products_kept has given, by the weight gradient's product. */
+/* C (+)= A^T B, which sl_products_kept has given, by the weight gradient's product; of a leaf, if there are several. */
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
                                 const void *b, bool accumulate, float *c);
 

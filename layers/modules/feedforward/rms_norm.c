@@ -14,7 +14,9 @@ struct rms_norm {
     int group;        /* its group, */
     int whole;        /* and the columns of a whole row */
     float epsilon;
-    struct sl_place sums;     /* [rows], to be added up */
+    struct sl_place sums;      /* [rows], to be added up */
+    int parts;                 /* leaves of this coordinate; 1 without leaves */
+    struct sl_place part_sums; /* [rows, parts], where there are several */
     struct sl_place no_shift; /* [microbatches of a call, columns]: where there is no beta, zeros, and what nobody reads
                                */
 };
@@ -35,6 +37,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     SL_TRY(plan_parameters(own, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
+    own->parts = sl_plan_leaves(plan, own->axis) > 1 ? sl_plan_leaves(plan, own->axis) : 1;
+    if (own->parts > 1)
+        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)own->parts * sizeof(float), &own->part_sums);
     if (own->norm.no_shift)
         sl_plan_workspace(plan, sl_plan_run(plan) * (size_t)module->in * sizeof(float), &own->no_shift);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
@@ -58,16 +63,17 @@ static const float *shift_of(const struct sl_module *module, struct sl_context *
 /* Rows of a forward. */
 struct pass {
     const struct sl_sequence_kernels *kernels;
-    size_t cols, whole;
+    size_t cols, whole, parts; /* parts: of a row, each of which has a sum of its own */
     const float *x, *gamma, *beta;
     float epsilon;
-    float *sums, *rstd, *y;         /* y: NULL where nobody reads it */
+    float *each, *sums, *rstd, *y;  /* each [rows, parts]; y: NULL where nobody reads it */
     const struct sl_result *result; /* or NULL */
 };
 
 static void add_squares(const void *arg, size_t first, size_t end) {
     const struct pass *p = arg;
-    p->kernels->square_sums(end - first, p->cols, p->x + first * p->cols, p->sums + first);
+    p->kernels->square_sums((end - first) * p->parts, p->cols / p->parts, p->x + first * p->cols,
+                            p->each + first * p->parts);
 }
 
 static void divide(const void *arg, size_t first, size_t end) {
@@ -88,26 +94,39 @@ static void add_and_divide(const void *arg, size_t first, size_t end) {
     divide(arg, first, end);
 }
 
+/* Where a row's sums over each part go, and their sum over all parts of all coordinates: SUMS. */
+static float *sums_of_parts(const struct rms_norm *own, const struct sl_context *context, float *sums) {
+    return own->parts > 1 ? sl_at(context, &own->part_sums) : sums;
+}
+static int add_up(const struct rms_norm *own, struct sl_context *context, const float *parts, float *sums) {
+    const size_t rows = (size_t)context->rows;
+    if (own->parts > 1) context->kernels->row_trees(rows, (size_t)own->parts, parts, sums);
+    return sl_sum_over(context, own->group, rows, sums);
+}
+
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
+    float *sums = sl_at(context, &own->sums);
     struct sl_result *result = context->result;
     const struct pass pass = {.kernels = context->kernels->sequence,
                               .cols = cols,
                               .whole = (size_t)own->whole,
+                              .parts = (size_t)own->parts,
                               .x = x,
                               .gamma = sl_value(module, context, GAMMA),
                               .beta = shift_of(module, context),
                               .epsilon = own->epsilon,
-                              .sums = sl_at(context, &own->sums),
+                              .each = sums_of_parts(own, context, sums),
+                              .sums = sums,
                               .rstd = sl_at(context, &own->norm.rstd),
                               .y = result && result->unread ? NULL : y,
                               .result = result};
-    if (own->group < 0) {
+    if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
         sl_share(context, rows, cols, add_squares, &pass);
-        SL_TRY(sl_sum_over(context, own->group, rows, pass.sums));
+        SL_TRY(add_up(own, context, pass.each, sums));
         sl_share(context, rows, cols, divide, &pass);
     }
     if (result) result->done = true;
@@ -119,7 +138,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
+    const size_t rows = (size_t)context->rows, cols = (size_t)module->in, parts = (size_t)own->parts;
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sl_at(context, &own->norm.sum[GAMMA]),
           *dbeta = sl_at(context, own->norm.no_shift ? &own->no_shift : &own->norm.sum[BETA]);
@@ -128,9 +147,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!module->frozen)
         kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
     if (!dx) return SL_OK;
-    float *dots = sl_at(context, &own->sums);
-    kernels->rms_norm_dots(rows, cols, dy, x, half, gamma, dots);
-    SL_TRY(sl_sum_over(context, own->group, rows, dots));
+    float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
+    kernels->rms_norm_dots(rows, parts, cols / parts, dy, x, half, gamma, each);
+    SL_TRY(add_up(own, context, each, dots));
     kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, half, rstd, gamma, dots, dx);
     return SL_OK;
 }

@@ -4,12 +4,14 @@
  * summands are added up and scattered over the columns (a psum_scatter), so that no coordinate ever keeps all of y.
  * Backward is the opposite: all columns of dy are gathered, and give this coordinate's columns of dx and its rows of
  * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I leaves each
- * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias.
+ * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias. Where sums are those of
+ * leaves, a coordinate adds up the products of its own before those of all (leaf_products.h).
  *
  * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
  * ahead of all products of their loop, and the sum of their gradients is scattered again. */
 #include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
@@ -27,7 +29,9 @@ struct sharded {
     int group, data_group; /* over the axis; over the one that shards the kernel's columns */
     int gathered;          /* the kernel's number in the plan's gathers, whose gradient the plan's scatters
                               sum; or -1 */
+    bool adds_up;          /* products of peers, or of leaves: the bias comes after that */
     struct sl_products products;
+    struct sl_leaf_products leaves;
     struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and is to be summed */
     struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy */
     struct sl_place kernel;    /* [in, whole]: where its columns are sharded and it is not gathered ahead, the kernel;
@@ -120,6 +124,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole_in, dense->segments_in));
     if (dense->scatters) SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole, dense->segments_out));
     SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
+    const int leaves = sl_plan_leaves(plan, dense->axis);
+    dense->adds_up = dense->group >= 0 || leaves;
     SL_TRY(plan_parameters(dense, plan));
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
@@ -127,17 +133,21 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->keeps_gradient = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->reads_stored = plan->precision == SL_BF16;
     module->reads_stored_gradient = module->reads_stored && dense->group < 0;
+    SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));
     if (sl_plan_trains(plan, SL_AFFINE_BIAS))
         SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
-                                            .in = module->in,
+                                            .in = (int)dense->leaves.width,
                                             .out = dense->whole,
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue =
-                                                dense->group < 0 && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
+                                                !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
                                             .kept = dense->group < 0 || dense->scatters};
-    return sl_products_plan(&dense->products, plan, &shape);
+    sl_load_repeat(plan, dense->leaves.count);
+    const int status = sl_products_plan(&dense->products, plan, &shape);
+    sl_load_repeat(plan, 1);
+    return status;
 }
 
 /* ---- communication ---- */
@@ -210,6 +220,16 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
     return SL_OK;
 }
 
+/* TO [count] = the sum of all peers' FROM. */
+static int sum_all(const struct sl_module *module, struct sl_context *context, const void *from, float *to,
+                   size_t count) {
+    const int group = own(module)->group;
+    const struct sl_group *peers = sl_group_of(context, group);
+    return sl_communicate(context, context->groups->by_tree[group]
+                                       ? sl_describe_psum_tree(peers, SL_F32, from, to, count)
+                                       : sl_describe_psum(peers, SL_F32, from, to, count));
+}
+
 /* *ALL [rows, whole] of DY [rows, out], which is of TYPE: floats, where it is summed. */
 static int gather_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,
                            const void *dy, const float **all) {
@@ -221,19 +241,22 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
     if (!peers) return SL_OK;
     float *columns = sl_at(context, &dense->columns);
     *all = columns;
-    if (!dense->scatters)
-        return sl_communicate(context, sl_describe_psum(peers, SL_F32, dy, columns, rows * (size_t)dense->whole));
+    if (!dense->scatters) return sum_all(module, context, dy, columns, rows * (size_t)dense->whole);
     return sl_communicate(context, sl_describe_all_gather_dim(peers, type, dy, columns, 3, shape, 2));
 }
 
-/* Y [rows, out] of SHARE [rows, whole], of which it is the sum; where all of it stays, SHARE is Y. */
+/* Y [rows, out] of SHARE [rows, whole], of which it is the sum; where all of it stays, SHARE is Y. Without peers it is
+ * all there. */
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
     const size_t rows = (size_t)context->rows, segments = (size_t)dense->segments_out, whole = (size_t)dense->whole;
     const size_t shape[] = {rows, segments, whole / segments};
-    if (!dense->scatters) return sl_communicate(context, sl_describe_psum(peers, SL_F32, share, y, rows * whole));
-    return sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 3, shape, 2));
+    if (!peers) return SL_OK;
+    if (!dense->scatters) return sum_all(module, context, share, y, rows * whole);
+    return sl_communicate(context, context->groups->by_tree[dense->group]
+                                       ? sl_describe_psum_scatter_tree_dim(peers, SL_F32, share, y, 3, shape, 2)
+                                       : sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 3, shape, 2));
 }
 
 /* ---- forward and backward ---- */
@@ -253,18 +276,27 @@ static void add_bias(const struct sl_module *module, struct sl_context *context,
     if (result) result->done = true;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+/* SHARE [rows, whole]: what this coordinate's columns of X make of y. */
+static int multiply(const struct sl_module *module, struct sl_context *context, const float *x, const void *kernel,
+                    float *share) {
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t count = (size_t)context->rows * (size_t)module->in;
+    if (dense->leaves.count > 1) return sl_leaf_products_forward(context, &dense->leaves, products, x, kernel, share);
+    return sl_products_forward(context, products, (int)sl_call_microbatches(context),
+                               sl_products_operand(products, context, &products->x, count, x), kernel,
+                               dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share,
+                               dense->adds_up ? NULL : context->result);
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct sharded *dense = own(module);
+    const void *kernel;
     if (context->unread) return SL_OK;
-    const void *kernel, *a = sl_products_operand(products, context, &products->x, count, x);
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
-    SL_TRY(sl_products_forward(context, products, (int)sl_call_microbatches(context), a, kernel,
-                               dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share,
-                               dense->group < 0 ? context->result : NULL));
-    if (dense->group < 0) return SL_OK;
+    SL_TRY(multiply(module, context, x, kernel, share));
+    if (!dense->adds_up) return SL_OK;
     SL_TRY(add_up(module, context, share, y));
     if (dense->biased) add_bias(module, context, y);
     return SL_OK;
@@ -296,12 +328,26 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
+    if (dense->leaves.count > 1)
+        return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx);
 }
 
-/* The product A^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns, and
+/* GRADIENT [in, whole] (+)= X^T B: X as it is kept. */
+static int multiply_gradient(const struct sl_module *module, struct sl_context *context, const float *x, const void *b,
+                             bool accumulate, float *gradient) {
+    const struct sharded *dense = own(module);
+    const struct sl_products *products = &dense->products;
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    if (dense->leaves.count > 1)
+        return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
+    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
+    return sl_products_weight_gradient(context, products, a, b, accumulate, gradient);
+}
+
+/* The product X^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns, and
  * soon there. */
-static int start_to_scatter(const struct sl_module *module, struct sl_context *context, const void *a, const void *b) {
+static int start_to_scatter(const struct sl_module *module, struct sl_context *context, const float *x, const void *b) {
     const struct sharded *dense = own(module);
     struct sl_scatters *scatters = context->scatters;
     float *share;
@@ -309,7 +355,7 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
     SL_TRY(
         sl_scatters_room(scatters, context->self, context->kernels, (size_t)module->in * (size_t)dense->whole, &share));
     sl_profile_end(context->profile, before);
-    SL_TRY(sl_products_weight_gradient(context, &dense->products, a, b, false, share));
+    SL_TRY(multiply_gradient(module, context, x, b, false, share));
     sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
     SL_TRY(sl_scatters_start(scatters, context->self, context->kernels, (size_t)module->in, (size_t)dense->whole,
                              context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL)));
@@ -318,7 +364,7 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
 }
 
 /* The same at once. */
-static int scatter_kernel_gradient(const struct sl_module *module, struct sl_context *context, const void *a,
+static int scatter_kernel_gradient(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const void *b) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
@@ -326,7 +372,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     const size_t shape[] = {in, (size_t)dense->whole};
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = sl_at(context, &dense->kernel);
     float *sum = context->accumulate ? sl_at(context, &dense->shard) : gradient;
-    SL_TRY(sl_products_weight_gradient(context, &dense->products, a, b, false, share));
+    SL_TRY(multiply_gradient(module, context, x, b, false, share));
     SL_TRY(sl_communicate(context, context->parameters->sums_by_tree
                                        ? sl_describe_psum_scatter_tree_dim(data, SL_F32, share, sum, 2, shape, 1)
                                        : sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
@@ -353,13 +399,12 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
     if (peers && !is_gathered(module, context))
         SL_TRY(gather_gradient(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));
-    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
     const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
                          : sl_products_kept(products, context, &products->dy, rows * whole, all);
-    if (dense->gathered >= 0) return start_to_scatter(module, context, a, b);
-    if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, a, b);
-    return sl_products_weight_gradient(context, products, a, b, context->accumulate,
-                                       sl_gradient(module, context, SL_AFFINE_KERNEL));
+    if (dense->gathered >= 0) return start_to_scatter(module, context, x, b);
+    if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, x, b);
+    return multiply_gradient(module, context, x, b, context->accumulate,
+                             sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
 static void release(struct sl_module *module) { sl_products_release(&((struct sharded *)module)->products); }

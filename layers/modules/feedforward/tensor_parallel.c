@@ -11,6 +11,7 @@
 
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/modules.h"
+#include "layers/modules/shards.h"
 
 struct parallel {
     struct sl_affine affine;
@@ -28,6 +29,7 @@ static int plan_shards(struct parallel *parallel, struct sl_plan *plan, int part
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: %d columns do not divide by the %d coordinates along \"%s\"", plan->name,
                             plan->module->type->name, parallel->whole, shards, parallel->axis);
+    SL_TRY(sl_plan_without_leaves(plan, parallel->axis));
     return sl_plan_group(plan, parallel->axis, &parallel->group);
 }
 

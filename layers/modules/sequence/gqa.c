@@ -13,6 +13,7 @@
 #include "layers/modules/share.h"
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/sequence/rope.h"
+#include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { Q, K, V, OUT, CHILDREN };
@@ -74,16 +75,19 @@ static struct sl_attention attention_of(const struct gqa *gqa, int rows, int seq
 
 static int check(const struct gqa *gqa, const struct sl_plan *plan) {
     const struct sl_gqa *shape = &gqa->shape;
-    const int size = sl_mesh_axis_size(plan->mesh, gqa->axis);
+    const int size = sl_plan_parts(plan, gqa->axis);
     if (shape->heads < 1 || shape->key_heads < 1 || shape->heads % shape->key_heads)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sheads: %d heads of queries, %d of keys and values: there must be some of both, and "
                             "equally many queries for each key",
                             plan->name, shape->heads, shape->key_heads);
     if (shape->heads % size)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%sheads: %d heads do not divide by the %d %s along \"%s\"",
+                            plan->name, shape->heads, size, sl_plan_parts_name(plan, gqa->axis), gqa->axis);
+    if (sl_plan_leaves(plan, gqa->axis) && shape->key_heads % size)
         return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%sheads: %d heads do not divide by the %d coordinates along \"%s\"", plan->name,
-                            shape->heads, size, gqa->axis);
+                            "%sheads: %d heads of keys and values do not divide by the %d leaves along \"%s\"",
+                            plan->name, shape->key_heads, size, gqa->axis);
     if (shape->width < 1 || (shape->rotates && shape->width % 2))
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%swidth: heads of %d columns cannot be rotated in pairs; there must be an even number",

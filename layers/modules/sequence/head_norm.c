@@ -1,8 +1,12 @@
 /* head_norm.c - divides each head's columns by their root mean square, and scales them, all heads alike. Heads may be
- * sharded over an axis: then each coordinate has a part of the scale's gradient. */
+ * sharded over an axis: then each coordinate has a part of the scale's gradient, and with leaves each of them has one
+ * (layers/modules/leaves.h). */
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/kept.h"
+#include "layers/modules/leaves.h"
+#include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
+#include "spmd/device/device.h"
 
 enum { SCALE = SL_NORM_FACTOR };
 
@@ -14,7 +18,9 @@ struct head_norm {
     float epsilon;
     struct sl_place sums;     /* [rows * heads] */
     struct sl_place no_shift; /* [microbatches of a call, width]: zeros, and what nobody reads */
-    struct sl_place part;     /* [width]: this coordinate's part of the gradient */
+    struct sl_place part;     /* [leaves, width]: this coordinate's parts of the gradient */
+    int leaves;               /* 1 without leaves */
+    struct sl_place packed;   /* [rows, own columns] of one leaf: dy and x; rstd */
 };
 
 static const struct head_norm *own(const struct sl_module *module) { return (const struct head_norm *)module; }
@@ -23,6 +29,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct head_norm *norm = (struct head_norm *)module;
     const size_t width = (size_t)norm->width, heads = (size_t)norm->heads, size = sizeof(float);
     SL_TRY(sl_plan_group(plan, norm->axis, &norm->group));
+    norm->leaves = sl_plan_leaves(plan, norm->axis) > 1 ? sl_plan_leaves(plan, norm->axis) : 1;
+    const size_t leaves = (size_t)norm->leaves;
     SL_TRY(sl_plan_parameter_by_rule(plan, "scale", SL_INIT_ONES, 0.0f, 1, &width));
     sl_plan_workspace(plan, sl_plan_rows(plan) * heads * size, &norm->sums);
     sl_plan_workspace(plan, sl_plan_run(plan) * width * size, &norm->no_shift);
@@ -30,11 +38,16 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = !plan->forward_only;
     sl_norm_count(plan, module->in);
     if (plan->forward_only) return SL_OK;
-    sl_plan_workspace(plan, width * size, &norm->part);
+    if (leaves > 1 && plan->storage == SL_BF16 && heads / leaves * width % 2)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: leaves with %zu columns each: bf16 need an even number",
+                            plan->name, module->type->name, heads / leaves * width);
+    sl_plan_workspace(plan, leaves * width * size, &norm->part);
+    if (leaves > 1)
+        sl_plan_workspace(plan, (size_t)plan->rows * (heads / leaves) * (2 * width + 1) * size, &norm->packed);
     if (sl_plan_trains(plan, SCALE))
         sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, norm->axis, (double)(width * size) / plan->wgrad_group,
                      1.0 / plan->wgrad_group);
-    return sl_plan_array(plan, width, sl_plan_trains(plan, SCALE) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
+    return sl_plan_array(plan, leaves * width, sl_plan_trains(plan, SCALE) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
                          &norm->norm.sum[SCALE]);
 }
 
@@ -50,7 +63,27 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* Leaves each microbatch's sum for the scale: W adds them up. */
+/* SUM [microbatches, leaves, width]: those of each leaf's heads. Two elements of bf16 move as a float. */
+static void sum_leaves(const struct sl_module *module, struct sl_context *context, const float *dy, const float *x,
+                       const float *rstd, float *sum, float *unread) {
+    const struct head_norm *norm = own(module);
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const bool half = context->storage != SL_F32;
+    const size_t leaves = (size_t)norm->leaves, width = (size_t)norm->width, heads = (size_t)norm->heads / leaves;
+    const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
+    const size_t columns = heads * width, words = half ? columns / 2 : columns; /* of x */
+    float *own_dy = sl_at(context, &norm->packed), *own_x = own_dy + rows * columns, *own_rstd = own_x + rows * columns;
+    for (size_t i = 0; i < microbatches * leaves; i++, sum += width) {
+        const size_t row = i / leaves * rows, leaf = i % leaves;
+        kernels->copy_block(rows, columns, dy + row * leaves * columns + leaf * columns, leaves * columns, own_dy,
+                            columns);
+        kernels->copy_block(rows, words, x + row * leaves * words + leaf * words, leaves * words, own_x, words);
+        kernels->copy_block(rows, heads, rstd + row * leaves * heads + leaf * heads, leaves * heads, own_rstd, heads);
+        kernels->rms_norm_backward_weight(1, rows * heads, width, own_dy, own_x, half, own_rstd, sum, unread);
+    }
+}
+
+/* Leaves each microbatch's sums for the scale: W adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct head_norm *norm = own(module);
@@ -60,11 +93,13 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
     float *sum = sl_at(context, &norm->norm.sum[SCALE]), *unread = sl_at(context, &norm->no_shift);
     const bool half = context->storage != SL_F32;
-    if (!module->frozen)
+    if (!module->frozen && norm->leaves > 1)
+        sum_leaves(module, context, dy, x, rstd, sum, unread);
+    else if (!module->frozen)
         kernels->rms_norm_backward_weight(microbatches, rows / microbatches, width, dy, x, half, rstd, sum, unread);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &norm->sums);
-    kernels->rms_norm_dots(rows, width, dy, x, half, scale, dots);
+    kernels->rms_norm_dots(rows, 1, width, dy, x, half, scale, dots);
     kernels->rms_norm_backward_input(rows, width, width, dy, x, half, rstd, scale, dots, dx);
     return SL_OK;
 }
@@ -74,12 +109,17 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const struct head_norm *norm = own(module);
     const size_t width = (size_t)norm->width;
     float *gradient = sl_gradient(module, context, SCALE);
-    float *part = context->accumulate ? sl_at(context, &norm->part) : gradient;
+    const bool alone = context->accumulate || norm->leaves > 1;
+    float *part = alone ? sl_at(context, &norm->part) : gradient;
     (void)x, (void)dy;
-    context->kernels->column_sums((size_t)context->wgrad_group, width, sl_at(context, &norm->norm.sum[SCALE]), false,
-                                  part);
+    context->kernels->column_sums((size_t)context->wgrad_group, (size_t)norm->leaves * width,
+                                  sl_at(context, &norm->norm.sum[SCALE]), false, part);
+    sl_tree_blocks(context->kernels, norm->leaves, width, part);
     SL_TRY(sl_sum_over(context, norm->group, width, part));
-    if (context->accumulate) context->kernels->add(width, part, gradient);
+    if (context->accumulate)
+        context->kernels->add(width, part, gradient);
+    else if (alone)
+        sl_device.copy(gradient, part, width * sizeof *part);
     return SL_OK;
 }
 

@@ -9,7 +9,10 @@
  * All products are sharded ones, which scatter their sums over columns: whole heads come out of kv_up, q_up and q_rope,
  * while k_rope's few columns, which all heads share, are the same everywhere. So attention needs no communication. */
 #include "layers/modules/sequence/mla_internal.h"
+#include "layers/modules/leaves.h"
 #include "layers/modules/sequence/rope.h"
+#include "layers/modules/shards.h"
+#include "spmd/device/device.h"
 
 /* What each child reads, and the gradient of what it writes; the module's own x and dy at the ends. */
 static const enum tensor input[CHILDREN] = {
@@ -34,16 +37,20 @@ struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequen
 
 static int check(const struct mla *mla, const struct sl_plan *plan) {
     const struct sl_mla *shape = &mla->shape;
-    const int size = sl_mesh_axis_size(plan->mesh, mla->axis);
+    const int size = sl_plan_parts(plan, mla->axis);
     if (shape->dimension < 1 || shape->heads < 1 || shape->latent < 1 || shape->dimension % shape->heads)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sheads: %d columns, %d heads, latents of %d columns: all must be at least 1, and columns "
                             "divide by heads",
                             plan->name, shape->dimension, shape->heads, shape->latent);
     if (shape->heads % size)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%sheads: %d heads do not divide by the %d %s along \"%s\"",
+                            plan->name, shape->heads, size, sl_plan_parts_name(plan, mla->axis), mla->axis);
+    if (sl_plan_leaves(plan, mla->axis) && shape->rope && plan->storage == SL_BF16)
         return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%sheads: %d heads do not divide by the %d coordinates along \"%s\"", plan->name,
-                            shape->heads, size, mla->axis);
+                            "%srope: the gradient of a key that all heads share has no sums of bf16 over leaves along "
+                            "\"%s\": choose --storage f32, or --rope-dim 0",
+                            plan->name, mla->axis);
     if (shape->rope < 0 || shape->rope % 2)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%srope: %d columns cannot be rotated in pairs; there must be an even number", plan->name,
@@ -125,6 +132,8 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &mla->scratch);
+    if (mla->leaves > 1)
+        sl_plan_workspace(plan, (size_t)mla->leaves * sl_plan_rows(plan) * mla->rope * sizeof(float), &mla->leaf_keys);
     return SL_OK;
 }
 
@@ -147,6 +156,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, mla->axis, &mla->group));
     const int index = mla->group < 0 ? 0 : plan->groups->group[mla->group].rank;
     SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));
+    mla->leaves = mla->rope ? sl_plan_leaves(plan, mla->axis) : 0;
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(mla, plan));
     if (plan->load) count(mla, plan);
@@ -156,26 +166,26 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
+/* X [rows, COLUMNS] in place by the angles of TABLE, left as SETTLED says. */
+static void turn(const struct sl_context *context, const struct sl_rope *table, size_t columns, bool back,
+                 struct sl_settled settled, float *x) {
+    const size_t sequence = (size_t)context->sequence;
+    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
+        abreast = sl_abreast(context, s);
+        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
+        const size_t first = (size_t)s * sequence * columns;
+        context->kernels->sequence->rope(rows, columns, sequence, position, sl_places_from(context, s), table->cosine,
+                                         table->sine, back, x + first, x + first, sl_settled_from(settled, first));
+    }
+}
+
 /* Tensors KEYS and QUERIES in place, and leaves them as they are to be kept. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
                    enum tensor queries) {
     const struct mla *mla = sl_mla_of(module);
-    float *const all_keys = sl_mla_at(module, context, keys), *const all_queries = sl_mla_at(module, context, queries);
-    const struct sl_settled settled_keys = sl_mla_settled(module, context, keys);
-    const struct sl_settled settled_queries = sl_mla_settled(module, context, queries);
-    const size_t sequence = (size_t)context->sequence;
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
-        abreast = sl_abreast(context, s);
-        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
-        const size_t key = (size_t)s * sequence * mla->rope, query = (size_t)s * sequence * mla->rotated;
-        const int32_t *places = sl_places_from(context, s);
-        float *k = all_keys + key, *q = all_queries + query;
-        kernels->rope(rows, mla->rope, sequence, position, places, mla->keys->cosine, mla->keys->sine, back, k, k,
-                      sl_settled_from(settled_keys, key));
-        kernels->rope(rows, mla->rotated, sequence, position, places, mla->queries->cosine, mla->queries->sine, back, q,
-                      q, sl_settled_from(settled_queries, query));
-    }
+    turn(context, mla->keys, mla->rope, back, sl_mla_settled(module, context, keys), sl_mla_at(module, context, keys));
+    turn(context, mla->queries, mla->rotated, back, sl_mla_settled(module, context, queries),
+         sl_mla_at(module, context, queries));
 }
 
 /* Child I's, of what others have given. */
@@ -264,6 +274,19 @@ static int child_backward_input(const struct sl_module *module, struct sl_contex
     return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[gradient[i]], dx);
 }
 
+/* The same back for gradients, of which each leaf has left one of the keys: they are added up as a tree. */
+static void rotate_leaves(const struct sl_module *module, const struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    const size_t count = (size_t)context->rows * mla->rope;
+    float *const keys = sl_at(context, &mla->leaf_keys);
+    for (int leaf = 0; leaf < mla->leaves; leaf++)
+        turn(context, mla->keys, mla->rope, true, (struct sl_settled){0}, keys + (size_t)leaf * count);
+    sl_tree_blocks(context->kernels, mla->leaves, count, keys);
+    sl_device.copy(sl_mla_at(module, context, D_ROTATED_KEYS), keys, count * sizeof *keys);
+    turn(context, mla->queries, mla->rotated, true, sl_mla_settled(module, context, D_ROTATED_QUERIES),
+         sl_mla_at(module, context, D_ROTATED_QUERIES));
+}
+
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
@@ -271,8 +294,11 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     const float *keys = mla->rope ? recall(module, context, ROTATED_KEYS) : NULL;
     const float *queries = mla->rope ? recall(module, context, ROTATED_QUERIES) : NULL;
     float *d_keys_values = sl_mla_at(module, context, D_KEYS_VALUES);
-    float *d_keys = mla->rope ? sl_mla_at(module, context, D_ROTATED_KEYS) : NULL;
+    float *d_keys = mla->leaves > 1 ? sl_at(context, &mla->leaf_keys)
+                    : mla->rope     ? sl_mla_at(module, context, D_ROTATED_KEYS)
+                                    : NULL;
     float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
+    shape.leaves = (size_t)mla->leaves;
     shape.stored_o = context->storage;
     shape.places = context->batch.places;
     shape.dq = sl_mla_settled(module, context, D_QUERIES);
@@ -283,7 +309,10 @@ static void attention_backward(const struct sl_module *module, struct sl_context
                                           sl_mla_at(module, context, LOGSUM), d_output,
                                           sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
                                           d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
-    if (mla->rope) rotate(module, context, true, D_ROTATED_KEYS, D_ROTATED_QUERIES);
+    if (mla->leaves > 1)
+        rotate_leaves(module, context);
+    else if (mla->rope)
+        rotate(module, context, true, D_ROTATED_KEYS, D_ROTATED_QUERIES);
 }
 
 /* What kv_up and q_up give goes side by side; the other two read all of the latent. */

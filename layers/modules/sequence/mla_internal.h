@@ -40,8 +40,10 @@ struct mla {
     size_t rope, rotated;           /* columns of k_rope, and of q_rope */
     struct sl_rope *keys, *queries; /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
-    struct sl_place scratch;                          /* of attention: backward's, or over latents */
-    struct sl_place kernel;                           /* kv_up's columns, before they become a table */
+    int leaves;                /* that have a part of the shared keys' gradient each; 0 or 1: there is one */
+    struct sl_place leaf_keys; /* [leaves, rows, rope]: these parts */
+    struct sl_place scratch;   /* of attention: backward's, or over latents */
+    struct sl_place kernel;    /* kv_up's columns, before they become a table */
     int keys_cache, values_cache, rotated_keys_cache; /* numbers of caches: expanded, */
     int latents_cache, table_cache; /* or latent: [latent | rotated key], and kv_up as kernels read it */
     struct sl_gemm expansion;       /* of a chunk of cached latents, where a pass expands them */

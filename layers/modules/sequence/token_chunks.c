@@ -1,6 +1,8 @@
 /* token_chunks.c - plans and walks the chunks of a vocabulary. */
 #include "layers/modules/sequence/token_chunks.h"
 
+#include "layers/modules/leaves.h"
+#include "layers/modules/sequence/token_leaves.h"
 #include "spmd/base/memory.h"
 
 enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are several */, ALIGNED = 64 };
@@ -49,7 +51,8 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
                                       .out = (int)(chunks->classes - chunks->chunk * (chunks->chunks - 1)),
                                       .transposed = true,
                                       .rows = (int)rows,
-                                      .wgrad_rows = (int)rows * plan->wgrad_group};
+                                      .wgrad_rows = (int)rows * plan->wgrad_group,
+                                      .leaves = chunks->leaves};
     SL_TRY(sl_products_plan(&chunks->products[1], plan, &shape));
     count(chunks, plan, &shape);
     plan->workspace = begin;
@@ -59,6 +62,16 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
     count(chunks, plan, &shape);
     sl_load_repeat(plan, 1);
     return status;
+}
+
+/* Room for sums of leaves, and for a group's tokens leaf by leaf. */
+static void plan_leaves(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t group) {
+    const size_t size = sizeof(float), columns = chunks->columns;
+    if (chunks->leaves == 1 || !sl_plan_trains(plan, 0)) return;
+    sl_plan_workspace(plan, sl_tree_levels(chunks->leaves) * chunks->chunk * columns * size, &chunks->waiting);
+    if (plan->wgrad_group == 1) return;
+    sl_plan_workspace(plan, group * (columns + 2) * size, &chunks->grouped);
+    if (chunks->keeps_logits) sl_plan_workspace(plan, group * chunks->chunk * size, &chunks->grouped_logits);
 }
 
 int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,
@@ -71,7 +84,9 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
     chunks->chunk = whole < chunks->classes ? whole : chunks->classes;
     chunks->chunks = (chunks->classes + chunks->chunk - 1) / chunks->chunk;
     chunks->keeps_logits = whole == (size_t)table->vocabulary.size && trains;
+    chunks->leaves = table->leaves > 1 ? table->leaves : 1;
     SL_TRY(plan_products(chunks, plan, rows));
+    plan_leaves(chunks, plan, group);
     sl_plan_workspace(plan, run * sizeof(float), &chunks->scales);
     if (!plan->forward_only) sl_plan_workspace(plan, run * chunks->chunk * sizeof(float), &chunks->p);
     if (chunks->keeps_logits) return sl_plan_stash(plan, rows * chunks->chunk, &chunks->logits);
@@ -112,6 +127,7 @@ static int multiply(struct sl_context *context, struct chunk *chunk, size_t colu
     if (!again || reads_rows(chunk->products))
         return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits, NULL);
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
+    count *= chunk->products->leaves;
     return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
 }
 
@@ -121,7 +137,8 @@ static int add_gradient(struct sl_context *context, const struct chunk *chunk, i
     const struct sl_products *products = chunk->products;
     if (reads_rows(products))
         return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, dx);
-    return sl_products_multiply_many(context, &products->input_gradient, count, a, chunk->kernel, NULL, accumulate, dx);
+    return sl_products_multiply_many(context, &products->input_gradient, count * products->leaves, a, chunk->kernel,
+                                     NULL, accumulate, dx);
 }
 
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
@@ -147,12 +164,39 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     return SL_OK;
 }
 
+/* The chunk's rows of DTABLE (+)= A^T B, operands of ROWS. */
+static int multiply_gradient(struct sl_context *context, const struct sl_token_chunks *chunks, const struct chunk *c,
+                             size_t rows, const void *a, const void *b, bool accumulate, float *dtable) {
+    const struct sl_gemm *gemm = &c->products->weight_gradient;
+    const size_t columns = chunks->columns, of_leaf = rows / (size_t)chunks->leaves * sl_dtype_size(gemm->dtype);
+    float *to = dtable + c->begin * columns;
+    if (chunks->leaves == 1) return sl_products_multiply(context, gemm, a, b, NULL, accumulate, to);
+    const struct sl_tree tree = {context->kernels, c->classes * columns, to, sl_at(context, &chunks->waiting)};
+    for (int leaf = 0; leaf < chunks->leaves; leaf++) {
+        const size_t before = (size_t)leaf * of_leaf;
+        SL_TRY(sl_products_multiply(context, gemm, (const char *)a + before * c->classes,
+                                    (const char *)b + before * columns, NULL, false, sl_tree_summand(&tree, leaf)));
+        sl_tree_add(&tree, leaf);
+    }
+    return SL_OK;
+}
+
+/* The logits that forward has kept, as W takes its rows. */
+static float *kept_logits(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                          const struct sl_context *context) {
+    float *logits = sl_at(context, &chunks->logits);
+    if (!chunks->keeps_logits || chunks->leaves == 1 || context->wgrad_group == 1) return logits;
+    float *grouped = sl_at(context, &chunks->grouped_logits);
+    sl_tokens_group_by_leaf(sl_token_table_of(module), context, chunks->chunk, logits, grouped);
+    return grouped;
+}
+
 /* DTABLE [classes, columns] (+)= dlogits^T X. */
 static int gradient(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
                     const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
     const void *b = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
-    float *logits = sl_at(context, &chunks->logits);
+    float *logits = kept_logits(module, chunks, context);
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
         if (!chunks->keeps_logits)
@@ -160,10 +204,25 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
                                                     s->maxima, s->sums, context->weight, logits);
         const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, logits);
-        SL_TRY(sl_products_multiply(context, &c.products->weight_gradient, a, b, NULL, accumulate,
-                                    dtable + c.begin * chunks->columns));
+        SL_TRY(multiply_gradient(context, chunks, &c, s->rows, a, b, accumulate, dtable));
     }
     return SL_OK;
+}
+
+/* X, S->maxima and S->sums of a group, and its labels, become those of leaf after leaf. */
+static const void *group_by_leaf(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                                 const struct sl_context *context, const struct sl_place *labels, const float *x,
+                                 struct sl_softmax *s) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    s->labels = sl_leaf_labels(module, context, labels, true);
+    if (context->wgrad_group == 1) return x;
+    float *grouped = sl_at(context, &chunks->grouped), *maxima = grouped + s->rows * chunks->columns;
+    sl_tokens_group_by_leaf(table, context, chunks->columns, x, grouped);
+    sl_tokens_group_by_leaf(table, context, 1, s->maxima, maxima);
+    sl_tokens_group_by_leaf(table, context, 1, s->sums, maxima + s->rows);
+    s->maxima = maxima;
+    s->sums = maxima + s->rows;
+    return grouped;
 }
 
 int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token_chunks *chunks,
@@ -171,11 +230,12 @@ int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token
                            const void *x, bool half) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
-    const struct sl_softmax s = {.rows = sl_token_rows(table, rows),
-                                 .first = sl_token_first(module, context),
-                                 .labels = sl_token_labels(module, context, labels, rows),
-                                 .maxima = maxima,
-                                 .sums = sums};
+    struct sl_softmax s = {
+        .rows = sl_token_rows(table, rows), .first = sl_token_first(module, context), .maxima = maxima, .sums = sums};
+    if (chunks->leaves > 1)
+        x = group_by_leaf(module, chunks, context, labels, x, &s);
+    else
+        s.labels = sl_token_labels(module, context, labels, rows);
     if (table->division != SL_BY_TOKENS)
         return gradient(module, chunks, context, &s, x, half, context->accumulate, sl_gradient(module, context, 0));
     float *part = sl_token_part(module, context);

@@ -24,6 +24,11 @@ struct sl_token_chunks {
     struct sl_products products[2]; /* with a whole chunk, with the last one */
     struct sl_place logits, p;      /* [own rows, chunk] */
     struct sl_place scales;         /* [own rows]: e above */
+    /* Where the coordinate has several leaves (layers/modules/leaves.h), each of which has products of its own: */
+    int leaves;                     /* 1 without leaves */
+    struct sl_place waiting;        /* [levels, chunk, columns]: gradients of leaves that wait for others */
+    struct sl_place grouped;        /* of W's group, leaf by leaf: [own rows, columns + 2], x, maxima and sums; */
+    struct sl_place grouped_logits; /* [own rows, chunk], those that are kept */
 };
 
 /* What is known of rows after some of the classes: all [rows]. */

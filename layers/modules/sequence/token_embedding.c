@@ -17,9 +17,10 @@ static float *whole_of(const struct sl_module *module, const struct sl_context *
     return sl_at(context, &((const struct embedding *)module)->whole);
 }
 
-/* Whether the table's gradient is the sum of what the coordinates make. */
+/* Whether the table's gradient is the sum of what the coordinates make. With leaves it is so also where there is one
+ * coordinate, so that it is added to what there is in one piece. */
 static bool is_summed(const struct sl_token_table *table) {
-    return table->parts > 1 && table->division != SL_BY_CLASSES;
+    return (table->parts > 1 || table->leaves) && table->division != SL_BY_CLASSES;
 }
 
 /* Whether stages before this one have looked up other tokens. */
@@ -45,6 +46,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct embedding *embedding = (struct embedding *)module;
     struct sl_token_table *table = &embedding->table;
     SL_TRY(sl_token_plan(table, plan));
+    if (table->leaves) table->division = SL_UNDIVIDED; /* of a column all tokens' sum: others add zeros to it */
     SL_TRY(sl_token_plan_table(table, plan, SL_TABLE_LOOKUP, is_summed(table)));
     const bool trains = sl_plan_trains(plan, 0);
     const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);

@@ -6,13 +6,15 @@
  * along the axis, as if each of them had counted the same rows. So a token that only one coordinate counts is counted
  * once for each of them. */
 #include "layers/modules/sequence/token_chunks.h"
+#include "layers/modules/sequence/token_leaves.h"
 #include "spmd/device/device.h"
 
 struct token_head {
     struct sl_token_table table;
     struct sl_token_chunks chunks;
     struct sl_place kept_x;             /* all channels of a coordinate's tokens, where others have some: of x, */
-    struct sl_place whole;              /* and of dx */
+    struct sl_place whole;              /* and of dx; */
+    struct sl_place in_order;           /* either sequence by sequence, where they lie leaf by leaf (token_leaves.h) */
     struct sl_place labels;             /* by tokens: those of a coordinate's tokens */
     struct sl_place maxima, sums;       /* [own rows], which W reads again */
     struct sl_place argmaxima, scales;  /* [own rows]; scales: what this coordinate's dx is to be multiplied with */
@@ -30,6 +32,11 @@ static const struct token_head *own(const struct sl_module *module) { return (co
 
 static bool alone(const struct sl_module *module) { return sl_token_table_of(module)->parts == 1; }
 
+/* Whether all channels of a coordinate's tokens are the module's x and dx, as they lie. */
+static bool has_whole(const struct sl_module *module) {
+    return alone(module) && sl_token_table_of(module)->leaves <= 1;
+}
+
 static size_t columns_of(const struct sl_module *module) {
     return (size_t)sl_token_table_of(module)->vocabulary.dimension;
 }
@@ -45,8 +52,10 @@ static enum sl_lifetime until_weight(const struct sl_plan *plan) {
 static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t columns = (size_t)head->table.vocabulary.dimension;
     sl_token_plan_labels(&head->table, plan, &head->labels);
-    if (alone(&head->table.module)) return SL_OK;
-    sl_plan_workspace(plan, rows * sl_plan_run(plan) * columns * sizeof(float), &head->whole);
+    if (has_whole(&head->table.module)) return SL_OK;
+    const size_t bytes = rows * sl_plan_run(plan) * columns * sizeof(float);
+    sl_plan_workspace(plan, bytes, &head->whole);
+    if (head->table.leaves > 1 && !alone(&head->table.module)) sl_plan_workspace(plan, bytes, &head->in_order);
     return sl_plan_array(plan, rows * columns, until_weight(plan), &head->kept_x);
 }
 
@@ -108,7 +117,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT, "%stoken_head: what generates has no backward", plan->name);
     SL_TRY(sl_token_plan(&head->table, plan));
     SL_TRY(sl_token_plan_table(&head->table, plan, SL_TABLE_HEAD, head->table.division == SL_BY_TOKENS));
-    module->keeps_input = sl_plan_trains(plan, 0) && alone(module);
+    module->keeps_input = sl_plan_trains(plan, 0) && has_whole(module);
     module->out = module->in;
     if (plan->caches) return plan_last(head, plan);
     const size_t rows = sl_token_rows(&head->table, (size_t)plan->rows);
@@ -124,10 +133,20 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 static int gather_channels(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float **whole) {
     const size_t rows = (size_t)context->rows;
+    const bool by_leaf = sl_token_table_of(module)->leaves > 1;
     *whole = x;
-    if (alone(module)) return SL_OK;
+    if (has_whole(module)) return SL_OK;
     float *to = sl_at(context, &own(module)->kept_x);
     *whole = to;
+    if (by_leaf && !alone(module)) {
+        float *in_order = sl_at(context, &own(module)->in_order);
+        SL_TRY(sl_channels_to_tokens(module, context, rows, x, in_order));
+        x = in_order;
+    }
+    if (by_leaf) {
+        sl_tokens_by_leaf(sl_token_table_of(module), context, columns_of(module), false, x, to);
+        return SL_OK;
+    }
     if (sl_token_table_of(module)->division == SL_BY_TOKENS) return sl_channels_to_tokens(module, context, rows, x, to);
     return sl_token_gather(module, context, rows, (size_t)module->in, x, to);
 }
@@ -138,7 +157,9 @@ static struct sl_softmax softmax_of(const struct sl_module *module, const struct
     float *sums = sl_at(context, &head->sums_targets);
     return (struct sl_softmax){.rows = rows,
                                .first = sl_token_first(module, context),
-                               .labels = sl_token_labels(module, context, &head->labels, (size_t)context->rows),
+                               .labels = head->table.leaves > 1
+                                             ? sl_leaf_labels(module, context, &head->labels, false)
+                                             : sl_token_labels(module, context, &head->labels, (size_t)context->rows),
                                .maxima = sl_at(context, &head->maxima),
                                .argmaxima = sl_at(context, &head->argmaxima),
                                .sums = sums,
@@ -176,6 +197,11 @@ static int finish(const struct sl_module *module, struct sl_context *context, co
         sl_at(context, &head->scales), context->weight, sl_token_chunks_kernel(module, &head->chunks, context),
         sl_token_chunks_round(&head->chunks), whole);
     sl_device.copy(sl_at(context, &head->sums), s->sums, s->rows * sizeof(float));
+    if (head->table.leaves > 1) {
+        float *in_order = alone(module) ? dx : sl_at(context, &head->in_order);
+        sl_tokens_by_leaf(&head->table, context, columns_of(module), true, whole, in_order);
+        whole = in_order;
+    }
     return alone(module) ? SL_OK : sl_token_own_channels(module, context, whole, dx);
 }
 
@@ -223,7 +249,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const bool trains = context->phase == SL_TRAIN;
     SL_TRY(gather_channels(module, context, x, &whole));
     const struct sl_softmax s = softmax_of(module, context);
-    float *dx = !trains ? NULL : alone(module) ? y : sl_at(context, &head->whole);
+    float *dx = !trains ? NULL : has_whole(module) ? y : sl_at(context, &head->whole);
     SL_TRY(sl_token_chunks_forward(module, &head->chunks, context, &s, whole, false, dx));
     context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
     if (head->table.division == SL_BY_CLASSES) SL_TRY(whole_softmax(module, context, &s));
@@ -236,7 +262,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const struct token_head *head = own(module);
-    const float *whole = alone(module) ? x : sl_at(context, &head->kept_x);
+    const float *whole = has_whole(module) ? x : sl_at(context, &head->kept_x);
     (void)dy;
     return sl_token_chunks_weight(module, &head->chunks, context, &head->labels, sl_at(context, &head->maxima),
                                   sl_at(context, &head->sums), whole, false);

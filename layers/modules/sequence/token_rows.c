@@ -9,6 +9,7 @@
  * sl_rows_begin puts x there, and sl_rows_loss follows the last share. Each rank counts its tokens' losses. The ranks'
  * gradients of the table are added up as those of tied parameters are. */
 #include "layers/modules/sequence/token_table.h"
+#include "layers/modules/shards.h"
 #include "spmd/device/device.h"
 
 struct share {
@@ -107,6 +108,7 @@ static int plan_head(struct share *share, struct sl_plan *plan) {
 
 static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     struct share *share = (struct share *)module;
+    SL_TRY(sl_plan_without_leaves(plan, sl_token_table_of(share->head)->axis));
     if (plan->sequence < 1 || plan->rows % share->parts)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: %d tokens of a microbatch do not divide over the %d ranks that share the head",

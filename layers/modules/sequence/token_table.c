@@ -46,6 +46,17 @@ static int check_shards(const struct sl_token_table *table, struct sl_plan *plan
                         plan->name, table->module.type->name, plan->sequence, table->parts, table->axis);
 }
 
+/* Where a leaf is a share of the tokens, and all stages of a table are one. */
+static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan) {
+    const int leaves = sl_plan_parts(plan, table->axis);
+    if (!table->leaves) return SL_OK;
+    if (table->vocabulary.parallel || sl_token_shards(table) > 1) return sl_plan_without_leaves(plan, table->axis);
+    if (plan->sequence % leaves == 0) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: sequences of %d tokens do not divide by the %d leaves along \"%s\"", plan->name,
+                        table->module.type->name, plan->sequence, leaves, table->axis);
+}
+
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
     const char *name = table->module.type->name;
@@ -59,7 +70,9 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, table->axis, vocabulary->dimension, 1));
     table->parts = sl_mesh_axis_size(plan->mesh, table->axis);
     table->sequence = plan->sequence;
-    table->division = divide(vocabulary, plan->sequence, table->parts);
+    table->leaves = sl_plan_leaves(plan, table->axis);
+    table->division = table->leaves ? SL_BY_TOKENS : divide(vocabulary, plan->sequence, table->parts);
+    SL_TRY(check_leaves(table, plan));
     if (vocabulary->parallel && vocabulary->size % table->parts)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: a vocabulary of %d tokens does not divide by the %d coordinates along \"%s\"",

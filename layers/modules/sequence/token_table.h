@@ -22,6 +22,7 @@ struct sl_token_table {
     struct sl_vocabulary vocabulary;
     const char *axis; /* axis of the channels */
     int parts;        /* coordinates along the axis */
+    int leaves;       /* of this coordinate, each with its share of every sequence (layers/modules/leaves.h); 0: none */
     /* Filled in by planning: */
     int group; /* number of the group over the axis; -1: alone */
     enum sl_division division;

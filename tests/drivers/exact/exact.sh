@@ -1,6 +1,6 @@
 #!/bin/sh
-# exact.sh DRIVERS - --exact: losses, norms' effect and gradients have the same bits whatever the size of the data axis is,
-# over stages, schedules and what a run keeps; prints TAP. With SL_TEST_LONG set, many more layouts.
+# exact.sh DRIVERS - --exact: losses, norms' effect and gradients have the same bits whatever the sizes of the data and tensor
+# axes are, over stages, schedules and what a run keeps; prints TAP. With SL_TEST_LONG set, many more layouts.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 
@@ -34,6 +34,8 @@ steps=3
 small="transformer train $small --microbatches 2 --dropout 0.1 --clip 0.5 --warmup 2 --steps $steps"
 llama='--model-dimension 48 --attention gqa --n-heads 6 --kv-heads 2 --mlp silu --biases none --untied-head --blocks 4'
 llama="transformer train $llama --layers-per-block 1 --sequence 16 --batch 32 --microbatches 2 --steps $steps"
+grouped='--model-dimension 64 --attention gqa --n-heads 8 --kv-heads 4 --mlp silu --blocks 2 --layers-per-block 1'
+grouped="transformer train $grouped --sequence 16 --batch 16 --microbatches 2 --steps $steps"
 classifier="looping_pipeline --hidden 48 --layers 8 --batch 64 --microbatches 4 --steps $steps --clip 1"
 
 begins 'latent attention' "$small --exact data=8 --evaluate-every 2" --mesh data=1
@@ -56,6 +58,22 @@ begins 'two tensor coordinates' "$llama --exact data=4 --vocabulary-parallel" --
 same --mesh data=2,tensor=2,pipe=2
 same --mesh data=4,tensor=2
 same --mesh data=4,tensor=2 --fsdp --zero 2
+
+begins 'four leaves of channels' "$small --exact data=4,tensor=4 --evaluate-every 2" --mesh tensor=1
+same --mesh tensor=2 --checked
+same --mesh tensor=4,pipe=2 --schedule interleaved-zb --recompute selective
+same --mesh data=2,tensor=2,pipe=2 --zero 2 --recompute full
+same --mesh data=4,tensor=2 --fsdp
+
+begins 'untied, without biases' "$grouped --exact tensor=4 --biases none --untied-head --qk-norm --accumulate 2 --wgrad-group 1" \
+    --mesh tensor=1
+same --mesh tensor=2,pipe=2
+same --mesh tensor=4
+
+begins 'layer norms in bf16' "$grouped --exact data=2,tensor=4 --norm layer --storage bf16 --precision bf16 --vocab-size 5000" \
+    --mesh tensor=2
+same --mesh tensor=1 --fsdp
+same --mesh data=2,tensor=4
 
 begins 'the classifier' "$classifier --exact data=8" --mesh data=1,model=1
 same --mesh data=8,model=1 --schedule single --zero 2
@@ -89,6 +107,28 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
         same --mesh data=4 $options
         same --mesh data=4,pipe=2 $options
     done
+    for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
+        begins "grouped attention, $storage" "$grouped --qk-norm --exact data=4,tensor=4 --clip 0.1 $storage" --mesh tensor=1
+        for data in 1 2 4; do
+            for tensor in 1 2 4; do
+                same --mesh data=$data,tensor=$tensor
+                same --mesh data=$data,tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
+            done
+        done
+        for tensor in 1 2 4; do same --mesh data=4,tensor=$tensor --fsdp; done
+    done
+    begins 'latent attention, eight leaves' "$small --n-heads 8 --model-dimension 64 --latent-dim 16 --exact data=2,tensor=8" \
+        --mesh tensor=1
+    for tensor in 1 2 4 8; do
+        for layout in 'pipe=1' 'pipe=3 --schedule gpipe' 'pipe=2 --schedule looped-bfs --loops 3 --recompute selective'; do
+            same --mesh tensor=$tensor,$layout
+        done
+        same --mesh data=2,tensor=$tensor --fsdp --offload optimizer
+    done
+    wide="--model-dimension 512 --n-heads 8 --blocks 1 --latent-dim 128 --rope-dim 16 --sequence 256 --batch 4 --microbatches 2"
+    begins 'wide layers' "transformer train $wide --steps 2 --vocab-size 9000 --exact tensor=4" --mesh tensor=1
+    same --mesh tensor=2
+    same --mesh tensor=4
     begins 'a Llama' "$llama --exact data=16 --batch 64 --clip 0.1" --mesh data=1
     for data in 1 2 4 8 16; do
         for layout in pipe=2 'pipe=4 --schedule 1f1b' 'pipe=2 --schedule looped-bfs --loops 2'; do
@@ -109,6 +149,11 @@ begins 'the order of coordinates' "$classifier --rng global" --mesh data=1,model
 train --mesh data=8,model=1 --microbatches 1
 [ $status = 0 ] && [ -s gradients ] && ! cmp -s gradients gradients.expected
 point 'without --exact the last digits follow the replicas'
+
+begins 'the order of coordinates along tensor' "$grouped" --mesh tensor=1
+train --mesh tensor=4
+[ $status = 0 ] && [ -s gradients ] && ! cmp -s gradients gradients.expected
+point 'nor do they follow the channels'
 
 # ---- a run goes on with fewer replicas ----
 
@@ -138,8 +183,8 @@ point 'sums that wait for other leaves are planned: one for each doubling'
 refuses_all() {
     refuses '--exact: ' $1 --exact nothing
     refuses '--exact: ' $1 --exact data=0
-    refuses "--exact tensor=2: only the axis data has leaves, data=N" $1 --exact tensor=2
-    refuses "--exact data=4,tensor=2: only the axis data has leaves, data=N" $1 --exact data=4,tensor=2
+    refuses "--exact other=2: only the ax" $1 --exact other=2
+    refuses "--exact data=4,other=2: only the ax" $1 --exact data=4,other=2
     refuses '--exact data=3: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=3
     refuses '--exact data=6: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=6
     refuses '--exact data=1: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=1
@@ -154,6 +199,7 @@ refuses_all() {
 }
 driver=$drivers/looping_pipeline
 refuses_all "--mesh data=2,model=2"
+refuses '--exact tensor=2: only the axis data has leaves, data=N' --exact tensor=2
 refuses '--rng flax: flax draws for each replica, and --exact for rows of the batch' --exact data=4 --rng flax
 driver=$drivers/loss_equality
 refuses '--exact data=3: data=2 coordinates must have 1, 2, 4' --exact data=3
@@ -162,6 +208,19 @@ refused '--exact and --experts: experts are shared out over data' train --exact 
 refuses_train() { text=$1; shift; refused "$text" train "$@"; }
 refuses() { refuses_train "$@"; }
 refuses_all "--mesh data=2"
+channels="--model-dimension 32 --n-heads 4 --latent-dim 8 --rope-dim 4 --sequence 16 --mesh tensor=2"
+refuses '--exact other=4: only the axes data and tensor have leaves, data=N,tensor=W' --exact other=4
+refuses '--exact tensor=3: it must be 1, 2, 4, ..., and tensor=2 coordinates have equally many leaves' $channels --exact tensor=3
+refuses '--exact tensor=1: it must be 1, 2, 4, ..., and tensor=2 coordinates' $channels --exact tensor=1
+refuses 'heads: 4 heads do not divide by the 8 leaves along "tensor"' $channels --exact tensor=8
+refuses '8 columns in 2 segments do not divide by the 8 leaves' $channels --n-heads 8 --latent-dim 4 --exact tensor=8
+refuses 'sequences of 18 tokens do not divide by the 4 leaves along "tensor"' $channels --sequence 18 --exact tensor=4
+refuses '2 heads of keys and values do not divide by the 4 leaves' $channels --attention gqa --kv-heads 2 --exact tensor=4
+refuses 'no sums of bf16 over leaves along "tensor": choose --storage f32, or --rope-dim 0' $channels --storage bf16 --exact tensor=4
+refuses 'token_embedding: it has no sums over leaves along "tensor" (--exact tensor=4)' $channels --vocabulary-parallel --exact tensor=4
+refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels --lora-rank 2 --exact tensor=4
+refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head --exact tensor=4
+refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head rows --exact tensor=4
 
 # ---- the three layouts of loss_equality ----
 

@@ -94,7 +94,7 @@ static void run_rms_norm(const struct sl_sequence_kernels *kernels, size_t rows,
     for (int i = 0; i < parts; i++) {
         struct norm_part *p = &part[i];
         kernels->square_sums(rows, p->cols, p->x, sums[i] = p->sums);
-        kernels->rms_norm_dots(rows, p->cols, p->dy, p->x, false, p->gamma, dots[i] = p->dots);
+        kernels->rms_norm_dots(rows, 1, p->cols, p->dy, p->x, false, p->gamma, dots[i] = p->dots);
     }
     psum(parts, rows, sums);
     psum(parts, rows, dots);
@@ -254,7 +254,7 @@ static void rms_norm_rounds_what_is_stored(void **state) {
                 if (form & 1) assert_memory_equal(y, p.y, n * sizeof *y);
                 if (form & 2) assert_memory_equal(stored, want, n * sizeof *stored);
             }
-            kernels->rms_norm_dots(rows, cols, dy, x, true, p.gamma, dots);
+            kernels->rms_norm_dots(rows, 1, cols, dy, x, true, p.gamma, dots);
             kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, dx);
             kernels->rms_norm_backward_weight(1, rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
             for (size_t r = 0; r < rows; r++) /* COLS terms of at most 4.5, which lanes may add in another order */
