@@ -2,7 +2,7 @@
 """branches.py REASONS GROUP=EXPORT... - for tests/coverage: a table of each GROUP, whose EXPORT is what llvm-cov export
 has written: the branches of its files that tests take, those that are left with a reason, and the others, which are
 listed after the tables. Exit status: 1 where fewer than 95 % of a group's branches without a reason are taken, or a line
-of REASONS is of no use.
+of REASONS is of no source line. A branch that has a reason may be taken now and then.
 
 A line of REASONS is
 
@@ -23,12 +23,15 @@ class Reason:
         self.file, self.text, self.which, self.why = (part.strip() for part in line.split(" :: "))
         number, _, self.which = self.which.rpartition(".")
         self.number = int(number) if number else 0
-        self.used = 0
+        self.found = False
         if self.which not in ("true", "false", "both"):
             raise ValueError(f"{self.which} is neither true, false nor both")
 
     def holds(self, file, line, number, outcome):
-        return (self.file in ("*", file) and self.text in line and self.number in (0, number) and self.which in ("both", outcome))
+        if self.file not in ("*", file) or self.text not in line:
+            return False
+        self.found = True
+        return self.number in (0, number) and self.which in ("both", outcome)
 
 
 def read_reasons(path):
@@ -79,10 +82,9 @@ def main(path, groups):
             for line, number, true, false in conditions(file):
                 text = lines[line - 1]
                 for outcome, count in (("true", true), ("false", false)):
-                    why = None if count else next((one for one in reasons if one.holds(shown, text, number, outcome)), None)
+                    has_reason = any([one.holds(shown, text, number, outcome) for one in reasons])
                     taken += bool(count)
-                    if why:
-                        why.used += 1
+                    if has_reason and not count:
                         explained += 1
                     elif not count:
                         unexplained += 1
@@ -95,9 +97,9 @@ def main(path, groups):
             print(f"  fewer than {WANTED} % of the branches without a reason are taken")
     print("\n".join(left))
     for one in reasons:
-        if not one.used:
+        if not one.found:
             failed = True
-            print(f"of no use: {one.file} :: {one.text}: no such line, or tests take it")
+            print(f"of no use: {one.file} :: {one.text}: there is no such line")
     return failed
 
 
