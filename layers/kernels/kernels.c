@@ -15,8 +15,7 @@
 /* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
 
 enum {
-    TREE_LEVELS = 6, /* of sums of 64 columns */
-    ABREAST = 32,    /* elements at a time where each is one long chain: several vectors hide its latency */
+    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
 };
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -173,19 +172,14 @@ static void part_sums(size_t parts, size_t rows, size_t cols, const void *x, boo
         column_sums_of(parts, rows, cols, x, false, false, sums);
 }
 
-/* A sum waits in SUM[level], until there is another one of as many columns. */
-static void row_trees(size_t rows, size_t cols, const float *x, float *sums) {
+/* A row's sums wait where their first columns were, until there is another one of as many columns. */
+static void row_trees(size_t rows, size_t cols, float *x, float *sums) {
     SL_ROWS(is_device_ptr(x, sums))
     for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float sum[TREE_LEVELS + 1];
-        for (size_t c = 0; c < cols; c++) {
-            float own = in[c];
-            size_t level = 0;
-            for (size_t pairs = c; pairs & 1; pairs >>= 1) own = sum[level++] + own;
-            sum[level] = own;
-            if (c == cols - 1) sums[r] = own;
-        }
+        float *row = x + r * cols;
+        for (size_t apart = 1; apart < cols; apart *= 2)
+            for (size_t c = 0; c + apart < cols; c += 2 * apart) row[c] += row[c + apart];
+        sums[r] = row[0];
     }
 }
 

@@ -75,9 +75,9 @@ struct sl_kernels {
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
     /* sums [parts, cols] = the same of each part of x [parts, rows, cols]. HALF: x is bf16. */
     void (*part_sums)(size_t parts, size_t rows, size_t cols, const void *x, bool half, float *sums);
-    /* sums [rows] of x [rows, cols], of 1, 2, 4, ..., 64 columns: of neighbours, then of neighbouring sums. SUMS is not
-     * X. */
-    void (*row_trees)(size_t rows, size_t cols, const float *x, float *sums);
+    /* sums [rows] of x [rows, cols], of 1, 2, 4, ... columns: of neighbours, then of neighbouring sums, which stand in
+     * x's place. SUMS is not X. */
+    void (*row_trees)(size_t rows, size_t cols, float *x, float *sums);
 
     /* Over rows: normalized = (x - mean) * rstd, y = normalized * scale + bias; the variance is E[x^2] - E[x]^2 clamped
      * at 0 (flax's). x, normalized, y [rows, cols]; rstd [rows]; scale, bias [cols]. */

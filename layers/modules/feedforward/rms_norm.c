@@ -98,7 +98,7 @@ static void add_and_divide(const void *arg, size_t first, size_t end) {
 static float *sums_of_parts(const struct rms_norm *own, const struct sl_context *context, float *sums) {
     return own->parts > 1 ? sl_at(context, &own->part_sums) : sums;
 }
-static int add_up(const struct rms_norm *own, struct sl_context *context, const float *parts, float *sums) {
+static int add_up(const struct rms_norm *own, struct sl_context *context, float *parts, float *sums) {
     const size_t rows = (size_t)context->rows;
     if (own->parts > 1) context->kernels->row_trees(rows, (size_t)own->parts, parts, sums);
     return sl_sum_over(context, own->group, rows, sums);
