@@ -87,7 +87,7 @@ BYTES = {
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
     "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (6 + 4 * (p[6] is None)),
-    "dots_of": lambda p: p[0] * p[1] * (4 + HALF[p[3]]),
+    "dots_of": lambda p: p[0] * p[1] * p[2] * (4 + HALF[p[5]]),
     "backward_input_of": lambda p: p[0] * p[1] * (8 + HALF[p[7]]),
     "backward_weight_of": lambda p: p[1] * p[3] * p[5] * (4 + HALF[p[8]]),
     "sl_gelu_forward_device": lambda p: 8 * (p[1] - p[0]),
