@@ -66,7 +66,7 @@ struct sl_machine_waits {
     double nap;    /* the same where it has only just fallen asleep: less, as its core's caches are still warm; */
     double notify; /* and the sender's own time for waking it */
     double awake;  /* for so long one waits before it sleeps; */
-    double spread; /* the standard deviation of a short piece of work, as a share of its time */
+    double spread; /* the standard deviation of a short wait, as a share of it */
 };
 
 /* A group of coordinates that share cores. */

@@ -92,11 +92,12 @@ static int time_rounds(struct links *l, enum exchange what, double *seconds) {
 }
 
 /* Of TIMES timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
- * run has all of them. */
+ * run has all of them; but not the one in which something else may have had a core, nor the best, which it balances. */
 static double typical(const struct links *l, double *seconds) {
+    const double median = sl_median_of(seconds, TIMES);
     double sum = 0;
-    for (int i = 0; i < TIMES; i++) sum += seconds[i];
-    return l->shared ? sum / TIMES : sl_median_of(seconds, TIMES);
+    for (int i = 1; i < TIMES - 1; i++) sum += seconds[i];
+    return l->shared ? sum / (TIMES - 2) : median;
 }
 
 /* What a round takes longer for WHAT, at least 0. */
@@ -121,9 +122,16 @@ static int work_turn(struct links *l, int products) {
     return sl_device.settle(&l->self->error);
 }
 
+/* The standard deviation of VALUES that are sorted, as a share of their median: were they normally distributed, two
+ * thirds of them would lie within one on either side. So a few that were interrupted do not count. */
+static double spread_of(const double *value, int count) {
+    return (value[count * 5 / 6] - value[count / 6]) / 2 / value[count / 2];
+}
+
 /* The first two coordinates play with one message, each of them works for a turn before it throws it back. ONCE
- * receives the seconds of a turn with its throw, and POSTING what of them is the sender's own; medians. */
-static int play(struct links *l, int products, double *once, double *posting) {
+ * receives the seconds of a turn with its throw, SPREAD theirs, and POSTING what of them is the sender's own; medians.
+ */
+static int play(struct links *l, int products, double *once, double *posting, double *spread) {
     double round[ROUNDS], own[ROUNDS];
     const int me = l->world.rank;
     SL_TRY(sl_barrier(l->self, &l->world));
@@ -140,17 +148,12 @@ static int play(struct links *l, int products, double *once, double *posting) {
     SL_TRY(sl_barrier(l->self, &l->world));
     *once = me < 2 ? sl_median_of(round, ROUNDS) : 0;
     *posting = me < 2 ? sl_median_of(own, ROUNDS) : 0;
+    *spread = me < 2 ? spread_of(round, ROUNDS) : 0;
     return SL_OK;
 }
 
-/* The standard deviation of VALUES that are sorted, as a share of their median: were they normally distributed, two
- * thirds of them would lie within one on either side. So a few that were interrupted do not count. */
-static double spread_of(const double *value, int count) {
-    return (value[count * 5 / 6] - value[count / 6]) / 2 / value[count / 2];
-}
-
-/* The same turns of one coordinate while the other one waits, and their SPREAD. */
-static int work_alone(struct links *l, int products, double *once, double *spread) {
+/* The same turns of one coordinate while the other one waits. */
+static int work_alone(struct links *l, int products, double *once) {
     double own[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->world));
     for (int i = 0; i < ROUNDS && l->world.rank == 0; i++) {
@@ -160,22 +163,21 @@ static int work_alone(struct links *l, int products, double *once, double *sprea
     }
     SL_TRY(sl_barrier(l->self, &l->world));
     *once = l->world.rank == 0 ? sl_median_of(own, ROUNDS) : 0;
-    *spread = l->world.rank == 0 ? spread_of(own, ROUNDS) : 0;
     return SL_OK;
 }
 
 /* Who wakes up is late, and its work takes longer for a while: the core's clock has gone down, and its caches are
- * empty. *WAKE: after turns of PRODUCTS, whose times have a *SPREAD, and *NOTIFY, what the other one needs for it. */
+ * empty. *WAKE: after turns of PRODUCTS, which then vary by *SPREAD, and *NOTIFY, what the other one needs for it. */
 static int time_sleep(struct links *l, int products, double *wake, double *notify, double *spread) {
     double alone[TIMES], asleep[TIMES], waking[TIMES], spreads[TIMES], awake, posting;
-    SL_TRY(play(l, 0, &awake, &posting));
+    SL_TRY(play(l, 0, &awake, &posting, &spreads[0]));
     for (int i = 0; i < TIMES; i++) {
-        SL_TRY(work_alone(l, products, &alone[i], &spreads[i]));
-        SL_TRY(play(l, products, &asleep[i], &waking[i]));
+        SL_TRY(work_alone(l, products, &alone[i]));
+        SL_TRY(play(l, products, &asleep[i], &waking[i], &spreads[i]));
     }
     *wake = fmax(0, sl_median_of(asleep, TIMES) - awake - sl_median_of(alone, TIMES));
     *notify = fmax(0, sl_median_of(waking, TIMES) - posting);
-    *spread = sl_median_of(spreads, TIMES);
+    *spread = fmin(1, sl_median_of(spreads, TIMES));
     return SL_OK;
 }
 
@@ -277,6 +279,12 @@ static int relay(struct links *l, double *seconds) {
     return SL_OK;
 }
 
+/* Who waits for more members is not woken less: that a larger group was faster is chance. */
+static void add_group(struct sl_machine_turns *turns, int members, double call) {
+    const double smaller = turns->groups ? turns->group[turns->groups - 1].call : 0;
+    turns->group[turns->groups++] = (struct sl_machine_group){members, fmax(call, smaller)};
+}
+
 /* Adds what a call of a group like this one's costs beside its link; by one of SHARERS, messages, too. */
 static int time_turns(struct links *l, const struct sl_machine *machine, struct sl_machine_turns *turns) {
     double message[TIMES], call;
@@ -285,10 +293,10 @@ static int time_turns(struct links *l, const struct sl_machine *machine, struct 
     SL_TRY(time_exchange(l, SMALL_CALL, &call));
     const double moving = sl_machine_collective(machine, SL_LINK_CORE, SL_PSUM, members, SMALL * sizeof(float));
     const double each = fmax(0, call / SHARERS - moving);
-    turns->group[turns->groups++] = (struct sl_machine_group){members, each};
+    add_group(turns, members, each);
     if (members != SHARERS) return SL_OK;
     turns->message = typical(l, message);
-    turns->call = each;
+    turns->call = turns->group[turns->groups - 1].call;
     return SL_OK;
 }
 

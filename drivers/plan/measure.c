@@ -77,7 +77,7 @@ static void print(const struct sl_machine *machine) {
     for (int l = 0; l < SL_LINKS; l++)
         printf("messages, %-14s %8.2f us, %.2f GB/s\n", sl_link_name[l], 1e6 * machine->latency[l],
                1e-9 * machine->bandwidth[l]);
-    printf("%-24s %8.2f us, %.2f us of the sender's; %.2f us after a nap; work varies by %.1f %%\n", "waking a sleeper",
+    printf("%-24s %8.2f us, %.2f us of the sender's; %.2f us after a nap; waits vary by %.1f %%\n", "waking a sleeper",
            1e6 * waits->wake, 1e6 * waits->notify, 1e6 * waits->nap, 100 * waits->spread);
     print_turns("cores with whole replicas", &machine->tied);
     print_turns("cores that are shared", &machine->roaming);

@@ -45,8 +45,8 @@ struct sl_costs {
      * `nap` later; between them lie waits of up to SL_LONG_WAIT times `awake`. Who shares cores needs `turn` more for
      * its next work after it has waited. */
     double awake, wake, nap, notify, turn;
-    /* Pieces of work do not always take as long: their standard deviation, as a share of what they take. A wait that
-     * is near `awake` then ends in sleep as often as it is longer, and costs as much in the mean. */
+    /* Waits do not always take as long: their standard deviation, as a share of what they take. One that is near
+     * `awake` then ends in sleep as often as it is longer, and costs as much in the mean. */
     double spread;
 };
 
