@@ -15,6 +15,8 @@ enum {
     ASTRAY = 2,  /* steps in turn that are not as they were, after which others are learned */
     LEARNED = 8, /* steps that are learned before this is given up */
     ALIGNMENT = 16,
+    KINDS = 4,  /* of steps, at most */
+    UNLIKE = 4, /* steps in turn that were not as the one before of their kind, after which there is a kind more */
 };
 
 /* How the calls of a step are taken. */
@@ -38,29 +40,38 @@ struct piece {
     struct sl_graph graph;
 };
 
+/* What steps of one kind ask for. */
+struct order {
+    struct call *call;
+    int count, room; /* of those that were noted */
+    char *memory;    /* of arguments */
+    size_t filled, size;
+    int alike;  /* steps in turn that were as they were noted */
+    int astray; /* that were not */
+    struct piece *piece;
+    int pieces;
+};
+
 struct sl_tape {
     const void *owner; /* whose steps these are */
     enum sl_graphs use;
     enum mode mode;
     bool refused; /* there will be no graphs */
     bool used;    /* the stream, since the last call */
-    struct call *call;
-    int count, room; /* of those that were noted */
-    int next;        /* of the step that is taken: the call that comes */
-    int issued;      /* its calls before this one are in the stream */
-    int alike;       /* steps in turn that were as they were noted */
-    int astray;      /* that were not */
-    int learned;     /* steps that were noted from the first call on */
-    struct piece *piece;
-    int pieces, current; /* of the step that is taken */
-    char *memory;        /* of arguments */
-    size_t filled, size;
+    struct order order[KINDS];
+    int kinds;         /* kinds of steps, which take turns */
+    int steps, unlike; /* since they are so many; in turn that were not as those of their kind before */
+    int learned;       /* how often the first kind was noted from the first call on */
+    struct order *now; /* of the step that is taken: its kind, */
+    int next;          /* the call that comes, */
+    int issued;        /* those before this one are in the stream, */
+    int current;       /* and the piece that is not whole yet */
     struct sl_graph_report report;
 };
 
 /* ---- calls ---- */
 
-static const void *argument_of(const struct sl_tape *t, const struct call *call) { return t->memory + call->at; }
+static const void *argument_of(const struct order *o, const struct call *call) { return o->memory + call->at; }
 
 /* Onto the stream, or into the graph that is captured there. */
 static bool issue(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *argument) {
@@ -69,18 +80,24 @@ static bool issue(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *arg
 
 /* What has waited. */
 static void issue_waiting(struct sl_cuda_queue *queue, struct sl_tape *t) {
-    for (; t->issued < t->next; t->issued++) issue(queue, t->call[t->issued].run, argument_of(t, &t->call[t->issued]));
+    for (; t->issued < t->next; t->issued++)
+        issue(queue, t->now->call[t->issued].run, argument_of(t->now, &t->now->call[t->issued]));
 }
 
 static const char *name_of(sl_cuda_run *run, const void *argument) {
     return run ? "a product, copy or fill" : ((const struct sl_kernel_launch *)argument)->name;
 }
 
+/* The call at the place of the one that comes; NULL: the step had no more. */
+static struct call *expected(const struct sl_tape *t) {
+    return t->next < t->now->count ? &t->now->call[t->next] : NULL;
+}
+
 /* The call that comes, as it is to be: whether it is the one that was noted. A kernel's arguments may be others. */
 static bool is_expected(struct sl_tape *t, sl_cuda_run *run, const void *argument, size_t bytes) {
-    struct call *call = t->next < t->count ? &t->call[t->next] : NULL;
+    struct call *call = expected(t);
     if (!call || call->run != run || call->bytes != bytes) return false;
-    char *noted = t->memory + call->at;
+    char *noted = t->now->memory + call->at;
     if (!memcmp(noted, argument, bytes)) return true;
     if (run || memcmp(noted, argument, sizeof(CUfunction))) return false;
     memcpy(noted, argument, bytes);
@@ -89,79 +106,79 @@ static bool is_expected(struct sl_tape *t, sl_cuda_run *run, const void *argumen
 }
 
 /* For one more call, whose argument ends at END. */
-static bool make_room(struct sl_tape *t, size_t end) {
-    struct call *call = sl_grow(t->call, t->count, &t->room, 256, sizeof *t->call);
-    if (call) t->call = call;
-    if (!call || end <= t->size) return call != NULL;
-    char *memory = realloc(t->memory, 2 * end);
+static bool make_room(struct order *o, size_t end) {
+    struct call *call = sl_grow(o->call, o->count, &o->room, 256, sizeof *o->call);
+    if (call) o->call = call;
+    if (!call || end <= o->size) return call != NULL;
+    char *memory = realloc(o->memory, 2 * end);
     if (!memory) return false;
-    t->memory = memory;
-    t->size = 2 * end;
+    o->memory = memory;
+    o->size = 2 * end;
     return true;
 }
 
-static bool note(struct sl_tape *t, sl_cuda_run *run, const void *argument, size_t bytes) {
-    const size_t at = sl_round_up(t->filled, ALIGNMENT);
-    if (!make_room(t, at + bytes)) return false;
-    memcpy(t->memory + at, argument, bytes);
-    t->call[t->count++] = (struct call){.run = run, .at = at, .bytes = bytes, .begins = t->used};
-    t->filled = at + bytes;
+static bool note(struct order *o, sl_cuda_run *run, const void *argument, size_t bytes, bool begins) {
+    const size_t at = sl_round_up(o->filled, ALIGNMENT);
+    if (!make_room(o, at + bytes)) return false;
+    memcpy(o->memory + at, argument, bytes);
+    o->call[o->count++] = (struct call){.run = run, .at = at, .bytes = bytes, .begins = begins};
+    o->filled = at + bytes;
     return true;
 }
 
-/* Calls from the one that comes on are no longer known. */
-static void forget(struct sl_tape *t) {
-    t->count = t->next;
-    t->filled = t->count ? t->call[t->count - 1].at + t->call[t->count - 1].bytes : 0;
-    t->alike = 0;
+/* All calls but the first COUNT are no longer known. */
+static void forget(struct order *o, int count) {
+    o->count = count;
+    o->filled = count ? o->call[count - 1].at + o->call[count - 1].bytes : 0;
+    o->alike = 0;
 }
 
 /* ---- pieces ---- */
 
-static void close_pieces(struct sl_cuda_queue *queue, struct sl_tape *t) {
-    for (int i = 0; i < t->pieces; i++) sl_graph_close(queue, &t->piece[i].graph);
-    free(t->piece);
-    t->piece = NULL;
-    t->pieces = 0;
+static void close_pieces(struct sl_cuda_queue *queue, struct order *o) {
+    for (int i = 0; i < o->pieces; i++) sl_graph_close(queue, &o->piece[i].graph);
+    free(o->piece);
+    o->piece = NULL;
+    o->pieces = 0;
 }
 
 /* Divides what was noted. False without memory. */
-static bool cut(struct sl_tape *t) {
+static bool cut(struct order *o) {
     int most = FIRST;
-    t->piece = calloc((size_t)t->count, sizeof *t->piece);
-    for (int i = 0; i < t->count && t->piece; i++) {
-        struct piece *last = t->piece + t->pieces;
-        if (i && !t->call[i].begins && i - last[-1].first < most) {
+    o->piece = calloc((size_t)o->count, sizeof *o->piece);
+    for (int i = 0; i < o->count && o->piece; i++) {
+        struct piece *last = o->piece + o->pieces;
+        if (i && !o->call[i].begins && i - last[-1].first < most) {
             last[-1].end = i + 1;
             continue;
         }
-        most = !i || t->call[i].begins ? FIRST : most < MOST ? 2 * most : MOST;
+        most = !i || o->call[i].begins ? FIRST : most < MOST ? 2 * most : MOST;
         *last = (struct piece){.first = i, .end = i + 1};
-        t->pieces++;
+        o->pieces++;
     }
-    return t->piece != NULL;
+    return o->piece != NULL;
 }
 
-static bool capture(struct sl_cuda_queue *queue, struct sl_tape *t, struct piece *piece) {
+static bool capture(struct sl_cuda_queue *queue, struct order *o, struct piece *piece) {
     bool done = sl_graph_begin(queue);
     if (!done) return false;
     for (int i = piece->first; i < piece->end && done; i++) {
-        struct call *call = &t->call[i];
-        done = issue(queue, call->run, argument_of(t, call));
+        struct call *call = &o->call[i];
+        done = issue(queue, call->run, argument_of(o, call));
         if (done && !call->run) done = (call->node = sl_graph_last(queue)) != NULL;
         call->changed = false;
     }
     return sl_graph_end(queue, &piece->graph) && done;
 }
 
-/* Kernels whose arguments are others get them in the graph. */
-static bool change(struct sl_cuda_queue *queue, struct sl_tape *t, const struct piece *piece) {
+/* Kernels whose arguments are others get them in the graph; how many is added to *CHANGED. */
+static bool change(struct sl_cuda_queue *queue, struct order *o, const struct piece *piece, int *changed) {
     for (int i = piece->first; i < piece->end; i++) {
-        struct call *call = &t->call[i];
+        struct call *call = &o->call[i];
         if (!call->changed) continue;
-        if (!sl_graph_change(queue, &piece->graph, call->node, argument_of(t, call))) return false;
+        if (!sl_graph_change(queue, &piece->graph, call->node, argument_of(o, call))) return false;
         call->changed = false;
-        t->report.changed++;
+        (*changed)++;
     }
     return true;
 }
@@ -176,12 +193,12 @@ static void refuse(struct sl_cuda_queue *queue, struct sl_tape *t) {
 
 /* The last call of the current piece has come. */
 static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
-    struct piece *piece = &t->piece[t->current++];
+    struct piece *piece = &t->now->piece[t->current++];
     const int calls = piece->end - piece->first;
     const bool whole = t->issued == piece->first && !queue->failure.status;
     if (!whole || (calls < FEWEST && t->use != SL_GRAPHS_ON)) {
         issue_waiting(queue, t);
-    } else if ((piece->graph.made ? change(queue, t, piece) : capture(queue, t, piece)) &&
+    } else if ((piece->graph.made ? change(queue, t->now, piece, &t->report.changed) : capture(queue, t->now, piece)) &&
                sl_graph_launch(queue, &piece->graph)) {
         t->issued = t->next;
         t->report.graphs++;
@@ -196,18 +213,19 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
 
 /* Another call than the one that was noted. */
 static void go_astray(struct sl_cuda_queue *queue, struct sl_tape *t, sl_cuda_run *run, const void *argument) {
-    const struct call *call = t->next < t->count ? &t->call[t->next] : NULL;
-    if (t->mode == CHECKS) {
-        forget(t);
-        t->mode = LEARNS;
-        return;
-    }
+    const struct call *call = expected(t);
     snprintf(t->report.why, sizeof t->report.why, "call %d of the step was %.80s, and is %.80s", t->next,
-             call ? name_of(call->run, argument_of(t, call)) : "none", name_of(run, argument));
-    issue_waiting(queue, t);
-    t->mode = PLAINLY;
-    t->astray++;
-    t->alike = 0;
+             call ? name_of(call->run, argument_of(t->now, call)) : "none", name_of(run, argument));
+    if (t->mode == CHECKS) {
+        forget(t->now, t->next);
+        t->mode = LEARNS;
+        t->unlike++;
+    } else {
+        issue_waiting(queue, t);
+        t->mode = PLAINLY;
+        t->now->astray++;
+        t->now->alike = 0;
+    }
 }
 
 static bool take(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *argument, size_t bytes) {
@@ -215,13 +233,13 @@ static bool take(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *argu
     queue->busy = true;
     if (!t || t->mode == PLAINLY) return issue(queue, run, argument);
     if (t->mode != LEARNS && !is_expected(t, run, argument, bytes)) go_astray(queue, t, run, argument);
-    if (t->mode == LEARNS && !note(t, run, argument, bytes)) t->mode = PLAINLY;
+    if (t->mode == LEARNS && !note(t->now, run, argument, bytes, t->used)) t->mode = PLAINLY;
     if (t->mode == PLAINLY) return issue(queue, run, argument);
-    if (t->mode == CHECKS && t->used) t->call[t->next].begins = true;
+    if (t->mode == CHECKS && t->used) t->now->call[t->next].begins = true;
     t->used = false;
     t->next++;
     if (t->mode != REPLAYS) return issue(queue, run, argument);
-    if (t->next == t->piece[t->current].end) end_piece(queue, t);
+    if (t->next == t->now->piece[t->current].end) end_piece(queue, t);
     return true;
 }
 
@@ -244,12 +262,35 @@ cudaStream_t sl_cuda_stream(struct sl_cuda_queue *queue) {
 
 /* ---- steps ---- */
 
-static void start_anew(struct sl_cuda_queue *queue, struct sl_tape *t) {
-    close_pieces(queue, t);
-    t->next = 0;
-    forget(t);
-    t->astray = 0;
-    t->learned++;
+/* Steps are of KINDS kinds, which take turns, and nothing is known of them. */
+static void start_anew(struct sl_cuda_queue *queue, struct sl_tape *t, int kinds) {
+    for (int k = 0; k < KINDS; k++) {
+        close_pieces(queue, &t->order[k]);
+        forget(&t->order[k], 0);
+        t->order[k].astray = 0;
+    }
+    t->kinds = kinds;
+    t->steps = t->unlike = 0;
+    if (kinds == 1) t->learned++;
+}
+
+/* Rooms that are used in turn make steps alike that do not follow each other. */
+static void look_back(struct sl_cuda_queue *queue, struct sl_tape *t) {
+    bool astray = false;
+    for (int k = 0; k < t->kinds; k++) astray = astray || t->order[k].astray >= ASTRAY;
+    if (astray)
+        start_anew(queue, t, 1);
+    else if (t->unlike >= UNLIKE)
+        start_anew(queue, t, t->kinds < KINDS ? t->kinds + 1 : 1);
+}
+
+static void open_steps(struct sl_cuda_queue *queue, struct sl_tape *t, const void *owner, enum sl_graphs use) {
+    start_anew(queue, t, 1);
+    t->owner = owner;
+    t->use = use;
+    t->learned = 1;
+    t->refused = false;
+    t->report = (struct sl_graph_report){0};
 }
 
 void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graphs use) {
@@ -257,23 +298,17 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     if (use == SL_GRAPHS_OFF || queue->watched) return;
     if (!t) t = queue->tape = calloc(1, sizeof *t);
     if (!t) return;
-    if (t->owner != owner) {
-        start_anew(queue, t);
-        t->owner = owner;
-        t->use = use;
-        t->learned = 1;
-        t->refused = false;
-        t->report = (struct sl_graph_report){0};
-    }
+    if (t->owner != owner) open_steps(queue, t, owner, use);
     t->report.steps++;
-    if (t->astray >= ASTRAY) start_anew(queue, t);
+    look_back(queue, t);
     if (t->refused || t->learned > LEARNED) return;
+    struct order *o = t->now = &t->order[t->steps++ % t->kinds];
     t->next = t->issued = t->current = 0;
     t->used = true;
-    t->mode = !t->count ? LEARNS : !t->pieces && !t->alike ? CHECKS : REPLAYS;
+    t->mode = !o->count ? LEARNS : !o->pieces && !o->alike ? CHECKS : REPLAYS;
     if (t->mode != REPLAYS) return;
-    if (!t->pieces && !cut(t)) t->mode = PLAINLY;
-    t->report.calls = t->count;
+    if (!o->pieces && !cut(o)) t->mode = PLAINLY;
+    t->report.calls = o->count;
     t->report.graphs = t->report.kept = t->report.changed = 0;
 }
 
@@ -281,17 +316,24 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
 void sl_tape_end(struct sl_cuda_queue *queue) {
     struct sl_tape *t = queue->tape;
     if (!t || t->mode == PLAINLY) return;
+    struct order *o = t->now;
     if (t->mode == REPLAYS) issue_waiting(queue, t);
-    if (t->mode == REPLAYS && t->next < t->count) {
-        snprintf(t->report.why, sizeof t->report.why, "the step had %d calls, and has %d", t->count, t->next);
-        t->astray++;
+    if (t->mode != LEARNS && t->next < o->count)
+        snprintf(t->report.why, sizeof t->report.why, "the step had %d calls, and has %d", o->count, t->next);
+    if (t->mode == REPLAYS && t->next < o->count) {
+        o->astray++;
     } else if (t->mode == REPLAYS) {
-        t->astray = 0;
+        o->astray = 0;
         t->report.replayed++;
-    } else if (t->mode == LEARNS || t->next < t->count) {
-        forget(t);
+    } else if (t->mode == LEARNS) {
+        o->alike = 0;
+    } else if (t->next < o->count) {
+        forget(o, t->next);
+        t->unlike++;
     } else {
-        t->alike++;
+        o->alike++;
+        t->unlike = 0;
+        *t->report.why = 0;
     }
     t->mode = PLAINLY;
 }
@@ -303,9 +345,11 @@ void sl_tape_report(const struct sl_cuda_queue *queue, struct sl_graph_report *r
 void sl_tape_close(struct sl_cuda_queue *queue) {
     struct sl_tape *t = queue->tape;
     if (!t) return;
-    close_pieces(queue, t);
-    free(t->call);
-    free(t->memory);
+    for (int k = 0; k < KINDS; k++) {
+        close_pieces(queue, &t->order[k]);
+        free(t->order[k].call);
+        free(t->order[k].memory);
+    }
     free(t);
     queue->tape = NULL;
 }

@@ -170,6 +170,22 @@ static void other_steps_are_taken_call_by_call(void **state) {
     assert_int_equal(report.replayed, 2);
 }
 
+/* As where rooms are used in turn. */
+static void steps_of_several_kinds_take_turns(void **state) {
+    (void)state;
+    struct step steps[MOST_STEPS];
+    for (int s = 0; s < MOST_STEPS; s++) steps[s] = (struct step){.n = s + 1, .swaps = s % 2};
+    struct sl_graph_report report = take_steps(MOST_STEPS, steps, "two", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed,
+                     MOST_STEPS - 9); /* five are not alike, two are noted again, and two are checked */
+    assert_int_equal(report.changed, CALLS / 2);
+    assert_string_equal(report.why, "");
+    for (int s = 0; s < MOST_STEPS; s++) steps[s].swaps = s % 3 == 1, steps[s].extra = s % 3 == 2;
+    report = take_steps(MOST_STEPS, steps, "three", SL_GRAPHS_AUTO);
+    assert_int_equal(report.replayed, MOST_STEPS - 17);
+    assert_int_equal(report.graphs, 1);
+}
+
 static void steps_that_never_come_again_are_given_up(void **state) {
     (void)state;
     enum { STEPS = 60 };
@@ -252,6 +268,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test(kernels_get_new_numbers),
         cmocka_unit_test(waits_divide_a_step),
         cmocka_unit_test(other_steps_are_taken_call_by_call),
+        cmocka_unit_test(steps_of_several_kinds_take_turns),
         cmocka_unit_test(steps_that_never_come_again_are_given_up),
         cmocka_unit_test(what_is_refused_is_taken_call_by_call),
         cmocka_unit_test(what_must_be_graphs_fails),
