@@ -8,6 +8,7 @@
  *   FAKE_CUDA_OPENMP=n    devices that OpenMP finds (as many as CUDA)
  *   FAKE_CUDA_ARCHITECTURE=n of the devices (90)
  *   FAKE_CUDA_DELAY_US=n  every fourth piece of work, at random, begins up to n microseconds late (0)
+ *   FAKE_CUDA_LATE_MS=n   who asks whether an event is done gets to know it n milliseconds late (0)
  *   FAKE_CUDA_FAIL=f@n    the nth call of function f from now on fails; f = "work": the nth piece of work on a stream
  *   FAKE_CUDA_IDLE=1      large work is not done: no products, no copies of more than 64 KB; memory comes as zeros
  *   FAKE_CUDA_RECORD=file a line a call is written there, after the number of the thread that calls; where the call
@@ -19,6 +20,7 @@
  *       take device|pinned ALLOCATION BYTES        numbered in their order, but for the driver's own
  *       product M N K bf16|tf32|f32 BYTES A B C    bytes: of all operands; what is added to comes and leaves
  *       mark EVENT, await EVENT                    an event is recorded in a stream, or makes it wait
+ *       saw EVENT                                  the host finds it done, or has waited for it
  *     What is captured has its line when its graph is launched.
  *
  * Built as the libraries that a program for GPUs is linked with (tests/spmd/device/null_cuda.cmake), the same code is

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 struct work {
@@ -149,9 +150,10 @@ static cudaError_t finish(struct CUstream_st *stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    FAKE_CALL();
     FAKE_UNCAPTURED();
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
+    fake_work(stream, "call %s", __func__);
+    if (fake_fails(__func__)) return fake_error(cudaErrorUnknown);
     return fake_error(finish(stream));
 }
 
@@ -196,11 +198,18 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     return (cudaError_t)fake_enqueue(stream, run_call, &call, sizeof call);
 }
 
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return 1e3 * (double)time.tv_sec + 1e-6 * (double)time.tv_nsec;
+}
+
 /* One record of an event. Who waits for it holds it, whatever becomes of the event. */
 struct mark {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool reached;
+    double since; /* ms */
     atomic_int holders;
 };
 
@@ -248,6 +257,7 @@ static void run_record(void *argument) {
     struct mark *mark = *(struct mark **)argument;
     pthread_mutex_lock(&mark->lock);
     mark->reached = true;
+    mark->since = now();
     pthread_cond_broadcast(&mark->changed);
     pthread_mutex_unlock(&mark->lock);
     let_go(mark);
@@ -308,9 +318,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     struct mark *mark = hold_latest(event);
     if (!mark) return cudaSuccess;
     pthread_mutex_lock(&mark->lock);
-    const bool reached = mark->reached;
+    const bool reached = mark->reached && now() - mark->since >= fake_number("FAKE_CUDA_LATE_MS", 0);
     pthread_mutex_unlock(&mark->lock);
     let_go(mark);
+    if (reached) fake_record("saw %d", event->number);
     return reached ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -318,5 +329,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     FAKE_CALL();
     if (!event) return fake_error(cudaErrorInvalidResourceHandle);
     await(hold_latest(event));
+    fake_record("saw %d", event->number);
     return cudaSuccess;
 }

@@ -113,9 +113,8 @@ def count_together(points, build, record, alike, driver, *arguments):
     """Several coordinates, whose order among each other is chance: as many calls of each kind with the same sizes."""
     program = os.path.join(build, "drivers", driver)
     run(build, record, program, *arguments, "--steps", "1")
-    steps = str(TURNS if "looping" in arguments or "--fsdp" in arguments else STEPS)
-    plain, one = run(build, record, program, *arguments, "--steps", steps)
-    graphs, other = run(build, record, program, *arguments, "--steps", steps, "--graph", "on")
+    plain, one = run(build, record, program, *arguments, "--steps", str(STEPS))
+    graphs, other = run(build, record, program, *arguments, "--steps", str(STEPS), "--graph", "on")
     launched = calls(other)["cuGraphLaunch"]
     # On the host are calls that a forecast measures, which there is not of a run by graphs.
     one, other = (collections.Counter((kind, name) for kind, name, *_ in work(lines)

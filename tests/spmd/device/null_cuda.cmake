@@ -23,6 +23,7 @@ target_link_libraries(looping_pipeline_libomptarget PRIVATE sl_drivers)
 set_target_properties(looping_pipeline_libomptarget PROPERTIES SL_OTHER_REGIONS ON)
 sl_add_test(null_cuda python3 ${CMAKE_CURRENT_LIST_DIR}/null_cuda.py ${CMAKE_BINARY_DIR})
 sl_add_test(null_cuda_graphs python3 ${CMAKE_CURRENT_LIST_DIR}/graphs.py ${CMAKE_BINARY_DIR})
+sl_add_test(null_cuda_timeline python3 ${CMAKE_CURRENT_LIST_DIR}/timeline.py ${CMAKE_BINARY_DIR})
 sl_add_test(cuda_kernels python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py $<TARGET_FILE:transformer>)
 sl_add_test(cuda_kernels_table python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py --check docs/gpu_kernels.md
     "clang ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR} for ${SL_CUDA_ARCHITECTURES}" $<TARGET_FILE:transformer>)
