@@ -179,10 +179,10 @@ done
 launched OMPI_COMM_WORLD_SIZE=4 schedule
 [ $status = 0 ] && [ ! -s err ]
 point 'a driver without engines'
-run 4 looping_pipeline
-fails 'too few processes' 2 'the mesh data=2,model=4 needs 8 processes, the launcher has started 4'
-run 8 loss_equality --mesh data=2,model=2
-fails 'too many processes' 2 'the mesh data=2,model=2 needs 4 processes, the launcher has started 8'
+run 2 looping_pipeline
+fails 'too few processes' 2 'the mesh data=2,model=4 needs 8 processes, the launcher has started 2'
+run 3 looping_pipeline --mesh data=1,model=2
+fails 'too many processes' 2 'the mesh data=1,model=2 needs 2 processes, the launcher has started 3'
 driver=looping_pipeline
 timeout 60 "$drivers/$driver" --engine mpi >out 2>err </dev/null
 status=$?
@@ -194,18 +194,18 @@ fails 'the largest of several meshes' 2 'the mesh pipe=2,tensor=4 needs 8 proces
 driver=looping_pipeline
 run 2 looping_pipeline --hidden 0
 fails 'an option before all others' 2 '--hidden: "0" is not'
-run 8 looping_pipeline --batch 100
+run 2 looping_pipeline --mesh data=1,model=2 --batch 100
 fails 'numbers that do not divide' 2 '--microbatches 8'
-run 8 looping_pipeline --delay-ms 1
+run 2 looping_pipeline --mesh data=1,model=2 --delay-ms 1
 fails 'delays' 2 '--delay-ms: only engine local has delays, not mpi'
-run 8 looping_pipeline --gradients /nowhere/gradients
+run 2 looping_pipeline --mesh data=1,model=2 --gradients /nowhere/gradients
 fails 'a file that only the first process needs' 2 '/nowhere/gradients'
 
 # ---- failures ----
 
 run 8 gpipe --fail 1@F2 --json
 fails 'a coordinate that fails' 3 'coordinate 1 (pipe=1): fails before 1F2'
-run 8 looping_pipeline --lr 1000000 --steps 100 --json
+run 4 looping_pipeline --mesh data=2,model=2 --lr 1000000 --steps 100 --json
 [ $status = 3 ] && says 'is not finite'
 point 'a loss that is not finite'
 
