@@ -111,10 +111,10 @@ is_written() {
 # ---- one file for two options ----
 
 # some_of WORD...: all of them for a driver's first pair of options, then one, the next one each time: what two options
-# name is compared in one place, whatever they are.
+# name is compared in one place, whatever they are. With SL_TEST_LONG all of them.
 turn=0
 some_of() {
-    if [ "$first" ]; then
+    if [ "$first${SL_TEST_LONG:-}" ]; then
         printf '%s\n' "$@"
     else
         shift $((turn % $#))

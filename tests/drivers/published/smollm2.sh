@@ -54,7 +54,9 @@ while read -r prompt; do
     number=$((number + 1))
 done <prompts
 read -r prompt <prompts
-for layout in data=2,pipe=2 pipe=5,tensor=3; do # each reads the model anew, which takes seconds
+layouts='data=2,pipe=2 pipe=5,tensor=3' # each reads the model anew, which takes seconds
+[ -z "${SL_TEST_LONG:-}" ] || layouts="pipe=3 tensor=3 $layouts"
+for layout in $layouts; do
     call generate --model "$model" --prompt "$prompt" --length $(($(python3 "$tool" length "$facts" 0) + 1)) --temperature 0 --json --logits logits \
         --mesh $layout
     [ $status = 0 ] && python3 "$tool" facts logits out "$facts" 0 >difference 2>err
