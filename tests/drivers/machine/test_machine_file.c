@@ -1,10 +1,8 @@
 /* test_machine_file.c - files of machines: what is wrong with each is said. */
 #include "tests/rigs/changes.h"
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 
 #include "drivers/machine/machine_file.h"
-
-static char folder[FOLDER], path[FOLDER + 10];
 
 static const char sound[] =
     "{\"name\": \"two nodes\",\n"
@@ -154,15 +152,7 @@ static void all_places_have_speeds(void **state) {
 
 static int make_files(void **state) {
     (void)state;
-    if (!make_folder(folder, "test_machine_file")) return -1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
+    return make_one_file("test_machine_file");
 }
 
 int main(void) {
@@ -173,5 +163,5 @@ int main(void) {
         cmocka_unit_test(all_places_have_speeds),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_one_file);
 }

@@ -1,7 +1,7 @@
 /* test_text_files.c - questions, conversations, documents and prompts, each wrong in one way; and questions with every
  * tokenizer. */
 #include "tests/rigs/changes.h"
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 
 #include <sys/stat.h>
 
@@ -10,8 +10,6 @@
 #include "drivers/text/documents.h"
 #include "layers/storage/prompts.h"
 #include "layers/tokenizers/tokenizer.h"
-
-static char folder[FOLDER], path[FOLDER + 30];
 
 /* ---- questions ---- */
 
@@ -238,15 +236,7 @@ static void too_many_prompts(void **state) {
 
 static int make_files(void **state) {
     (void)state;
-    if (!make_folder(folder, "test_text_files")) return -1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
+    return make_one_file("test_text_files");
 }
 
 int main(void) {
@@ -262,5 +252,5 @@ int main(void) {
         cmocka_unit_test(too_many_prompts),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_one_file);
 }

@@ -1,12 +1,10 @@
 /* test_contents.c - whole files in memory, mapped, or unpacked: sizes around every limit. */
 #include "tests/rigs/changes.h"
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 
 #include <zlib.h>
 
 #include "layers/storage/contents.h"
-
-static char folder[FOLDER], path[FOLDER + 30];
 
 /* Byte I of a text that does not repeat soon. */
 static char byte_of(size_t i) { return (char)('a' + (i * 7 + i / 26 * 3 + i / 1000) % 26); }
@@ -127,15 +125,7 @@ static void what_is_no_file(void **state) {
 
 static int make_files(void **state) {
     (void)state;
-    if (!make_folder(folder, "test_contents")) return -1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
+    return make_one_file("test_contents");
 }
 
 int main(void) {
@@ -147,5 +137,5 @@ int main(void) {
         cmocka_unit_test(what_is_no_file),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_one_file);
 }

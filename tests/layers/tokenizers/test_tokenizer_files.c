@@ -1,14 +1,14 @@
 /* test_tokenizer_files.c - files of tokenizers, each wrong in one way: it is refused, and the line says why; and what
  * such files may leave out. */
 #include "tests/rigs/changes.h"
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 #include "tests/rigs/gguf_file.h"
 
 #include <math.h>
 
 #include "layers/tokenizers/tokenizer.h"
 
-static char folder[FOLDER], path[FOLDER + 30], beside[FOLDER + 40];
+static char beside[FOLDER + 40];
 
 /* Opens FILE by the pattern ARG, NULL: none; and closes what it is. */
 static int try(const char *name, void *arg, struct sl_error *error) {
@@ -448,15 +448,7 @@ static void sentencepiece_models_are_refused(void **state) {
 
 static int make_files(void **state) {
     (void)state;
-    if (!make_folder(folder, "test_tokenizer_files")) return -1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
+    return make_one_file("test_tokenizer_files");
 }
 
 int main(void) {
@@ -473,5 +465,5 @@ int main(void) {
         cmocka_unit_test(sentencepiece_models_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_one_file);
 }

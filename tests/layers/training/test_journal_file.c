@@ -1,10 +1,8 @@
 /* test_journal_file.c - files of journals: heads that are wrong in one way, and records in a wrong order. */
 #include "tests/rigs/changes.h"
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 
 #include "layers/journal/journal_file.h"
-
-static char folder[FOLDER], path[FOLDER + 30];
 
 /* Reads all steps; *ARG (may be NULL) becomes how many there are. */
 static int try(const char *name, void *arg, struct sl_error *error) {
@@ -145,15 +143,7 @@ static void long_paths(void **state) {
 
 static int make_files(void **state) {
     (void)state;
-    if (!make_folder(folder, "test_journal_file")) return -1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
+    return make_one_file("test_journal_file");
 }
 
 int main(void) {
@@ -164,5 +154,5 @@ int main(void) {
         cmocka_unit_test(long_paths),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_one_file);
 }
