@@ -54,7 +54,8 @@ static void add_name(struct parser *parser, const struct sl_option *option, void
 static void collect_names(struct parser *parser, struct sl_options *options) {
     *parser = (struct parser){.operands = &options->operands};
     for (const struct sl_option_section *section = options->section; section->table; section++) {
-        for (const struct sl_option *option = section->table; section->title && option->name; option++) {
+        if (!section->title) continue;
+        for (const struct sl_option *option = section->table; option->name; option++) {
             add_name(parser, option, section->target, false);
             if (sl_option_has_negation(option)) add_name(parser, option, section->target, true);
         }

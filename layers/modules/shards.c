@@ -12,6 +12,11 @@ int sl_plan_leaves(const struct sl_plan *plan, const char *axis) {
     return has_leaves(plan, axis) ? plan->leaves / sl_mesh_axis_size(plan->mesh, axis) : 0;
 }
 
+int sl_plan_slices(const struct sl_plan *plan, const char *axis) {
+    const int leaves = sl_plan_leaves(plan, axis);
+    return leaves ? leaves : 1;
+}
+
 int sl_plan_parts(const struct sl_plan *plan, const char *axis) {
     return has_leaves(plan, axis) ? plan->leaves : sl_mesh_axis_size(plan->mesh, axis);
 }

@@ -10,6 +10,8 @@ SL_BEGIN_C
 
 /* Leaves of this coordinate, where sums over AXIS are those of leaves (layers/modules/leaves.h); otherwise 0. */
 int sl_plan_leaves(const struct sl_plan *plan, const char *axis);
+/* Parts of this coordinate's channels that have sums of their own: its leaves; 1 without leaves. */
+int sl_plan_slices(const struct sl_plan *plan, const char *axis);
 /* Into how many parts AXIS divides channels: leaves, or, without them, coordinates; and what these are called. */
 int sl_plan_parts(const struct sl_plan *plan, const char *axis);
 const char *sl_plan_parts_name(const struct sl_plan *plan, const char *axis);

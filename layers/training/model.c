@@ -32,16 +32,12 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
         .loops = loops,
         .layers = most,
         .stage = calloc((size_t)loops, sizeof *model->stage),
-        .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
-        .inside = calloc((size_t)loops, sizeof *model->inside),
+        .first_half = calloc((size_t)loops, sizeof *model->first_half),
     };
-    if (!model->stage || !model->first_layer || !model->inside)
-        return sl_error_set(error, SL_FAILED, "no memory for the model");
+    if (!model->stage || !model->first_half) return sl_error_set(error, SL_FAILED, "no memory for the model");
     for (int l = 0; l < loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l) - first;
-        const int half = sl_model_first_half(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
-        model->first_layer[l] = half / 2;
-        model->inside[l] = half % 2;
+        model->first_half[l] = sl_model_first_half(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
     }
     return SL_OK;
 }
@@ -49,8 +45,7 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
 void sl_model_free(struct sl_model *model) {
     for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
     free(model->stage);
-    free(model->first_layer);
-    free(model->inside);
+    free(model->first_half);
     sl_module_free(model->loss);
     *model = (struct sl_model){0};
 }

@@ -23,9 +23,8 @@ struct sl_model {
     struct sl_module *loss;   /* follows the last stage; NULL on other ranks */
     int handed;               /* columns of the widest rows that stages hand over; 0: all hand over equally many */
     enum sl_tied tied;
-    int layers;       /* the most layers that a stage has: so many keys are drawn for dropout in flax's order */
-    int *first_layer; /* [loops] number in the model of each stage's first layer; NULL: stage * layers */
-    bool *inside;     /* [loops] the stage begins with that layer's second half; NULL: none does */
+    int layers;      /* the most layers that a stage has: so many keys are drawn for dropout in flax's order */
+    int *first_half; /* [loops] halves of layers before each stage; NULL: 2 * stage * layers */
 };
 
 /* Layers of a model over the stages of a pipeline. */

@@ -37,7 +37,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     p->kept[loop].begin = p->stash.used;
     plan->loop = loop;
     plan->layer = plan->dropouts = 0;
-    plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
+    plan->global_layer = p->model->first_half ? p->model->first_half[loop] / 2 : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
     plan_handed(p, plan);
     plan->has_dx = !is_first(p, loop);

@@ -6,9 +6,7 @@
 /* FIRST [loops]: where this rank's stages begin, in halves of layers. */
 static void list_layers(const struct sl_schedule *schedule, int rank, const struct sl_model *model, int *first) {
     for (int l = 0; l < schedule->loops; l++)
-        first[l] =
-            2 * (model->first_layer ? model->first_layer[l] : sl_schedule_stage(schedule, rank, l) * model->layers) +
-            (model->inside && model->inside[l]);
+        first[l] = model->first_half ? model->first_half[l] : 2 * sl_schedule_stage(schedule, rank, l) * model->layers;
 }
 
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,

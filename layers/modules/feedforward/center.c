@@ -20,7 +20,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, own->axis, own->whole, 1));
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
-    own->parts = sl_plan_leaves(plan, own->axis) > 1 ? sl_plan_leaves(plan, own->axis) : 1;
+    own->parts = sl_plan_slices(plan, own->axis);
     if (own->parts > 1)
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)own->parts * sizeof(float), &own->part_sums);
     for (enum sl_load_part phase = SL_LOAD_FORWARD; phase <= (plan->forward_only ? SL_LOAD_FORWARD : SL_LOAD_INPUT);

@@ -29,7 +29,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct head_norm *norm = (struct head_norm *)module;
     const size_t width = (size_t)norm->width, heads = (size_t)norm->heads, size = sizeof(float);
     SL_TRY(sl_plan_group(plan, norm->axis, &norm->group));
-    norm->leaves = sl_plan_leaves(plan, norm->axis) > 1 ? sl_plan_leaves(plan, norm->axis) : 1;
+    norm->leaves = sl_plan_slices(plan, norm->axis);
     const size_t leaves = (size_t)norm->leaves;
     SL_TRY(sl_plan_parameter_by_rule(plan, "scale", SL_INIT_ONES, 0.0f, 1, &width));
     sl_plan_workspace(plan, sl_plan_rows(plan) * heads * size, &norm->sums);
