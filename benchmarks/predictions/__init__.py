@@ -12,6 +12,7 @@ import tempfile
 from programs import Failure, json_lines
 
 TWO, EIGHT = 0.10, 0.15  # off by at most so much: a core for each coordinate; eight coordinates on fewer cores
+ROUNDS = 4  # short ones: what slows a machine for some seconds meets measurements and all layouts alike
 APART = 1.10  # times as long: such layouts must be in order
 
 CLASSIFIER = ["looping_pipeline"]
@@ -96,11 +97,11 @@ def disorder(rows):
 
 def measure(build, quick, watch):
     """All rows. The machine is measured before each round of a job; layouts take turns."""
-    rows, rounds = [], 1 if quick else 2
+    rows, rounds = [], 1 if quick else ROUNDS
     with tempfile.TemporaryDirectory() as folder:
         machine = pathlib.Path(folder) / "machine.json"
         for job, driver, layouts in LAYOUTS:
-            steps = {CLASSIFIER[0]: 12 if quick else 40, TRANSFORMER[0]: 4 if quick else 10}[driver[0]]
+            steps = {CLASSIFIER[0]: 12 if quick else 20, TRANSFORMER[0]: 4 if quick else 5}[driver[0]]
             limit = TWO if job.endswith("2") else EIGHT
             samples, last = {}, {}
             for _ in range(rounds):
@@ -114,7 +115,7 @@ def measure(build, quick, watch):
                     last.setdefault(layout, []).append(end)
             for layout, ends in last.items():
                 held = max(each["total"] for each in ends[0]["memory"])
-                predicted = {"ms": statistics.mean(end["predicted"]["ms"] for end in ends),
+                predicted = {"ms": statistics.median(end["predicted"]["ms"] for end in ends),
                              "bytes": ends[0]["predicted"]["bytes"]}
                 rows.append(row(job, limit, layout, predicted, held, samples[layout]))
     return rows

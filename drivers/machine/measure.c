@@ -31,6 +31,7 @@ struct bench {
     struct sl_spmd *self;
     struct sl_group world;
     float *a, *b, *c; /* [POOL] each, on the device */
+    void *scratch;    /* attention's */
     size_t turn;
     double timing;
     double most[2]; /* operations of the largest products that are timed, of float and of bf16 */
@@ -88,7 +89,8 @@ static int run_product(struct bench *bench, void *what, double *amount) {
     const size_t half = gemm->dtype == SL_BF16 ? 2 : 1;
     const float *b = part(bench, bench->b, (k * n + half - 1) / half);
     *amount = 1;
-    return sl_gemm_execute(gemm, bench->a, b, NULL, false, part(bench, bench->c, m * n), bench->self->queue);
+    const float *a = part(bench, bench->a, (m * k + half - 1) / half);
+    return sl_gemm_execute(gemm, a, b, NULL, false, part(bench, bench->c, m * n), bench->self->queue);
 }
 
 static double operations(const struct sl_machine_product *shape) { return 2.0 * shape->m * shape->n * shape->k; }
@@ -141,15 +143,37 @@ static void add_products(struct bench *bench) {
 
 /* ---- kernels ---- */
 
+enum { NARROW = 32, WIDE = 64 }; /* heads' widths */
+enum { ATTENDED = 256 /* queries, and columns of all heads */, ATTENDED_FLOATS = ATTENDED * ATTENDED };
+
+static struct sl_attention attention_of(size_t width) {
+    return (struct sl_attention){.sequences = 1,
+                                 .queries = ATTENDED,
+                                 .key_rows = ATTENDED,
+                                 .heads = ATTENDED / width,
+                                 .width = width,
+                                 .key_stride = 2 * ATTENDED};
+}
+
+/* Forward and backward of heads of WIDTH, as in training; returns the multiply-adds of their seven products. */
+static double run_attention(struct bench *bench, const struct sl_attention_kernels *kernels, size_t width) {
+    const struct sl_attention shape = attention_of(width);
+    float *q = part(bench, bench->a, KERNEL_FLOATS), *d_o = q + ATTENDED_FLOATS, *dq = d_o + ATTENDED_FLOATS;
+    float *kv = part(bench, bench->b, KERNEL_FLOATS), *dkv = kv + 2 * ATTENDED_FLOATS;
+    float *o = part(bench, bench->c, KERNEL_FLOATS), *logsum = o + ATTENDED_FLOATS;
+    kernels->forward(&shape, q, NULL, kv, kv + ATTENDED, NULL, o, logsum);
+    kernels->backward(&shape, q, NULL, kv, kv + ATTENDED, NULL, o, logsum, d_o, dq, NULL, dkv, dkv + ATTENDED, NULL,
+                      bench->scratch);
+    return (double)ATTENDED * (ATTENDED + 1) / 2 * 7 * ATTENDED;
+}
+
 /* One pass of KIND; returns the elements that it counts. */
 static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, int kind) {
     enum { ROWS = 512, COLUMNS = KERNEL_FLOATS / ROWS };
     float *x = part(bench, bench->a, KERNEL_FLOATS), *y = part(bench, bench->b, KERNEL_FLOATS);
-    float *z = part(bench, bench->c, KERNEL_FLOATS), *rows = bench->c + POOL - 8 * ROWS;
+    float *rows = bench->c + POOL - 8 * ROWS;
     const struct sl_sequence_kernels *sequence = kernels->sequence;
     const struct sl_adamw_step step = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 0.1f, 0.001f, 0.1f, 0.001f, 1.0f, false};
-    const struct sl_attention attention = {
-        .sequences = 1, .queries = ROWS / 2, .key_rows = ROWS / 2, .heads = 4, .width = 64, .key_stride = 2 * 256};
     switch (kind) {
     case SL_MACHINE_MOVES:
         kernels->add(KERNEL_FLOATS, x, y);
@@ -166,14 +190,14 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
                                 rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y);
         return KERNEL_FLOATS;
     case SL_MACHINE_DROPOUT:
-        kernels->draws->words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)y);
+        /* As floats they are anything: not where others read, nor where the labels are. */
+        kernels->draws->words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)bench->c);
         return KERNEL_FLOATS;
     case SL_MACHINE_OPTIMIZER:
         kernels->adamw(NEAR_FLOATS, &step, bench->a, NULL, bench->b, NULL, bench->c, bench->c + NEAR_FLOATS);
         return NEAR_FLOATS;
     default: /* attention */
-        kernels->attention->forward(&attention, x, NULL, y, y + 256, NULL, z, rows);
-        return (double)attention.queries * (attention.queries + 1) / 2 * attention.heads * 2 * attention.width;
+        return run_attention(bench, kernels->attention, NARROW) + run_attention(bench, kernels->attention, WIDE);
     }
 }
 
@@ -197,8 +221,7 @@ static int go_over(struct bench *bench, void *what, double *bytes) {
     return SL_OK;
 }
 
-/* Sizes from what is in a place's own caches to far more than any has. The best counts: others may use what is shared.
- */
+/* Sizes from what is in a place's own caches to far more than any has. */
 static int time_memory(struct bench *bench) {
     enum { FIRST = 1 << 17, LAST = 1 << 25 };
     double each[SL_MACHINE_SIZES][ROUNDS];
@@ -272,6 +295,10 @@ static int open_pools(struct bench *bench) {
         if (!*pool[i]) return sl_fail(bench->self, SL_FAILED, "no memory to measure this machine");
         kernels->fill(POOL, i == 0 ? 0.5f : 0.25f, *pool[i]);
     }
+    const struct sl_attention narrow = attention_of(NARROW), wide = attention_of(WIDE);
+    const size_t one = kernels->attention->scratch(&narrow), other = kernels->attention->scratch(&wide);
+    bench->scratch = sl_device.take(one > other ? one : other);
+    if (!bench->scratch) return sl_fail(bench->self, SL_FAILED, "no memory to measure this machine");
     sl_device.zero(bench->c + POOL - 16 * 512, 8 * 512 * sizeof(float)); /* labels */
     return sl_device.settle(&bench->self->error);
 }
@@ -297,8 +324,7 @@ static int time_all(struct bench *bench) {
     }
     machine->products = known;
     for (int k = 0; k < kernels; k++) {
-        double each = INFINITY;
-        for (int round = 0; round < ROUNDS; round++) each = fmin(each, bench->seconds[SL_MACHINE_PRODUCTS + k][round]);
+        const double each = sl_median_of(bench->seconds[SL_MACHINE_PRODUCTS + k], ROUNDS);
         if (k < SL_MACHINE_KERNELS)
             machine->kernel[k] = each;
         else
@@ -347,6 +373,7 @@ static int program(struct sl_spmd *self, void *arg) {
         sl_device.give(bench->a);
         sl_device.give(bench->b);
         sl_device.give(bench->c);
+        sl_device.give(bench->scratch);
     }
     free(bench);
     free(own);

@@ -16,7 +16,7 @@
 
 enum {
     ROUNDS = 24,       /* of one timing; */
-    TIMES = 7,         /* timings, of which the median counts */
+    TIMES = 9,         /* timings, of which the median counts */
     SHARERS = 4,       /* coordinates of a core */
     ROWS = 64,         /* of a round's product of ROWS x WIDTH and WIDTH x WIDTH; */
     WIDTH = 256,       /* a tenth of a millisecond */
@@ -100,14 +100,17 @@ static double typical(const struct links *l, double *seconds) {
     return l->shared ? sum / (TIMES - 2) : median;
 }
 
-/* What a round takes longer for WHAT, at least 0. */
+/* What a round takes longer for WHAT, at least 0: each time beside rounds without it right before, as a machine's pace
+ * may change. */
 static int time_exchange(struct links *l, enum exchange what, double *seconds) {
-    double without[TIMES], with[TIMES];
+    double longer[TIMES];
     for (int i = 0; i < TIMES; i++) {
-        SL_TRY(time_rounds(l, NOTHING, &without[i]));
-        SL_TRY(time_rounds(l, what, &with[i]));
+        double without, with;
+        SL_TRY(time_rounds(l, NOTHING, &without));
+        SL_TRY(time_rounds(l, what, &with));
+        longer[i] = with - without;
     }
-    *seconds = fmax(0, typical(l, with) - typical(l, without));
+    *seconds = fmax(0, typical(l, longer));
     return SL_OK;
 }
 

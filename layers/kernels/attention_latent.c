@@ -3,19 +3,17 @@
  * The build defines SL_LATENT_KERNELS, the table's name, and lets the compiler fuse a * b + c.
  *
  * A query goes through blocks of rows of the cache. Its scores lie [keys, heads]: heads are the lanes of vectors, so
- * that an element of a row is multiplied for all heads at once. Where heads fill half a vector, or a quarter, so many
- * neighbouring elements go together. A crew shares a query: its heads, and while scores are made its keys. On NVIDIA a
- * team has a query, its threads the tiles. */
+ * that an element of a row is multiplied for several heads at once. On CPUs four neighbouring elements go together, and
+ * as many heads as then fill a vector are a group. A crew shares a query's groups, which have nothing in common but
+ * what they read. On NVIDIA all heads are one group; a team has a query, its threads the tiles. */
 #include "layers/kernels/attention_latent.h"
 #include "layers/kernels/tiles_internal.h"
 #include "spmd/base/crew.h"
 
 /* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
- * ABREAST_VECTORS: of a row's product. SPAN: keys whose scores a crew makes before it weighs them; MOST_PARTS: in which
- * it takes them; SHARED: of absorbed weights, with fewer of which one core is as fast alone. */
-enum { KEYS = 64, ABREAST_VECTORS = 8 };
-enum { SPAN = SL_CREWS ? 512 : KEYS, MOST_PARTS = SL_CREWS ? 8 : 1, SHARED = 1 << 14 };
-enum { HALF = LANES > 1 ? LANES / 2 : 1 };
+ * ABREAST_VECTORS: of a row's product. MOST_PARTS: in which a crew takes a query; SHARED: of absorbed weights, with
+ * fewer of which one core is as fast alone. */
+enum { KEYS = 64, ABREAST_VECTORS = 8, MOST_PARTS = SL_CREWS ? 8 : 1, SHARED = 1 << 14 };
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
@@ -25,47 +23,48 @@ enum { ABREAST = KEYS, MOST_PACK = 1 };
 #endif
 static const float per_log_2 = 1.44269504f;
 
-/* PACK: elements of a row in a vector of LANES lanes, which are the heads', times PACK. */
+/* PACK: elements of a row in a vector of LANES lanes, which are a group's heads', times PACK. */
 struct query {
     struct sl_latent_attention shape;
-    size_t depth, pack, lanes; /* depth: columns of a row of the cache */
-    /* Scratch. P [SPAN, lanes]: scores. MEAN [heads, latent]: sums of latents by 2^(score - largest); before, each
-     * head's query, multiplied with its K. ROOMS [MOST_PARTS]: of struct part. */
-    float *p, *mean, *rooms;
+    size_t depth, pack;   /* depth: columns of a row of the cache */
+    size_t group, groups; /* heads of a group, but perhaps the last one's; how many groups there are */
+    float *rooms, *rows;  /* scratch of groups; of parts: KEYS rows of the cache as floats, where it is bf16 */
 };
 
-/* Some of the heads, and a room, into which nobody else writes: cores that write to one line wait for each other. */
-struct part {
-    size_t first, end, lane, lanes; /* heads; the first one's lane, and how many there are */
-    float *q; /* [depth / pack, all lanes]: lane h * pack + i has head h's element i of pack; of all heads */
-    /* WEIGHTS [KEYS, stride]: a block's 2^(score - largest), where the scores were if one part has all lanes. Of each
-     * lane the largest score so far, the sum of weights, and what the last block has made of that sum's unit. */
-    float *weights, *largest, *sum, *factor;
-    size_t stride;
-    float *rows; /* [KEYS, depth]: a block of the cache as floats, where it is bf16 */
+/* A group, and its scratch, into which nobody else writes: cores that write to one line wait for each other. */
+struct group {
+    size_t first, end, lanes; /* heads; of their vectors */
+    float *q;                 /* [depth / pack, lanes]: lane h * pack + i has head h's element i of pack */
+    float *p;                 /* [KEYS, lanes]: a block's scores, then its 2^(score - largest) */
+    /* MEAN [heads, latent]: sums of latents by P; before, each head's query, multiplied with its K. Of each lane the
+     * largest score so far, the sum of P, and what the last block has made of that sum's unit. */
+    float *mean, *largest, *sum, *factor;
 };
 
 static struct query query_of(const struct sl_latent_attention *shape) {
-    struct query query = {.shape = *shape, .depth = shape->latent + shape->rope, .pack = 1};
-    while (query.pack < MOST_PACK && 2 * query.pack * shape->heads <= LANES && query.depth % (2 * query.pack) == 0)
-        query.pack *= 2;
-    query.lanes = sl_round_up(shape->heads * query.pack, LANES);
+    struct query query = {.shape = *shape, .depth = shape->latent + shape->rope, .pack = MOST_PACK};
+    while (query.depth % query.pack) query.pack /= 2;
+    query.group = MOST_PACK > 1 ? LANES / query.pack : shape->heads;
+    query.groups = MOST_PACK > 1 ? (shape->heads + query.group - 1) / query.group : 1;
     return query;
 }
+
+static size_t lanes_of(const struct query *q) { return sl_round_up(q->group * q->pack, LANES); }
 
 /* Rooms begin at whole cache lines, as different cores write them. */
 static size_t whole_lines(size_t floats) { return sl_round_up(floats, SL_CACHE_LINE / sizeof(float)); }
 
-static size_t floats_of_room(const struct query *q) {
-    const size_t rows = q->shape.cached == SL_BF16 ? KEYS * q->depth : 0;
-    return whole_lines((q->depth / q->pack + KEYS + 3) * q->lanes + rows);
+static size_t floats_of_group(const struct query *q) {
+    return whole_lines((q->depth / q->pack + KEYS + 3) * lanes_of(q) + q->group * q->shape.latent);
 }
 
-static size_t floats_before_rooms(const struct query *q) {
-    return whole_lines(SPAN * q->lanes + q->shape.heads * q->shape.latent);
+static size_t floats_of_rows(const struct query *q) {
+    return q->shape.cached == SL_BF16 ? whole_lines(KEYS * q->depth) : 0;
 }
 
-static size_t floats_of(const struct query *q) { return floats_before_rooms(q) + MOST_PARTS * floats_of_room(q); }
+static size_t floats_of(const struct query *q) {
+    return q->groups * floats_of_group(q) + MOST_PARTS * floats_of_rows(q);
+}
 
 static size_t scratch(const struct sl_latent_attention *shape) {
     const struct query query = query_of(shape);
@@ -76,28 +75,21 @@ static size_t scratch(const struct sl_latent_attention *shape) {
 /* ROOM: a query's scratch. */
 static struct query query_in(const struct sl_latent_attention *shape, float *room) {
     struct query query = query_of(shape);
-    query.p = room;
-    query.mean = query.p + SPAN * query.lanes;
-    query.rooms = room + floats_before_rooms(&query);
+    query.rooms = room;
+    query.rows = room + query.groups * floats_of_group(&query);
     return query;
 }
 
-/* Part NUMBER of COUNT: parts have whole halves of vectors, or all lanes of a head that has more. */
-static struct part part_of(const struct query *query, size_t number, size_t count) {
-    const size_t heads = query->shape.heads, pack = query->pack, lanes = query->lanes;
-    const size_t unit = HALF > pack ? HALF / pack : 1, units = (heads + unit - 1) / unit;
-    struct part part = {.first = units * number / count * unit,
-                        .end = smaller(units * (number + 1) / count * unit, heads)};
-    part.lane = part.first * pack;
-    part.lanes = (part.end == heads ? lanes : part.end * pack) - part.lane;
-    part.q = query->rooms + number * floats_of_room(query);
-    part.largest = part.q + query->depth / pack * lanes;
-    part.sum = part.largest + lanes;
-    part.factor = part.sum + lanes;
-    part.weights = count > 1 ? part.factor + lanes : query->p;
-    part.stride = count > 1 ? part.lanes : lanes;
-    part.rows = part.factor + lanes + KEYS * lanes;
-    return part;
+static struct group group_of(const struct query *query, size_t number) {
+    const size_t lanes = lanes_of(query), first = number * query->group;
+    struct group group = {first, smaller(first + query->group, query->shape.heads), .lanes = lanes};
+    group.q = query->rooms + number * floats_of_group(query);
+    group.p = group.q + query->depth / query->pack * lanes;
+    group.largest = group.p + KEYS * lanes;
+    group.sum = group.largest + lanes;
+    group.factor = group.sum + lanes;
+    group.mean = group.factor + lanes;
+    return group;
 }
 
 /* ---- products ---- */
@@ -178,25 +170,25 @@ SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth
 
 /* ---- scores ---- */
 
-/* K of each head is multiplied with its query. */
-SL_INLINE void absorb(const struct query *query, const struct part *part, const float *q, const void *table) {
-    const size_t width = query->shape.width, latent = query->shape.latent;
-    for (size_t head = part->first; head < part->end; head++)
+/* K of each head is multiplied with its query, and what comes of it is laid out as lanes. */
+SL_INLINE void absorb(const struct query *query, const struct group *group, const float *q, const float *q_rope,
+                      const void *table) {
+    const size_t width = query->shape.width, rope = query->shape.rope, latent = query->shape.latent;
+    const size_t pack = query->pack, lanes = group->lanes;
+    const float scale = per_log_2 / sqrtf((float)(width + rope));
+    for (size_t head = group->first; head < group->end; head++)
         multiply_row(query, latent, width, q + head * width, table, head * width * latent, latent, false,
-                     query->mean + head * latent);
-}
-
-/* What all heads' queries have become is laid out as lanes. */
-SL_INLINE void lay_queries(const struct query *query, const struct part *part, const float *q_rope) {
-    const size_t rope = query->shape.rope, latent = query->shape.latent, pack = query->pack, lanes = query->lanes;
-    const float scale = per_log_2 / sqrtf((float)(query->shape.width + rope));
+                     group->mean + (head - group->first) * latent);
     EACH_TILE()
     for (size_t lane = 0; lane < lanes; lane++) {
-        for (size_t c = 0; c < query->depth / pack; c++) part->q[c * lanes + lane] = 0.0f;
+        for (size_t c = 0; c < query->depth / pack; c++) group->q[c * lanes + lane] = 0.0f;
+        group->largest[lane] = -INFINITY;
+        group->sum[lane] = 0.0f;
     }
-    for (size_t head = 0; head < query->shape.heads; head++) {
-        const float *product = query->mean + head * latent;
-        float *to = part->q + head * pack;
+    for (size_t head = group->first; head < group->end; head++) {
+        const size_t own = head - group->first;
+        const float *product = group->mean + own * latent;
+        float *to = group->q + own * pack;
         EACH_TILE()
         for (size_t c = 0; c < latent; c++) to[c / pack * lanes + c % pack] = scale * product[c];
         for (size_t c = latent; c < query->depth; c++)
@@ -205,14 +197,15 @@ SL_INLINE void lay_queries(const struct query *query, const struct part *part, c
 }
 
 /* p [count, lanes] of rows of the cache; all lanes of a head have its score. */
-SL_INLINE void score(const struct query *query, const float *q, const float *rows, size_t count, float *p) {
-    const size_t depth = query->depth, lanes = query->lanes;
+SL_INLINE void score(const struct query *query, const struct group *group, const float *rows, size_t count, float *p) {
+    const size_t depth = query->depth, lanes = group->lanes;
     if (query->pack == 2)
-        score_packed(q, depth, rows, count, 2, p);
+        score_packed(group->q, depth, rows, count, 2, p);
     else if (query->pack == 4)
-        score_packed(q, depth, rows, count, 4, p);
+        score_packed(group->q, depth, rows, count, 4, p);
     else
-        multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, q, lanes}}, .wanted = NULL});
+        multiply((struct product){
+            count, lanes, false, p, lanes, {{depth, rows, depth, 1, group->q, lanes}}, .wanted = NULL});
 }
 
 /* The rows of a block from KEY on, as floats; ROOM [KEYS, depth] is for those that are none. */
@@ -223,162 +216,131 @@ SL_INLINE const float *block_of(const struct query *query, const void *cache, si
     return room;
 }
 
-/* Of a block of ROWS; meanwhile the next block is fetched, which begins at row NEXT of the cache. */
-SL_INLINE void make_scores(const struct query *query, const struct part *part, const float *rows, size_t keys,
-                           const void *cache, size_t next, float *p) {
+/* Of a block of ROWS; meanwhile the NEXT block's rows in the cache are fetched, unless it is NULL. */
+SL_INLINE void make_scores(const struct query *query, const struct group *group, const float *rows, size_t keys,
+                           const char *next) {
     const size_t depth = query->depth, bytes = depth * (query->shape.cached == SL_BF16 ? 2 : sizeof *rows);
     for (size_t key = 0; key < keys; key += ABREAST) {
-        fetch((const char *)cache + (next + key) * bytes, ABREAST * bytes);
-        score(query, part->q, rows + key * depth, smaller(ABREAST, keys - key), p + key * query->lanes);
+        if (next) fetch(next + key * bytes, ABREAST * bytes);
+        score(query, group, rows + key * depth, smaller(ABREAST, keys - key), group->p + key * group->lanes);
     }
 }
 
-/* Of COUNT lanes from LANE of a part on the scores P become weights. */
-SL_INLINE void exponentials_of(const struct query *query, const struct part *part, size_t lane, size_t keys,
-                               const float *p, const int count) {
-    float *largest = part->largest + lane, *sum = part->sum + lane, *factor = part->factor + lane, high[LANES];
-    const float *scores = p + part->lane + lane;
-    float *weights = part->weights + lane, total[LANES];
-    for (int l = 0; l < count; l++) high[l] = largest[l];
+/* Scores become weights: of LANES lanes from LANE on. */
+SL_INLINE void exponentials_of(const struct group *group, size_t lane, size_t keys) {
+    float *largest = group->largest + lane, *sum = group->sum + lane, *factor = group->factor + lane, high[LANES];
+    float *p = group->p + lane, total[LANES];
+    for (int l = 0; l < LANES; l++) high[l] = largest[l];
     for (size_t key = 0; key < keys; key++) {
-        const float *score = scores + key * query->lanes;
+        const float *score = p + key * group->lanes;
         SL_IN_BLOCK()
-        for (int l = 0; l < count; l++) high[l] = score[l] > high[l] ? score[l] : high[l];
+        for (int l = 0; l < LANES; l++) high[l] = score[l] > high[l] ? score[l] : high[l];
     }
     SL_IN_BLOCK()
-    for (int l = 0; l < count; l++) {
+    for (int l = 0; l < LANES; l++) {
         factor[l] = sl_exp2(largest[l] - high[l]);
         largest[l] = high[l];
         total[l] = sum[l] * factor[l];
     }
     for (size_t key = 0; key < keys; key++) {
-        const float *score = scores + key * query->lanes;
-        float *weight = weights + key * part->stride;
+        float *weight = p + key * group->lanes;
         SL_IN_BLOCK()
-        for (int l = 0; l < count; l++) {
-            const float e = sl_exp2(score[l] - high[l]);
+        for (int l = 0; l < LANES; l++) {
+            const float e = sl_exp2(weight[l] - high[l]);
             weight[l] = e;
             total[l] += e;
         }
     }
-    for (int l = 0; l < count; l++) sum[l] = total[l];
+    for (int l = 0; l < LANES; l++) sum[l] = total[l];
 }
 
 /* ---- a query ---- */
 
-SL_INLINE void begin(const struct part *part) {
-    EACH_TILE()
-    for (size_t lane = 0; lane < part->lanes; lane++) {
-        part->largest[lane] = -INFINITY;
-        part->sum[lane] = 0.0f;
-    }
-}
-
 /* Each head's sum of latents is multiplied by a factor that its lanes have, or divided. */
-SL_INLINE void scale_means(const struct query *query, const struct part *part, const float *by, const bool divide) {
+SL_INLINE void scale_means(const struct query *query, const struct group *group, const float *by, const bool divide) {
     const size_t latent = query->shape.latent;
     EACH_TILE()
-    for (size_t head = part->first; head < part->end; head++) {
-        const float given = by[(head - part->first) * query->pack], factor = divide ? 1.0f / given : given;
-        float *mean = query->mean + head * latent;
+    for (size_t head = 0; head < group->end - group->first; head++) {
+        const float given = by[head * query->pack], factor = divide ? 1.0f / given : given;
+        float *mean = group->mean + head * latent;
         if (factor == 1.0f) continue;
         SL_IN_BLOCK()
         for (size_t c = 0; c < latent; c++) mean[c] *= factor;
     }
 }
 
-/* Adds the latents of a block of ROWS, which has the scores P, to the means. */
-SL_INLINE void weigh(const struct query *query, const struct part *part, const float *rows, size_t keys, const float *p,
-                     bool first) {
-    const size_t latent = query->shape.latent, whole = part->lanes / LANES * LANES;
+/* Adds the latents of a block of ROWS, whose scores have been made, to the means. */
+SL_INLINE void weigh(const struct query *query, const struct group *group, const float *rows, size_t keys, bool first) {
+    const size_t latent = query->shape.latent;
     EACH_TILE()
-    for (size_t lane = 0; lane < whole; lane += LANES) exponentials_of(query, part, lane, keys, p, LANES);
-    if (LANES > 1 && whole < part->lanes) exponentials_of(query, part, whole, keys, p, HALF);
-    if (!first) scale_means(query, part, part->factor, false);
-    multiply_parts((struct product){part->end - part->first,
+    for (size_t lane = 0; lane < group->lanes; lane += LANES) exponentials_of(group, lane, keys);
+    if (!first) scale_means(query, group, group->factor, false);
+    multiply_parts((struct product){group->end - group->first,
                                     latent,
                                     !first,
-                                    query->mean + part->first * latent,
+                                    group->mean,
                                     latent,
-                                    {{keys, part->weights, query->pack, part->stride, rows, query->depth}},
+                                    {{keys, group->p, query->pack, group->lanes, rows, query->depth}},
                                     .wanted = NULL});
 }
 
-/* All heads, over the first SEEN rows of the cache. */
-SL_INLINE void attend(const struct query *query, const struct part *all, size_t seen, const void *cache) {
-    begin(all);
-    for (size_t from = 0; from < seen; from += KEYS) {
-        const size_t keys = smaller(KEYS, seen - from);
-        const float *rows = block_of(query, cache, from, keys, all->rows);
-        make_scores(query, all, rows, keys, cache, from + KEYS, query->p);
-        weigh(query, all, rows, keys, query->p, from == 0);
-    }
-}
-
 /* o = bias + the means, each multiplied with its head's V. */
-SL_INLINE void expand_means(const struct query *query, const struct part *part, const void *table, const float *bias,
+SL_INLINE void expand_means(const struct query *query, const struct group *group, const void *table, const float *bias,
                             float *o) {
     const size_t heads = query->shape.heads, width = query->shape.width, latent = query->shape.latent;
     const size_t values = latent * heads * width; /* they lie behind the keys */
-    scale_means(query, part, part->sum, true);
+    scale_means(query, group, group->sum, true);
     EACH_TILE()
-    for (size_t c = part->first * width; c < part->end * width; c++) o[c] = bias[c];
-    for (size_t head = part->first; head < part->end; head++)
-        multiply_row(query, width, latent, query->mean + head * latent, table, values + head * width, heads * width,
-                     true, o + head * width);
+    for (size_t c = group->first * width; c < group->end * width; c++) o[c] = bias[c];
+    for (size_t head = group->first; head < group->end; head++)
+        multiply_row(query, width, latent, group->mean + (head - group->first) * latent, table, values + head * width,
+                     heads * width, true, o + head * width);
+}
+
+/* What a query reads and writes; SEEN: rows of the cache. */
+struct task {
+    const float *q, *q_rope, *bias;
+    const void *cache, *table;
+    float *o;
+    size_t seen;
+};
+
+/* Groups [FIRST, END) over all that the query sees; ROOM [KEYS, depth] for rows that are no floats. */
+SL_INLINE void attend(const struct query *query, const struct task *task, size_t first, size_t end, float *room) {
+    const size_t bytes = query->depth * (query->shape.cached == SL_BF16 ? 2 : sizeof *room);
+    for (size_t g = first; g < end; g++) {
+        const struct group group = group_of(query, g);
+        absorb(query, &group, task->q, task->q_rope, task->table);
+    }
+    for (size_t from = 0; from < task->seen; from += KEYS) {
+        const size_t keys = smaller(KEYS, task->seen - from);
+        const float *rows = block_of(query, task->cache, from, keys, room);
+        for (size_t g = first; g < end; g++) {
+            const struct group group = group_of(query, g);
+            make_scores(query, &group, rows, keys,
+                        g == first ? (const char *)task->cache + (from + KEYS) * bytes : NULL);
+            weigh(query, &group, rows, keys, from == 0);
+        }
+    }
+    for (size_t g = first; g < end; g++) {
+        const struct group group = group_of(query, g);
+        expand_means(query, &group, task->table, task->bias, task->o);
+    }
 }
 
 /* ---- a query by several threads ---- */
 
-/* Each has some of the heads, but while scores are made, where heads are the lanes of vectors, some of the keys. */
 struct shared {
     struct query query;
-    const float *q, *q_rope, *bias;
-    const void *cache, *table;
-    float *o;
-    size_t seen, from, end, parts; /* from, end: of a span */
+    struct task task;
+    size_t parts;
 };
 
-static void absorb_part(void *arg, int number) {
+static void attend_part(void *arg, int number) {
     const struct shared *s = arg;
-    const struct part part = part_of(&s->query, (size_t)number, s->parts);
-    absorb(&s->query, &part, s->q, s->table);
-}
-
-static void score_part(void *arg, int number) {
-    const struct shared *s = arg;
-    const struct query *query = &s->query;
-    const struct part part = part_of(query, (size_t)number, s->parts);
-    const size_t groups = (s->end - s->from + ABREAST - 1) / ABREAST, n = (size_t)number;
-    const size_t end = smaller(s->from + groups * (n + 1) / s->parts * ABREAST, s->end);
-    if (s->from == 0) lay_queries(query, &part, s->q_rope);
-    for (size_t from = s->from + groups * n / s->parts * ABREAST; from < end; from += KEYS) {
-        const size_t keys = smaller(KEYS, end - from);
-        make_scores(query, &part, block_of(query, s->cache, from, keys, part.rows), keys, s->cache, from + KEYS,
-                    query->p + (from - s->from) * query->lanes);
-    }
-}
-
-static void weigh_part(void *arg, int number) {
-    const struct shared *s = arg;
-    const struct query *query = &s->query;
-    const struct part part = part_of(query, (size_t)number, s->parts);
-    if (s->from == 0) begin(&part);
-    for (size_t from = s->from; from < s->end; from += KEYS) {
-        const size_t keys = smaller(KEYS, s->end - from);
-        weigh(query, &part, block_of(query, s->cache, from, keys, part.rows), keys,
-              query->p + (from - s->from) * query->lanes, from == 0);
-    }
-    if (s->end == s->seen) expand_means(query, &part, s->table, s->bias, s->o);
-}
-
-static void share(struct shared *s, struct sl_crew *crew) {
-    sl_crew_run(crew, (int)s->parts, absorb_part, s);
-    for (s->from = 0; s->from < s->seen; s->from = s->end) {
-        s->end = smaller(s->from + SPAN, s->seen);
-        sl_crew_run(crew, (int)s->parts, score_part, s);
-        sl_crew_run(crew, (int)s->parts, weigh_part, s);
-    }
+    const size_t groups = s->query.groups, n = (size_t)number;
+    attend(&s->query, &s->task, groups * n / s->parts, groups * (n + 1) / s->parts,
+           s->query.rows + n * floats_of_rows(&s->query));
 }
 
 /* Row I of a cache, or table. */
@@ -388,26 +350,25 @@ SL_INLINE const void *cached_row(enum sl_dtype dtype, const void *cache, size_t 
 }
 
 static bool shares(const struct sl_latent_attention *shape, struct sl_crew *crew) {
-    return crew && shape->heads > 1 && 2 * shape->latent * shape->heads * shape->width >= SHARED;
+    return crew && query_of(shape).groups > 1 && 2 * shape->latent * shape->heads * shape->width >= SHARED;
 }
 
 static void forward_shared(const struct sl_latent_attention *shape, const float *q, const float *q_rope,
                            const void *cache, const void *table, const float *bias, float *o, void *scratch,
                            struct sl_crew *crew) {
-    const size_t columns = shape->heads * shape->width, depth = shape->latent + shape->rope;
-    const size_t rotated = shape->heads * shape->rope;
+    const size_t columns = shape->heads * shape->width, rotated = shape->heads * shape->rope;
+    struct shared shared = {.query = query_in(shape, scratch)};
+    shared.parts = smaller((size_t)sl_crew_threads(crew), smaller(MOST_PARTS, shared.query.groups));
     for (size_t row = 0; row < shape->sequences * shape->queries; row++) {
-        struct shared shared = {.query = query_in(shape, scratch),
-                                .q = q + row * columns,
-                                .q_rope = rotated ? q_rope + row * rotated : q,
-                                .bias = bias,
-                                .cache =
-                                    cached_row(shape->cached, cache, depth, row / shape->queries * shape->key_rows),
-                                .table = table,
-                                .o = o + row * columns,
-                                .seen = shape->position + row % shape->queries + 1,
-                                .parts = smaller((size_t)sl_crew_threads(crew), smaller(MOST_PARTS, shape->heads))};
-        share(&shared, crew);
+        const size_t cached = row / shape->queries * shape->key_rows;
+        shared.task = (struct task){.q = q + row * columns,
+                                    .q_rope = rotated ? q_rope + row * rotated : q,
+                                    .bias = bias,
+                                    .cache = cached_row(shape->cached, cache, shared.query.depth, cached),
+                                    .table = table,
+                                    .o = o + row * columns,
+                                    .seen = shape->position + row % shape->queries + 1};
+        sl_crew_run(crew, (int)shared.parts, attend_part, &shared);
     }
 }
 
@@ -426,15 +387,18 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
         const size_t count = smaller(SL_ABREAST, rows - first);
         SL_ROWS(is_device_ptr(q, q_rope, cache, table, bias, o, room))
         for (size_t slot = 0; slot < count; slot++) {
-            const size_t row = first + slot, seen = position + row % queries + 1;
+            const size_t row = first + slot;
             const struct sl_latent_attention all = {sequences, queries, position, key_rows, heads,
                                                     width,     rope,    latent,   cached};
             const struct query sized = query_of(&all), query = query_in(&all, room + slot * floats_of(&sized));
-            const struct part part = part_of(&query, 0, 1);
-            absorb(&query, &part, q + row * (heads * width), table);
-            lay_queries(&query, &part, rope ? q_rope + row * (heads * rope) : q);
-            attend(&query, &part, seen, cached_row(cached, cache, query.depth, row / queries * key_rows));
-            expand_means(&query, &part, table, bias, o + row * (heads * width));
+            const struct task task = {.q = q + row * (heads * width),
+                                      .q_rope = rope ? q_rope + row * (heads * rope) : q,
+                                      .bias = bias,
+                                      .cache = cached_row(cached, cache, query.depth, row / queries * key_rows),
+                                      .table = table,
+                                      .o = o + row * (heads * width),
+                                      .seen = position + row % queries + 1};
+            attend(&query, &task, 0, query.groups, query.rows);
         }
     }
 }
