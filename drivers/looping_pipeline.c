@@ -23,10 +23,12 @@ struct config {
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
      .keep = SL_KEPT_FREE, .help = "order of the pipeline's work: one of the schedules below"},
+    CLASSIFIER_LOOPS(offsetof(struct config, model)),
     {"stage-layers", SL_OPTION_TEXT, offsetof(struct config, model.training.stage_layers), .value = "N,N,...",
      .keep = SL_KEPT_FREE, .unless = "schedule|schedule-file|mesh|loops",
      .help = "layers of each stage, in the pipeline's order, where stages should not have equally many (default: "
              "numbers that differ by at most one)"},
+    CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),
     {0},
 };
 

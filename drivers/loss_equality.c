@@ -29,11 +29,19 @@ struct config {
     const char *single_mesh;
 };
 
-static const struct sl_option driver_table[] = {
+static const struct sl_option comparison_table[] = {
     {"single-mesh", SL_OPTION_TEXT, offsetof(struct config, single_mesh), .value = "MESH",
      .help = "mesh of the run without a pipeline (default: all coordinates along data)"},
+    {0},
+};
+static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
      .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
+    CLASSIFIER_LOOPS(offsetof(struct config, model)),
+    CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),
+    {0},
+};
+static const struct sl_option record_table[] = {
     {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
      .help = "print the loss after every N steps of the training before the comparison; 0: never"},
     {"trace", SL_OPTION_TEXT, offsetof(struct config, model.training.trace), .value = "FILE", .path = SL_PATH_STREAM,
@@ -389,8 +397,9 @@ int main(int argc, char **argv) {
         .engine = &config.common.engine,
         .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
                                {"Model", classifier_table, &config.model}, {"Layout", sl_layout_table, training},
-                               {"Comparison", driver_table, &config}, {"Pipeline", sl_pipeline_table, training},
-                               sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training}),
+                               {"Comparison", comparison_table, &config}, {"Schedule", schedule_table, &config},
+                               {"Pipeline", sl_pipeline_table, training}, sl_optimizer_section(&training->optimizer),
+                               {"Learning rate", sl_rate_table, training}, {"Records", record_table, &config}),
         .words = {"Schedules", sl_schedule_or_alias_word},
     };
     struct sl_error error = {0};

@@ -452,8 +452,8 @@ int main(int argc, char **argv) {
         .summary = "Adds two arrays whose blocks lie on a mesh of coordinates, and draws which coordinates hold which "
                    "blocks.",
         .engine = &config.common.engine,
-        .section = SL_SECTIONS({"Arrays", array_table, &config}, {"Output", output_table, &config},
-                               {"Mesh", sl_mesh_table, &config.common}),
+        .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Arrays", array_table, &config},
+                               {"Output", output_table, &config}),
     };
     struct sl_error error = {0};
     struct task task = {.config = &config};

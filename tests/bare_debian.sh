@@ -54,7 +54,7 @@ show cmake --build examples
 show examples/regression
 
 add lintian
-show lintian --allow-root --fail-on error "$packages"/*.deb
+show lintian --allow-root --fail-on error,warning "$packages"/*.deb
 
 apt purge shardloop libshardloop-dev shardloop-doc
 left=$(find / -xdev \( -path /root -o -path /home -o -path /proc -o -path /sys -o -path "$work" \) -prune -o -name '*shardloop*' -print)

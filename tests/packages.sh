@@ -75,6 +75,15 @@ done >out 2>err
 [ ! -s out ] && [ ! -s err ]
 point 'programs are stripped, and have manual pages and completions'
 
+if command -v lintian >/dev/null; then
+    lintian --allow-root --fail-on error,warning made/*.deb >out 2>err
+    status=$?
+    [ $status = 0 ]
+    point 'lintian has neither errors nor warnings'
+else
+    skip 'lintian has neither errors nor warnings' 'there is no lintian'
+fi
+
 # ---- what they need ----
 
 needs shardloop >named

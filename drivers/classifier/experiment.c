@@ -8,12 +8,14 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/training/memory_check.h"
 
-enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
+enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20 };
 
 #define FIELD(name) offsetof(struct classifier_options, name)
 
 const struct sl_option classifier_table[] = {
-    {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = MAX_LAYERS, .alias = "num-layers",
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MAX_BATCH, .alias = "batch-size",
+     .keep = SL_KEPT_STATE, .help = "rows of the whole batch, over all replicas"},
+    {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = CLASSIFIER_MAX_LAYERS, .alias = "num-layers",
      .keep = SL_KEPT_SIZE, .help = "number of residual MLP blocks"},
     {"hidden", SL_OPTION_INTEGER, FIELD(hidden), .min = 1, .max = MAX_COLUMNS, .keep = SL_KEPT_SIZE,
      .help = "columns between blocks"},
@@ -27,12 +29,6 @@ const struct sl_option classifier_table[] = {
          "batch, "
          "so that every layout draws the same. flax is the default where it is defined: for single, plain, and looping "
          "with one layer a stage, but not for dropout with --accumulate"},
-    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MAX_BATCH, .alias = "batch-size",
-     .keep = SL_KEPT_STATE, .help = "rows of the whole batch, over all replicas"},
-    {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MAX_LAYERS, .keep = SL_KEPT_FREE,
-     .unless = "schedule|schedule-file|mesh", .help = "stages of each rank of the pipeline; 0: one layer a stage"},
-    {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
-     .help = "parts into which a replica's rows of a pass are divided"},
     {0},
 };
 

@@ -16,7 +16,28 @@ struct classifier_options {
     struct sl_training_options training;
 };
 
+enum { CLASSIFIER_MAX_LAYERS = 4096 };
+
+/* What the model is, and a batch. Then rows for a driver's options of schedules, in whose struct the classifier's
+ * options are so far behind the begin. */
 extern const struct sl_option classifier_table[];
+#define CLASSIFIER_LOOPS(behind)                                                                                       \
+    {"loops",                                                                                                          \
+     SL_OPTION_INTEGER,                                                                                                \
+     (behind) + offsetof(struct classifier_options, training.loops),                                                   \
+     .min = 0,                                                                                                         \
+     .max = CLASSIFIER_MAX_LAYERS,                                                                                     \
+     .keep = SL_KEPT_FREE,                                                                                             \
+     .unless = "schedule|schedule-file|mesh",                                                                          \
+     .help = "stages of each rank of the pipeline; 0: one layer a stage"}
+#define CLASSIFIER_MICROBATCHES(behind)                                                                                \
+    {"microbatches",                                                                                                   \
+     SL_OPTION_INTEGER,                                                                                                \
+     (behind) + offsetof(struct classifier_options, training.microbatches),                                            \
+     .min = 1,                                                                                                         \
+     .max = 4096,                                                                                                      \
+     .keep = SL_KEPT_FREE,                                                                                             \
+     .help = "parts into which a replica's rows of a pass are divided"}
 
 /* The notebook's model, batch and optimizer. */
 struct classifier_options classifier_defaults(void);

@@ -53,6 +53,7 @@ struct sl_option {
         *unless; /* "steps|mesh": not taken from a checkpoint where one of these is given another value than there */
 };
 
+/* Sections stand in one order in all drivers, and so do their options; tests/docs/manual.sh compares them. */
 struct sl_option_section {
     const char *title;             /* in --help; NULL: these are taken from a checkpoint, and cannot be given */
     const struct sl_option *table; /* NULL ends the sections */

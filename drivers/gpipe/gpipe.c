@@ -375,8 +375,8 @@ int main(int argc, char **argv) {
             "what one device does; or what happens where a coordinate fails. The axes of the mesh, which is that "
             "of the pipeline with tensor parallelism, are pipe and tensor.",
         .engine = &config.common.engine,
-        .section = SL_SECTIONS({"Pipeline", pipeline_table, &config}, {"Mesh", sl_mesh_table, &config.common},
-                               {"Run", run_table, &config}),
+        .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", run_table, &config},
+                               {"Pipeline", pipeline_table, &config}),
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};

@@ -21,7 +21,7 @@ struct config {
 #define FIELD(name) offsetof(struct config, name)
 #define JOB(name) offsetof(struct config, job.name)
 
-static const struct sl_option plan_table[] = {
+static const struct sl_option output_table[] = {
     {"section", SL_OPTION_CHOICE, FIELD(section),
      .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "what to plan"},
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|html|csv|json",
@@ -38,10 +38,10 @@ static const struct sl_option layout_table[] = {
     {"data", SL_OPTION_INTEGER, JOB(data), .min = 1, .max = 65536, .help = "replicas of the model"},
     {"stages", SL_OPTION_INTEGER, JOB(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline"},
     {"tensor", SL_OPTION_INTEGER, JOB(tensor), .min = 1, .max = 65536, .help = "devices that share each layer"},
-    {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3,
-     .help = "what replicas shard among them: 1 optimizer states, 2 gradients too, 3 parameters too"},
     {"recompute", SL_OPTION_SWITCH, JOB(recompute),
      .help = "keep only the input of each layer, and compute the rest again in backward"},
+    {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3,
+     .help = "what replicas shard among them: 1 optimizer states, 2 gradients too, 3 parameters too"},
     {"offload", SL_OPTION_SWITCH, JOB(offload), .help = "keep optimizer states in the host's memory"},
     {0},
 };
@@ -50,10 +50,10 @@ static const struct sl_option pipeline_table[] = {
     {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
      .help = "sequential, grouped, interleaved, inference, one of the schedules below, or all: the first four (default "
              "all)"},
-    {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
-     .help = "microbatches of a replica that are accumulated before an update"},
     {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096,
      .help = "stages a rank (default: as many as the pipeline needs)"},
+    {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
+     .help = "microbatches of a replica that are accumulated before an update"},
     {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9,
      .help = "ms that a microbatch takes forward through all layers of a rank"},
     {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .help = "ms that it takes backward"},
@@ -194,9 +194,9 @@ int main(int argc, char **argv) {
                    "formulas, for a model on paper that transformer can train. plan measure measures this machine; "
                    "plan memory --driver NAME and plan search --driver NAME plan a real run, byte for byte and with "
                    "measured rates.",
-        .section = SL_SECTIONS({"Plan", plan_table, &config}, {"Layout", layout_table, &config},
-                               {"Pipeline", pipeline_table, &config}, {"Model", model_table, &config},
-                               {"Devices", device_table, &config}),
+        .section = SL_SECTIONS({"Model", model_table, &config}, {"Layout", layout_table, &config},
+                               {"Pipeline", pipeline_table, &config}, {"Devices", device_table, &config},
+                               {"Output", output_table, &config}),
         .words = {"Schedules", sl_schedule_word},
     };
     struct sl_error error = {0};

@@ -23,17 +23,17 @@ struct config {
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option table[] = {
-    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "write to FILE, in place of stdout: a page (HTML) that needs no other file, unless one of the options "
-             "below asks for something else"},
     {"svg", SL_OPTION_CHOICE, FIELD(svg), .value = REPORT_PLOT_NAMES "|memory|timeline",
      .help = "one plot as a picture (SVG); timeline is that of the first trace"},
     {"terminal", SL_OPTION_CHOICE, FIELD(terminal), .value = REPORT_PLOT_NAMES "|all",
      .help =
          "the runs' numbers and one plot, or all, as text: braille dots where the locale is UTF-8, ASCII elsewhere"},
-    {"width", SL_OPTION_INTEGER, FIELD(width), .min = REPORT_LEAST_COLUMNS, .max = REPORT_MOST_COLUMNS,
-     .help = "columns of that text (default: the terminal's, or 80)"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the runs' numbers as JSON, an object a run"},
+    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "write to FILE, in place of stdout: a page (HTML) that needs no other file, unless another option "
+             "asks for something else"},
+    {"width", SL_OPTION_INTEGER, FIELD(width), .min = REPORT_LEAST_COLUMNS, .max = REPORT_MOST_COLUMNS,
+     .help = "columns of the text of --terminal (default: the terminal's, or 80)"},
     {0},
 };
 

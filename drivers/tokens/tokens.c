@@ -41,8 +41,9 @@ static const struct sl_option documents_table[] = {
 static const struct sl_option shards_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
      .help = "a shard, or a directory of them"},
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY",
+     .help = "with --json: under which key of an object a text is"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print a document a line, as JSON objects"},
-    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .help = "of those objects"},
     {0},
 };
 

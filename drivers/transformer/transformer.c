@@ -92,14 +92,14 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Schedule", transformer_schedule_table, &config}),
         [TRANSFORMER_GENERATE] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
-            {"Model", transformer_model_table, &config}, {"Latents, dropout, experts", transformer_own_table, &config},
+            {"Conversations", transformer_interactive_table, &config}, {"Model", transformer_model_table, &config},
+            {"Latents, dropout, experts", transformer_own_table, &config},
             {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
             {"Generation", transformer_generation_table, &config},
-            {"End of a sample", transformer_ending_table, &config},
-            {"Conversation", transformer_interactive_table, &config}),
+            {"End of a sample", transformer_ending_table, &config}),
         [TRANSFORMER_EXPORT] =
-            SL_SECTIONS({"Run", sl_print_table, &config.common}, {"Parameters", transformer_parameter_table, &config},
-                        {"Model", transformer_model_table, &config}, {NULL, transformer_own_table, &config},
+            SL_SECTIONS({"Run", sl_print_table, &config.common}, {"Model", transformer_model_table, &config},
+                        {NULL, transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
                         {"Files", transformer_export_table, &config}),
     };
     struct sl_options options = {

@@ -47,6 +47,26 @@ done <programs >out 2>err
 [ ! -s out ] && [ ! -s err ]
 point 'it names all options, and says what the program does'
 
+# Pairs of neighbours for tsort, which tells of a loop where two programs differ: sections of the help, options of
+# sections with the same title, and, where a program runs on a mesh, options whatever their sections.
+while read -r program; do
+    # shellcheck disable=SC2086
+    "$bin/shardloop-"$program --help | awk '
+        function after(kind, name) { if (kind in last) print last[kind], kind name; last[kind] = kind name }
+        !NF { body = 1; next }
+        body && /^[A-Z][A-Za-z, ]*:$/ { gsub(" ", "_"); after("section:", $0); section = $0 }
+        match($0, /^  --[^ ]*/) {
+            name = substr($0, 5, RLENGTH - 4)
+            sub(/^\[no-\]/, "", name)
+            mesh = mesh || name == "mesh"
+            after(section, name)
+            if (mesh) after("option:", name)
+        }'
+done <programs >pairs 2>err
+tsort pairs >out 2>>err
+[ "$(wc -l <pairs)" -gt 300 ] && [ ! -s err ]
+point "sections and options of $(grep -c . programs) programs stand in one order"
+
 if command -v man >/dev/null && command -v groff >/dev/null; then
     for page in "$pages"/*; do
         LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null | sed "s|^|${page##*/}: |"
