@@ -92,14 +92,14 @@ JOBS = {
     "wide_step": {
         "model": "--layers 16 --hidden 1024 --expansion 4 --batch 512 --microbatches 8 --mesh data=1,model=2",
         "full": {"rounds": 3, "ours": "--steps 6 --warmup 1 --rounds 3", "peers": "--steps 4 --warmup 1"},
-        "quick": {"rounds": 1, "ours": "--steps 2 --warmup 1 --rounds 2", "peers": "--steps 2 --warmup 1"},
+        "quick": {"rounds": 1, "ours": "--steps 1 --warmup 1 --rounds 2", "peers": "--steps 2 --warmup 1"},
     },
 }
 
 # Programs' defaults are the model: 4.2 million parameters, 8 sequences of 256 tokens a step.
 TRANSFORMER = {
     "full": {"rounds": 3, "ours": "--steps 24 --warmup 3 --rounds 6", "peers": "--steps 8 --warmup 2"},
-    "quick": {"rounds": 1, "ours": "--steps 6 --warmup 2 --rounds 3", "peers": "--steps 3 --warmup 1"},
+    "quick": {"rounds": 1, "ours": "--steps 4 --warmup 2 --rounds 2", "peers": "--steps 3 --warmup 1"},
 }
 TWO, EIGHT = "--mesh data=2", "--mesh data=2,pipe=2,tensor=2"
 # So small that little but communication is left: 0.4 million parameters, 8 sequences of 16 tokens a step.
@@ -288,7 +288,7 @@ class Suite:
     def processes(self):
         """Eight of mpirun's, on however many cores; the floor: eight threads, in turns with them."""
         runs, threads = [], []
-        for _ in self.rounds(3 if self.quick else 6, runs):
+        for _ in self.rounds(2 if self.quick else 6, runs):
             threads.append(self.small_step())
             runs.append(self.small_step(*mpirun(8)))
         result = {"benchmark": "processes"} | summary(runs)

@@ -12,7 +12,7 @@ small="--hidden 32 --layers 4 --microbatches 2 --batch 64 --mesh data=1,model=2"
 "$drivers"/transformer train --mesh data=1 $tiny --batch 8 --data text --steps 1 --gradients params >/dev/null
 
 limits='20 60 70 80 95 104 120 140 170 200 260 400'
-tries=40
+tries=24
 faulty='train looping'
 if [ -n "${SL_TEST_LONG:-}" ]; then
     limits=$(seq 20 2 400)

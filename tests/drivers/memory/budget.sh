@@ -54,12 +54,12 @@ for mesh in data=1 data=2,pipe=2,tensor=2; do
 done
 
 # caches FORM PROMPT: bytes of 3 samples' caches on data=2,tensor=2, by coordinate, in JSON and in MB. Each has 2 samples
-# of 1300 tokens and 2 heads; of the 4 layers 2 have rotary keys.
+# of 520 tokens and 2 heads; of the 4 layers 2 have rotary keys.
 caches() {
     form=$1 prompt=$2
-    set -- $model --sequence 2048 --mesh data=2,tensor=2 --prompt "$prompt" --length 1300 --samples 3
-    wanted=$((2 * 1300 * (4 * 32 + 2 * 8) * 4 + 4 * 2 * 32 * 32 * 4))
-    [ $form = latent ] || wanted=$((2 * 1300 * (4 * 2 * 32 + 2 * 8) * 4))
+    set -- $model --sequence 2048 --mesh data=2,tensor=2 --prompt "$prompt" --length 520 --samples 3
+    wanted=$((2 * 520 * (4 * 32 + 2 * 8) * 4 + 4 * 2 * 32 * 32 * 4))
+    [ $form = latent ] || wanted=$((2 * 520 * (4 * 2 * 32 + 2 * 8) * 4))
     length=${#prompt}
     run 'transformer generate' "$@" --cache $form --dry-run --json
     [ $status = 0 ] && [ "$(grep -c "\"caches\":$wanted," out)" = 4 ] && [ "$(wc -l <out)" = 4 ]
@@ -70,7 +70,7 @@ caches() {
     point "caches of --cache $form in the table, a prompt of $length"
     agrees "--cache $form, a prompt of $length" 'transformer generate' "$@" --cache $form
 }
-long=$(head -c 1200 text | tr -c 'a-z' ' ')x
+long=$(head -c 480 text | tr -c 'a-z' ' ')x
 for form in latent expanded; do
     caches $form abc
     caches $form "$long"
@@ -84,7 +84,7 @@ done
 [ "$(sort places | uniq -c | awk '{ print $1 }')" = 3 ]
 point 'caches for two samples in flight, of two or seven'
 printf 'a\n%s\nabc\n' "$long" >prompts
-agrees 'generate from a file' 'transformer generate' $model --mesh data=2,pipe=2 --prompts prompts --samples 2 --length 1300 \
+agrees 'generate from a file' 'transformer generate' $model --mesh data=2,pipe=2 --prompts prompts --samples 2 --length 520 \
     --sequence 2048 --in-flight 2
 # Many layers, so that what is held for each of them shows.
 deep='--model-dimension 64 --n-heads 4 --blocks 30 --layers-per-block 2 --sequence 64 --latent-dim 16 --storage bf16

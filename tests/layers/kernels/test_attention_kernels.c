@@ -285,12 +285,15 @@ static struct sl_attention training(size_t sequences, size_t queries, size_t hea
         .sequences = sequences, .queries = queries, .key_rows = queries, .heads = heads, .width = width, .rope = rope};
 }
 
+/* The argument "few": of most sizes every second one, where another preset runs all of them in less time. */
+static size_t step = 1;
+
 static void equals_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {1};
     const size_t queries[] = {1, 2, 5, 16, 31, 32, 33, 63, 64, 65, 97, 131};
     const size_t widths[] = {1, 3, 8, 16, 20, 32, 37, 64}, ropes[] = {0, 1, 8, 16, 22, 32};
-    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i += step) {
         for (int n = 0; n < 5; n++) {
             const size_t width = widths[next_word(&numbers) % 8], rope = ropes[next_word(&numbers) % 6];
             check(&numbers, training(1 + next_word(&numbers) % 2, queries[i], 1 + next_word(&numbers) % 3, width, rope),
@@ -316,7 +319,7 @@ static void queries_after_others_see_their_keys(void **state) {
     (void)state;
     struct numbers numbers = {3};
     const size_t queries[] = {1, 2, 4, 5, 17, 40}, positions[] = {0, 1, 30, 63, 64, 100};
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 6; i += step) {
         for (size_t p = 0; p < 6; p++) {
             struct sl_attention shape = training(1 + p % 3, queries[i], 1 + i % 3, 8 + 4 * i, p % 2 ? 6 * i : 0);
             shape.position = positions[p];
@@ -332,7 +335,7 @@ static void keys_of_bf16_equal_the_oracle(void **state) {
     struct numbers numbers = {6};
     const size_t queries[] = {1, 3, 5, 17, 70}, positions[] = {0, 30, 64, 133};
     const size_t widths[][2] = {{8, 0}, {37, 6}, {64, 16}, {5, 130}, {300, 33}};
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i += step) {
         for (size_t p = 0; p < 4; p++) {
             const size_t *columns = widths[(i + p) % 5];
             struct sl_attention shape = training(1 + p % 2, queries[i], 1 + (i + p) % 3, columns[0], columns[1]);
@@ -369,7 +372,7 @@ static void documents_do_not_see_each_other(void **state) {
     (void)state;
     struct numbers numbers = {11};
     const size_t queries[] = {1, 3, 5, 31, 64, 65, 131, 200, 300}, longest[] = {1, 4, 40, 130};
-    for (size_t i = 0; i < 9; i++) {
+    for (size_t i = 0; i < 9; i += step) {
         for (size_t l = 0; l < 4; l++) {
             const size_t n = 4 * i + l;
             struct sl_attention shape =
@@ -387,7 +390,7 @@ static void windows_end_what_is_seen(void **state) {
     (void)state;
     struct numbers numbers = {12};
     const size_t queries[] = {1, 3, 5, 64, 65, 131, 200, 300}, windows[] = {1, 2, 17, 64, 100, 1000};
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 8; i += step) {
         for (size_t w = 0; w < 6; w++) {
             const size_t n = 6 * i + w;
             struct sl_attention shape =
@@ -561,8 +564,9 @@ static void a_head_alone_has_the_same_bits(void **state) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
+    if (argc > 1 && !strcmp(argv[1], "few") && !getenv("SL_TEST_LONG")) step = 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_oracle),
         cmocka_unit_test(wide_heads_equal_the_oracle),

@@ -94,8 +94,11 @@ static enum sl_cache_form other_form(enum sl_cache_form form) {
     return form == SL_CACHE_LATENT ? SL_CACHE_EXPANDED : SL_CACHE_LATENT;
 }
 
-/* Runs JOB and TRIAL alone and in all layouts of up to eight coordinates, which give the same sequences, whatever their
- * caches keep. A small test has every third layout, other ones for other lengths of the prompt. */
+/* Of the layouts one in so many: all of them with SL_TEST_LONG. */
+static int one_in(void) { return test_is_small ? 3 : getenv("SL_TEST_LONG") ? 1 : 2; }
+
+/* Runs JOB and TRIAL alone and in layouts of up to eight coordinates, which give the same sequences, whatever their
+ * caches keep; other layouts for other lengths of the prompt. */
 static void continue_everywhere(struct job job, const struct trial *trial, struct trial *single) {
     struct trial *other = calloc(1, sizeof *other);
     assert_non_null(other);
@@ -105,7 +108,7 @@ static void continue_everywhere(struct job job, const struct trial *trial, struc
     for (int size = 2; size <= 8; size *= 2) {
         char mesh[MAX_LAYOUTS][LAYOUT];
         const int layouts = list_layouts(size, mesh);
-        for (int i = test_is_small ? trial->made.prompt / 2 % 3 : 0; i < layouts; i += test_is_small ? 3 : 1) {
+        for (int i = trial->made.prompt / 2 % one_in(); i < layouts; i += one_in()) {
             job.mesh = mesh[i];
             *other = *trial;
             if (i % 2) other->made.cache = other_form(trial->made.cache);
@@ -156,7 +159,7 @@ static void bf16_caches_give_the_tokens_of_the_whole_model(void **state) {
             char mesh[MAX_LAYOUTS][LAYOUT];
             const int layouts = list_layouts(size, mesh);
             for (int i = 0; i < layouts; i++) {
-                if (test_is_small && (i + size) % 3 != (int)form) continue;
+                if ((i + size / 2) % one_in() != (int)form % one_in()) continue;
                 job.mesh = mesh[i];
                 *other = *trial;
                 other->made.cache = form;
@@ -356,13 +359,13 @@ static void groups_and_places_give_the_same_tokens(void **state) {
         for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++) {
             const int own = SEQUENCES / size_along(mesh[i], "data");
             for (int groups = 1; groups <= 4 && groups <= own; groups++, number++) {
-                if (test_is_small && groups != 1 + (i + size) % 4) continue;
+                if (test_is_small ? groups != 1 + (i + size) % 4 : (i + groups) % one_in()) continue;
                 struct job some = job;
                 some.mesh = mesh[i];
                 *other = *trial;
-                other->made.cache = number % 2;
+                other->made.cache = number / 2 % 2;
                 other->made.groups = groups;
-                other->made.in_flight = number % 3 ? 0 : groups + (own - groups) / 2;
+                other->made.in_flight = number / 2 % 3 ? 0 : groups + (own - groups) / 2;
                 run_trial(&some, other);
                 if (has_results()) expect_sequences(mesh[i], other, single->made.tokens[0]);
             }
@@ -423,12 +426,12 @@ static void waiting_prompts_are_admitted(void **state) {
             char mesh[MAX_LAYOUTS][LAYOUT];
             const int layouts = list_layouts(size, mesh);
             for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++, number++) {
-                if (test_is_small && (number + form) % 2) continue;
+                if (one_in() > 1 && (number + form) % 2) continue;
                 const int own = SEQUENCES / size_along(mesh[i], "data"), groups = 1 + number % 4;
                 job.mesh = mesh[i];
                 *other = *trial;
                 other->made.groups = groups < own ? groups : own;
-                other->made.in_flight = number % 2 ? other->made.groups : (other->made.groups + own) / 2;
+                other->made.in_flight = number / 2 % 2 ? other->made.groups : (other->made.groups + own) / 2;
                 run_trial(&job, other);
                 if (has_results()) expect_sequences(mesh[i], other, wanted);
             }

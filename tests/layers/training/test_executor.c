@@ -60,7 +60,7 @@ static int expect_same_fused(const struct job *single, const struct job *job, co
 }
 
 /* Of all runs, one in so many: NCCL makes communicators for each. */
-static int one_in(void) { return !strcmp(test_engine, "nccl") ? 5 : test_is_small ? 3 : 1; }
+static int one_in(void) { return !strcmp(test_engine, "nccl") ? 12 : test_is_small ? 3 : 1; }
 
 /* Nine layers: most of the stage counts do not divide them. */
 static void every_schedule_gives_the_same_bits(void **state) {
