@@ -3,9 +3,14 @@
  * The row says what the optimizer keeps beside each value, and has a function that updates a run of elements. The
  * trainer then shards that state over the replicas, saves it and resumes it, without another line. This one is Lion
  * (Chen et al. 2023): value -= rate sign(beta1 m + (1 - beta1) gradient), then m = beta2 m + (1 - beta2) gradient. The
- * loop stands under a directive of spmd/device/offload.h, so that it runs on devices in builds that have any. */
+ * loop stands under a directive of spmd/device/offload.h, so that it runs on devices in builds that have any.
+ *
+ * custom_optimizer CHECKPOINT [STEPS] saves the run in that file when it has taken so many steps. Where the file is
+ * there already, the run goes on from it first, and has the losses of one that has never ended. */
 #include <shardloop/shardloop.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 /* ---- the optimizer ---- */
 
@@ -41,6 +46,9 @@ struct run {
     struct sl_schedule schedule;
     float inputs[BATCH * INPUTS];
     int32_t labels[BATCH];
+    const char *checkpoint; /* NULL: nothing is saved */
+    bool resumes;           /* the checkpoint is there */
+    int steps;              /* with those before the checkpoint */
 };
 
 static int program(struct sl_spmd *self, void *arg) {
@@ -64,22 +72,41 @@ static int program(struct sl_spmd *self, void *arg) {
     const struct sl_batch batch = {.rows = rows, .inputs = run->inputs + first * INPUTS, .labels = run->labels + first};
     struct sl_trainer *trainer = NULL;
     struct sl_metrics metrics = {0};
+    struct sl_checkpoint about = {.samples = (int64_t)BATCH * run->steps, .seed = options.seed};
+    int first_step = 0;
     bool stop = false;
     int status = sl_trainer_plan(&trainer, self, &options, &model);
     if (status == SL_OK) status = sl_trainer_open(trainer, NULL);
-    for (int step = 0; status == SL_OK && step < STEPS; step++) {
+    if (status == SL_OK && run->resumes) {
+        struct sl_checkpoint found;
+        status = sl_checkpoint_load(self, trainer, run->checkpoint, NULL, &found);
+        if (status == SL_OK) first_step = (int)found.step;
+    }
+    for (int step = first_step; status == SL_OK && step < run->steps; step++) {
         status = sl_trainer_step(trainer, &batch, &metrics, &stop);
         if (self->coordinate == 0 && step % 50 == 0) printf("step %3d  loss %.6f\n", step, metrics.loss / metrics.rows);
     }
-    if (status == SL_OK && self->coordinate == 0) printf("accuracy %.4f\n", metrics.correct / metrics.rows);
+    if (status == SL_OK && run->checkpoint)
+        status = sl_checkpoint_save(self, trainer, run->checkpoint, &about, NULL, NULL);
+    if (status == SL_OK && self->coordinate == 0 && metrics.rows > 0)
+        printf("accuracy %.4f\n", metrics.correct / metrics.rows);
     sl_trainer_close(trainer);
     sl_module_free(stage);
     sl_module_free(model.loss);
     return status;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     static struct run run;
+    char *end = "";
+    const long steps = argc > 2 ? strtol(argv[2], &end, 10) : STEPS;
+    if (argc > 3 || *end || steps < 1 || steps > 1000000 || (argc > 1 && argv[1][0] == '-'))
+        return fprintf(stderr, "custom_optimizer: an example of an optimizer of one's own; it takes no arguments, or "
+                               "CHECKPOINT [STEPS]\n"),
+               SL_BAD_INPUT;
+    run.steps = (int)steps;
+    run.checkpoint = argc > 1 ? argv[1] : NULL;
+    run.resumes = run.checkpoint && access(run.checkpoint, F_OK) == 0;
     struct sl_error error = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};

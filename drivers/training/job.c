@@ -152,14 +152,14 @@ int sl_largest_divisor(int number, int most) {
 int sl_job_share(struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
     const int leaves = job->exact ? job->exact : job->data, parts = leaves * options->accumulate;
+    const char *passes = options->accumulate == 1 ? "pass" : "passes";
     if (options->batch % parts && job->exact)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "--batch %d: %s do not divide into %d leaves (--exact) of %d passes (--accumulate)",
-                            options->batch, job->type->samples, leaves, options->accumulate);
+                            "--batch %d: %s do not divide into %d leaves (--exact) of %d %s (--accumulate)",
+                            options->batch, job->type->samples, leaves, options->accumulate, passes);
     if (options->batch % parts)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--batch %d: %s do not divide over data=%d and %d passes (--accumulate)", options->batch,
-                            job->type->samples, job->data, options->accumulate);
+        return sl_error_set(error, SL_BAD_INPUT, "--batch %d: %s do not divide over data=%d and %d %s (--accumulate)",
+                            options->batch, job->type->samples, job->data, options->accumulate, passes);
     job->local = options->batch / job->data;
     job->pass = options->batch / parts;
     job->passes = job->local / job->pass;

@@ -194,7 +194,7 @@ refuses_all() {
     refuses "are of 1 of the 2 microbatches, but must be of all: choose --wgrad-group 2" \
         $1 --exact data=2 --fsdp --wgrad-group 1 --microbatches 2
     refuses '--exact and --offload weights: sums of leaves wait in memory' $1 --exact data=4 --offload weights
-    refuses 'do not divide into 16 leaves (--exact) of 1 passes (--accumulate)' $1 --exact data=16 --batch 24
+    refuses 'do not divide into 16 leaves (--exact) of 1 pass (--accumulate)' $1 --exact data=16 --batch 24
     refuses "--microbatches 8: a leaf's 4 " $1 --exact data=4 --microbatches 8 --batch 16
 }
 driver=$drivers/looping_pipeline
