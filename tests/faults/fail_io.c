@@ -10,16 +10,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tests/faults/counted.h"
 
 typedef int opens(const char *, int, ...);
 typedef ssize_t writes(int, const void *, size_t);
@@ -38,24 +35,7 @@ static takes_path *real_unlink;
 static takes_paths *real_rename;
 static const char *chosen = "";
 static int error; /* 0: short counts */
-static bool ready, after, kills;
-static long nth;
-static atomic_long count;
-static uintptr_t begin, end; /* the program's own code and data */
-
-/* The first object is the program. */
-static int find_program(struct dl_phdr_info *object, size_t size, void *arg) {
-    (void)size, (void)arg;
-    begin = UINTPTR_MAX;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-        const uintptr_t first = object->dlpi_addr + segment->p_vaddr;
-        if (segment->p_type != PT_LOAD) continue;
-        if (first < begin) begin = first;
-        if (first + segment->p_memsz > end) end = first + segment->p_memsz;
-    }
-    return 1;
-}
+static bool kills;
 
 /* A pointer to data becomes one to a function, which C has no cast for. */
 #define FIND(name)                                                                                                     \
@@ -74,31 +54,18 @@ __attribute__((constructor)) static void open_faults(void) {
     FIND(close);
     FIND(unlink);
     FIND(rename);
-    dl_iterate_phdr(find_program, NULL);
     const char *name = getenv("IO_ERROR");
     if (getenv("IO_CALL")) chosen = getenv("IO_CALL");
-    nth = getenv("IO_NTH") ? atol(getenv("IO_NTH")) : 0;
-    after = getenv("IO_AFTER");
     error = !name || !strcmp(name, "EIO") ? EIO : !strcmp(name, "ENOSPC") ? ENOSPC : !strcmp(name, "EINTR") ? EINTR : 0;
     kills = name && !strcmp(name, "kill");
-    ready = true;
+    begin_to_count("IO_NTH", "IO_AFTER");
 }
 
-__attribute__((destructor)) static void close_faults(void) {
-    const char *path = getenv("IO_COUNT");
-    ready = false;
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (!file) return;
-    fprintf(file, "%ld\n", atomic_load(&count));
-    fclose(file);
-}
+__attribute__((destructor)) static void close_faults(void) { tell_count("IO_COUNT"); }
 
 /* Whether this call, of NAME, that returns to CALLER is to fail. */
 static bool fails(const char *name, const void *caller) {
-    const uintptr_t address = (uintptr_t)caller;
-    if (!ready || strcmp(name, chosen) != 0 || address < begin || address >= end) return false;
-    const long number = atomic_fetch_add(&count, 1) + 1;
-    if (nth == 0 || (after ? number < nth : number != nth)) return false;
+    if (!ready || strcmp(name, chosen) != 0 || !is_own(caller) || !is_hit()) return false;
     if (kills) raise(SIGKILL);
     errno = error;
     return true;

@@ -7,15 +7,12 @@
  * receives their number when the program ends. Without FAIL_NTH none fails. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "tests/faults/counted.h"
 
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
     *__libc_memalign(size_t, size_t);
@@ -25,52 +22,22 @@ typedef int start(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *
 
 static map *real_mmap;
 static start *real_pthread_create;
-static bool ready, after, libraries;
-static long nth;
-static atomic_long count;
-static uintptr_t begin, end; /* the program's own code and data */
-
-/* The first object is the program. */
-static int find_program(struct dl_phdr_info *object, size_t size, void *arg) {
-    (void)size, (void)arg;
-    begin = UINTPTR_MAX;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-        const uintptr_t first = object->dlpi_addr + segment->p_vaddr;
-        if (segment->p_type != PT_LOAD) continue;
-        if (first < begin) begin = first;
-        if (first + segment->p_memsz > end) end = first + segment->p_memsz;
-    }
-    return 1;
-}
+static bool libraries;
 
 __attribute__((constructor)) static void open_faults(void) {
     void *symbol = dlsym(RTLD_NEXT, "mmap");
     memcpy(&real_mmap, &symbol, sizeof symbol);
     symbol = dlsym(RTLD_NEXT, "pthread_create");
     memcpy(&real_pthread_create, &symbol, sizeof symbol);
-    dl_iterate_phdr(find_program, NULL);
-    nth = getenv("FAIL_NTH") ? atol(getenv("FAIL_NTH")) : 0;
-    after = getenv("FAIL_AFTER");
     libraries = getenv("FAIL_LIBRARIES");
-    ready = true;
+    begin_to_count("FAIL_NTH", "FAIL_AFTER");
 }
 
-__attribute__((destructor)) static void close_faults(void) {
-    const char *path = getenv("FAIL_COUNT");
-    ready = false;
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (!file) return;
-    fprintf(file, "%ld\n", atomic_load(&count));
-    fclose(file);
-}
+__attribute__((destructor)) static void close_faults(void) { tell_count("FAIL_COUNT"); }
 
 /* Whether the call that returns to CALLER is to fail. */
 static bool fails(const void *caller) {
-    const uintptr_t address = (uintptr_t)caller;
-    if (!ready || (!libraries && (address < begin || address >= end))) return false;
-    const long number = atomic_fetch_add(&count, 1) + 1;
-    if (nth == 0 || (after ? number < nth : number != nth)) return false;
+    if (!ready || !(libraries || is_own(caller)) || !is_hit()) return false;
     errno = ENOMEM;
     return true;
 }

@@ -196,7 +196,37 @@ static inline int reduce(struct sl_spmd *self, const struct worker *worker) {
     return sl_psum(self, &data, SL_F32, range->gradient, range->gradient, range->count);
 }
 
-/* ---- what all have left ---- */
+/* ---- what all do, and have left ---- */
+
+/* A test's own: what a run is given and leaves, and what a coordinate does before and then. */
+struct trial;
+static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial);
+static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial *trial);
+
+static inline int trial_program(struct sl_spmd *self, void *arg) {
+    struct worker worker = {0};
+    int status = open_worker(self, &worker, arg);
+    if (status == SL_OK) status = run_worker(self, &worker, arg);
+    close_worker(&worker);
+    return status;
+}
+
+/* Runs TRIAL, which succeeds; MESH becomes that of ON. */
+static inline void run_tiles(const char *on, struct trial *trial, bool checked, struct sl_mesh *mesh) {
+    struct sl_error error;
+    assert_int_equal(sl_mesh_parse(mesh, on, NULL), SL_OK);
+    if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, trial_program, &error))
+        fail_msg("on %s: %s", on, error.message);
+}
+
+/* Writes VALUES, this coordinate's tile, to the one of COPIES that is its own, each of COUNT floats; coordinate 0 has
+ * all of them then. */
+static inline int collect(struct sl_spmd *self, const struct worker *worker, const float *values, size_t count,
+                          float *copies) {
+    sl_device.copy(copies + (size_t)self->coordinate * count, values,
+                   worker->tile.rows * worker->tile.columns * sizeof *values);
+    return sl_gather_records(self, copies, count * sizeof *copies);
+}
 
 /* COPIES are the coordinates' tiles, each with room for the whole [all, columns], which the first becomes. */
 static inline void join_tiles(const struct sl_mesh *mesh, size_t all, size_t columns, float *copies) {

@@ -87,21 +87,10 @@ static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial 
     return sl_export(self, &world, &worker->parameters, SL_GRADIENTS, 1.0f, &trial->gradients);
 }
 
-static int program(struct sl_spmd *self, void *arg) {
-    struct worker worker = {0};
-    int status = open_worker(self, &worker, arg);
-    if (status == SL_OK) status = run_worker(self, &worker, arg);
-    close_worker(&worker);
-    return status;
-}
-
 /* Runs TRIAL; copy 0 of y and dx is then the whole, and so is the auxiliary loss. */
 static void run_trial(const char *on, struct trial *trial, bool checked) {
-    struct sl_error error;
     struct sl_mesh mesh;
-    assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
-    if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, program, &error))
-        fail_msg("on %s: %s", on, error.message);
+    run_tiles(on, trial, checked, &mesh);
     join_tiles(&mesh, ALL, COLUMNS, trial->y[0]);
     join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
     for (int i = 1; i < mesh.size; i++) trial->auxiliary[0] += trial->auxiliary[i];
@@ -410,7 +399,8 @@ static void refuses(const char *on, struct trial trial, const char *text, const 
     struct values values;
     open_values(&values, 41, &trial);
     run = trial;
-    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &run}), program, SL_BAD_INPUT, text, other);
+    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &run}), trial_program, SL_BAD_INPUT, text,
+                   other);
     close_values(&values);
 }
 

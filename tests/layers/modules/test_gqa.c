@@ -180,12 +180,6 @@ static int generate_all(struct worker *worker, const struct trial *trial) {
     return status;
 }
 
-static int collect(struct sl_spmd *self, const struct worker *worker, const float *values,
-                   float copies[COPIES][ALL * COLUMNS]) {
-    sl_device.copy(copies[self->coordinate], values, worker->tile.rows * worker->tile.columns * sizeof *values);
-    return sl_gather_records(self, copies, sizeof copies[0]);
-}
-
 static int give_values(struct sl_spmd *self, struct worker *worker, struct trial *trial, const struct sl_group *world) {
     struct sl_group data;
     if (trial->from) return sl_import(self, world, &worker->parameters, SL_VALUES, trial->from);
@@ -200,28 +194,17 @@ static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial 
     SL_TRY(sl_group_axes(self, "*", &world));
     SL_TRY(give_values(self, worker, trial, &world));
     SL_TRY(trial->prompt ? generate_all(worker, trial) : train(worker, false, false));
-    SL_TRY(collect(self, worker, worker->y, trial->y));
+    SL_TRY(collect(self, worker, worker->y, ALL * COLUMNS, trial->y[0]));
     if (trial->prompt) return SL_OK;
-    SL_TRY(collect(self, worker, worker->dx, trial->dx));
+    SL_TRY(collect(self, worker, worker->dx, ALL * COLUMNS, trial->dx[0]));
     SL_TRY(reduce(self, worker));
     return sl_export(self, &world, &worker->parameters, SL_GRADIENTS, 1.0f, &trial->gradients);
 }
 
-static int program(struct sl_spmd *self, void *arg) {
-    struct worker worker = {0};
-    int status = open_worker(self, &worker, arg);
-    if (status == SL_OK) status = run_worker(self, &worker, arg);
-    close_worker(&worker);
-    return status;
-}
-
 /* Runs TRIAL; copy 0 of y and dx is then the whole. */
 static void run_trial(const char *on, struct trial *trial) {
-    struct sl_error error;
     struct sl_mesh mesh;
-    assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
-    if (run_on((struct test_run){.mesh = on, .checked = true, .arg = trial}, program, &error))
-        fail_msg("on %s: %s", on, error.message);
+    run_tiles(on, trial, true, &mesh);
     join_tiles(&mesh, ALL, COLUMNS, trial->y[0]);
     join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
 }
@@ -429,7 +412,8 @@ static void refuses(const char *on, make_module *make, const char *text, const c
     struct values values = {.x = random_floats(&numbers, ALL * COLUMNS, -2, 2),
                             .dy = random_floats(&numbers, ALL * COLUMNS, -1, 1)};
     trial = (struct trial){.make = make, .group = 1, .x = values.x, .dy = values.dy};
-    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &trial}), program, SL_BAD_INPUT, text, other);
+    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &trial}), trial_program, SL_BAD_INPUT, text,
+                   other);
     close_values(&values);
 }
 

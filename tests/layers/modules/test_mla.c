@@ -125,39 +125,22 @@ static int generate(struct worker *worker, const struct trial *trial) {
 
 /* ---- a run ---- */
 
-static int collect(struct sl_spmd *self, const struct worker *worker, const float *values,
-                   float copies[COPIES][ALL * COLUMNS]) {
-    sl_device.copy(copies[self->coordinate], values, worker->tile.rows * worker->tile.columns * sizeof *values);
-    return sl_gather_records(self, copies, sizeof copies[0]);
-}
-
 static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial *trial) {
     struct sl_group world;
     SL_TRY(sl_group_axes(self, "*", &world));
     SL_TRY(sl_import(self, &world, &worker->parameters, SL_VALUES, trial->from));
     SL_TRY(trial->prompt ? generate(worker, trial) : train(worker, trial->forward_only, false));
-    SL_TRY(collect(self, worker, worker->y, trial->y));
+    SL_TRY(collect(self, worker, worker->y, ALL * COLUMNS, trial->y[0]));
     if (trial->prompt || trial->forward_only) return SL_OK;
-    SL_TRY(collect(self, worker, worker->dx, trial->dx));
+    SL_TRY(collect(self, worker, worker->dx, ALL * COLUMNS, trial->dx[0]));
     SL_TRY(reduce(self, worker));
     return sl_export(self, &world, &worker->parameters, SL_GRADIENTS, 1.0f, &trial->gradients);
 }
 
-static int program(struct sl_spmd *self, void *arg) {
-    struct worker worker = {0};
-    int status = open_worker(self, &worker, arg);
-    if (status == SL_OK) status = run_worker(self, &worker, arg);
-    close_worker(&worker);
-    return status;
-}
-
 /* Runs TRIAL; copy 0 of y and dx is then the whole. */
 static void run_trial(const char *on, struct trial *trial, bool checked) {
-    struct sl_error error;
     struct sl_mesh mesh;
-    assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
-    if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, program, &error))
-        fail_msg("on %s: %s", on, error.message);
+    run_tiles(on, trial, checked, &mesh);
     join_tiles(&mesh, ALL, COLUMNS, trial->y[0]);
     join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
 }
@@ -409,7 +392,8 @@ static void refuses(const char *on, struct trial trial, const char *text, const 
     struct values values;
     open_values(&values, 31, &trial);
     run = trial;
-    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &run}), program, SL_BAD_INPUT, text, other);
+    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &run}), trial_program, SL_BAD_INPUT, text,
+                   other);
     close_values(&values);
 }
 
