@@ -1,4 +1,5 @@
-/* convolution.c - an example to copy: stages that hand over different widths, and images whose lines are sharded.
+/* convolution.c - an example to copy: stages that hand over different widths, and images whose lines are sharded. It
+ * teaches how coordinates share a layer's arrays and exchange the edges.
  *
  * The mesh has the axes data, pipe and rows, any of which may be left out. A network of two convolutions and a head is
  * pipelined over "pipe"; what its stages hand over shrinks. Along "rows" coordinates have bands of lines of the same

@@ -1,4 +1,5 @@
-/* custom_module.c - an example to copy: a module of one's own, and a training loop around it.
+/* custom_module.c - an example to copy: a module of one's own, and a training loop around it. It teaches that a module
+ * is a forward, two backwards, and what they need of each other.
  *
  * The module is a leaky rectifier whose slope below zero is learned, y = x > 0 ? x : slope x. It stands in a small
  * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.

@@ -1,4 +1,5 @@
-/* regression.c - an example to copy: a regression with a training loop and an optimizer of one's own.
+/* regression.c - an example to copy: a regression with a training loop and an optimizer of one's own. It teaches which
+ * calls a step consists of.
  *
  * A small network learns z = sin(3 x) cos(2 y). It is pipelined over "model" and replicated over "data". What
  * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. At the
