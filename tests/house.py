@@ -64,6 +64,7 @@ BUILT_ELSEWHERE = {
 FILES_IN_A_FOLDER = 30
 NOT_COUNTED = "tests/data"  # tables that a test reads, a file each
 LINES_IN_A_FILE = 500
+LINES_IN_A_FUNCTION, LINES_IN_A_TEST = 80, 100  # attention backward, with its region; a test may be a list of cases
 LINES_IN_A_LONG_FILE = 800
 ONE_SUBJECT = "the tests of one subject, each of them short"
 LONG_FILES = {
@@ -230,6 +231,19 @@ def long_files(tree, known=None):
         yield f"{path}: is not there: take it off LONG_FILES (tests/house.py)"
 
 
+def long_functions(tree):
+    """A function begins with a line at the left that has a parenthesis, and ends with a brace alone there."""
+    for path in tree.sources:
+        most, begin = LINES_IN_A_TEST if path.startswith("tests/") else LINES_IN_A_FUNCTION, 0
+        for number, line in enumerate(tree.read(path).split("\n"), 1):
+            if line[:1].isalpha() and "(" in line and not line.endswith(";"):
+                begin = number
+            elif line == "}" and begin:
+                if number - begin >= most:
+                    yield f"{path}:{begin}: a function of {number - begin + 1} lines, and it has at most {most}"
+                begin = 0
+
+
 RULES = [
     (upward_includes, "files include from folders below their own alone"),
     (circles, "files of different folders do not include each other in a circle"),
@@ -237,6 +251,7 @@ RULES = [
     (full_folders, f"folders have at most {FILES_IN_A_FOLDER} files"),
     (strays, "no files lie astray in the root"),
     (long_files, f"files have at most {LINES_IN_A_FILE} lines, but for those listed"),
+    (long_functions, f"functions have at most {LINES_IN_A_FUNCTION} lines, and {LINES_IN_A_TEST} in tests"),
 ]
 
 
@@ -301,6 +316,8 @@ BAD = [
     (full_folders, {f"spmd/{i}.h": "" for i in range(FILES_IN_A_FOLDER)}, "spmd: 33 files"),
     (strays, {"1e9": ""}, "1e9: what is it?"),
     (long_files, {"spmd/mesh.h": "\n" * (LINES_IN_A_FILE + 1)}, "spmd/mesh.h: 501 lines"),
+    (long_functions, {"spmd/mesh.c": "\nint f(void) {\n" + "    g();\n" * (LINES_IN_A_FUNCTION - 1) + "}\n"},
+     "spmd/mesh.c:2: a function of 81 lines"),
 ]
 
 
