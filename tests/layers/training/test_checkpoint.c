@@ -501,7 +501,7 @@ static void a_killed_run_can_be_resumed(void **state) {
     char *const argument[] = {"test_checkpoint", "save-forever", directory, NULL};
     int64_t last = -1;
     uint64_t random = 4;
-    for (int round = 0; round < (test_is_small ? 10 : 30); round++) {
+    for (int round = 0; round < (test_is_small ? 5 : getenv("SL_TEST_LONG") ? 30 : 15); round++) {
         pid_t child;
         int status;
         assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, argument, environ), 0);
