@@ -52,6 +52,9 @@ static int check(const struct sl_gemm *gemm, struct sl_error *error) {
     if (!sl_gemm_supports(gemm->backend, gemm->dtype))
         return sl_error_set(error, SL_BAD_INPUT, "there are no matrix products of %s by \"%s\" on this CPU",
                             sl_dtypes[gemm->dtype].name, gemm->backend->name);
+    if (gemm->epilogue == SL_EPILOGUE_SUMS && (gemm->transpose_b || !sl_gemm_sums(gemm->backend, gemm->dtype)))
+        return sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" do not add up columns of %s%s",
+                            gemm->backend->name, sl_dtypes[gemm->dtype].name, gemm->transpose_b ? " by rows" : "");
     return SL_OK;
 }
 
@@ -115,6 +118,16 @@ int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *
                              bool accumulate, struct sl_settled settled, float *c, void *queue) {
     tell_sanitizers(gemm, count, a, SL_BF16, b, bias, settled, c);
     return gemm->backend->execute_widening(gemm, count, a, b, bias, accumulate, settled, c, queue);
+}
+
+bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
+    return backend->execute_summing && dtype == SL_BF16;
+}
+
+int sl_gemm_execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
+                            float *sums, void *queue) {
+    tell_sanitizers(gemm, 1, a, gemm->dtype, b, NULL, (struct sl_settled){0}, c);
+    return gemm->backend->execute_summing(gemm, a, b, accumulate, c, sums, queue);
 }
 
 void sl_gemm_release(struct sl_gemm *gemm) {

@@ -13,7 +13,9 @@
 
 SL_BEGIN_C
 
-enum sl_epilogue { SL_EPILOGUE_NONE, SL_EPILOGUE_BIAS };
+/* What a product does besides: it adds a bias, or leaves the sums of B's columns, too, which are a bias's gradient
+ * where B is that of a layer's result. */
+enum sl_epilogue { SL_EPILOGUE_NONE, SL_EPILOGUE_BIAS, SL_EPILOGUE_SUMS };
 
 struct sl_gemm_backend;
 
@@ -45,6 +47,9 @@ struct sl_gemm_backend {
     bool (*widens)(const struct sl_gemm *gemm);
     int (*execute_widening)(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
                             bool accumulate, struct sl_settled settled, float *c, void *queue);
+    /* sl_gemm_execute_summing; NULL: never. */
+    int (*execute_summing)(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
+                           float *sums, void *queue);
     void (*release)(struct sl_gemm *gemm);
     /* Which version of a library it is, and which of the CPU's instructions it uses, into TEXT; NULL: its name says
      * all.
@@ -93,6 +98,13 @@ bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, 
  * are read; C is left as SETTLED says, which must not go together with ACCUMULATE. */
 int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
                              bool accumulate, struct sl_settled settled, float *c, void *queue);
+/* Whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: for bf16 alone, as a library may add up floats that it
+ * has rounded to TF32. */
+bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype);
+/* C (+)= op(A) B of a plan with that epilogue, and SUMS [n] = the sums of the columns of B [k, n], in float and in an
+ * order of the backend's. B must not be transposed. */
+int sl_gemm_execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
+                            float *sums, void *queue);
 void sl_gemm_release(struct sl_gemm *gemm);
 
 SL_END_C

@@ -6,8 +6,12 @@
  *
  * How a product is computed is chosen when it is planned, for its shape and for the alignment of its operands: once for
  * vectors of 16 bytes, which everything here has but slices of odd widths, and once for none. So the same operands at
- * addresses of the same alignment always give the same bits. */
+ * addresses of the same alignment always give the same bits.
+ *
+ * Sums of B's columns are those of the rows of the library's first operand. Where it has no product that leaves them, a
+ * region adds them up beside it. */
 #include "layers/kernels/gemm.h"
+#include "layers/kernels/kernels.h"
 
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -22,6 +26,7 @@ enum { ALIGNED, ANY, ALIGNMENTS };
 struct cublas {
     cublasLtMatrixLayoutOpaque_t first, second, product;
     cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
+    enum sl_epilogue epilogue[ALIGNMENTS]; /* the product's own: none, where a region adds up columns */
     bool exists[ALIGNMENTS];
 };
 
@@ -87,18 +92,19 @@ static cublasComputeType_t arithmetic(const struct sl_gemm *gemm) {
 #define SET(queue, description, attribute, value)                                                                      \
     CUBLAS(queue, cublasLtMatmulDescSetAttribute(description, attribute, &(value), sizeof(value)))
 
-/* On the caller's stack, for the bias is part of it and a plan serves many threads. */
-static bool describe(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, const float *bias,
-                     cublasLtMatmulDesc_t description) {
+/* On the caller's stack, for VECTOR, which is the bias or where the sums go, is part of it and a plan serves many
+ * threads. */
+static bool describe(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue wanted,
+                     const float *vector, cublasLtMatmulDesc_t description) {
     const int32_t first = gemm->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t second = gemm->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const uint32_t epilogue = wanted == SL_EPILOGUE_SUMS ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BIAS;
     if (!CUBLAS(queue, cublasLtMatmulDescInit(description, arithmetic(gemm), CUDA_R_32F)) ||
         !SET(queue, description, CUBLASLT_MATMUL_DESC_TRANSA, first) ||
         !SET(queue, description, CUBLASLT_MATMUL_DESC_TRANSB, second))
         return false;
-    return gemm->epilogue != SL_EPILOGUE_BIAS || (SET(queue, description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
-                                                  SET(queue, description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+    return wanted == SL_EPILOGUE_NONE || (SET(queue, description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
+                                          SET(queue, description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector));
 }
 
 #define PREFER(queue, preference, attribute, value)                                                                    \
@@ -116,7 +122,8 @@ static bool prefer(struct sl_cuda_queue *queue, uint32_t operands, uint32_t floa
 }
 
 /* The library's first choice. The bias is not read here, but its address tells its alignment. */
-static void choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas, int alignment) {
+static void choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue epilogue,
+                   struct cublas *cublas, int alignment) {
     const uint32_t operands = alignment == ALIGNED ? VECTOR : (uint32_t)sl_dtype_size(gemm->dtype);
     const uint32_t floats = alignment == ALIGNED ? VECTOR : (uint32_t)sizeof(float);
     cublasLtMatmulDescOpaque_t description;
@@ -124,19 +131,25 @@ static void choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, stru
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
     cublas->exists[alignment] =
-        describe(queue, gemm, (const float *)(uintptr_t)floats, &description) &&
+        describe(queue, gemm, epilogue, (const float *)(uintptr_t)floats, &description) &&
         prefer(queue, operands, floats, &preference) &&
         !cublasLtMatmulAlgoGetHeuristic(of(queue)->handle, &description, &cublas->first, &cublas->second,
                                         &cublas->product, &cublas->product, &preference, 1, &found, &count) &&
         count == 1 && !found.state;
+    cublas->epilogue[alignment] = epilogue;
     if (cublas->exists[alignment]) cublas->algorithm[alignment] = found.algo;
 }
 
 /* What works for any alignment works for vectors. */
 static bool choose_all(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas) {
-    for (int alignment = 0; alignment < ALIGNMENTS; alignment++) choose(queue, gemm, cublas, alignment);
+    for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
+        choose(queue, gemm, gemm->epilogue, cublas, alignment);
+        if (!cublas->exists[alignment] && gemm->epilogue == SL_EPILOGUE_SUMS)
+            choose(queue, gemm, SL_EPILOGUE_NONE, cublas, alignment);
+    }
     if (!cublas->exists[ALIGNED]) {
         cublas->exists[ALIGNED] = cublas->exists[ANY];
+        cublas->epilogue[ALIGNED] = cublas->epilogue[ANY];
         cublas->algorithm[ALIGNED] = cublas->algorithm[ANY];
     }
     return cublas->exists[ALIGNED];
@@ -156,15 +169,15 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { free(gemm->state); }
 
-static int alignment_of(const void *a, const void *b, const float *bias, const float *c) {
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c;
+static int alignment_of(const void *a, const void *b, const float *vector, const float *c) {
+    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)vector | (uintptr_t)c;
     return all % VECTOR ? ANY : ALIGNED;
 }
 
 /* Operands, and how they lie. */
 struct call {
     const void *a, *b;
-    const float *bias; /* NULL: none */
+    const float *vector; /* the bias, or where the sums go; NULL: neither */
     float *c;
     int alignment;
     bool accumulate;
@@ -175,11 +188,12 @@ struct call {
 static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
     const struct cublas *cublas = gemm->state;
     memset(&call->description, 0, sizeof call->description); /* whatever the library leaves as it is */
-    if (gemm->epilogue != SL_EPILOGUE_BIAS) call->bias = NULL;
-    call->alignment = alignment_of(call->a, call->b, call->bias, call->c);
+    if (gemm->epilogue == SL_EPILOGUE_NONE) call->vector = NULL;
+    call->alignment = alignment_of(call->a, call->b, call->vector, call->c);
     call->second = cublas->second;
     call->product = cublas->product;
-    if (cublas->exists[call->alignment]) return of(queue) && describe(queue, gemm, call->bias, &call->description);
+    if (cublas->exists[call->alignment])
+        return of(queue) && describe(queue, gemm, cublas->epilogue[call->alignment], call->vector, &call->description);
     sl_cuda_fail(queue, "cuBLAS", "no product for operands that lie at these addresses");
     return false;
 }
@@ -227,8 +241,19 @@ static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_non
 static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue_or_none) {
     struct sl_cuda_queue *queue = queue_of(queue_or_none);
-    struct call call = {.a = a, .b = b, .bias = bias, .c = c, .accumulate = accumulate};
+    struct call call = {.a = a, .b = b, .vector = bias, .c = c, .accumulate = accumulate};
     return open_call(queue, gemm, &call) ? multiply(queue, gemm, &call) : SL_FAILED;
+}
+
+static int execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
+                           float *sums, void *queue_or_none) {
+    const struct cublas *cublas = gemm->state;
+    struct sl_cuda_queue *queue = queue_of(queue_or_none);
+    struct call call = {.a = a, .b = b, .vector = sums, .c = c, .accumulate = accumulate};
+    if (!open_call(queue, gemm, &call)) return SL_FAILED;
+    if (cublas->epilogue[call.alignment] != SL_EPILOGUE_SUMS)
+        sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, sums);
+    return multiply(queue, gemm, &call);
 }
 
 /* Whether COUNT products can be one, in which every row has the bits that it has alone: by the algorithm that was
@@ -250,7 +275,7 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
                         bool accumulate, float *c, void *queue_or_none) {
     struct sl_cuda_queue *queue = queue_of(queue_or_none);
     const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    struct call call = {.a = a, .b = b, .bias = bias, .c = c, .accumulate = accumulate};
+    struct call call = {.a = a, .b = b, .vector = bias, .c = c, .accumulate = accumulate};
     if (!open_call(queue, gemm, &call)) return SL_FAILED;
     if (merges(queue, gemm, count, &call)) return multiply(queue, gemm, &call);
     for (size_t i = 0; i < (size_t)count; i++)
@@ -264,10 +289,12 @@ const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
                                                .plan = plan,
                                                .execute = execute,
                                                .execute_many = execute_many,
+                                               .execute_summing = execute_summing,
                                                .release = release};
 const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
                                                     .on_device = true,
                                                     .plan = plan,
                                                     .execute = execute,
                                                     .execute_many = execute_many,
+                                                    .execute_summing = execute_summing,
                                                     .release = release};

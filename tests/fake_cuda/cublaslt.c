@@ -14,6 +14,8 @@
     fake_record("call %s", __func__);                                                                                  \
     if (fake_fails(__func__)) return CUBLAS_STATUS_INTERNAL_ERROR
 
+enum { SUMS_ALIGNMENT = 16 }; /* bytes, of an operand whose rows are added up */
+
 struct cublasLtContext {
     int device;
 };
@@ -117,6 +119,11 @@ static bool fit(const cublasLtMatmulDescOpaque_t *description, const cublasLtMat
            (a->type == CUDA_R_32F || (a->type == CUDA_R_16BF && !tf32));
 }
 
+/* Rows of operands that nobody promised to lie at vectors are not added up, so that callers must see to that. */
+static bool sums_rows(const cublasLtMatmulDescOpaque_t *description) {
+    return description->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+}
+
 /* The one algorithm there is: it relies on the alignment that it was promised and on all of the workspace. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -127,6 +134,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *count = 0;
     if (!handle || requested < 1 || memcmp(c, d, sizeof *c) || !fit(description, a, b, d))
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no such product");
+    if (sums_rows(description) && preference->alignment[0] < SUMS_ALIGNMENT) return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     results->algo.workspace = results->workspaceSize = preference->workspace;
     memcpy(results->algo.alignment, preference->alignment, sizeof preference->alignment);
@@ -203,6 +211,16 @@ multiply_column(uint64_t m, uint64_t k, const float *restrict a, const float *re
     }
 }
 
+/* sums [m] of op(A) [k][m] */
+__attribute__((no_sanitize("thread", "address", "undefined"))) static void add_rows(const struct product *p,
+                                                                                    const float *a) {
+    float *sums = (float *)(uintptr_t)p->description.bias;
+    memset(sums, 0, p->m * sizeof *sums);
+    for (uint64_t l = 0; l < p->k; l++) {
+        for (uint64_t i = 0; i < p->m; i++) sums[i] += a[l * p->m + i];
+    }
+}
+
 static void run_product(void *argument) {
     const struct product *p = argument;
     const float *bias = p->description.epilogue == CUBLASLT_EPILOGUE_BIAS ? p->description.bias : NULL;
@@ -210,6 +228,7 @@ static void run_product(void *argument) {
     float *a = copy_operand(p, 0), *b = copy_operand(p, 1), *sums = malloc(p->m * sizeof *sums);
     if (!a || !b || !sums) abort();
     p->workspace[0]++; /* two streams must not share it */
+    if (sums_rows(&p->description)) add_rows(p, a);
     for (uint64_t j = 0; j < p->n; j++) {
         float *d = p->d + j * (uint64_t)p->leading;
         multiply_column(p->m, p->k, a, b + j * p->k, sums);
@@ -250,7 +269,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
                               cudaStream_t stream) {
     FAKE_PRODUCT();
-    const float *bias = description->epilogue == CUBLASLT_EPILOGUE_BIAS ? description->bias : d;
+    const float *bias = description->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? d : description->bias;
     const uint32_t *alignment = algorithm->alignment;
     if (!stream || fake_stream_device(stream) != fake_device() || handle->device != fake_device())
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the handle or the stream is another device's");

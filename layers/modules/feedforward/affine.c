@@ -21,13 +21,15 @@ int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue = epilogue,
-                                            .kept = true};
+                                            .kept = true,
+                                            .biased = is_biased(module)};
+    struct sl_affine *affine = (struct sl_affine *)module;
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->keeps_gradient = module->keeps_input || trains_bias;
-    if (plan->storage != SL_F32 && trains_bias)
-        sl_plan_workspace(plan, (size_t)shape.wgrad_rows * (size_t)module->out * sizeof(float),
-                          &((struct sl_affine *)module)->whole_dy);
-    return sl_products_plan(&((struct sl_affine *)module)->products, plan, &shape);
+    SL_TRY(sl_products_plan(&affine->products, plan, &shape));
+    if (plan->storage != SL_F32 && trains_bias && !affine->products.sums)
+        sl_plan_workspace(plan, (size_t)shape.wgrad_rows * (size_t)module->out * sizeof(float), &affine->whole_dy);
+    return SL_OK;
 }
 
 void sl_affine_release(struct sl_module *module) { sl_products_release(&((struct sl_affine *)module)->products); }
@@ -65,9 +67,10 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
         const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
         const void *b = sl_products_kept(products, context, &products->dy, outputs, dy);
         SL_TRY(sl_products_weight_gradient(context, products, a, b, context->accumulate,
-                                           sl_gradient(module, context, SL_AFFINE_KERNEL)));
+                                           sl_gradient(module, context, SL_AFFINE_KERNEL),
+                                           products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL));
     }
-    if (!is_biased(module) || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
+    if (!is_biased(module) || products->sums || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
     const float *whole_dy = sl_widen(context, &((const struct sl_affine *)module)->whole_dy, outputs, dy);
     context->kernels->column_sums(rows, (size_t)module->out, whole_dy, context->accumulate,
                                   sl_gradient(module, context, SL_AFFINE_BIAS));

@@ -93,7 +93,7 @@ int sl_leaf_products_weight_gradient(struct sl_context *context, const struct sl
         const void *a = pack(context, leaves, operand, rows, i, x, half);
         if (half && operand == SL_F32 && !reads) a = sl_widen(context, &products->x, rows * leaves->width, a);
         SL_TRY(sl_products_weight_gradient(context, products, a, dy, accumulate,
-                                           gradient + before(leaves, i) * leaves->out));
+                                           gradient + before(leaves, i) * leaves->out, NULL));
     }
     return SL_OK;
 }

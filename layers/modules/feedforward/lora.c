@@ -92,7 +92,7 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
     float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
     const void *a = sl_products_kept(products, context, &products->x, rows * in, x);
     const void *b = sl_products_kept(products, context, &products->dy, rows * out, dy);
-    SL_TRY(sl_products_weight_gradient(context, products, a, b, false, share));
+    SL_TRY(sl_products_weight_gradient(context, products, a, b, false, share, NULL));
     SL_TRY(sl_sum_over(context, factor->group, in * out, share));
     if (context->accumulate) context->kernels->add(in * out, share, gradient);
     return SL_OK;

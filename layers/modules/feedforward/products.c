@@ -61,8 +61,16 @@ static bool widens_weight(const struct sl_products *products, const struct sl_pl
            sl_gemm_widens(plan->gemm, m, n, shape->wgrad_rows / products->leaves, true, false, SL_EPILOGUE_NONE);
 }
 
+/* Where W's product sees all of dy anyway, and both it and the bias have a gradient. */
+static void plan_sums(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    products->sums = shape->biased && trains(plan) && sl_plan_trains(plan, SL_AFFINE_BIAS) && !shape->transposed &&
+                     products->leaves == 1 && sl_gemm_sums(plan->gemm, shape->precision);
+    if (products->sums) sl_plan_workspace(plan, (size_t)shape->out * sizeof(float), &products->added);
+}
+
 /* Runs share a forward and an input gradient, groups a weight gradient. */
-static void count(const struct sl_plan *plan, const struct sl_products_shape *shape) {
+static void count(const struct sl_products *products, const struct sl_plan *plan,
+                  const struct sl_products_shape *shape) {
     const int in = shape->in, out = shape->out, run = (int)sl_plan_run(plan);
     const int rows = shape->rows * run, leaves = shape->leaves > 1 ? shape->leaves : 1;
     const bool loss = !plan->module->type->backward_input;
@@ -79,7 +87,7 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
     if (plan->forward_only) return;
     if (plan->has_dx || loss) sl_load_product(plan, SL_LOAD_INPUT, &input);
     if (trains(plan)) sl_load_product(plan, SL_LOAD_WEIGHT, &weight);
-    if (shape->epilogue != SL_EPILOGUE_NONE && sl_plan_trains(plan, SL_AFFINE_BIAS))
+    if (shape->epilogue != SL_EPILOGUE_NONE && sl_plan_trains(plan, SL_AFFINE_BIAS) && !products->sums)
         sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
 }
 
@@ -89,7 +97,8 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     const bool transposed = shape->transposed;
     sl_products_release(products);
     products->leaves = leaves;
-    if (plan->load) count(plan, shape);
+    plan_sums(products, plan, shape);
+    if (plan->load) count(products, plan, shape);
     plan_kernel(products, plan, shape);
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
     if (shape->precision == SL_BF16)
@@ -104,7 +113,8 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
                         SL_EPILOGUE_NONE, plan->error));
     if (!trains(plan)) return SL_OK;
     return sl_gemm_plan(&products->weight_gradient, plan->gemm, shape->precision, transposed ? out : in,
-                        transposed ? in : out, shape->wgrad_rows / leaves, true, false, SL_EPILOGUE_NONE, plan->error);
+                        transposed ? in : out, shape->wgrad_rows / leaves, true, false,
+                        products->sums ? SL_EPILOGUE_SUMS : SL_EPILOGUE_NONE, plan->error);
 }
 
 static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }
@@ -214,9 +224,22 @@ int sl_products_input_gradient(struct sl_context *context, const struct sl_produ
     return sl_products_multiply_many(context, gemm, count, a, b, NULL, accumulate, c);
 }
 
-int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
-                                const void *b, bool accumulate, float *c) {
+/* The library's product overwrites sums: those of later groups are added by a region. */
+static int multiply_summing(struct sl_context *context, const struct sl_products *products, const void *a,
+                            const void *b, bool accumulate, float *c, float *bias) {
     const struct sl_gemm *gemm = &products->weight_gradient;
+    float *sums = context->accumulate ? sl_at(context, &products->added) : bias;
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_summing(gemm, a, b, accumulate, c, sums, context->queue);
+    sl_profile_end(context->profile, before);
+    if (status == SL_OK && context->accumulate) context->kernels->add((size_t)gemm->n, sums, bias);
+    return told(context, status);
+}
+
+int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
+                                const void *b, bool accumulate, float *c, float *bias) {
+    const struct sl_gemm *gemm = &products->weight_gradient;
+    if (products->sums) return multiply_summing(context, products, a, b, accumulate, c, bias);
     if (products->widens_weight) return sl_products_multiply_widening(context, gemm, 1, a, b, NULL, accumulate, c);
     return sl_products_multiply(context, gemm, a, b, NULL, accumulate, c);
 }

@@ -21,6 +21,8 @@ struct sl_products {
     int leaves;              /* as in the shape, 1 at least */
     /* The product reads the kernel as it lies, or x and dy of W: */
     bool widens_forward, widens_input, widens_weight;
+    bool sums;             /* W's product leaves the sums of dy over its rows: the gradient of a bias */
+    struct sl_place added; /* [out]: those that are added to others */
 };
 
 struct sl_products_shape {
@@ -32,6 +34,7 @@ struct sl_products_shape {
     enum sl_epilogue epilogue; /* what the forward product adds to its result */
     bool float_kernel;         /* the kernel stays float in every storage */
     bool kept;                 /* W is given x and dy as they are kept */
+    bool biased;               /* W should leave the bias's gradient, too, where the backend can */
     /* Into so many leaves the rows divide, each of which has products of its own: forward's and the input gradient's
      * one after another, as microbatches have them; the weight gradient's, by calls for its rows. 0: 1 */
     int leaves;
@@ -72,9 +75,11 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
 /* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL as above. */
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                                const void *kernel, bool accumulate, float *c);
-/* C (+)= A^T B, which sl_products_kept has given, by the weight gradient's product; of a leaf, if there are several. */
+/* C (+)= A^T B, which sl_products_kept has given, by the weight gradient's product; of a leaf, if there are several.
+ * Where products->sums, BIAS [out], a gradient in the context's way, is or gets the sums of B's columns; else it may be
+ * NULL. */
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
-                                const void *b, bool accumulate, float *c);
+                                const void *b, bool accumulate, float *c, float *bias);
 
 /* The scale of a truncated normal that has variance 1 / IN (LeCun et al. 1998). */
 float sl_lecun_normal(size_t in);

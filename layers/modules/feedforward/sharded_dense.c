@@ -4,8 +4,9 @@
  * summands are added up and scattered over the columns (a psum_scatter), so that no coordinate ever keeps all of y.
  * Backward is the opposite: all columns of dy are gathered, and give this coordinate's columns of dx and its rows of
  * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I leaves each
- * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias. Where sums are those of
- * leaves, a coordinate adds up the products of its own before those of all (leaf_products.h).
+ * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias, unless its product
+ * leaves them. Where sums are those of leaves, a coordinate adds up the products of its own before those of all
+ * (leaf_products.h).
  *
  * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
@@ -134,8 +135,6 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->reads_stored = plan->precision == SL_BF16;
     module->reads_stored_gradient = module->reads_stored && dense->group < 0;
     SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));
-    if (sl_plan_trains(plan, SL_AFFINE_BIAS))
-        SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = (int)dense->leaves.width,
                                             .out = dense->whole,
@@ -143,10 +142,13 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue =
                                                 !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
-                                            .kept = dense->group < 0 || dense->scatters};
+                                            .kept = dense->group < 0 || dense->scatters,
+                                            .biased = dense->biased && dense->leaves.count == 1};
     sl_load_repeat(plan, dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
+    if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
+        return sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums);
     return status;
 }
 
@@ -302,6 +304,12 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
+/* Whether I leaves the sums that the bias's gradient consists of. */
+static bool adds_rows(const struct sl_module *module, const struct sl_context *context) {
+    const struct sharded *dense = own(module);
+    return dense->biased && !dense->products.sums && !sl_is_frozen(module, context, SL_AFFINE_BIAS);
+}
+
 /* The rows of ALL [rows, whole], microbatch by microbatch. */
 static void add_rows(const struct sl_module *module, struct sl_context *context, const float *all) {
     const struct sharded *dense = own(module);
@@ -324,7 +332,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const void *kernel;
     (void)x;
     SL_TRY(gather_gradient(module, context, rows, SL_F32, dy, &all));
-    if (dense->biased && !sl_is_frozen(module, context, SL_AFFINE_BIAS)) add_rows(module, context, all);
+    if (adds_rows(module, context)) add_rows(module, context, all);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
@@ -342,7 +350,8 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
     const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
-    return sl_products_weight_gradient(context, products, a, b, accumulate, gradient);
+    float *bias = products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL;
+    return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
 
 /* The product X^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns, and
@@ -392,7 +401,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
     const bool peers = dense->group >= 0, sums = peers && !dense->scatters;
     const float *all = peers ? sl_at(context, &dense->columns) : dy;
-    if (dense->biased && !sl_is_frozen(module, context, SL_AFFINE_BIAS))
+    if (adds_rows(module, context))
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* for all peers */
