@@ -177,19 +177,23 @@ static void ends_of_channels(void **state) {
 
 /* ---- signatures ---- */
 
-/* Each of COUNT processes has the value TEXT[process % DIFFERENT] of --lr; verdict in LINE. */
-static void compare(int count, int different, const char *const *text, struct sl_error *verdict) {
+/* Each of COUNT processes has the value TEXT[process % DIFFERENT] of --lr; what is said of it is added to VERDICT. */
+static void compare_on(const char *axes, int count, int different, const char *const *text, struct sl_error *verdict) {
     enum { MOST = 80 };
-    const struct sl_mesh mesh = mesh_of("data=64");
+    const struct sl_mesh mesh = mesh_of(axes);
     struct sl_signature signature[MOST] = {{0}};
     struct sl_signed theirs[MOST];
     for (int i = 0; i < count; i++) {
         assert_true(sl_signature_add(&signature[i], "--lr", text[i % different]));
         theirs[i] = (struct sl_signed){signature[i].bytes, signature[i].size};
     }
-    *verdict = (struct sl_error){0};
     sl_verdict_signatures(verdict, &mesh, count, theirs);
     for (int i = 0; i < count; i++) sl_signature_free(&signature[i]);
+}
+
+static void compare(int count, int different, const char *const *text, struct sl_error *verdict) {
+    *verdict = (struct sl_error){0};
+    compare_on("data=64", count, different, text, verdict);
 }
 
 static void signatures_of_many(void **state) {
@@ -224,12 +228,41 @@ static void long_texts(void **state) {
     assert_non_null(strstr(verdict.message, "aaab"));
 }
 
+/* Where names of coordinates are long, too, not even three texts fit: the clause is cut. */
+static void long_texts_at_long_names(void **state) {
+    (void)state;
+    static const char mesh[] = "a_replica_of_the_model=2,a_stage_of_the_pipeline=2,a_share_of_each_tensor=1";
+    char text[4][200];
+    const char *const values[] = {text[0], text[1], text[2], text[3]};
+    struct sl_error verdict = {0};
+    for (int i = 0; i < 4; i++) {
+        memset(text[i], 'a' + i, sizeof text[i] - 1);
+        text[i][sizeof text[i] - 1] = 0;
+    }
+    compare_on(mesh, 4, 4, values, &verdict);
+    assert_int_equal(strncmp(verdict.message, "--lr is aaa", 11), 0);
+    assert_non_null(strstr(verdict.message, "(a_replica_of_the_model=0, a_stage_of_the_pipeline=1, "));
+    assert_null(strstr(verdict.message, "ddd"));
+    assert_in_range(strlen(verdict.message), 500, 600);
+}
+
+/* Where nothing fits any more the keys that differ are counted. */
+static void differences_beyond_the_room(void **state) {
+    (void)state;
+    static const char *const values[] = {"0.1", "0.2"};
+    struct sl_error verdict = {0};
+    memset(verdict.message, '-', sizeof verdict.message - 40);
+    compare_on("data=64", 2, 2, values, &verdict);
+    assert_string_equal(verdict.message + sizeof verdict.message - 40, "; and 1 more");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_are_told),    cmocka_unit_test(waits_are_noted),
-        cmocka_unit_test(absent_and_alone),   cmocka_unit_test(what_does_not_fit_is_counted),
-        cmocka_unit_test(calls_that_differ),  cmocka_unit_test(ends_of_channels),
-        cmocka_unit_test(signatures_of_many), cmocka_unit_test(long_texts),
+        cmocka_unit_test(places_are_told),          cmocka_unit_test(waits_are_noted),
+        cmocka_unit_test(absent_and_alone),         cmocka_unit_test(what_does_not_fit_is_counted),
+        cmocka_unit_test(calls_that_differ),        cmocka_unit_test(ends_of_channels),
+        cmocka_unit_test(signatures_of_many),       cmocka_unit_test(long_texts),
+        cmocka_unit_test(long_texts_at_long_names), cmocka_unit_test(differences_beyond_the_room),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,6 +209,27 @@ run 4 looping_pipeline --mesh data=2,model=2 --lr 1000000 --steps 100 --json
 [ $status = 3 ] && says 'is not finite'
 point 'a loss that is not finite'
 
+# on_full RANK ARGUMENT...: four processes, of which that one has a disk of 64 KB where the others have a folder.
+on_full() {
+    rank=$1 driver=looping_pipeline
+    shift
+    rm -rf disk
+    mkdir disk
+    timeout 120 unshare -rm "$mpirun" 4 sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != "$0" ] || exec unshare -m sh -c "mount -t tmpfs -o size=64k none disk && exec \"\$@\"" sh "$@"; exec "$@"' \
+        "$rank" "$drivers/$driver" --engine mpi --mesh data=2,model=2 --layers 4 --hidden 64 --json "$@" >out 2>err </dev/null
+    status=$?
+}
+if unshare -rm sh -c 'mount -t tmpfs none /mnt' 2>/dev/null; then
+    on_full 0 --steps 2 --save disk/saved
+    [ $status = 3 ] && says 'disk/saved/step-00000002.safetensors' 'No space left on device'
+    point 'the disk of the process that saves is full'
+    on_full 2 --steps 100 --journal disk/journal --journal-messages 100
+    [ $status = 3 ] && says 'disk/journal' 'No space left on device' 'coordinate 2 ('
+    point 'the disk of another one is full'
+else
+    echo '# SKIP mounts are not allowed here'
+fi
+
 # begin ARGUMENT...: eight processes in the background, which leave their ids; returns when they train. $to: where each
 # writes, if not to the launcher.
 to=/dev/stdout
@@ -257,6 +278,11 @@ for rank in 5 0; do
     [ $status != 0 ] && none_left && survivors_say "coordinate $rank (" 'is lost: its process has ended' ' waits for coordinate '
     point "process $rank is killed"
 done
+begin
+kill -KILL "$(cat process.3)" "$(cat process.6)"
+ends_in_time
+[ $status != 0 ] && none_left && survivors_say 'is lost: its process has ended' ' waits for coordinate '
+point 'two processes are killed at once'
 
 begin --timeout 2
 kill -STOP "$(cat process.3)"

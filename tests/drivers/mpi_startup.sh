@@ -1,7 +1,7 @@
 #!/bin/sh
 # mpi_startup.sh DRIVERS TESTS - a process that is stopped or killed while MPI starts, while the run begins, or when it
-# ends: each time there is a verdict, and nothing is left; prints TAP. Under tests/run --long it is done at every 10 ms of
-# the first second, and not a dozen times.
+# ends, or at random moments while it trains: each time there is a verdict, and nothing is left; prints TAP. Under
+# tests/run --long it is done at every 10 ms of the first second and 80 times later, and not a dozen times.
 drivers=$1 tests=$2
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
 case $(mpirun --version 2>/dev/null) in
@@ -101,12 +101,18 @@ moments() {
     done
 }
 
+# later COUNT: moments of the seconds in which the run trains; SL_TEST_SEED draws others.
+later() {
+    awk -v seed="${SL_TEST_SEED:-1}" -v count="$1" \
+        'BEGIN { srand(seed); while (count-- > 0) print 1000 + int(7000 * rand()) }' | sort -nu
+}
+
 if [ "$SL_TEST_LONG" ]; then
-    moments STOP $(seq 0 10 1000)
-    moments KILL $(seq 0 10 1000)
+    moments STOP $(seq 0 10 1000) $(later 40)
+    moments KILL $(seq 0 10 1000) $(later 40)
 else
-    moments STOP 0 40 80 120 160 200 250 300
-    moments KILL 0 50 100 200
+    moments STOP 0 40 80 120 200 300 $(later 2)
+    moments KILL 0 50 100 200 $(later 2)
 fi
 # stands_still WHERE TEXT: the second of three processes does.
 stands_still() {
@@ -116,12 +122,33 @@ stands_still() {
     point "stopped $1 the run"
 }
 stands_still before 'has been stopped for 1 s, before the run began'
+stands_still late 'coordinate 1 (data=1) is absent: no sign of it for 1 s, since '
 stands_still in 'has been stopped for 1 s, while others wait for the end of the run'
 stands_still after 'has been stopped for 1 s, before all have left MPI'
-timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" never >out 2>err </dev/null
+for when in never unwatched-end; do # who leaves MPI unwatched leaves it, too
+    timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" $when >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ ! -s err ]
+    point "nobody stands still: $when"
+done
+"$tests/stand_still" unwatched >out 2>err </dev/null
 status=$?
-[ $status = 0 ] && [ ! -s err ]
-point 'nobody stands still'
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^stand_still: engine mpi: the watchdog cannot start: ' err
+point 'no thread can be started'
+# The second process is no program of MPI's, and its environment has no rank.
+timeout -s KILL 60 "$mpirun" 3 sh -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec env -i /bin/sh -c "kill -STOP \$\$"; exec "$0" never' \
+    "$tests/stand_still" >out 2>err </dev/null
+status=$?
+[ $status != 0 ] && [ "$(grep -c '^stand_still: ' err)" = 1 ] &&
+    grep -q '^stand_still: engine mpi: MPI has not started within 1 s: a process (pid [0-9]*) has been stopped for 1 s$' err
+point 'a process of unknown rank is stopped before MPI starts'
+timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" lost >out 2>err </dev/null
+status=$?
+case $(mpirun --version) in
+*HYDRA*) [ $status != 0 ] ;; # this launcher kills the others before they can say a word
+*) [ $status != 0 ] && [ "$(grep '^stand_still: ' err)" = 'stand_still: coordinate 0 (data=0) is lost: its process has ended' ] ;;
+esac
+point 'the only coordinate is lost, and those beyond the mesh say so'
 
 # The launcher is killed; its processes end by themselves, and nobody is left to tidy up.
 mkdir launcher

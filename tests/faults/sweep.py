@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""sweep.py DRIVERS DATA [FAIL_NTH] [FAIL_IO] - small jobs of drivers, again and again, while one allocation fails
-or all from one on (FAIL_NTH is fail_nth.c, built), or one call on files (FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with
-the output and the files of a run without faults and nothing on stderr, otherwise one line on stderr that begins with the
-driver's name; no file half written, nor a temporary one left; no crash, no hang. Lines that tell what a run goes on with
-(NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more numbers, more jobs, and the allocations of libraries, too."""
+"""sweep.py DRIVERS DATA [FAIL_NTH|linked] [FAIL_IO] - small jobs of drivers, again and again, while one allocation fails
+or all from one on (FAIL_NTH is fail_nth.c, built; linked: the drivers have fail_linked.c in them), or one call on files
+(FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with the output and the files of a run without faults and nothing on stderr,
+otherwise one line on stderr that begins with the driver's name; no file half written, nor a temporary one left; no
+crash, no hang. Lines that tell what a run goes on with (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
+numbers, more jobs, and the allocations of libraries, too."""
 
 import collections
 import os
@@ -15,7 +16,7 @@ import sys
 from points import folder, plan, point
 
 drivers, data = (os.path.abspath(path) for path in sys.argv[1:3])
-shims = [os.path.abspath(path) for path in sys.argv[3:]]
+shims = [path if path == "linked" else os.path.abspath(path) for path in sys.argv[3:]]
 long = bool(os.environ.get("SL_TEST_LONG"))
 tries = 50 if long else 3  # of each kind of fault, of each job
 seconds = 20
@@ -145,12 +146,13 @@ begun = run("before", {})
 point("a run without faults", [] if begun[0] == 0 else [begun[2]])
 
 for shim in shims:
-    if "fail_nth" in shim:
+    if shim == "linked" or "fail_nth" in shim:
+        preload = {} if shim == "linked" else {"LD_PRELOAD": shim}
         for name in allocating:
             bad, told = [], []
-            for whose in ({}, {"FAIL_LIBRARIES": "1"}) if long else ({},):
+            for whose in ({}, {"FAIL_LIBRARIES": "1"}) if long and preload else ({},):
                 for after in ({}, {"FAIL_AFTER": "1"}):
-                    found, number, ended = sweep(name, {"LD_PRELOAD": shim, **whose, **after}, "FAIL_NTH", "allocations")
+                    found, number, ended = sweep(name, {**preload, **whose, **after}, "FAIL_NTH", "allocations")
                     bad += [f"{' '.join([*whose, *after])} {line}" for line in found]
                     told.append(f"{number}: {ended}")
             point(f"{name}: allocations fail ({'; '.join(told)})", bad)

@@ -63,6 +63,28 @@ static void names_of_checkpoints(void **state) {
     assert_false(sl_checkpoint_older("model.safetensors", made));
 }
 
+/* A directory so far down that no checkpoint's path fits, although the directory's does. */
+static void too_far_down(void **state) {
+    (void)state;
+    char deep[SL_MAX_PATH - 10], file[SL_MAX_PATH + 30], found[SL_MAX_PATH];
+    struct sl_error error = {0};
+    struct sl_checkpoints run = {.options.save = deep};
+    size_t length = (size_t)snprintf(deep, sizeof deep, "%s", folder);
+    while (length + 3 < sizeof deep) length += (size_t)sprintf(deep + length, "/.");
+    save(3, "5");
+    save(4, "5");
+    assert_int_equal(sl_checkpoint_latest(deep, found, NULL, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "no checkpoint is whole: "));
+    assert_non_null(strstr(error.message, "the path is too long"));
+    snprintf(file, sizeof file, "%s/step-00000004.safetensors", deep);
+    assert_false(sl_checkpoint_older(file, found));
+    assert_int_equal(sl_checkpoint_prune(deep, 4, 1, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_checkpoints_open(&run, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "the path is too long"));
+    sl_checkpoints_close(&run);
+    clear();
+}
+
 static void those_that_are_cut_are_skipped(void **state) {
     (void)state;
     char found[SL_MAX_PATH];
@@ -105,6 +127,8 @@ static void checks_without_an_error(void **state) {
     assert_int_equal(sl_checkpoint_check(at("step-00000003.safetensors"), NULL, NULL, &about, NULL), SL_OK);
     assert_int_equal(about.step, 3);
     assert_int_equal(sl_checkpoint_check(at("step-00000003.safetensors"), NULL, "sgd", &about, NULL), SL_BAD_INPUT);
+    cut("step-00000003.safetensors");
+    assert_int_equal(sl_checkpoint_check(at("step-00000003.safetensors"), NULL, NULL, &about, NULL), SL_BAD_INPUT);
     clear();
 }
 
@@ -127,6 +151,9 @@ static void runs_that_do_not_begin(void **state) {
     sl_checkpoints_close(&run);
     run = (struct sl_checkpoints){.options.resume = "/nowhere"};
     assert_int_equal(sl_checkpoints_open(&run, &error), SL_BAD_INPUT);
+    struct sl_store values = {0};
+    assert_int_equal(sl_checkpoints_map(&values, "/nowhere", true, &error), SL_BAD_INPUT);
+    sl_store_free(&values);
     memset(long_name, 'a', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
     run = (struct sl_checkpoints){.options.save = long_name};
@@ -153,23 +180,31 @@ static void directories_are_locked(void **state) {
 
 /* ---- what people are told ---- */
 
-/* What RUN says at its end, on stderr, to be freed. */
-static char *end_of(const struct sl_checkpoints *run, bool interrupted) {
-    char *text = NULL;
+/* From here to expect_heard what is said on stderr is kept. */
+struct ear {
+    FILE *err;
+    char *text;
     size_t size;
-    FILE *const err = stderr;
-    stderr = open_memstream(&text, &size);
+};
+static void listen_to(struct ear *ear) {
+    ear->err = stderr;
+    stderr = open_memstream(&ear->text, &ear->size);
     assert_non_null(stderr);
-    sl_checkpoints_tell_end(run, 7, 7, interrupted);
+}
+/* WANTED NULL: nothing was said. */
+static void expect_heard(struct ear *ear, const char *wanted) {
     fclose(stderr);
-    stderr = err;
-    return text;
+    stderr = ear->err;
+    if (wanted ? !strstr(ear->text, wanted) : *ear->text)
+        fail_msg("\"%s\" is not in: %s", wanted ? wanted : "", ear->text);
+    free(ear->text);
 }
 
 static void expect_end(const struct sl_checkpoints *run, bool interrupted, const char *wanted) {
-    char *text = end_of(run, interrupted);
-    if (wanted ? !strstr(text, wanted) : *text) fail_msg("\"%s\" is not in: %s", wanted ? wanted : "", text);
-    free(text);
+    struct ear ear;
+    listen_to(&ear);
+    sl_checkpoints_tell_end(run, 7, 7, interrupted);
+    expect_heard(&ear, wanted);
 }
 
 static void commands_to_go_on_with(void **state) {
@@ -195,6 +230,18 @@ static void commands_to_go_on_with(void **state) {
     expect_end(&run, false, "go on with: trainer --resume saved");
     command.engine = &mpi;
     expect_end(&run, false, "trainer --engine mpi --resume saved");
+    /* Metrics go on in their file where it is there. */
+    static const char *metrics;
+    static const struct sl_option named[] = {{"metrics", SL_OPTION_TEXT, .value = "FILE", .help = "a file"}, {0}};
+    char file[sizeof path];
+    struct sl_options measured = {.program = "trainer", .section = SL_SECTIONS({"All", named, &metrics})};
+    run.command = &measured;
+    snprintf(file, sizeof file, "%s", at("metrics"));
+    metrics = file;
+    expect_end(&run, true, "--save-every 3 --save-async\n");
+    write_file(file, "", 0);
+    expect_end(&run, true, "--save-async --metrics /");
+    clear();
     run.options.save = NULL;
     expect_end(&run, false, NULL);
     expect_end(&run, true, "interrupted after step 6; nothing was saved: --save DIR saves");
@@ -206,6 +253,26 @@ static void commands_to_go_on_with(void **state) {
     run = (struct sl_checkpoints){.options.save = long_name};
     expect_end(&run, true, NULL);
     sl_checkpoints_tell_begin(&run, 0); /* without a command line nothing is compared */
+}
+
+static void expect_compared(const struct sl_options *command, const char *here, const char *wanted) {
+    struct ear ear;
+    listen_to(&ear);
+    sl_checkpoints_compare_data(command, "data", here);
+    expect_heard(&ear, wanted);
+}
+
+static void data_that_have_changed_are_told(void **state) {
+    (void)state;
+    static const struct sl_option data = {"data", SL_OPTION_TEXT, .value = "PATH", .help = "a file"};
+    static struct sl_options command = {.adoption = {.resumes = true, .file = "saved"}};
+    assert_int_equal(sl_store_set_note(&command.adoption.notes, "data", "12 bytes"), SL_OK);
+    expect_compared(&command, "13 bytes", "--data: the data have changed since saved was saved: 12 bytes there, and");
+    expect_compared(&command, "12 bytes", NULL);
+    expect_compared(&command, NULL, NULL);
+    command.given[command.givens++] = &data; /* somebody has asked for others */
+    expect_compared(&command, "13 bytes", NULL);
+    sl_store_free(&command.adoption.notes);
 }
 
 /* ---- signatures of files ---- */
@@ -243,10 +310,16 @@ static int remove_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_checkpoints),           cmocka_unit_test(those_that_are_cut_are_skipped),
-        cmocka_unit_test(what_cannot_be_removed_is_told), cmocka_unit_test(checks_without_an_error),
-        cmocka_unit_test(runs_that_do_not_begin),         cmocka_unit_test(directories_are_locked),
-        cmocka_unit_test(commands_to_go_on_with),         cmocka_unit_test(signatures_of_files),
+        cmocka_unit_test(names_of_checkpoints),
+        cmocka_unit_test(too_far_down),
+        cmocka_unit_test(data_that_have_changed_are_told),
+        cmocka_unit_test(those_that_are_cut_are_skipped),
+        cmocka_unit_test(what_cannot_be_removed_is_told),
+        cmocka_unit_test(checks_without_an_error),
+        cmocka_unit_test(runs_that_do_not_begin),
+        cmocka_unit_test(directories_are_locked),
+        cmocka_unit_test(commands_to_go_on_with),
+        cmocka_unit_test(signatures_of_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_files, remove_files);

@@ -505,6 +505,7 @@ static void test_unwritable_names(void **state) {
     assert_int_equal(sl_store_set_note(&store, "note", "\xff"), SL_OK);
     assert_int_equal(sl_safetensors_write(&store, path, &error), SL_FAILED);
     assert_int_equal(sl_safetensors_create(&store, path, &error), SL_FAILED);
+    assert_int_equal(sl_safetensors_create(&store, path, NULL), SL_FAILED); /* who wants no reason gets the status */
     sl_store_free(&store);
 }
 

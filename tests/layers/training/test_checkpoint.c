@@ -431,6 +431,9 @@ static void there_may_be_no_settings(void **state) {
     if (!has_results()) return;
     assert_int_equal(sl_checkpoint_check(path, NULL, NULL, &about, &error), SL_OK);
     assert_int_equal(sl_checkpoint_check(path, settings, NULL, &about, &error), SL_BAD_INPUT);
+    travel(&alone, &(struct passage){.to = path});
+    assert_int_equal(sl_checkpoint_check(path, NULL, NULL, &about, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "model is small in the checkpoint, and not set here"));
 }
 
 static void changed_bytes_do_no_harm(void **state) {

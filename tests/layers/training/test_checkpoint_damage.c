@@ -287,6 +287,23 @@ static void paths(void **state) {
     assert_int_equal(sl_sync_parent("made/"), 0); /* in "." */
     assert_int_equal(sl_sync_parent("/made"), 0);
     assert_int_equal(sl_sync_parent("/nowhere/made//"), ENOENT);
+    assert_int_equal(sl_sync_parent("/"), 0);
+}
+
+/* Paths that are too long, and that would be with the suffix of a file that is being written. */
+static void long_paths(void **state) {
+    (void)state;
+    char name[SL_MAX_PATH + 10];
+    struct sl_draft draft;
+    memset(name, 'a', sizeof name);
+    for (int length = SL_MAX_PATH - 31; length < SL_MAX_PATH + 10; length += 20) {
+        struct sl_error error = {0};
+        name[length] = 0;
+        assert_int_equal(sl_draft_check(name, SL_LINKS_REPLACED, &error), SL_BAD_INPUT);
+        assert_non_null(strstr(error.message, "aaa...: the path is too long"));
+        assert_int_equal(sl_draft_open(&draft, name, SL_LINKS_FOLLOWED, &error), SL_BAD_INPUT);
+        name[length] = 'a';
+    }
 }
 
 int main(int argc, char **argv) {
@@ -297,6 +314,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(versions_and_names),
         cmocka_unit_test(saving),
         cmocka_unit_test(paths),
+        cmocka_unit_test(long_paths),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -1,0 +1,55 @@
+/* fail_linked.c - linked into a program, what fail_nth.c is where it is preloaded: one allocation of the program's own
+ * objects fails, or that one and all after it. Where AddressSanitizer watches, its malloc is the program's, and nothing
+ * that is preloaded comes before it: there the linker sends the calls here (tests/CMakeLists.txt has the list).
+ *
+ *     FAIL_NTH=N [FAIL_AFTER=1] [FAIL_COUNT=FILE] PROGRAM ... */
+#include "tests/faults/counted.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t elements, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+int __real_posix_memalign(void **memory, size_t alignment, size_t bytes);
+char *__real_strdup(const char *text);
+void *__real_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t elements, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes);
+char *__wrap_strdup(const char *text);
+void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
+
+__attribute__((constructor)) static void open_faults(void) { begin_to_count("FAIL_NTH", "FAIL_AFTER"); }
+__attribute__((destructor)) static void close_faults(void) { tell_count("FAIL_COUNT"); }
+
+static bool fails(const void *caller) {
+    if (!ready || !is_own(caller) || !is_hit()) return false;
+    errno = ENOMEM;
+    return true;
+}
+
+#define FAILS fails(__builtin_return_address(0))
+
+void *__wrap_malloc(size_t bytes) { return FAILS ? NULL : __real_malloc(bytes); }
+void *__wrap_calloc(size_t elements, size_t bytes) { return FAILS ? NULL : __real_calloc(elements, bytes); }
+void *__wrap_realloc(void *memory, size_t bytes) { return FAILS ? NULL : __real_realloc(memory, bytes); }
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+    return FAILS ? NULL : __real_aligned_alloc(alignment, bytes);
+}
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    return FAILS ? ENOMEM : __real_posix_memalign(memory, alignment, bytes);
+}
+char *__wrap_strdup(const char *text) { return FAILS ? NULL : __real_strdup(text); }
+void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset) {
+    return FAILS ? MAP_FAILED : __real_mmap(address, bytes, protection, flags, file, offset);
+}
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg) {
+    return FAILS ? EAGAIN : __real_pthread_create(thread, attributes, run, arg);
+}
