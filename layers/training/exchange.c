@@ -237,8 +237,9 @@ static int stream(struct exchange *x, int owner, const struct parts *parts) {
 
 static int exchange_all(struct exchange *x) {
     x->sent = sl_memory_take(2 * PIECE * sizeof *x->sent); /* the heap would keep it */
+    if (!x->sent) return sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
     x->received = x->sent + PIECE;
-    int status = x->sent ? SL_OK : sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
+    int status = SL_OK;
     for (int owner = 0; owner < x->world->size && status == SL_OK; owner++) {
         struct parts parts;
         status = tell(x, owner, &parts);
