@@ -248,9 +248,15 @@ bool sl_layout_round(struct sl_layout *layout, const struct sl_job *job, const s
 
 /* ---- balance ---- */
 
-/* A layer takes what the cheapest stage takes for one; what a stage takes beyond that is its embedding or head. Layers
- * go one by one to the stage that is then the earliest to end. A spread head balances by itself. */
-bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job) {
+/* COUNT parts of layers, of which a layer has PARTS. */
+static void add_count(char *text, size_t size, int count, int parts) {
+    const size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%d%s", used ? "," : "", count / parts, count % parts ? ".5" : "");
+}
+
+/* A layer takes what the cheapest stage takes for one; what a stage takes beyond that is its embedding or head. Layers,
+ * or halves of them, go one by one to the stage that is then the earliest to end. A spread head balances by itself. */
+bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job, int parts) {
     const int layers = job->layers;
     double layer = 0, *other = calloc((size_t)stages, sizeof *other);
     int *count = calloc((size_t)stages, sizeof *count);
@@ -259,22 +265,21 @@ bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages
     char *text = layout->stage_layers;
     if (!other || !count || least == 0 || layout->variant.options.stage_layers || layout->variant.spread_head) goto end;
     for (int s = 0; s < stages; s++) {
-        const double each = stage[s] / (least + (s < more));
+        const double each = stage ? stage[s] / (least + (s < more)) : 1;
         layer = s == 0 || each < layer ? each : layer;
-    }
-    for (int s = 0; s < stages; s++) {
-        other[s] = stage[s] - layer * (least + (s < more));
         count[s] = 1;
     }
-    for (int left = layers - stages; left > 0; left--) {
+    for (int s = 0; stage && s < stages; s++) other[s] = stage[s] - layer * (least + (s < more));
+    layer /= parts;
+    for (int left = parts * layers - stages; left > 0; left--) {
         int first = 0;
         for (int s = 1; s < stages; s++)
             if (other[s] + layer * (count[s] + 1) < other[first] + layer * (count[first] + 1)) first = s;
         count[first]++;
     }
     for (int s = 0; s < stages; s++) {
-        changed = changed || count[s] != least + (s < more);
-        snprintf(text + strlen(text), sizeof layout->stage_layers - strlen(text), "%s%d", s ? "," : "", count[s]);
+        changed = changed || count[s] != parts * (least + (s < more));
+        add_count(text, sizeof layout->stage_layers, count[s], parts);
     }
     changed = changed && strlen(text) + 8 < sizeof layout->stage_layers;
 end:

@@ -38,8 +38,9 @@ int sl_layouts_insert_own(struct sl_layouts *layouts, const struct sl_job *job, 
 bool sl_layout_save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
 /* Rounds what is kept to bf16, which may take less memory or more; false where that is given. */
 bool sl_layout_round(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
-/* Gives the stages as many layers as balance their predicted times; false where that is what they have. STAGE has the
- * ms of each of STAGES stages in a step of JOB's layers. */
-bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job);
+/* Gives the stages as many layers as balance their predicted times, or with 2 PARTS halves of layers; false where that
+ * is what they have. STAGE has the ms of each of STAGES stages in a step of JOB's layers; NULL: as if layers were all
+ * that takes time. */
+bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job, int parts);
 
 #endif

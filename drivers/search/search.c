@@ -189,17 +189,27 @@ static void sort(struct search *search) {
     qsort(search->layouts.list, (size_t)search->layouts.count, sizeof *search->layouts.list, compare);
 }
 
-/* The best ones once more, with stages that end at the same time. */
+/* Once more, with stages that end at the same time: by whole layers, and by halves where the model has them, also with
+ * equally many for each stage, as the two halves of a layer differ. What is rounded is rounded behind whole layers. */
+static void balance_one(struct search *search, struct sl_layout *layout) {
+    const struct sl_layout even = *layout;
+    const struct sl_prediction *of = &even.prediction;
+    const int ways = search->job->type->halves && even.variant.options.storage == 0 ? 3 : 1;
+    for (int way = 0; way < ways; way++) {
+        struct sl_layout balanced = even;
+        const double *stage = way < 2 ? of->stage_ms : NULL;
+        if (!sl_layout_balance(&balanced, stage, of->stages, search->job, way ? 2 : 1)) continue;
+        plan(search, &balanced); /* its text lies here */
+        if (balanced.fits && compare(&balanced, layout) < 0) *layout = balanced;
+    }
+}
+
+/* The best ones. */
 static void balance(struct search *search) {
     struct sl_layouts *layouts = &search->layouts;
-    for (int i = 0; i < BALANCED && i < layouts->count && layouts->list[i].fits; i++) {
-        struct sl_layout balanced = layouts->list[i];
-        const struct sl_prediction *of = &balanced.prediction;
-        if (search->limits.stage_layers || of->stages < 2) continue;
-        if (!sl_layout_balance(&balanced, of->stage_ms, of->stages, search->job)) continue;
-        plan(search, &balanced); /* its text lies here */
-        if (balanced.fits && compare(&balanced, &layouts->list[i]) < 0) layouts->list[i] = balanced;
-    }
+    for (int i = 0; i < BALANCED && i < layouts->count && layouts->list[i].fits; i++)
+        if (!search->limits.stage_layers && layouts->list[i].prediction.stages > 1)
+            balance_one(search, &layouts->list[i]);
     sort(search);
 }
 

@@ -122,6 +122,16 @@ call $transformer --plan search --mesh data=2,pipe=2 --schedule 1f1b --microbatc
 [ $status = 0 ] && grep -q 'as given .*; --mesh data=2,pipe=2 --schedule 1f1b --microbatches 4$' out && grep -q '^what is given stays: ' out
 point 'the own layout stays where nothing is 5 % faster'
 
+# Six layers do not divide by four stages, but their halves do.
+for storage in f32 bf16; do
+    call transformer train --model-dimension 64 --n-heads 4 --blocks 2 --layers-per-block 3 --sequence 64 --batch 16 --vocab-size 256 \
+        --plan search --mesh data=1,pipe=4 --schedule 1f1b --microbatches 16 --machine "$cluster" --storage $storage --json
+    [ $status = 0 ] && grep -c -- '--stage-layers 1.5,1.5,1.5,1.5"' out
+done >halved
+[ "$(cat halved)" = "1
+0" ]
+point 'halves of layers, unless rows are rounded behind whole ones'
+
 # Weight gradients of what is frozen are not computed, and so are not predicted.
 for freeze in '' '--freeze blocks.*'; do
     call $transformer --model-dimension 128 --plan search --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 1 $freeze --machine "$laptop" --json
