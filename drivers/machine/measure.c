@@ -187,7 +187,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
         return KERNEL_FLOATS;
     case SL_MACHINE_SOFTMAX:
         sequence->softmax_chunk(ROWS, COLUMNS, 0, x, (const int32_t *)(const void *)(bench->c + POOL - 16 * ROWS), true,
-                                rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y);
+                                rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y, NULL);
         return KERNEL_FLOATS;
     case SL_MACHINE_DROPOUT:
         /* As floats they are anything: not where others read, nor where the labels are. */

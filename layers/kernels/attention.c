@@ -24,6 +24,12 @@ enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
 enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
 #endif
 enum { COPIES = COPIES_KEYS || COPIES_VALUES };
+/* WIDENS: whether backward reads bf16, of which it widens a block at a time. */
+#if defined(SL_DEVICE_CUDA)
+enum { WIDENS = 0 };
+#else
+enum { WIDENS = 1 };
+#endif
 /* BEYOND: keys behind those that a vector of queries sees which a tile reads: of other queries', or all. */
 enum { APART = 256, BEYOND = !SCALES ? BLOCK : (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { SOON = 128 }; /* rows of the next head that are asked for */
@@ -36,25 +42,20 @@ struct head {
     float scale;
 };
 
-/* Rows of keys or values from element FIRST on. */
-SL_INLINE struct rows key_rows(const struct sl_attention *shape, const void *x, size_t first, size_t stride,
-                               size_t cols) {
-    if (shape->keys == SL_BF16) return (struct rows){NULL, stride, cols, (const uint16_t *)x + first};
-    return (struct rows){(const float *)x + first, stride, cols, NULL};
-}
-
-SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, const float *q, const float *q_rope,
-                              const void *k, const void *v, const void *k_rope) {
+/* QUERIES: the dtype of q and q_rope. */
+SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, enum sl_dtype queries, const void *q,
+                              const void *q_rope, const void *k, const void *v, const void *k_rope) {
     const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
     const size_t sequence = number / shape->heads, head = number % shape->heads;
     const size_t query = sequence * shape->queries, key = sequence * shape->key_rows;
-    const size_t column = sl_attention_key_head(shape, head) * width;
+    const size_t column = sl_attention_key_head(shape, head) * width, all = shape->heads * width;
+    const size_t turned = rope ? query * (shape->heads * rope) + head * rope : 0;
     return (struct head){
-        .q = {q + query * (shape->heads * width) + head * width, shape->heads * width, width, NULL},
-        .q_rope = {rope ? q_rope + query * (shape->heads * rope) + head * rope : q, shape->heads * rope, rope, NULL},
-        .k = key_rows(shape, k, key * stride + column, stride, width),
-        .v = key_rows(shape, v, key * stride + column, stride, width),
-        .k_rope = key_rows(shape, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
+        .q = rows_of(queries, q, query * all + head * width, all, width),
+        .q_rope = rows_of(queries, rope ? q_rope : q, turned, shape->heads * rope, rope),
+        .k = rows_of(shape->keys, k, key * stride + column, stride, width),
+        .v = rows_of(shape->keys, v, key * stride + column, stride, width),
+        .k_rope = rows_of(shape->keys, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
         .past = {shape->position, shape->window, shape->places ? shape->places + query : NULL},
         .keys = shape->key_rows,
         .scale = 1.0f / sqrtf((float)(width + rope)),
@@ -186,29 +187,6 @@ SL_INLINE void exponentials(const struct sight *sight, struct softmax *s, float 
     }
 }
 
-/* ROWS of X, which are complete. Rows of X, and of what is stored, are STRIDE elements apart, and begin AT elements
- * behind X and it. */
-SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, uint16_t *stored) {
-    EACH_TILE()
-    for (size_t i = 0; i < rows; i++) {
-        const size_t row = at + i * stride;
-        SL_IN_BLOCK()
-        for (size_t c = row; c < row + cols; c++) sl_settle(x, stored, c);
-    }
-}
-
-SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t stride, float *o) {
-    EACH_TILE()
-    for (size_t i = 0; i < rows; i++) {
-        const float by = factor[i];
-        if (by == 1.0f) continue;
-        float *row = o + i * stride;
-        size_t c = 0;
-        for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
-        for (; c < cols; c++) row[c] *= by;
-    }
-}
-
 /* o [queries, v's columns] = (o before + p [keys, queries]^T v) after; BEFORE [queries]: NULL where there is no o yet;
  * AFTER [queries]: NULL for ones. */
 SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, const float *before,
@@ -299,7 +277,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
         const size_t row = number / heads * queries + first, head = number % heads,
                      count = smaller(BLOCK, queries - first);
         const size_t at = row * (heads * width) + head * width;
-        const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
+        const struct head h = head_of(&all, number, SL_F32, q, q_rope, k, v, k_rope);
         struct wanted next = {.count = 0};
         if (ASKS) want_block(&all, unit + 1, blocks, BLOCK, q, k, v, o, &next);
         forward_block(&h, first, count, o + at, logsum + head * (sequences * queries) + row, ASKS ? &next : NULL);
@@ -333,20 +311,42 @@ struct gradients {
     size_t step;
 };
 
+/* Of a block of keys with one of queries: what scores become; and in NEAR rows of both as floats, which are bf16. */
+enum { NEAR_K, NEAR_V, NEAR_K_ROPE, NEAR_Q, NEAR_Q_ROPE, NEAR };
+struct meeting {
+    _Alignas(SL_CACHE_LINE) float p[BLOCK * BLOCK], ds[BLOCK * BLOCK], near[WIDENS ? NEAR * BLOCK * DEPTH : 1];
+};
+
+static bool reads_stored(const struct sl_attention *shape) {
+    return WIDENS && shape->width <= DEPTH && shape->rope <= DEPTH;
+}
+
+/* COUNT rows of X from FIRST on, in room WHICH of NEAR where they are bf16. */
+SL_INLINE struct rows near_rows(struct rows x, size_t first, size_t count, float *near, int which) {
+    const struct rows own = from_row(x, first);
+    float *room = near + which * BLOCK * DEPTH;
+    if (!WIDENS || !own.bf16) return own;
+    widen_rows(count, own.cols, own.bf16, own.stride, room);
+    return (struct rows){room, own.cols, own.cols, NULL};
+}
+
 /* Writes what the QUERIES of a head give the KEYS from FROM on, and adds what these give the queries. D_O as q; SUMS of
  * the head. */
 SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, size_t queries, struct rows d_o,
                               struct row_sums sums, const struct gradients *to, struct wanted *wanted) {
     struct turned k_turned, v_turned;
-    _Alignas(SL_CACHE_LINE) float p[BLOCK * BLOCK], ds[BLOCK * BLOCK];
+    struct meeting meeting;
+    float *const p = meeting.p, *const ds = meeting.ds, *const near = meeting.near;
     const size_t rope = h->k_rope.cols, stride = h->k.stride;
-    const struct rows k = from_row(h->k, from), v = from_row(h->v, from);
-    const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0, NULL};
+    const struct rows k = near_rows(h->k, from, keys, near, NEAR_K), v = near_rows(h->v, from, keys, near, NEAR_V);
+    const struct rows k_rope = near_rows(h->k_rope, from, keys, near, NEAR_K_ROPE), none = {v.at, 0, 0, NULL};
     const bool limited = is_limited(&h->past);
     float *dk = to->dk + from * stride, *dv = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
     for (size_t first = from; first < queries && first_key(&h->past, first) < from + keys; first += BLOCK) {
         const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
-        const struct rows q = from_row(h->q, first), q_rope = from_row(h->q_rope, first), dy = from_row(d_o, first);
+        const struct rows q = near_rows(h->q, first, sight.queries, near, NEAR_Q);
+        const struct rows q_rope = near_rows(h->q_rope, first, sight.queries, near, NEAR_Q_ROPE);
+        const struct rows dy = from_row(d_o, first);
         const bool fresh = first == from, adds = from >= first_block(&h->past, first, BLOCK) + to->step;
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
@@ -408,18 +408,18 @@ static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, si
     }
 }
 
-static void backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                     const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
-                     float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
+static void backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
+                     const void *k_rope, const void *o, const float *logsum, const float *d_o, float *dq,
+                     float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
-    const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries;
+    const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries, window = shape->window;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
-    const size_t window = shape->window;
     const size_t teams = teams_of(shape), step = teams * BLOCK, every = heads * rows;
     float *deltas = scratch, *parts = deltas + teams * every; /* [teams, heads, rows]; dk_rope [heads, rows, rope] */
     float *own = teams > 1 ? parts + every * rope : dq;       /* [teams, rows, heads * width]; so with rope */
     float *own_rope = teams > 1 ? own + teams * every * width : dq_rope;
     const bool half = shape->stored_o == SL_BF16;
+    const enum sl_dtype stored = WIDENS ? shape->stored : SL_F32;
     const int32_t *places = shape->places;
     const bool rounds_dq = shape->dq.rounds && teams == 1, rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;
     uint16_t *dq_stored = shape->dq.stored, *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;
@@ -435,6 +435,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .group = group,
                                          .lead = lead,
                                          .key_stride = key_stride,
+                                         .keys = stored,
                                          .window = window,
                                          .places = places};
         const size_t unit = number / teams, team = number % teams;
@@ -442,7 +443,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
         const size_t of_key = row * key_stride + key_head * width;
         const struct span span = heads_of(&all, key_head);
         for (size_t head = span.first; head < span.end; head++) {
-            const struct head h = head_of(&all, unit / key_heads * heads + head, q, q_rope, k, v, k_rope);
+            const struct head h = head_of(&all, unit / key_heads * heads + head, stored, q, q_rope, k, v, k_rope);
             const size_t part = head * rows + row, of_query = row * (heads * width) + head * width;
             const struct rows dy = {d_o + of_query, heads * width, width, NULL};
             float *q_own = own_rope + team * every * rope + row * (heads * rope) + head * rope;
@@ -455,20 +456,18 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .step = step};
             const size_t next = unit / key_heads * heads + head + 1, next_row = next / heads * queries;
             const size_t next_key = next_row * key_stride + sl_attention_key_head(&all, next % heads) * width;
-            const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {own, q, d_o, o};
+            const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {own, d_o, q, o};
             struct wanted wanted = {.rows = smaller(queries, SOON)};
             if (next < sequences * heads) {
-                want(&wanted, 4, of_keys, next_key, key_stride, width);
-                want(&wanted, half ? 3 : 4, of_queries, (next_row * heads + next % heads) * width, heads * width,
-                     width);
+                want(&wanted, stored == SL_F32 ? 4 : 2, of_keys, next_key, key_stride, width);
+                want(&wanted,
+                     stored != SL_F32 ? 2
+                     : half           ? 3
+                                      : 4,
+                     of_queries, (next_row * heads + next % heads) * width, heads * width, width);
             }
             float *delta = deltas + team * every + part;
-            EACH_TILE()
-            for (size_t i = team * BLOCK; i < queries; i++) {
-                const size_t at = of_query + i * (heads * width);
-                delta[i] = half ? dot(width, (const uint16_t *)o + at, true, d_o + at)
-                                : dot(width, (const float *)o + at, false, d_o + at);
-            }
+            make_deltas(team * BLOCK, queries, width, heads * width, half, o, d_o, of_query, delta);
             for (size_t from = team * BLOCK; from < queries; from += step)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
                                (struct row_sums){logsum + part, delta}, &to, &wanted);
@@ -490,4 +489,4 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
 }
 
 const struct sl_attention_kernels SL_ATTENTION_KERNELS = {
-    .forward = forward, .merge = merge, .scratch = scratch, .backward = backward};
+    .forward = forward, .merge = merge, .scratch = scratch, .reads_stored = reads_stored, .backward = backward};

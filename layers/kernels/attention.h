@@ -9,7 +9,8 @@
  * (Beltagy et al., "Longformer", 2020). Queries have [sequences * queries] rows; the keys of a sequence begin key_rows
  * rows behind those of the one before it. A stride is the number of elements from one row to the next.
  *
- * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
+ * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read; so is what backward reads
+ * of forward's inputs, where the kernels read that. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
 #define SL_LAYERS_KERNELS_ATTENTION_H
 
@@ -38,6 +39,7 @@ struct sl_attention {
     const int32_t *places;
     struct sl_settled o, dq, dk, dv; /* forward's result; backward's, each of its array's shape, stride and all */
     enum sl_dtype stored_o;          /* of backward's o */
+    enum sl_dtype stored;            /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if it reads_stored */
 };
 
 struct sl_attention_kernels {
@@ -53,13 +55,16 @@ struct sl_attention_kernels {
      * dq for teams that share a head, of which there are fewer the more heads there are: so they are never more than
      * some for each team of the device, and grow as QUERIES do. */
     size_t (*scratch)(const struct sl_attention *shape);
+    /* Whether backward of SHAPE reads bf16. Not on NVIDIA, where a team has no room for blocks of floats, nor of heads
+     * that are wider than most. */
+    bool (*reads_stored)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, or has one for each of its
      * leaves; dk and dv are those over the heads of each group; what no head reads of k and v is left alone there. O is
      * of the dtype stored_o. SCRATCH has scratch(SHAPE) bytes. */
-    void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                     const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
-                     float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
+    void (*backward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
+                     const void *k_rope, const void *o, const float *logsum, const float *d_o, float *dq,
+                     float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
 };
 
 extern const struct sl_attention_kernels sl_attention_kernels_v2, sl_attention_kernels_v3, sl_attention_kernels_v4;

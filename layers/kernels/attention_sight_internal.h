@@ -1,9 +1,11 @@
-/* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and how far back, which heads
- * read a head of keys, which rows the next block will read, and what the gradients of scores give queries and keys. */
+/* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and how far back, rows of arrays,
+ * which heads read a head of keys, which rows the next block will read, and what the gradients of scores give queries
+ * and keys. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 
 #include "layers/kernels/attention.h"
+#include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/tiles_internal.h"
 
 static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
@@ -79,6 +81,36 @@ SL_INLINE void fill_others(const struct past *past, const struct sight *sight, s
     }
 }
 
+/* ---- rows ---- */
+
+/* Rows of X, of DTYPE, from element FIRST on. */
+SL_INLINE struct rows rows_of(enum sl_dtype dtype, const void *x, size_t first, size_t stride, size_t cols) {
+    if (dtype == SL_BF16) return (struct rows){NULL, stride, cols, (const uint16_t *)x + first};
+    return (struct rows){(const float *)x + first, stride, cols, NULL};
+}
+
+/* ROWS of X, which are complete. Rows of X, and of what is stored, are STRIDE elements apart, and begin AT elements
+ * behind X and it. */
+SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, uint16_t *stored) {
+    EACH_TILE()
+    for (size_t i = 0; i < rows; i++) {
+        const size_t row = at + i * stride;
+        settle_block(row, row + cols, x, stored);
+    }
+}
+
+SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t stride, float *o) {
+    EACH_TILE()
+    for (size_t i = 0; i < rows; i++) {
+        const float by = factor[i];
+        if (by == 1.0f) continue;
+        float *row = o + i * stride;
+        size_t c = 0;
+        for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
+        for (; c < cols; c++) row[c] *= by;
+    }
+}
+
 /* ---- heads ---- */
 
 /* The heads that read head KEY_HEAD of k and v: [first, end). */
@@ -150,6 +182,17 @@ SL_INLINE void score_gradients(const struct sight *sight, const size_t block, st
                                scale, scores, dp);
         else
             score_gradients_of(sight, block, i, sight->keys, false, logsum, delta, scale, scores, dp);
+    }
+}
+
+/* delta of a head's queries FIRST to QUERIES, whose rows begin AT elements behind O and D_O. HALF: o is bf16. */
+SL_INLINE void make_deltas(size_t first, size_t queries, size_t width, size_t stride, bool half, const void *o,
+                           const float *d_o, size_t at, float *delta) {
+    EACH_TILE()
+    for (size_t i = first; i < queries; i++) {
+        const size_t row = at + i * stride;
+        delta[i] = half ? dot(width, (const uint16_t *)o + row, true, d_o + row)
+                        : dot(width, (const float *)o + row, false, d_o + row);
     }
 }
 

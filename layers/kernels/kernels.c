@@ -165,11 +165,11 @@ static void column_sums(size_t rows, size_t cols, const float *x, bool accumulat
     column_sums_of(1, rows, cols, x, false, accumulate, sums);
 }
 
-static void part_sums(size_t parts, size_t rows, size_t cols, const void *x, bool half, float *sums) {
+static void part_sums(size_t parts, size_t rows, size_t cols, const void *x, bool half, bool accumulate, float *sums) {
     if (half)
-        column_sums_of(parts, rows, cols, x, true, false, sums);
+        column_sums_of(parts, rows, cols, x, true, accumulate, sums);
     else
-        column_sums_of(parts, rows, cols, x, false, false, sums);
+        column_sums_of(parts, rows, cols, x, false, accumulate, sums);
 }
 
 /* A row's sums wait where their first columns were, until there is another one of as many columns. */

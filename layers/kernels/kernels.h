@@ -74,7 +74,7 @@ struct sl_kernels {
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order, slice by slice */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
     /* sums [parts, cols] = the same of each part of x [parts, rows, cols]. HALF: x is bf16. */
-    void (*part_sums)(size_t parts, size_t rows, size_t cols, const void *x, bool half, float *sums);
+    void (*part_sums)(size_t parts, size_t rows, size_t cols, const void *x, bool half, bool accumulate, float *sums);
     /* sums [rows] of x [rows, cols], of 1, 2, 4, ... columns: of neighbours, then of neighbouring sums, which stand in
      * x's place. SUMS is not X. */
     void (*row_trees)(size_t rows, size_t cols, float *x, float *sums);

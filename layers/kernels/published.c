@@ -45,22 +45,15 @@ static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequenc
 
 static size_t end_of_block(size_t first, size_t n) { return n - first < SL_BLOCK ? n : first + SL_BLOCK; }
 
-SL_INLINE void settle_block(size_t first, size_t end, float *x, uint16_t *stored) {
-    if (stored) {
-        SL_IN_BLOCK()
-        for (size_t i = first; i < end; i++) sl_settle(x, stored, i);
-    } else {
-        SL_IN_BLOCK()
-        for (size_t i = first; i < end; i++) sl_settle(x, NULL, i);
-    }
-}
-
-static void gate_forward(size_t n, const float *gate, const float *x, float *y, struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_BLOCKS(is_device_ptr(gate, x, y, stored))
+static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
+                         struct sl_settled x_left, struct sl_settled left) {
+    const bool rounds_gate = gate_left.rounds, rounds_x = x_left.rounds, rounds = left.rounds;
+    uint16_t *gate_stored = gate_left.stored, *x_stored = x_left.stored, *stored = left.stored;
+    SL_BLOCKS(is_device_ptr(gate, x, y, gate_stored, x_stored, stored))
     for (size_t first = 0; first < n; first += SL_BLOCK) {
         const size_t end = end_of_block(first, n);
+        if (rounds_gate) settle_block(first, end, gate, gate_stored);
+        if (rounds_x) settle_block(first, end, x, x_stored);
         SL_IN_BLOCK()
         for (size_t i = first; i < end; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
         if (rounds) settle_block(first, end, y, stored);

@@ -18,24 +18,27 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 /* What bf16 keeps of X. */
 SL_INLINE float settled(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
 
-static void copy_block(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride) {
+static void round_block(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride) {
     SL_ROWS(is_device_ptr(x, y))
+    for (size_t r = 0; r < rows; r++) round_elements(cols, x + r * x_stride, y + r * y_stride);
+}
+
+static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
+                         struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(x, y, stored))
     for (size_t r = 0; r < rows; r++) {
+        const size_t first = r * y_stride;
         const float *in = x + r * x_stride;
-        float *out = y + r * y_stride;
         SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = in[c];
+        for (size_t c = 0; c < cols; c++) y[first + c] = in[c];
+        if (rounds) settle_elements(first, first + cols, y, stored);
     }
 }
 
-static void round_block(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride) {
-    SL_ROWS(is_device_ptr(x, y))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * x_stride;
-        uint16_t *out = y + r * y_stride;
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = sl_bf16_of_float(in[c]);
-    }
+static void copy_block(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride) {
+    copy_settled(rows, cols, x, x_stride, y, y_stride, (struct sl_settled){0});
 }
 
 static void add_bias(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left) {
@@ -319,9 +322,9 @@ static void copy_labels(size_t rows, size_t cols, const int32_t *x, size_t strid
 
 static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
-                          float *p) {
+                          float *p, uint16_t *stored) {
     const int32_t classes = (int32_t)cols, lowest = sl_order_of_float(-INFINITY);
-    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, p))
+    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, p, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
         float *out = p + r * cols;
@@ -347,6 +350,7 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
             out[c] = sl_exp(x[c] - max);
             sum += out[c];
         }
+        if (stored) round_elements(cols, out, stored + r * cols);
         const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
         if (begins || !(max <= before)) argmaxima[r] = (float)(first + at); /* 0 is no larger than -0; NaN is */
         maxima[r] = max;
@@ -446,8 +450,8 @@ static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
 }
 
 static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, float *logits) {
-    SL_ROWS(is_device_ptr(labels, maxima, sums, logits))
+                            const float *sums, float weight, float *logits, uint16_t *stored) {
+    SL_ROWS(is_device_ptr(labels, maxima, sums, logits, stored))
     for (size_t r = 0; r < rows; r++) {
         float *x = logits + r * cols;
         const float max = maxima[r], factor = weight / sums[r];
@@ -456,12 +460,14 @@ static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32
         SL_LANES()
         for (size_t c = 0; c < cols; c++) x[c] = counts ? factor * sl_exp(x[c] - max) : 0.0f;
         if (label >= 0) x[label] -= weight;
+        if (stored) round_elements(cols, x, stored + r * cols);
     }
 }
 
 const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .copy_block = copy_block,
     .round_block = round_block,
+    .copy_settled = copy_settled,
     .add_bias = add_bias,
     .square_sums = square_sums,
     .rms_norm_forward = rms_norm_forward,

@@ -17,6 +17,9 @@ struct sl_sequence_kernels {
     void (*copy_block)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride);
     /* The same, rounded to bf16 as kernels.h's round_bf16. */
     void (*round_block)(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride);
+    /* copy_block that leaves y as LEFT says; what is stored has its stride. */
+    void (*copy_settled)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
+                         struct sl_settled left);
     /* y [rows, cols] (stride) += bias [cols]. LEFT: how y is left; what is stored has its stride. */
     void (*add_bias)(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left);
 
@@ -83,10 +86,11 @@ struct sl_sequence_kernels {
      * Takes the logits [rows, cols] of the classes from FIRST on. maxima: the largest logit so far; argmaxima: its
      * class, as a float (the first of equals); scales = exp(the maximum before - maxima); p [rows, cols] =
      * exp(logits - maxima), which may be logits; sums = scales sums + the sum over p's columns; targets: the label's
-     * logit, 0 before it has come. BEGINS: the chunk is the first, and nothing is read of what was before. */
+     * logit, 0 before it has come; stored [rows, cols] = p as bf16, unless STORED is NULL. BEGINS: the chunk is the
+     * first, and nothing is read of what was before. */
     void (*softmax_chunk)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
-                          float *p);
+                          float *p, uint16_t *stored);
     /* y [rows, cols] *= scales [rows] */
     void (*scale_rows)(size_t rows, size_t cols, const float *scales, float *y);
     /* The largest logits were SCALES and are MAXIMA: scales = exp(scales - maxima), sums *= scales. */
@@ -107,9 +111,9 @@ struct sl_sequence_kernels {
     /* y [rows] = the row's number, or -1 where the label is */
     void (*label_places)(size_t rows, const int32_t *labels, int32_t *y);
     /* logits [rows, cols] of the classes from FIRST on become their gradients: (exp(logits - maxima) / sums - onehot)
-     * weight, zeros in rows with label -1. */
+     * weight, zeros in rows with label -1; stored [rows, cols] = the same as bf16, unless STORED is NULL. */
     void (*softmax_dlogits)(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, float *logits);
+                            const float *sums, float weight, float *logits, uint16_t *stored);
 };
 
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;
@@ -124,8 +128,10 @@ struct sl_published_kernels {
     void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left);
-    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left. */
-    void (*gate_forward)(size_t n, const float *gate, const float *x, float *y, struct sl_settled left);
+    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left. GATE_LEFT and
+     * X_LEFT: how gate and x are left before they are read, as nobody has done so yet. */
+    void (*gate_forward)(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
+                         struct sl_settled x_left, struct sl_settled left);
     /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n]. HALF: gate and x are bf16. DGATE_LEFT and DX_LEFT: how
      * the two are left. */
     void (*gate_backward)(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,

@@ -18,9 +18,9 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
     if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
-    if (plan->precision != SL_BF16) return false; /* I would not read it */
     if (child->reads_stored_gradient) return true;
-    return child->children > 0 ? plan->weights_follow : child->weights_follow && !child->type->needs_no_gradient;
+    if (child->children > 0) return plan->weights_follow;
+    return child->weights_follow && !child->type->needs_no_gradient && !child->takes_floats;
 }
 
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {
@@ -86,6 +86,10 @@ float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
     return values;
 }
 
+const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype) {
+    return dtype == SL_F32 ? sl_recall(context, kept) : sl_kept_stored(context, kept);
+}
+
 static struct sl_rounded rounded(const struct sl_context *context, const struct sl_kept *kept) {
     if (!kept->stores) return (struct sl_rounded){0};
     return (struct sl_rounded){.values = sl_at(context, &kept->values),
@@ -104,9 +108,9 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
     return status;
 }
 
-/* X: what has been kept; NULL: VALUES, which nobody has. */
+/* X: what has been kept; NULL: VALUES, which nobody has. LEFT as in sl_forward_left, or NULL: nobody will do so. */
 static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                        const float *values, const struct sl_kept *y) {
+                        const float *values, const struct sl_kept *y, struct sl_settled *left) {
     struct sl_result result = sl_kept_result(context, y, false);
     struct sl_result *const before = context->result;
     float *to = sl_kept_values(context, y);
@@ -114,18 +118,26 @@ static int forward_kept(const struct sl_module *child, struct sl_context *contex
     const int status =
         x ? sl_kept_forward(child, context, x, false, to) : sl_module_forward(child, context, values, to);
     context->result = before;
-    if (status == SL_OK && !result.done) sl_keep(context, y);
+    if (left)
+        *left = result.done ? (struct sl_settled){0} : sl_kept_settled(context, y);
+    else if (status == SL_OK && !result.done)
+        sl_keep(context, y);
     return status;
+}
+
+int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
+                    struct sl_settled *left) {
+    return forward_kept(child, context, NULL, x, y, left);
 }
 
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x,
                     const struct sl_kept *y) {
-    return forward_kept(child, context, NULL, x, y);
+    return forward_kept(child, context, NULL, x, y, NULL);
 }
 
 int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                          const struct sl_kept *y) {
-    return forward_kept(child, context, x, NULL, y);
+    return forward_kept(child, context, x, NULL, y, NULL);
 }
 
 int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
@@ -148,6 +160,12 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
     const uintptr_t first = (uintptr_t)rounded->values, at = (uintptr_t)x;
     if (!first || at < first || at + n * sizeof *x > first + rounded->count * sizeof *x) return NULL;
     return rounded->stored + (at - first) / sizeof *x;
+}
+
+bool sl_is_stored(const struct sl_context *context, size_t n, const void *x) {
+    const struct sl_rounded *rounded = &context->rounded;
+    const uintptr_t first = (uintptr_t)rounded->stored, at = (uintptr_t)x;
+    return first && at >= first && at + n * sizeof *rounded->stored <= first + rounded->count * sizeof *rounded->stored;
 }
 
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x) {

@@ -26,8 +26,8 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept);
 
-/* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once, and
- * its products read bf16 as well as I's; or there is no W, and I's do. */
+/* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once and
+ * reads bf16, or I does. */
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);
 /* Whether CHILD's x should be stored where forward is all, and nothing outlasts it: its products read bf16 alone. */
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child);
@@ -45,6 +45,8 @@ static inline const void *sl_kept_stored(const struct sl_context *context, const
     return sl_at(context, kept->outlasts ? &kept->stored : &kept->values);
 }
 
+/* The array in I, as DTYPE: as it is kept, or as sl_recall. */
+const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
 /* How a child's call should leave the values. UNREAD: those who read what is stored read nothing else. */
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
 /* How a kernel that writes the values should leave them, which then need not be kept. */
@@ -56,6 +58,9 @@ static inline struct sl_settled sl_kept_settled(const struct sl_context *context
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
 int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                          const struct sl_kept *y);
+/* The same, but where the child cannot, *LEFT is how a kernel that reads Y should leave it first; else zeros. */
+int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
+                    struct sl_settled *left);
 /* Call it in forward or I, when the values have been written, unless a child has left them so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* The values in I, which an earlier call has kept. */
@@ -70,6 +75,12 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
 /* X [n] as bf16 where the caller's parent has stored it; else NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
+/* Whether the caller's parent has stored X [n], bf16, beside floats. */
+bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
+/* Whether W of MODULE is given dy as bf16. */
+static inline bool sl_gives_stored(const struct sl_module *module, const struct sl_context *context) {
+    return context->storage != SL_F32 && !(module->weights_follow && module->takes_floats);
+}
 /* X [n], kept in the context's storage, as floats: X itself, or widened at ROOM. */
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);
 

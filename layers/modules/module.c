@@ -157,7 +157,7 @@ static bool weights_follow(const struct sl_module *module, const struct sl_plan 
 static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    if (module->type->stores && module->weights_follow && !module->type->needs_no_gradient)
+    if (module->type->stores && module->weights_follow && !module->type->needs_no_gradient && !module->takes_floats)
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->out * sizeof(uint16_t), &module->room_dy);
     if (module->type->stores) return;
     if (module->keeps_input) sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &module->room_x);
@@ -430,7 +430,7 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
     struct sl_context one = *context;
     if (module->frozen) return SL_OK;
     one.accumulate = context->accumulate || context->microbatch > 0;
-    if (context->storage != SL_F32 && !module->type->needs_no_gradient) {
+    if (context->storage != SL_F32 && !module->type->needs_no_gradient && !module->takes_floats) {
         const size_t n = (size_t)context->rows * (size_t)module->out;
         const uint16_t *stored = sl_rounded_rows(context, n, dy);
         if (!stored) {

@@ -280,7 +280,8 @@ struct sl_module {
     bool is_layer;                 /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
-    bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it */
+    bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
+    bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */

@@ -75,15 +75,19 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     inner.unread = true;
     inner.result = NULL;
     float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
+    /* Forward of any module takes floats. */
     x = sl_widen(context, &own(module)->whole_x, (size_t)context->rows * (size_t)module->in, x);
     return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
 /* DY as W takes it. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, const float *dy) {
+    const size_t n = (size_t)context->rows * (size_t)module->out;
     if (context->storage == SL_F32) return dy;
+    const void *known = sl_rounded_rows(context, n, dy);
+    if (known) return known;
     void *room = sl_at(context, &own(module)->stored_dy);
-    context->kernels->round_bf16((size_t)context->rows * (size_t)module->out, dy, room);
+    context->kernels->round_bf16(n, dy, room);
     return room;
 }
 

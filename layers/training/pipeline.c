@@ -192,11 +192,16 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
     return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
-/* The dy of the action, as floats. */
-static const float *gradient_of(const struct sl_pipeline *p, const struct sl_action *action) {
-    if (is_last(p, action->loop)) return p->output_gradients + loss_row(p, action->microbatch);
-    const void *from = p->state_gradient ? p->state_gradient : kept_dy(p, action->loop, action->microbatch);
-    return take_rows(p, p->model->stage[action->loop]->out, from);
+/* The dy of the action, as floats; modules are told where it lies as bf16. */
+static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *action) {
+    const int columns = p->model->stage[action->loop]->out;
+    const struct sl_place *kept = &p->kept[action->loop].dy;
+    const void *from = p->state_gradient;
+    if (!from && kept->stashed) from = sl_at(&p->context, kept);
+    const float *dy =
+        is_last(p, action->loop) ? p->output_gradients + loss_row(p, action->microbatch) : take_rows(p, columns, from);
+    if (from && rounds(p, columns)) p->context.rounded = (struct sl_rounded){dy, from, elements(p, columns)};
+    return dy;
 }
 
 /* Before gradients of LOOP's parameters are written. */
@@ -222,6 +227,7 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     const float *x = kept_x(p, action->loop, action->microbatch), *dy = gradient_of(p, action);
     ask(p, stage->in, to, &result);
     SL_TRY(sl_module_backward_input(stage, &p->context, x, dy, dx));
+    p->context.rounded = (struct sl_rounded){0};
     if (!is_done(p, &result) && to) give_rows(p, stage->in, dx, to);
     if (to) record(p, SL_JOURNAL_ROW_GRADIENT, action, stage->in, sl_pipeline_dtype(p, stage->in), to);
     if (!p->state_gradient) return SL_OK;

@@ -5,19 +5,31 @@
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 
-/* Elements FIRST to END of X, inside SL_ROWS; STORED may be NULL. There is a loop for either: of one loop a compiler
- * makes stores under a mask, which are slow where numbers become narrower. */
+/* Elements FIRST to END of X; STORED may be NULL. There is a loop for either: of one loop a compiler makes stores under
+ * a mask, which are slow where numbers become narrower. EACH() stands before the loops. */
+#define SL_SETTLE(EACH, first, end, x, stored)                                                                         \
+    do {                                                                                                               \
+        if (stored) {                                                                                                  \
+            EACH() for (size_t i = first; i < (end); i++) sl_settle(x, stored, i);                                     \
+        } else {                                                                                                       \
+            EACH() for (size_t i = first; i < (end); i++) sl_settle(x, NULL, i);                                       \
+        }                                                                                                              \
+    } while (0)
+
+/* Inside SL_ROWS: a device's threads share them. */
 SL_INLINE void settle_elements(size_t first, size_t end, float *x, uint16_t *stored) {
-    if (stored) {
-        SL_LANES()
-        for (size_t c = first; c < end; c++) {
-            stored[c] = sl_bf16_of_float(x[c]);
-            x[c] = sl_float_of_bf16(stored[c]);
-        }
-    } else {
-        SL_LANES()
-        for (size_t c = first; c < end; c++) x[c] = sl_float_of_bf16(sl_bf16_of_float(x[c]));
-    }
+    SL_SETTLE(SL_LANES, first, end, x, stored);
+}
+
+/* Inside SL_ROWS: y [n] = x [n] as bf16, x as it is. */
+SL_INLINE void round_elements(size_t n, const float *x, uint16_t *y) {
+    SL_LANES()
+    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
+}
+
+/* Inside SL_BLOCKS or SL_THREADS: one thread has them all. */
+SL_INLINE void settle_block(size_t first, size_t end, float *x, uint16_t *stored) {
+    SL_SETTLE(SL_IN_BLOCK, first, end, x, stored);
 }
 
 #endif

@@ -26,10 +26,9 @@ int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum
     struct sl_affine *affine = (struct sl_affine *)module;
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->keeps_gradient = module->keeps_input || trains_bias;
-    SL_TRY(sl_products_plan(&affine->products, plan, &shape));
-    if (plan->storage != SL_F32 && trains_bias && !affine->products.sums)
-        sl_plan_workspace(plan, (size_t)shape.wgrad_rows * (size_t)module->out * sizeof(float), &affine->whole_dy);
-    return SL_OK;
+    const int status = sl_products_plan(&affine->products, plan, &shape);
+    module->takes_floats = affine->products.takes_floats;
+    return status;
 }
 
 void sl_affine_release(struct sl_module *module) { sl_products_release(&((struct sl_affine *)module)->products); }
@@ -65,14 +64,13 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
     const size_t outputs = rows * (size_t)module->out;
     if (!sl_is_frozen(module, context, SL_AFFINE_KERNEL)) {
         const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
-        const void *b = sl_products_kept(products, context, &products->dy, outputs, dy);
+        const void *b = sl_products_gradient(products, module, context, outputs, dy);
         SL_TRY(sl_products_weight_gradient(context, products, a, b, context->accumulate,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL),
                                            products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL));
     }
     if (!is_biased(module) || products->sums || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
-    const float *whole_dy = sl_widen(context, &((const struct sl_affine *)module)->whole_dy, outputs, dy);
-    context->kernels->column_sums(rows, (size_t)module->out, whole_dy, context->accumulate,
-                                  sl_gradient(module, context, SL_AFFINE_BIAS));
+    context->kernels->part_sums(1, rows, (size_t)module->out, dy, sl_gives_stored(module, context), context->accumulate,
+                                sl_gradient(module, context, SL_AFFINE_BIAS));
     return SL_OK;
 }

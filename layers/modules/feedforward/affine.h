@@ -14,7 +14,6 @@ enum { SL_AFFINE_KERNEL, SL_AFFINE_BIAS };
 struct sl_affine {
     struct sl_module module;
     struct sl_products products;
-    struct sl_place whole_dy; /* W's dy as floats, where it is kept as bf16 */
 };
 
 /* For plan functions. Declares kernel [KERNEL[0], KERNEL[1]], lecun-normal for KERNEL[0] inputs, and bias [KERNEL[1]],

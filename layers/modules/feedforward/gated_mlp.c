@@ -75,22 +75,26 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 struct gates {
     const struct sl_published_kernels *kernels;
-    const float *gates, *ups;
-    float *inside;
-    struct sl_settled left;
+    struct {
+        float *x;
+        struct sl_settled left;
+    } tensor[INSIDE + 1];
 };
 
 static void gate(const void *arg, size_t first, size_t end) {
     const struct gates *g = arg;
-    g->kernels->gate_forward(end - first, g->gates + first, g->ups + first, g->inside + first,
-                             sl_settled_from(g->left, first));
+    struct sl_settled left[INSIDE + 1];
+    for (int i = GATES; i <= INSIDE; i++) left[i] = sl_settled_from(g->tensor[i].left, first);
+    g->kernels->gate_forward(end - first, g->tensor[GATES].x + first, g->tensor[UPS].x + first,
+                             g->tensor[INSIDE].x + first, left[GATES], left[UPS], left[INSIDE]);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    struct gates gates = {.kernels = context->kernels->published};
+    for (int i = GATES; i <= INSIDE; i++) gates.tensor[i].x = at(module, context, (enum tensor)i);
     for (int i = GATE; i <= UP; i++)
-        SL_TRY(sl_forward_kept(module->child[i], context, x, kept_of(module, (enum tensor)i)));
-    const struct gates gates = {context->kernels->published, at(module, context, GATES), at(module, context, UPS),
-                                at(module, context, INSIDE), sl_kept_settled(context, kept_of(module, INSIDE))};
+        SL_TRY(sl_forward_left(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i].left));
+    gates.tensor[INSIDE].left = sl_kept_settled(context, kept_of(module, INSIDE));
     sl_share(context, elements(module, context), 1, gate, &gates);
     return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
 }
@@ -98,6 +102,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     float *part = at(module, context, PART);
+    struct sl_result *const result = context->result;
+    context->result = NULL; /* the children's are summands */
     SL_TRY(sl_module_backward_input(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)), dy,
                                     part));
     context->kernels->published->gate_backward(
@@ -109,7 +115,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
         float *to = !dx ? NULL : i == GATE ? dx : part;
         SL_TRY(sl_kept_backward_input(module->child[i], context, x, kept_of(module, (enum tensor)(D_GATES + i)), to));
     }
-    if (dx) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+    if (dx) sl_add_result(context, result, (size_t)context->rows * (size_t)module->in, part, dx);
     return SL_OK;
 }
 
@@ -127,6 +133,7 @@ static const struct sl_module_type type = {.name = "gated_mlp",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .backward_weight = backward_weight,
+                                           .rounds_result = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct gated_mlp)};

@@ -91,7 +91,7 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
     if (!factor->sums || factor->group < 0) return sl_affine_backward_weight(module, context, x, dy);
     float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
     const void *a = sl_products_kept(products, context, &products->x, rows * in, x);
-    const void *b = sl_products_kept(products, context, &products->dy, rows * out, dy);
+    const void *b = sl_products_gradient(products, module, context, rows * out, dy);
     SL_TRY(sl_products_weight_gradient(context, products, a, b, false, share, NULL));
     SL_TRY(sl_sum_over(context, factor->group, in * out, share));
     if (context->accumulate) context->kernels->add(in * out, share, gradient);

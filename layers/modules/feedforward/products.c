@@ -23,7 +23,7 @@ void sl_products_release(struct sl_products *products) {
 /* Whether the kernel has a gradient. */
 static bool trains(const struct sl_plan *plan) { return sl_plan_trains(plan, 0); }
 
-/* Products of floats widen what W is given as bf16. */
+/* A library multiplies floats by floats: so what W is given as bf16 is widened for it. */
 static void plan_widened(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const size_t rows = (size_t)shape->wgrad_rows;
     sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(float), &products->x);
@@ -101,9 +101,10 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     if (plan->load) count(products, plan, shape);
     plan_kernel(products, plan, shape);
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
+    products->takes_floats = shape->precision == SL_F32 && plan->storage != SL_F32 && !products->widens_weight;
     if (shape->precision == SL_BF16)
         plan_operands(products, plan, shape);
-    else if (plan->storage != SL_F32 && trains(plan) && !products->widens_weight)
+    else if (trains(plan) && products->takes_floats)
         plan_widened(products, plan, shape);
     if (plan->sizes_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
@@ -154,10 +155,21 @@ const void *sl_products_operand(const struct sl_products *products, const struct
     return rounding.rounded;
 }
 
+uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
+                           const struct sl_place *room) {
+    return rounds(products) ? sl_at(context, room) : NULL;
+}
+
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
                              const struct sl_place *room, size_t n, const float *x) {
     if (context->storage == SL_F32) return sl_products_operand(products, context, room, n, x);
-    return rounds(products) || products->widens_weight ? x : sl_widen(context, room, n, x);
+    return products->takes_floats ? sl_widen(context, room, n, x) : x;
+}
+
+const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
+                                 const struct sl_context *context, size_t n, const float *dy) {
+    const bool stored = context->storage == SL_F32 || sl_gives_stored(module, context);
+    return stored ? sl_products_kept(products, context, &products->dy, n, dy) : dy;
 }
 
 /* A product's STATUS, of which a queue says why. */

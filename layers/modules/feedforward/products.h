@@ -21,7 +21,8 @@ struct sl_products {
     int leaves;              /* as in the shape, 1 at least */
     /* The product reads the kernel as it lies, or x and dy of W: */
     bool widens_forward, widens_input, widens_weight;
-    bool sums;             /* W's product leaves the sums of dy over its rows: the gradient of a bias */
+    bool takes_floats; /* that of W reads floats alone, although the storage is bf16: the module should set the same */
+    bool sums;         /* W's product leaves the sums of dy over its rows: the gradient of a bias */
     struct sl_place added; /* [out]: those that are added to others */
 };
 
@@ -55,9 +56,15 @@ const void *sl_products_weights(const struct sl_products *products, const struct
 /* X [n] in the type that the products read. bf16 values are written at ROOM, which is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x);
+/* Where a kernel that writes an operand writes it as bf16, too: ROOM, as above; NULL where the products read floats. */
+uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
+                           const struct sl_place *room);
 /* The same for x or dy of W, X [n] as it is kept; as it lies, where the weight gradient's product reads it so. */
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
                              const struct sl_place *room, size_t n, const float *x);
+/* The same for dy of W, which has followed MODULE's I if it may: then it is not kept, but what I has read. */
+const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
+                                 const struct sl_context *context, size_t n, const float *dy);
 /* C = A B, or C += A B with ACCUMULATE; plus BIAS if GEMM has that epilogue. The profile counts the time as a
  * product. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,

@@ -34,7 +34,8 @@ struct sharded {
     struct sl_products products;
     struct sl_leaf_products leaves;
     struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and is to be summed */
-    struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy */
+    struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy, as bf16 where it is
+                                  stored so */
     struct sl_place kernel;    /* [in, whole]: where its columns are sharded and it is not gathered ahead, the kernel;
                                   its gradient */
     struct sl_place shard;     /* of that gradient, to be added */
@@ -97,13 +98,15 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
 }
 
 /* Whether I of the same rows leaves all columns of dy for W, which then need not be gathered again. */
-static bool keeps_columns(const struct sl_plan *plan) {
-    return plan->weights_follow && plan->nobody_waits && plan->wgrad_group == 1 && plan->storage == SL_F32;
+static bool keeps_columns(const struct sharded *dense, const struct sl_plan *plan) {
+    if (!plan->weights_follow || !plan->nobody_waits || plan->wgrad_group > 1 || sl_plan_run(plan) > 1) return false;
+    return plan->storage == SL_F32 || dense->products.takes_floats || plan->precision == SL_BF16;
 }
 
 static void count(const struct sharded *dense, const struct sl_plan *plan) {
     const double all = sizeof(float) * (double)plan->rows * dense->whole, group = plan->wgrad_group;
     const double kept = dense->scatters ? all / sizeof(float) * (double)sl_dtype_size(plan->storage) : all;
+    const double dy = plan->precision == SL_BF16 ? kept : all;
     const double kernel = (double)dense->module.in * dense->whole, each = 1.0 / (double)sl_plan_run(plan);
     const double bytes = kernel * (double)sl_dtype_size(sl_plan_kernel_type(plan));
     const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
@@ -111,10 +114,10 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     if (dense->gathered >= 0 && plan->load) plan->load->loop[plan->loop].gathered += bytes;
     if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
     if (plan->forward_only) return;
-    sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, each);
+    sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, dy, each);
     if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
     if (!sl_plan_trains(plan, SL_AFFINE_KERNEL)) return;
-    if (!keeps_columns(plan))
+    if (!keeps_columns(dense, plan))
         sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, kept, 1 / group);
     sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
 }
@@ -130,10 +133,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_parameters(dense, plan));
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
-    if (plan->load) count(dense, plan);
     module->keeps_input = module->keeps_gradient = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->reads_stored = plan->precision == SL_BF16;
-    module->reads_stored_gradient = module->reads_stored && dense->group < 0;
+    module->reads_stored_gradient = module->reads_stored && (dense->group < 0 || dense->scatters);
     SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = (int)dense->leaves.width,
@@ -147,6 +149,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_load_repeat(plan, dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
+    module->takes_floats = dense->products.takes_floats;
+    if (plan->load) count(dense, plan);
     if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
         return sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums);
     return status;
@@ -310,17 +314,33 @@ static bool adds_rows(const struct sl_module *module, const struct sl_context *c
     return dense->biased && !dense->products.sums && !sl_is_frozen(module, context, SL_AFFINE_BIAS);
 }
 
-/* The rows of ALL [rows, whole], microbatch by microbatch. */
-static void add_rows(const struct sl_module *module, struct sl_context *context, const float *all) {
+/* The rows of ALL [rows, whole], microbatch by microbatch; STORED: the same as bf16, or NULL. */
+static void add_rows(const struct sl_module *module, struct sl_context *context, const float *all,
+                     const uint16_t *stored) {
     const struct sharded *dense = own(module);
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
     const size_t whole = (size_t)dense->whole;
-    const uint16_t *stored = sl_rounded_rows(context, microbatches * rows * whole, all);
     float *sums = sl_at(context, &dense->sums);
     if (stored)
-        context->kernels->part_sums(microbatches, rows, whole, stored, true, sums);
+        context->kernels->part_sums(microbatches, rows, whole, stored, true, false, sums);
     else
-        context->kernels->part_sums(microbatches, rows, whole, all, false, sums);
+        context->kernels->part_sums(microbatches, rows, whole, all, false, false, sums);
+}
+
+/* *ALL [rows, whole] of I's DY; *STORED: the same as bf16, or NULL. Peers gather bf16 where the product reads that. */
+static int gather_input_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
+                                 const float **all, const uint16_t **stored) {
+    const struct sharded *dense = own(module);
+    const size_t rows = (size_t)context->rows;
+    *stored = sl_rounded_rows(context, rows * (size_t)module->out, dy);
+    if (dense->group >= 0 && !module->reads_stored_gradient) *stored = NULL;
+    const void *from = *stored ? (const void *)*stored : dy;
+    SL_TRY(gather_gradient(module, context, rows, *stored ? SL_BF16 : SL_F32, from, all));
+    if (dense->group < 0)
+        *all = dy;
+    else if (*stored)
+        *stored = (const void *)*all;
+    return SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -329,13 +349,16 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows;
     const float *all;
+    const uint16_t *stored;
     const void *kernel;
     (void)x;
-    SL_TRY(gather_gradient(module, context, rows, SL_F32, dy, &all));
-    if (adds_rows(module, context)) add_rows(module, context, all);
+    SL_TRY(gather_input_gradient(module, context, dy, &all, &stored));
+    if (adds_rows(module, context)) add_rows(module, context, all, stored);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
-    const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
+    const void *a = stored && module->reads_stored_gradient
+                        ? stored
+                        : sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
         return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx);
@@ -389,9 +412,11 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
-/* Whether I of the same rows has left all columns of dy in the workspace. Its dy may have digits that bf16 lacks. */
-static bool is_gathered(const struct sl_module *module, const struct sl_context *context) {
-    return module->weights_follow && context->storage == SL_F32;
+/* Whether I of the same rows has left all columns of DY [n] in the workspace, as W takes them. */
+static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
+    if (!module->weights_follow) return false;
+    if (!sl_gives_stored(module, context)) return true;
+    return module->reads_stored_gradient && sl_is_stored(context, n, dy);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -405,11 +430,12 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* for all peers */
-    if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
-    if (peers && !is_gathered(module, context))
+    if (peers && !is_gathered(module, context, rows * (size_t)module->out, dy)) {
+        if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
         SL_TRY(gather_gradient(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));
+    }
     const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
-                         : sl_products_kept(products, context, &products->dy, rows * whole, all);
+                         : sl_products_gradient(products, module, context, rows * whole, all);
     if (dense->gathered >= 0) return start_to_scatter(module, context, x, b);
     if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, x, b);
     return multiply_gradient(module, context, x, b, context->accumulate,

@@ -87,3 +87,8 @@ void sl_attend(const struct sl_context *context, const struct sl_attention *shap
     else
         call.kernels->forward(shape, q, q_rope, k, v, k_rope, o, logsum);
 }
+
+enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,
+                                  const struct sl_kept *kept) {
+    return kept->outlasts && context->kernels->attention->reads_stored(shape) ? SL_BF16 : SL_F32;
+}

@@ -2,6 +2,7 @@
 #ifndef SL_LAYERS_MODULES_SEQUENCE_CACHED_H
 #define SL_LAYERS_MODULES_SEQUENCE_CACHED_H
 
+#include "layers/modules/kept.h"
 #include "layers/modules/module.h"
 
 SL_BEGIN_C
@@ -30,6 +31,9 @@ int sl_cached_sequence(const struct sl_context *context);
 const void *sl_cache_append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
                             size_t stride);
 
+/* How attention's backward of SHAPE reads its inputs, of which KEPT is one: as they are kept, if its kernels can. */
+enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,
+                                  const struct sl_kept *kept);
 /* Attention's forward (layers/kernels/attention.h) by the context's crew, too, with the same bits. Where there is one,
  * LOGSUM has the size that it has there, and its order depends on the threads. */
 void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const float *q, const float *q_rope,

@@ -299,7 +299,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     for (int i = Q; i < OUT; i++) {
         if (gqa->rope && i != V) /* these are kept as they are rotated */
             SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
-        else
+        else /* sums of peers without a bias take a pass here: attention reads them many times */
             SL_TRY(sl_forward_kept(module->child[i], context, x, &gqa->kept[i]));
     }
     rotate(module, context, false, KEYS, QUERIES);
@@ -320,8 +320,10 @@ static const float *output_of(const struct sl_module *module, const struct sl_co
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
-    const float *queries = sl_recall(context, &gqa->kept[QUERIES]), *keys = sl_recall(context, &gqa->kept[KEYS]);
-    const float *values = sl_recall(context, &gqa->kept[VALUES]);
+    shape.stored = sl_attention_stored(context, &shape, &gqa->kept[QUERIES]);
+    const void *queries = sl_kept_operand(context, &gqa->kept[QUERIES], shape.stored);
+    const void *keys = sl_kept_operand(context, &gqa->kept[KEYS], shape.stored);
+    const void *values = sl_kept_operand(context, &gqa->kept[VALUES], shape.stored);
     float *d_keys = at(module, context, D_KEYS), *d_values = at(module, context, D_VALUES);
     if (replicates(gqa)) { /* others read some of them */
         const size_t count = (size_t)context->rows * gqa->key_columns;

@@ -253,10 +253,6 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 
 /* ---- backward ---- */
 
-static float *recall(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return sl_recall(context, &sl_mla_of(module)->kept[tensor]);
-}
-
 /* TENSOR as it is kept. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_stored(context, &sl_mla_of(module)->kept[tensor]);
@@ -290,9 +286,12 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    const float *keys_values = recall(module, context, KEYS_VALUES);
-    const float *keys = mla->rope ? recall(module, context, ROTATED_KEYS) : NULL;
-    const float *queries = mla->rope ? recall(module, context, ROTATED_QUERIES) : NULL;
+    shape.stored = sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
+    const void *keys_values = sl_kept_operand(context, &mla->kept[KEYS_VALUES], shape.stored);
+    const void *keys = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_KEYS], shape.stored) : NULL;
+    const void *turned = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_QUERIES], shape.stored) : NULL;
+    const void *queries = sl_kept_operand(context, &mla->kept[QUERIES], shape.stored);
+    const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.stored);
     float *d_keys_values = sl_mla_at(module, context, D_KEYS_VALUES);
     float *d_keys = mla->leaves > 1 ? sl_at(context, &mla->leaf_keys)
                     : mla->rope     ? sl_mla_at(module, context, D_ROTATED_KEYS)
@@ -304,9 +303,8 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     shape.dq = sl_mla_settled(module, context, D_QUERIES);
     shape.dk = sl_mla_settled(module, context, D_KEYS_VALUES);
     shape.dv = sl_settled_from(shape.dk, mla->columns);
-    context->kernels->attention->backward(&shape, recall(module, context, QUERIES), queries, keys_values,
-                                          keys_values + mla->columns, keys, stored(module, context, OUTPUT),
-                                          sl_mla_at(module, context, LOGSUM), d_output,
+    context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
+                                          stored(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM), d_output,
                                           sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
                                           d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
     if (mla->leaves > 1)
@@ -320,11 +318,13 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
     const struct mla *mla = sl_mla_of(module);
     const size_t rows = (size_t)context->rows, half = mla->latent;
     float *latent = sl_mla_at(module, context, D_LATENT), *part = sl_mla_at(module, context, PART);
+    const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT), none = {0};
     for (int i = KV_UP; i <= Q_UP; i++) {
+        const size_t first = i == Q_UP ? half : 0;
         SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
-        context->kernels->sequence->copy_block(rows, half, part, half, latent + (i == Q_UP ? half : 0), 2 * half);
+        context->kernels->sequence->copy_settled(rows, half, part, half, latent + first, 2 * half,
+                                                 sl_settled_from(mla->rope ? none : settled, first));
     }
-    const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT);
     for (int i = K_ROPE; i < module->children; i++) {
         SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
         if (i == module->children - 1 && settled.rounds)
@@ -332,7 +332,6 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
         else
             context->kernels->add(rows * 2 * half, part, latent);
     }
-    if (!mla->rope) sl_mla_keep(module, context, D_LATENT);
     return SL_OK;
 }
 

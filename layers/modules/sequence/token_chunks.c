@@ -153,13 +153,13 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
         const bool begins = s->begins && i == 0;
+        uint16_t *rounded = dx ? sl_products_room(c.products, context, &c.products->dy) : NULL;
         SL_TRY(multiply(context, &c, chunks->columns, count, operand, dx != NULL, logits));
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
-                               s->argmaxima, s->sums, s->targets, scales, p);
+                               s->argmaxima, s->sums, s->targets, scales, p, rounded);
         if (!dx) continue;
         if (!begins) kernels->scale_rows(s->rows, chunks->columns, scales, dx);
-        const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, p);
-        SL_TRY(add_gradient(context, &c, count, a, !begins, dx));
+        SL_TRY(add_gradient(context, &c, count, rounded ? (const void *)rounded : p, !begins, dx));
     }
     return SL_OK;
 }
@@ -201,9 +201,10 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
         struct chunk c = chunk_of(module, chunks, context, i);
         if (!chunks->keeps_logits)
             SL_TRY(multiply(context, &c, chunks->columns, context->wgrad_group, b, false, logits));
+        uint16_t *rounded = sl_products_room(c.products, context, &c.products->dy);
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
-                                                    s->maxima, s->sums, context->weight, logits);
-        const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, logits);
+                                                    s->maxima, s->sums, context->weight, logits, rounded);
+        const void *a = rounded ? (const void *)rounded : logits;
         SL_TRY(multiply_gradient(context, chunks, &c, s->rows, a, b, accumulate, dtable));
     }
     return SL_OK;

@@ -174,8 +174,11 @@ static void rows_are_filled_and_summed(void **state) {
                 expect_column_sums(kernels, rows, cols, x, bias, accumulate, sums);
             }
             kernels->settle_bf16(rows * cols, x, rounded);
-            kernels->part_sums(1, rows, cols, rounded, true, sums);
-            expect_column_sums(kernels, rows, cols, x, bias, false, sums);
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                memcpy(sums, bias, cols * sizeof *sums);
+                kernels->part_sums(1, rows, cols, rounded, true, accumulate, sums);
+                expect_column_sums(kernels, rows, cols, x, bias, accumulate, sums);
+            }
             release_array(x);
             release_array(bias);
             release_array(sums);

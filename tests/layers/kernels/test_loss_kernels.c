@@ -49,10 +49,13 @@ static void take_chunk(const struct sl_sequence_kernels *kernels, size_t rows, c
     float *logits = device_copy(part->logits, rows * part->cols * sizeof *logits), *numbers[5];
     float *const own[] = {owner->maxima, owner->argmaxima, owner->sums, owner->targets, owner->scales};
     for (int i = 0; i < 5; i++) numbers[i] = device_copy(own[i], rows * sizeof **numbers);
+    uint16_t *stored = device_array(rows * part->cols, sizeof *stored);
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, logits, labels, begins, numbers[0], numbers[1],
-                           numbers[2], numbers[3], numbers[4], logits);
+                           numbers[2], numbers[3], numbers[4], logits, stored);
+    for (size_t i = 0; i < rows * part->cols; i++) assert_int_equal(stored[i], sl_bf16_of_float(logits[i]));
+    release_array(stored);
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, part->logits, labels, begins, owner->maxima,
-                           owner->argmaxima, owner->sums, owner->targets, owner->scales, part->p);
+                           owner->argmaxima, owner->sums, owner->targets, owner->scales, part->p, NULL);
     assert_memory_equal(logits, part->p, rows * part->cols * sizeof *logits);
     for (int i = 0; i < 5; i++) assert_memory_equal(numbers[i], own[i], rows * sizeof **numbers);
     for (int i = 0; i < 5; i++) release_array(numbers[i]);
@@ -90,8 +93,16 @@ static void run_loss(const struct sl_sequence_kernels *kernels, enum division di
     if (division == COORDINATES) join(kernels, rows, part);
     for (int i = 0; i < parts; i++) {
         const struct loss_part *owner = &part[division == COORDINATES ? i : 0];
+        float *again = device_copy(part[i].logits, rows * part[i].cols * sizeof *again);
+        uint16_t *stored = device_array(rows * part[i].cols, sizeof *stored);
         kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
-                                 part[i].logits);
+                                 part[i].logits, NULL);
+        kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
+                                 again, stored);
+        assert_memory_equal(again, part[i].logits, rows * part[i].cols * sizeof *again);
+        for (size_t e = 0; e < rows * part[i].cols; e++) assert_int_equal(stored[e], sl_bf16_of_float(again[e]));
+        release_array(again);
+        release_array(stored);
         if (owner == &part[i])
             kernels->softmax_losses(rows, labels, owner->maxima, owner->argmaxima, owner->sums, owner->targets, 2, 3,
                                     part[i].result);

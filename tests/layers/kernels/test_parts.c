@@ -46,7 +46,7 @@ static void parts_are_summed_each_by_itself(void **state) {
             for (int half = 0; half < 2; half++) {
                 memset(sums, 0x55, (PARTS * cols + 1) * sizeof *sums);
                 const float behind = sums[PARTS * cols];
-                kernels->part_sums(PARTS, rows, cols, half ? (void *)rounded : (void *)x, half, sums);
+                kernels->part_sums(PARTS, rows, cols, half ? (void *)rounded : (void *)x, half, false, sums);
                 for (size_t p = 0; p < PARTS; p++) {
                     kernels->column_sums(rows, cols, x + p * rows * cols, false, alone);
                     assert_memory_equal(sums + p * cols, alone, cols * sizeof *sums);

@@ -25,6 +25,18 @@ static void blocks_are_copied(void **state) {
                 assert_true(y[i] == (outside ? 9 : x[r * x_stride + 2 + c - 5]));
                 assert_int_equal(rounded[i], outside ? nine : sl_bf16_of_float(y[i]));
             }
+            for (int i = 0; i < 3; i++) { /* as it is, rounded, and stored, too */
+                const struct sl_settled left = {i > 0, i > 1 ? rounded : NULL};
+                for (size_t e = 0; e < rows * y_stride; e++) rounded[e] = nine;
+                kernels->copy_settled(rows, cols, x + 2, x_stride, y + 5, y_stride, sl_settled_from(left, 5));
+                for (size_t e = 0; e < rows * y_stride; e++) {
+                    const size_t r = e / y_stride, c = e % y_stride;
+                    const bool outside = c < 5 || c >= 5 + cols;
+                    const float own = outside ? 9 : x[r * x_stride + 2 + c - 5];
+                    assert_true(y[e] == (outside || i == 0 ? own : sl_float_of_bf16(sl_bf16_of_float(own))));
+                    assert_int_equal(rounded[e], outside || i < 2 ? nine : sl_bf16_of_float(own));
+                }
+            }
             release_array(rounded);
             release_array(x);
             release_array(y);

@@ -64,6 +64,24 @@ static void run_forward(const struct sl_kernels *kernels, const struct example *
     kernels->attention->forward(&shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, e->o, e->logsum);
 }
 
+/* Arrays become what bf16 keeps of them, which backward reads. */
+static void store_inputs(struct example *e, uint16_t *stored[4]) {
+    const size_t heads = e->shape.heads, rope = e->shape.rope;
+    const size_t counts[] = {e->rows * e->cols, e->rows * heads * rope, e->rows * e->shape.key_stride, e->rows * rope};
+    float *const arrays[] = {e->q, e->q_rope, e->kv, e->rope};
+    for (int i = 0; i < 4; i++) {
+        stored[i] = halves(counts[i]);
+        for (size_t at = 0; at < counts[i]; at++) sl_settle(arrays[i], stored[i], at);
+    }
+}
+
+static void run_stored_backward(const struct sl_kernels *kernels, const struct example *e, uint16_t *const stored[4]) {
+    struct sl_attention shape = e->shape;
+    shape.stored = SL_BF16;
+    kernels->attention->backward(&shape, stored[0], stored[1], stored[2], stored[2] + e->keys, stored[3], e->o,
+                                 e->logsum, e->d_o, e->dq, e->dq_rope, e->dkv, e->dkv + e->keys, e->drope, e->scratch);
+}
+
 static void run_backward(const struct sl_kernels *kernels, const struct example *e, const struct sl_attention *shape,
                          const void *o) {
     kernels->attention->backward(shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, o, e->logsum, e->d_o, e->dq,
@@ -101,6 +119,52 @@ static void check_attention(const struct sl_kernels *kernels, struct numbers *nu
     free(dq);
     free(dkv);
     release(&e);
+}
+
+/* Gradients of what lies as bf16 are those of the same floats, in their bits. */
+static void check_stored(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
+    struct example e = make(numbers, shape);
+    const size_t wide = e.rows * e.cols, keys = e.rows * e.shape.key_stride, rope = e.rows * shape.rope;
+    uint16_t *stored[4];
+    store_inputs(&e, stored);
+    run_forward(kernels, &e, (struct sl_settled){0});
+    run_backward(kernels, &e, &e.shape, e.o);
+    float *const arrays[] = {e.dq, e.dkv, e.dq_rope, e.drope};
+    const size_t counts[] = {wide, keys, rope * shape.heads, rope};
+    float *copies[4];
+    for (int i = 0; i < 4; i++) {
+        copies[i] = copy_of(arrays[i], counts[i]);
+        if (i != 1) memset(arrays[i], 0, counts[i] * sizeof(float));
+    }
+    run_stored_backward(kernels, &e, stored);
+    for (int i = 0; i < 4; i++) assert_memory_equal(arrays[i], copies[i], counts[i] * sizeof(float));
+    for (int i = 0; i < 4; i++) {
+        free(copies[i]);
+        release_array(stored[i]);
+    }
+    release(&e);
+}
+
+static void attention_reads_what_is_stored(void **state) {
+    (void)state;
+    static const size_t widths[] = {20, 64, 128, 33};
+    struct numbers numbers = {6};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (int i = 0; i < 8; i++) {
+            struct sl_attention shape = {.sequences = 2,
+                                         .queries = i % 2 ? 150 : 40,
+                                         .key_rows = i % 2 ? 150 : 40,
+                                         .heads = 6,
+                                         .width = widths[i / 2],
+                                         .rope = i % 3 ? 8 : 0,
+                                         .window = i == 5 ? 30 : 0};
+            if (i % 4 == 3) shape.group = 3, shape.lead = 1;
+            if (kernels->attention->reads_stored(&shape)) check_stored(kernels, &numbers, shape);
+        }
+        const struct sl_attention wide = {.width = 2000};
+        assert_false(kernels->attention->reads_stored(&wide));
+    }
 }
 
 static void attention_is_rounded(void **state) {
@@ -185,12 +249,23 @@ static void gate_results_are_rounded(void **state) {
             float *plain = device_floats(n), *y = device_floats(n);
             uint16_t *stored = halves(n);
             const struct sl_settled left = {true, i % 2 ? stored : NULL};
-            kernels->published->gate_forward(n, gate, x, plain, (struct sl_settled){0});
-            kernels->published->gate_forward(n, gate, x, y, left);
+            const struct sl_settled none = {0};
+            kernels->published->gate_forward(n, gate, x, plain, none, none, none);
+            kernels->published->gate_forward(n, gate, x, y, none, none, left);
             expect_settled(1, n, n, plain, y, left.stored);
-            float *const arrays[] = {gate, x, plain, y};
-            for (int a = 0; a < 4; a++) release_array(arrays[a]);
-            release_array(stored);
+            float *gate_plain = copy_of(gate, n), *x_plain = copy_of(x, n);
+            uint16_t *gate_stored = halves(n), *x_stored = halves(n);
+            const struct sl_settled of_gate = {true, i % 2 ? gate_stored : NULL},
+                                    of_x = {true, i % 2 ? NULL : x_stored};
+            kernels->published->gate_forward(n, gate, x, y, of_gate, of_x, left); /* what it reads it rounds first */
+            expect_settled(1, n, n, gate_plain, gate, of_gate.stored);
+            expect_settled(1, n, n, x_plain, x, of_x.stored);
+            kernels->published->gate_forward(n, gate, x, plain, none, none, none);
+            expect_settled(1, n, n, plain, y, left.stored);
+            void *const arrays[] = {gate, x, plain, y, stored, gate_stored, x_stored};
+            for (int a = 0; a < 7; a++) release_array(arrays[a]);
+            free(gate_plain);
+            free(x_plain);
         }
     }
 }
@@ -254,9 +329,9 @@ static void sums_with_biases_are_rounded(void **state) {
 
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_rounded), cmocka_unit_test(rotations_are_rounded),
-                                       cmocka_unit_test(gate_results_are_rounded),
-                                       cmocka_unit_test(gate_gradients_are_rounded),
-                                       cmocka_unit_test(sums_with_biases_are_rounded)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_is_rounded),       cmocka_unit_test(attention_reads_what_is_stored),
+        cmocka_unit_test(rotations_are_rounded),      cmocka_unit_test(gate_results_are_rounded),
+        cmocka_unit_test(gate_gradients_are_rounded), cmocka_unit_test(sums_with_biases_are_rounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,7 @@ static void so_are_those_of_rounded_operands(void **state) {
 
 /* ---- passes ---- */
 
-/* Arrays of a multiple of so many elements are those between a gated MLP's products. */
+/* Arrays of a multiple of so many elements are those between an MLP's or attention's products. */
 enum { GATED = 11 };
 
 static struct {
@@ -167,19 +167,87 @@ static void see_widen(size_t n, const uint16_t *x, float *y) {
     passes.kernels->widen_bf16(n, x, y);
 }
 
+static struct sl_kernels kernels_that_count(void) {
+    struct sl_kernels kernels = *sl_kernels_select();
+    passes.kernels = sl_kernels_select();
+    kernels.settle_bf16 = see_settle;
+    kernels.round_bf16 = see_round;
+    kernels.widen_bf16 = see_widen;
+    return kernels;
+}
+
+/* Backward of MODULE, which is freed, calls none of the kernels that only round or widen. NUMBER: of the example. */
+static void expect_no_passes(struct sl_module *module, const struct sl_gradient_check *check, double bound,
+                             int number) {
+    struct sl_error error = {0};
+    double difference;
+    char worst[96];
+    assert_non_null(module);
+    passes.settle = passes.round = passes.widen = 0;
+    if (sl_gradient_check(module, check, sl_gemm_find(NULL, NULL), &difference, worst, &error))
+        fail_msg("%s", error.message);
+    if (!(difference < bound)) fail_msg("%d: %s differs by %g", number, worst, difference);
+    if (passes.settle || passes.round || passes.widen)
+        fail_msg("%d: %d, %d and %d passes", number, passes.settle, passes.round, passes.widen);
+    sl_module_free(module);
+}
+
+/* So large that products of floats widen what they read of W's operands, too. */
+static void nothing_inside_an_mlp_is_rounded_by_a_pass(void **state) {
+    (void)state;
+    enum { WIDE = 192, WITHIN = 32 * GATED, ROWS = 256 };
+    const struct sl_gemm_backend *gemm = sl_gemm_find(NULL, NULL);
+    if (!sl_gemm_widens(gemm, WIDE, WITHIN, ROWS, true, false, SL_EPILOGUE_NONE)) skip();
+    const struct sl_kernels kernels = kernels_that_count();
+    const struct sl_gradient_check check = {.rows = ROWS,
+                                            .microbatches = 1,
+                                            .wgrad_group = 1,
+                                            .seed = 90,
+                                            .storage = SL_BF16,
+                                            .precision = SL_F32,
+                                            .kernels = &kernels};
+    struct sl_module *const layer[] = {sl_sharded_product("up", WIDE, WITHIN, &channels), sl_gelu(WITHIN),
+                                       sl_sharded_product("down", WITHIN, WIDE, &channels)};
+    expect_no_passes(sl_sequential("mlp", 3, layer), &check, 4e-2, 0);
+}
+
+/* Keys and queries are rotated, or not, and a latent is cut. */
+static void nothing_inside_attention_is_rounded_by_a_pass(void **state) {
+    (void)state;
+    const struct sl_gemm_backend *gemm = sl_gemm_find(NULL, NULL);
+    const struct sl_kernels kernels = kernels_that_count();
+    const struct sl_attention attention = {.width = GATED};
+    const double bound = rounding_error(5 + cancellation() * 15);                       /* as above */
+    if (!gemm->execute_settled || !kernels.attention->reads_stored(&attention)) skip(); /* GPUs */
+    for (int i = 0; i < 4; i++) {
+        const struct sl_gradient_check check = {.rows = 2 * SEQUENCE,
+                                                .sequence = SEQUENCE,
+                                                .microbatches = 2,
+                                                .wgrad_group = 1,
+                                                .seed = 80 + (uint64_t)i,
+                                                .storage = SL_BF16,
+                                                .precision = SL_BF16,
+                                                .kernels = &kernels};
+        const struct sl_mla latent = {COLUMNS, HEADS, 2 * GATED, i % 2 ? ROPE : 0, SEQUENCE, 0};
+        const struct sl_gqa grouped = {.dimension = COLUMNS,
+                                       .heads = 2,
+                                       .key_heads = 1,
+                                       .width = 2 * GATED,
+                                       .positions = SEQUENCE,
+                                       .rotates = i % 2,
+                                       .rotary = {.base = 10000}};
+        expect_no_passes(i < 2 ? sl_mla("mla", &latent, &channels) : sl_gqa("gqa", &grouped, &channels), &check, bound,
+                         i);
+    }
+}
+
 /* Neither with adapters, whose sums are rounded as they are added up, nor where a product alone reads a gradient, as
  * its kernel is frozen. */
 static void nothing_inside_a_gated_mlp_is_rounded_by_a_pass(void **state) {
     (void)state;
     static const struct sl_lora lora = {2, 3};
     static const char *const frozen[] = {NULL, "*.up.*", "*.gate.kernel,*.up.kernel"};
-    const struct sl_gemm_backend *gemm = sl_gemm_find(NULL, NULL);
-    struct sl_kernels kernels = *sl_kernels_select();
-    const bool settles = gemm->execute_settled; /* GPUs' products leave floats */
-    passes.kernels = sl_kernels_select();
-    kernels.settle_bf16 = see_settle;
-    kernels.round_bf16 = see_round;
-    kernels.widen_bf16 = see_widen;
+    const struct sl_kernels kernels = kernels_that_count();
     for (int i = 0; i < 6; i++) {
         const struct sl_channels adapted = {&mesh, "tensor", i % 2 ? &lora : NULL};
         const struct sl_gradient_check check = {.rows = 3,
@@ -190,17 +258,7 @@ static void nothing_inside_a_gated_mlp_is_rounded_by_a_pass(void **state) {
                                                 .precision = SL_BF16,
                                                 .frozen = frozen[i / 2],
                                                 .kernels = &kernels};
-        struct sl_module *module = sl_gated_mlp("mlp", COLUMNS, GATED, false, &adapted);
-        struct sl_error error = {0};
-        double difference;
-        char worst[96];
-        assert_non_null(module);
-        passes.settle = passes.round = passes.widen = 0;
-        if (sl_gradient_check(module, &check, gemm, &difference, worst, &error)) fail_msg("%s", error.message);
-        if (!(difference < 4e-2)) fail_msg("%d: %s differs by %g", i, worst, difference);
-        if ((settles && passes.settle) || passes.round || passes.widen)
-            fail_msg("%d: %d, %d and %d passes", i, passes.settle, passes.round, passes.widen);
-        sl_module_free(module);
+        expect_no_passes(sl_gated_mlp("mlp", COLUMNS, GATED, false, &adapted), &check, 4e-2, i);
     }
 }
 
@@ -209,7 +267,9 @@ int main(void) {
         cmocka_unit_test(floats_come_closer),
         cmocka_unit_test(stored_gradients_are_those_of_floats),
         cmocka_unit_test(so_are_those_of_rounded_operands),
+        cmocka_unit_test(nothing_inside_an_mlp_is_rounded_by_a_pass),
         cmocka_unit_test(nothing_inside_a_gated_mlp_is_rounded_by_a_pass),
+        cmocka_unit_test(nothing_inside_attention_is_rounded_by_a_pass),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
