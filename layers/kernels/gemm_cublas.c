@@ -252,7 +252,7 @@ static int execute_summing(const struct sl_gemm *gemm, const void *a, const void
     struct call call = {.a = a, .b = b, .vector = sums, .c = c, .accumulate = accumulate};
     if (!open_call(queue, gemm, &call)) return SL_FAILED;
     if (cublas->epilogue[call.alignment] != SL_EPILOGUE_SUMS)
-        sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, sums);
+        sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, false, sums);
     return multiply(queue, gemm, &call);
 }
 
