@@ -82,7 +82,7 @@ BYTES = {
     "softmax_cross_entropy": lambda p: 8 * p[0] * p[2],
     "add_losses": lambda p: 12 * p[0],
     "adamw_of": lambda p: (p[1] - p[0]) * (28 + 4 * p[2] + 2 * sum(p[19:20])),
-    "copy_block": lambda p: 8 * p[0] * p[5],
+    "copy_settled": lambda p: p[0] * p[4] * (8 + 2 * (p[7] is None)),
     "round_block": lambda p: 6 * p[0] * p[5],
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
@@ -109,7 +109,7 @@ FLOPS = {
     "forward": lambda p: 4 * p[6] * p[2] * p[0] * pairs(p[3]),
     "backward": lambda p: 10 * p[5] * p[2] * p[4] * pairs(p[3]),
 }
-PARAMETERS = {"forward": 23, "backward": 36}  # other files have functions of these names
+PARAMETERS = {"forward": 23, "backward": 37}  # other files have functions of these names
 ATTENTION = ("forward", "backward", "add_teams")
 OPTIMIZERS = ("adamw_of",)
 

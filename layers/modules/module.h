@@ -166,7 +166,8 @@ struct sl_context {
     bool unread;           /* forward: nobody will read y, so that computing it may be left out; the stash is filled */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
     enum sl_dtype storage; /* of x in backward_input, and of x and dy in backward_weight: SL_F32 or SL_BF16 */
-    struct sl_rounded rounded;  /* x in forward, dy in backward_input, where the parent has stored it */
+    struct sl_rounded rounded;  /* x in forward, dy in backward_input, where the parent has stored it; dy in the W that
+                                   follows, where I has rounded it */
     struct sl_result *result;   /* NULL: y, or dx, is left as floats of any digits */
     bool accumulate;            /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
     struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */

@@ -75,10 +75,12 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
     if (context->microbatches > 1 && !module->type->fuses)
         return sl_module_leave(context, outer, sl_module_backward_input_each(module, context, x, dy, dx));
     struct sl_result *const result = context->result;
+    const struct sl_rounded rounded = context->rounded;
     if (!module->type->rounds_result) context->result = NULL;
     int status = module->type->backward_input(module, context, x, dy, dx);
     context->result = result;
     if (status == SL_OK && module->weights_follow) status = sl_module_weights_follow(module, context, x, dy);
+    context->rounded = rounded; /* I may have noted for W what it has rounded */
     return sl_module_leave(context, outer, status);
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,

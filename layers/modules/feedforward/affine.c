@@ -51,8 +51,8 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
     const struct sl_products *products = products_of(module);
     (void)x;
     if (!dx) return SL_OK;
-    const void *a =
-        sl_products_operand(products, context, &products->dy, (size_t)context->rows * (size_t)module->out, dy);
+    const size_t outputs = (size_t)context->rows * (size_t)module->out;
+    const void *a = sl_products_input_operand(products, module, context, outputs, dy);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a,
                                       sl_products_kernel(products, module, context), false, dx);
 }

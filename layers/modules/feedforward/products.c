@@ -155,6 +155,13 @@ const void *sl_products_operand(const struct sl_products *products, const struct
     return rounding.rounded;
 }
 
+const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
+                                      struct sl_context *context, size_t n, const float *dy) {
+    const void *operand = sl_products_operand(products, context, &products->dy, n, dy);
+    if (module->weights_follow && operand != dy) context->rounded = (struct sl_rounded){dy, operand, n};
+    return operand;
+}
+
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
                            const struct sl_place *room) {
     return rounds(products) ? sl_at(context, room) : NULL;

@@ -59,6 +59,9 @@ const void *sl_products_operand(const struct sl_products *products, const struct
 /* Where a kernel that writes an operand writes it as bf16, too: ROOM, as above; NULL where the products read floats. */
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
                            const struct sl_place *room);
+/* The same for MODULE's dy in I, at products->dy. A W that follows does not round it again. */
+const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
+                                      struct sl_context *context, size_t n, const float *dy);
 /* The same for x or dy of W, X [n] as it is kept; as it lies, where the weight gradient's product reads it so. */
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
                              const struct sl_place *room, size_t n, const float *x);

@@ -358,7 +358,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a = stored && module->reads_stored_gradient
                         ? stored
-                        : sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
+                        : sl_products_input_operand(products, module, context, rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
         return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx);
