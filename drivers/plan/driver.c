@@ -44,6 +44,11 @@ static int refuse(const char *command, const char *name) {
     return SL_BAD_INPUT;
 }
 
+static int without_memory(const char *command) {
+    fprintf(stderr, "%splan %s: no memory for the options\n", sl_program_prefix(), command);
+    return SL_FAILED;
+}
+
 int plan_by_driver(int argc, char **argv) {
     enum { MOST_ADDED = 4 };
     const bool searches = !strcmp(argv[1], "search");
@@ -51,7 +56,7 @@ int plan_by_driver(int argc, char **argv) {
     const char *name = NULL, *value;
     char called[64];
     int count = 2; /* the program and its command */
-    if (!word) return SL_FAILED;
+    if (!word) return without_memory(argv[1]);
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             free(word);
@@ -60,7 +65,7 @@ int plan_by_driver(int argc, char **argv) {
         if ((value = value_of(argv, argc, &i, "--driver")))
             name = value;
         else if (searches && !strncmp(argv[i], "--save", 6) && (argv[i][6] == '=' || !argv[i][6]) && i + 1 <= argc) {
-            if (asprintf(&word[count++], "--save-options%s", argv[i] + 6) < 0) return SL_FAILED;
+            if (asprintf(&word[count++], "--save-options%s", argv[i] + 6) < 0) return without_memory(argv[1]);
         } else
             word[count++] = argv[i];
     }

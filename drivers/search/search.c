@@ -39,11 +39,12 @@ struct search {
     struct sl_machine machine;
     struct sl_layouts layouts;
     int devices, tried, unplanned, too_large, pruned;
-    double memory, began; /* bytes that a coordinate may take; sl_now() */
-    bool free_mesh;       /* other layouts than the job's own may have any options */
-    bool stays;           /* the first layout is the job's own, and is kept */
-    double smallest;      /* bytes of the smallest layout that does not fit */
-    char refusal[200];    /* why the first one that cannot be planned cannot */
+    double memory, began;   /* bytes that a coordinate may take; sl_now() */
+    bool free_mesh;         /* other layouts than the job's own may have any options */
+    bool stays;             /* the first layout is the job's own, and is kept */
+    double smallest;        /* bytes of the smallest layout that does not fit */
+    char refusal[200];      /* why the first one that cannot be planned cannot */
+    struct sl_error failed; /* of planning itself, as without memory: what was found is not all that there is */
 };
 
 /* VARIANT, in PREDICTION, for a run on MESH. */
@@ -54,6 +55,10 @@ static bool predict(struct search *search, const struct sl_variant *variant, con
     struct sl_job *copy = type->copy(search->job, variant, search->engine, &why);
     const bool done = copy && sl_predict(copy, mesh, search->engine, &search->machine, prediction, &why) == SL_OK;
     if (copy) type->free_copy(copy);
+    if (!done && why.status != SL_BAD_INPUT && !search->failed.status) {
+        search->failed = why;
+        search->failed.status = SL_FAILED;
+    }
     if (!done && !search->refusal[0]) snprintf(search->refusal, sizeof search->refusal, "%.199s", why.message);
     search->tried++;
     return done;
@@ -444,6 +449,8 @@ int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct s
     int status = check_engine(engine, options->machine, error);
     if (status == SL_OK) status = find_layouts(search, error);
     if (status == SL_OK) status = prefer_own(search, error);
+    if (status == SL_OK && search->failed.status)
+        status = sl_error_set(error, SL_FAILED, "--plan: %s", search->failed.message);
     if (status == SL_OK) status = use(search, json, error);
     free(search->layouts.list);
     free(search);
