@@ -42,19 +42,18 @@ static struct plan_traffic data_traffic(const struct plan_layout *layout, const 
     return traffic("gather twice, scatter", 3.0 * microbatches, microbatches * (2 * gathered + scattered) + rest);
 }
 
-/* Forward, and again where it is recomputed; backward, once or twice. Messages are float, whatever is kept, but for
- * what weight gradients read. */
+/* Forward, and again where it is recomputed; backward, once, or twice where weight gradients come late. Messages are
+ * float, whatever is kept, but for the gradients that both products of a backward read. */
 static struct plan_traffic tensor_traffic(const struct plan_job *job, const struct plan_layout *layout,
                                           const struct plan_share *share, int microbatches) {
     const double tensor = layout->tensor, part = (tensor - 1) / tensor, bytes = plan_gradient_bytes(layout->precision);
     const double sum = 2 * part * bytes * layout->samples * job->sequence; /* of a number a token */
     const double state = part * bytes * layout->samples * job->sequence * job->hidden;
-    const bool late = !share->first || layout->precision != PLAN_ALL_F32;
+    const bool late = !share->first;
     const int forward = layout->trains && layout->recompute ? 2 : 1, backward = layout->trains ? 1 + late : 0;
     const double passes = (double)share->layers * (forward + backward);
-    const double kept =
-        plan_element_bytes(layout->precision) / bytes; /* of a float, where weight gradients come late */
-    const double states = passes - (layout->trains && late ? share->layers * (1 - kept) : 0);
+    const double kept = plan_element_bytes(layout->precision) / bytes; /* of a float */
+    const double states = share->layers * (forward + kept * backward);
     double all = states * (5 + job->expansion) * state + share->layers * 4.0 * (forward + layout->trains) * sum;
     if (share->first) all += (1 + layout->trains) * state / tensor;
     if (share->last) all += layout->trains ? 2 * state + 4 * sum : state + 2 * sum;

@@ -34,6 +34,7 @@ driver_options() {
         --model-dimension $hidden --mlp-dim $((expansion * hidden)) --blocks 1 --layers-per-block $layers
         --vocab-size $vocabulary --sequence $sequence --batch $((samples * microbatches * data)) --wgrad-group 1
         --microbatches $microbatches --mesh data=$data,pipe=$pipe,tensor=$tensor --schedule $pipeline --loops 1 --no-fuse"
+    [ "$pipe" = 1 ] || echo --stage-layers "$(yes $((layers / pipe)) | head -n "$pipe" | paste -sd ,)" # the formulas' stages are alike
     [ "$tensor" = 1 ] || echo --vocabulary-parallel
     case $zero in 3) echo --fsdp --no-prefetch --zero 2 ;; *) echo "--no-fsdp --zero $zero" ;; esac
     [ $precision = f32 ] || echo --precision bf16 --storage bf16
