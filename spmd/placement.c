@@ -211,14 +211,10 @@ static void place_on_pus(const struct sl_topology *all, int here, const struct w
         place_blocks(&chain, start, walk, pu);
 }
 
-/* As many coordinates to each PU as to any other. Whole blocks where that comes out even: what a block's coordinates
- * tell each other stays in a core's cache. Else neighbours, which have work one after another, or together, are dealt
- * out to different PUs, so that these have work at the same time. */
+/* As many blocks to each PU as to any other: what a block's coordinates tell each other stays in a core's cache. */
 static void share_pus(const struct sl_topology *topology, const struct walk *walk, int *pu) {
     const int coordinates = walk->blocks * walk->size, each = coordinates / topology->count;
-    const bool whole = walk->blocks % topology->count == 0;
-    for (int i = 0; i < coordinates; i++)
-        pu[walk->coordinate[i]] = topology->pu[whole ? i / each : i % topology->count].number;
+    for (int i = 0; i < coordinates; i++) pu[walk->coordinate[i]] = topology->pu[i / each].number;
 }
 
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
@@ -234,6 +230,6 @@ void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *
     }
     if (topology && mesh->size <= topology->count)
         place_on_pus(topology, here, &walk, nodes ? node : NULL, placement->pu);
-    else if (topology && topology->count > 0 && mesh->size % topology->count == 0)
+    else if (topology && topology->count > 0 && walk.blocks % topology->count == 0)
         share_pus(topology, &walk, placement->pu);
 }

@@ -33,11 +33,9 @@ struct sl_placement {
  * if there are more coordinates than cores do they share a core's hardware threads. Among equally good places the first
  * one from PU number HERE on is taken. A coordinate with a device prefers the device's NUMA node.
  *
- * If there are fewer PUs, but each can have as many coordinates, they share them. Where each can have as many whole
- * replicas, the coordinates of a replica are bound to one PU: what they tell each other stays in its cache. Else
- * neighbours are bound to different PUs: stages of a pipeline work one after another, parts of a layer together, and so
- * all PUs have work. An operating system would move who waits for a PU to one that is free only after a while. Where
- * coordinates do not come out even they are not bound.
+ * If there are fewer PUs, but each can have as many whole replicas, the coordinates of a replica are bound to one PU:
+ * what they tell each other stays in its cache, and replicas have equal work. Other coordinates are not bound: parts of
+ * a replica take turns to work, and whoever can work takes a PU that is free.
  *
  * If there are more coordinates than DEVICES (NULL: none), neighbours share a device. */
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,

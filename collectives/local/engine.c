@@ -71,7 +71,7 @@ static const char *bus(int device, void *arg) {
 }
 
 /* Binds coordinates where each can have a PU of its own: the closest ones, from the caller's own on, so that runs side
- * by side tend to differ; or where as many can share each. One alone stays free, and distances say nothing of two
+ * by side tend to differ; or where whole replicas can share one. One alone stays free, and distances say nothing of two
  * PUs, or where PUs are shared. */
 static void place(struct sl_local_run *run) {
     const int usable = sl_topology_usable(), size = run->mesh->size;

@@ -197,11 +197,6 @@ bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int repl
     return places > 0 && replicas % places == 0;
 }
 
-bool sl_machine_moves(const struct sl_machine *machine, int coordinates) {
-    const int places = sl_machine_sharing(machine, coordinates);
-    return places > 0 && coordinates % places != 0;
-}
-
 static double speed_of(const struct sl_machine *machine, int coordinate) {
     const struct place place = place_of(machine, coordinate);
     const struct sl_machine_nodes *nodes = &machine->nodes[place.kind];
@@ -209,14 +204,14 @@ static double speed_of(const struct sl_machine *machine, int coordinate) {
     return nodes->speed * (own > 0 ? own : 1);
 }
 
-double sl_machine_speed(const struct sl_machine *machine, int coordinates) {
+double sl_machine_speed(const struct sl_machine *machine, int coordinates, int replicas) {
     const int shared = sl_machine_sharing(machine, coordinates), used = shared ? shared : coordinates;
     double slowest = INFINITY, sum = 0;
     for (int c = 0; c < used; c++) {
         slowest = fmin(slowest, speed_of(machine, c));
         sum += speed_of(machine, c);
     }
-    return sl_machine_moves(machine, coordinates) ? sum / used : slowest;
+    return shared && !sl_machine_ties(machine, coordinates, replicas) ? sum / used : slowest;
 }
 
 double sl_machine_memory(const struct sl_machine *machine, int coordinates) {

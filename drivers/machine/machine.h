@@ -98,7 +98,7 @@ struct sl_machine {
     struct sl_machine_memory memory[SL_MACHINE_SIZES];
     struct sl_machine_waits waits;
     struct sl_machine_turns tied;    /* where as many whole replicas are tied to each core; */
-    struct sl_machine_turns roaming; /* and where a replica's coordinates are on several cores (spmd/placement.h) */
+    struct sl_machine_turns roaming; /* and where the operating system moves coordinates from core to core */
 };
 
 /* All of these are seconds, on one place. */
@@ -129,13 +129,11 @@ enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, i
 int sl_machine_sharing(const struct sl_machine *machine, int coordinates);
 /* Whether a mesh whose COORDINATES share cores has whole replicas on each, of REPLICAS. */
 bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int replicas);
-/* Whether COORDINATES that share cores do not come out even, so that the operating system moves them. */
-bool sl_machine_moves(const struct sl_machine *machine, int coordinates);
 /* Coordinates that have places; INT_MAX where they may share. */
 int sl_machine_room(const struct sl_machine *machine);
-/* The speed of the slowest of the places that COORDINATES use: all others wait for it, and which of them gets it is
- * settled when a run begins. Where they are moved from place to place, the mean of all places. */
-double sl_machine_speed(const struct sl_machine *machine, int coordinates);
+/* The speed of the slowest of the places that COORDINATES of so many REPLICAS use: all others wait for it, and which of
+ * them gets it is settled when a run begins. Where they are moved from place to place, the mean of all places. */
+double sl_machine_speed(const struct sl_machine *machine, int coordinates, int replicas);
 /* The bytes of the place that has least, of those that COORDINATES use; 0: unknown. */
 double sl_machine_memory(const struct sl_machine *machine, int coordinates);
 

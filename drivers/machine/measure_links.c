@@ -315,7 +315,7 @@ static int program(struct sl_spmd *self, void *arg) {
 }
 
 /* SHARERS coordinates a core: of whole replicas, which are tied to it (spmd/placement.h), so that groups are no larger;
- * or of parts of them, in groups of up to all. */
+ * or tied to none, in groups of up to all of them. */
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places,
                        struct sl_machine *machine) {
     const int most = SL_MAX_COORDINATES / SHARERS, all = SHARERS * (places < most ? places : most);

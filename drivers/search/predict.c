@@ -340,12 +340,12 @@ static void tell_stages(struct prediction *p) {
             times * (p->stage[s].forward + p->stage[s].input_gradient + p->stage[s].weight_gradient);
 }
 
-/* Seconds that a rank's next work takes longer after it has waited. Who is moved and waits stays awake for a while, on
- * a core that those who stand in line at another one do not get. */
+/* Seconds that a rank's next work takes longer after it has waited. Who roams and waits stays awake for a while, on a
+ * core that those who stand in line at another one do not get. */
 static double turn_of(const struct prediction *p) {
     const int cores = sl_machine_sharing(p->machine, p->mesh->size);
     if (!p->turns) return 0;
-    const double elsewhere = sl_machine_moves(p->machine, p->mesh->size) ? (cores - 1.0) / cores : 0;
+    const double elsewhere = p->turns == &p->machine->roaming ? (cores - 1.0) / cores : 0;
     return p->turns->message + elsewhere * p->machine->waits.awake;
 }
 
@@ -415,7 +415,7 @@ int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_e
                            .machine = machine,
                            .mesh = mesh,
                            .data = data,
-                           .pace = 1 / sl_machine_speed(machine, mesh->size),
+                           .pace = 1 / sl_machine_speed(machine, mesh->size, data),
                            .result = result};
     *result = (struct sl_prediction){0};
     const int status = predict(&p, like, error);

@@ -40,8 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_PROMISE(isfinite(turn) && turn >= 0 && isfinite(other) && other >= 0, "%g %g", turn, other);
     }
     FUZZ_PROMISE(machine.waits.wake >= 0 && machine.tied.call >= 0 && machine.roaming.message >= 0, "waits");
-    for (int coordinates = 1; coordinates <= 4; coordinates++) {
-        const double speed = sl_machine_speed(&machine, coordinates);
+    for (int replicas = 1; replicas <= 4; replicas++) {
+        const double speed = sl_machine_speed(&machine, 4, replicas);
         FUZZ_PROMISE(speed >= 1e-12 && speed <= 1e12, "%g", speed);
     }
     return 0;

@@ -113,8 +113,8 @@ static void coordinates_fill_nodes(void **state) {
     assert_int_equal(sl_machine_link(&uneven, 7, 8), SL_LINK_NETWORK);
     assert_true(sl_machine_memory(&uneven, 8) == 80e9);
     assert_true(sl_machine_memory(&uneven, 9) == 24e9);
-    assert_true(sl_machine_speed(&uneven, 8) == 1);
-    assert_true(sl_machine_speed(&uneven, 10) == 0.5);
+    assert_true(sl_machine_speed(&uneven, 8, 1) == 1);
+    assert_true(sl_machine_speed(&uneven, 10, 1) == 0.5);
     assert_int_equal(sl_machine_sharing(&uneven, 10), 0);
 }
 
@@ -143,7 +143,7 @@ static void cores_may_be_shared(void **state) {
     assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
 }
 
-/* The slowest place that is used counts; where coordinates are moved, all do. Nodes' own speeds count, too. */
+/* The slowest place that is used counts; where coordinates roam, all do. Nodes' own speeds count, too. */
 static void places_may_differ(void **state) {
     (void)state;
     const struct sl_machine laptop = {
@@ -151,11 +151,12 @@ static void places_may_differ(void **state) {
     const struct sl_machine swarm = {.kinds = 2,
                                      .nodes = {{.count = 1, .places = 3, .speed = 2, .speeds = {1, 0.75}},
                                                {.count = 2, .places = 1, .speed = 1, .speeds = {1.25}}}};
-    assert_true(sl_machine_speed(&laptop, 1) == 1 && sl_machine_speed(&laptop, 2) == 0.9);
-    assert_true(sl_machine_speed(&laptop, 8) == 0.9 && !sl_machine_moves(&laptop, 8));
-    assert_true(near(sl_machine_speed(&laptop, 7), 0.95) && sl_machine_moves(&laptop, 7));
-    assert_true(sl_machine_speed(&swarm, 1) == 2 && sl_machine_speed(&swarm, 3) == 1.5);
-    assert_true(sl_machine_speed(&swarm, 5) == 1.25 && !sl_machine_moves(&swarm, 5));
+    assert_true(sl_machine_speed(&laptop, 1, 1) == 1);
+    assert_true(sl_machine_speed(&laptop, 2, 2) == 0.9 && sl_machine_speed(&laptop, 2, 1) == 0.9);
+    assert_true(sl_machine_speed(&laptop, 8, 4) == 0.9);
+    assert_true(near(sl_machine_speed(&laptop, 8, 1), 0.95));
+    assert_true(sl_machine_speed(&swarm, 1, 1) == 2 && sl_machine_speed(&swarm, 3, 1) == 1.5);
+    assert_true(sl_machine_speed(&swarm, 5, 1) == 1.25);
 }
 
 /* One preempted piece of work says nothing, nor does one that only some have done. */
@@ -203,7 +204,7 @@ static void speeds_and_calls_are_kept(void **state) {
         assert_true((strstr(text, "\"speeds\"") != NULL) == (differ == 1));
         assert_int_equal(sl_machine_read(&again, path, &error), SL_OK);
         unlink(path);
-        assert_true(sl_machine_speed(&again, 2) == (differ ? 0.96 : 1));
+        assert_true(sl_machine_speed(&again, 2, 2) == (differ ? 0.96 : 1));
         assert_true((strstr(text, "\"calls\"") != NULL) == (differ == 1) && again.tied.groups == (differ ? 2 : 0));
         assert_true(near(sl_machine_turn(&again.tied, 64), differ ? 4e-6 : 0) && again.roaming.groups == 0);
     }

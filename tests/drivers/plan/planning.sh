@@ -231,7 +231,7 @@ done >times
 awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] > 1.8 * ms[1] && ms[2] < 2.1 * ms[1]) }' times
 point 'places of half the speed take twice the time'
 
-# A core of its own for each, or as many to each: the slower one counts.
+# A core of its own for each, and the slower one counts; where coordinates roam, half of the cores are slower.
 sed 's/"shares": true/"shares": true, "speeds": [1, 0.5]/' "$laptop" >differ.json
 for devices in 1 2 4; do
     for machine in "$laptop" differ.json; do
@@ -239,7 +239,7 @@ for devices in 1 2 4; do
         values predicted_ms | head -n 1
     done
 done >times
-awk '{ ms[NR] = $1 } END { exit !(NR == 6 && ms[2] == ms[1] && ms[4] > 1.8 * ms[3] && ms[6] > 1.8 * ms[5]) }' times
+awk '{ ms[NR] = $1 } END { exit !(NR == 6 && ms[2] == ms[1] && ms[4] > 1.8 * ms[3] && ms[6] > 1.2 * ms[5] && ms[6] < 1.5 * ms[5]) }' times
 point 'the slower core of two counts'
 
 # ---- saved, and run ----
