@@ -428,10 +428,12 @@ static void there_may_be_no_settings(void **state) {
     struct sl_error error;
     (void)state;
     run_on_layout(&alone, pass_without_settings, NULL);
+    if (has_results()) {
+        assert_int_equal(sl_checkpoint_check(path, NULL, NULL, &about, &error), SL_OK);
+        assert_int_equal(sl_checkpoint_check(path, settings, NULL, &about, &error), SL_BAD_INPUT);
+    }
+    travel(&alone, &(struct passage){.to = path}); /* all processes do */
     if (!has_results()) return;
-    assert_int_equal(sl_checkpoint_check(path, NULL, NULL, &about, &error), SL_OK);
-    assert_int_equal(sl_checkpoint_check(path, settings, NULL, &about, &error), SL_BAD_INPUT);
-    travel(&alone, &(struct passage){.to = path});
     assert_int_equal(sl_checkpoint_check(path, NULL, NULL, &about, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "model is small in the checkpoint, and not set here"));
 }
@@ -464,7 +466,7 @@ static void a_full_disk_leaves_the_old_file(void **state) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
     free_job(&job);
-    assert_int_equal(status, SL_FAILED);
+    if (status != SL_FAILED) fail_msg("status %d: %s", status, error.message);
     if (has_results()) assert_non_null(strstr(error.message, "again: cannot be written: File too large"));
     expect_same_files(path, other, "after the failure");
 }
