@@ -1,7 +1,7 @@
 /* sums.c - see sums.h: once per CPU level. The build defines SL_ADD_ROWS, the function's name. */
 #include "collectives/sums.h"
 
-#include "spmd/base/base.h"
+#include "spmd/base/vector_math.h"
 
 /* Floats. Vectors of one array that are under way at once hide how far its lines come from. */
 #if defined(__AVX__)
@@ -15,7 +15,7 @@ enum {
 };
 
 /* Y [n] (+)= the sum of the members' X[i] [n] from AT on; N <= PIECE. */
-static inline void add_piece(size_t n, int members, const float *const *x, size_t at, bool accumulate, float *y) {
+SL_INLINE void add_piece(size_t n, int members, const float *const *x, size_t at, bool accumulate, float *y) {
     float sum[PIECE];
     for (size_t c = 0; c < n; c++) sum[c] = x[0][at + c];
     for (int i = 1; i < members; i++)
@@ -26,17 +26,24 @@ static inline void add_piece(size_t n, int members, const float *const *x, size_
         for (size_t c = 0; c < n; c++) y[c] = sum[c];
 }
 
+/* As many pieces of N as there are: with a constant N, so that a piece stays in registers. */
+SL_INLINE void add_pieces(size_t n, size_t columns, int members, const float *const *x, size_t stride, size_t at,
+                          bool accumulate, float *y, size_t *column) {
+    for (; *column + n <= columns; *column += n) {
+        for (int i = 0; i < members; i++)
+            for (size_t l = 0; l < n; l += LINE) __builtin_prefetch(x[i] + at + *column + AHEAD * stride + l);
+        add_piece(n, members, x, at + *column, accumulate, y + *column);
+    }
+}
+
 void SL_ADD_ROWS(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
                  float *y, size_t y_stride) {
     for (size_t row = 0; row < rows; row++, y += y_stride) {
-        for (size_t c = 0; c < columns; c += PIECE) {
-            const size_t n = columns - c < PIECE ? columns - c : PIECE, at = row * stride + c;
-            for (int i = 0; i < members; i++)
-                for (size_t l = 0; l < n; l += LINE) __builtin_prefetch(x[i] + at + AHEAD * stride + l);
-            if (n == PIECE)
-                add_piece(PIECE, members, x, at, accumulate, y + c);
-            else
-                add_piece(n, members, x, at, accumulate, y + c);
-        }
+        size_t column = 0;
+        add_pieces(PIECE, columns, members, x, stride, row * stride, accumulate, y, &column);
+        add_pieces(PIECE / 2, columns, members, x, stride, row * stride, accumulate, y, &column);
+        add_pieces(2 * LINE, columns, members, x, stride, row * stride, accumulate, y, &column);
+        add_pieces(LINE, columns, members, x, stride, row * stride, accumulate, y, &column);
+        if (column < columns) add_piece(columns - column, members, x, row * stride + column, accumulate, y + column);
     }
 }

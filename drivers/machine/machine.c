@@ -116,11 +116,22 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
     return machine->latency[link] + bytes / machine->bandwidth[link];
 }
 
-double sl_machine_collective(const struct sl_machine *machine, enum sl_link link, enum sl_operation operation,
-                             int members, double bytes) {
+/* Of the smallest group that has as many, or the largest one. */
+static double bandwidth_of(const struct sl_machine_turns *turns, int members, double link) {
+    const struct sl_machine_group *group = turns ? turns->group : NULL;
+    const int groups = turns ? turns->groups : 0;
+    for (int g = 0; g < groups; g++)
+        if (group[g].members >= members || g == groups - 1)
+            return group[g].bandwidth > 0 ? fmin(link, group[g].bandwidth) : link;
+    return link;
+}
+
+double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
+                             enum sl_operation operation, int members, double bytes) {
     const int rounds = operation == SL_PSUM ? 2 : 1; /* it scatters sums, and then gathers them */
     if (members <= 1) return 0;
-    return rounds * (members - 1) * sl_machine_message(machine, link, bytes / members);
+    return rounds * (members - 1) *
+           (machine->latency[link] + bytes / members / bandwidth_of(turns, members, machine->bandwidth[link]));
 }
 
 double sl_machine_turn(const struct sl_machine_turns *turns, int members) {

@@ -72,13 +72,15 @@ struct sl_machine_waits {
 /* A group of coordinates that share cores. */
 struct sl_machine_group {
     int members;
-    double call; /* seconds of a core that each of them needs for a call */
+    double call;      /* seconds of a core that each of them needs for a call; */
+    double bandwidth; /* bytes a second of what it takes from the others in one; 0: the link's */
 };
 
 /* What coordinates pay for sharing cores, in seconds. 0: nothing, or unknown. */
 struct sl_machine_turns {
     double message; /* that a hand-over takes until the receiver has a core; */
     double call;    /* of a core, that each member of a call needs, where nothing is known of groups; */
+    double idle;    /* the share of the time in which a core has nobody to run, while others stand in line elsewhere; */
     int groups;     /* of known sizes, the smallest first: who waits for more members is woken more often */
     struct sl_machine_group group[SL_MACHINE_GROUPS];
 };
@@ -112,9 +114,10 @@ double sl_machine_far(const struct sl_machine *machine, double bytes);
 double sl_machine_moved(const struct sl_machine *machine, double bytes, double used);
 double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes);
 /* A call of MEMBERS, each of which has BYTES in the larger of its input and its output. Rings, as in Thakur,
- * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. */
-double sl_machine_collective(const struct sl_machine *machine, enum sl_link link, enum sl_operation operation,
-                             int members, double bytes);
+ * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. TURNS: how they share
+ * cores, or NULL. */
+double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
+                             enum sl_operation operation, int members, double bytes);
 
 /* Of a core, that each of MEMBERS needs for a call where they share cores: on a line between groups that are known, and
  * beyond the largest in proportion to the members. */

@@ -228,14 +228,15 @@ static void list_turns(struct sl_machine_turns *turns, struct time *time) {
     memcpy(time, list, sizeof list);
 }
 
-/* OTHER is a key of the object that is no time. */
+/* OTHER and LAST, or NULL, are keys of the object that are no times. */
 static int read_times(const struct reading *r, json_t *root, const char *name, const struct time *time,
-                      const char *other) {
-    const char *keys[TIMES + 2] = {0};
+                      const char *other, const char *last) {
+    const char *keys[TIMES + 3] = {0};
     json_t *object = json_object_get(root, name);
     int known = 0;
     for (; known < TIMES && time[known].key; known++) keys[known] = time[known].key;
     keys[known] = other;
+    keys[known + 1] = last;
     if (!object) return SL_OK;
     SL_TRY(check_keys(r, name, object, keys));
     for (int i = 0; i < TIMES && time[i].key; i++) {
@@ -246,7 +247,8 @@ static int read_times(const struct reading *r, json_t *root, const char *name, c
     return SL_OK;
 }
 
-/* "calls": [[members, us], ...], which may be left out, as in older files: then all groups are alike. */
+/* "calls": [[members, us, gb_per_s], ...], which may be left out, as in older files: then all groups are alike. So may
+ * gb_per_s. */
 static int read_groups(const struct reading *r, const char *name, json_t *list, struct sl_machine_turns *turns) {
     size_t i;
     json_t *row;
@@ -255,30 +257,34 @@ static int read_groups(const struct reading *r, const char *name, json_t *list, 
         return refuse(r, "%s: \"calls\" must be a list of at most %d rows", name, SL_MACHINE_GROUPS);
     json_array_foreach(list, i, row) {
         int members = 0;
-        double us = 0;
-        const bool read = json_is_array(row) && json_array_size(row) == 2 && !json_unpack(row, "[i,F]", &members, &us);
+        double us = 0, rate = 0;
+        const size_t columns = json_is_array(row) ? json_array_size(row) : 0;
+        const bool read = (columns == 2 && !json_unpack(row, "[i,F]", &members, &us)) ||
+                          (columns == 3 && !json_unpack(row, "[i,F,F]", &members, &us, &rate));
         const int before = i ? turns->group[i - 1].members : 1;
-        if (!read || members <= before || members > MOST_PLACES || !(us >= 0 && us <= 1e9))
+        if (!read || members <= before || members > MOST_PLACES || !(us >= 0 && us <= 1e9 && rate >= 0 && rate <= 1e9))
             return refuse(r,
-                          "%s: a row of \"calls\" must be [members, us], with 2 members or more, and more than the "
-                          "row before",
+                          "%s: a row of \"calls\" must be [members, us, gb_per_s], with 2 members or more, and more "
+                          "than the row before",
                           name);
-        turns->group[turns->groups++] = (struct sl_machine_group){members, 1e-6 * us};
+        turns->group[turns->groups++] = (struct sl_machine_group){members, 1e-6 * us, 1e9 * rate};
     }
     return SL_OK;
 }
 
 static int read_turns(const struct reading *r, json_t *root, const char *name, struct sl_machine_turns *turns) {
     struct time time[TIMES];
+    json_t *object = json_object_get(root, name);
     list_turns(turns, time);
-    SL_TRY(read_times(r, root, name, time, "calls"));
-    return read_groups(r, name, json_object_get(json_object_get(root, name), "calls"), turns);
+    SL_TRY(read_times(r, root, name, time, "calls", "idle"));
+    SL_TRY(read_number(r, name, object, "idle", 0, 0.9, &turns->idle));
+    return read_groups(r, name, json_object_get(object, "calls"), turns);
 }
 
 static int read_waits(const struct reading *r, json_t *root) {
     struct time time[TIMES];
     list_waits(&r->machine->waits, time);
-    SL_TRY(read_times(r, root, "waiting", time, "spread"));
+    SL_TRY(read_times(r, root, "waiting", time, "spread", NULL));
     json_t *object = json_object_get(root, "waiting");
     if (!json_object_get(object, "nap_us")) r->machine->waits.nap = r->machine->waits.wake; /* as in older files */
     SL_TRY(read_number(r, "waiting", object, "spread", 0, 1, &r->machine->waits.spread));
@@ -400,8 +406,10 @@ static json_t *json_of_turns(struct sl_machine_turns turns) {
     list_turns(&turns, time);
     json_t *object = json_of_times(time), *list = turns.groups ? json_array() : NULL;
     for (int i = 0; i < turns.groups; i++)
-        json_array_append_new(list, json_pack("[if]", turns.group[i].members, 1e6 * turns.group[i].call));
+        json_array_append_new(list, json_pack("[iff]", turns.group[i].members, 1e6 * turns.group[i].call,
+                                              1e-9 * turns.group[i].bandwidth));
     if (list) json_object_set_new(object, "calls", list);
+    json_object_set_new(object, "idle", sl_json_real(turns.idle));
     return object;
 }
 

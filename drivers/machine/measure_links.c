@@ -22,13 +22,14 @@ enum {
     WIDTH = 256,       /* a tenth of a millisecond */
     SMALL = 256,       /* floats of a call that takes no time to move; */
     LARGE = 1 << 16,   /* and of one that does; each call has others, ... */
-    POOL = 16 * LARGE, /* ... of so many */
+    POOL = 16 * LARGE, /* ... of so many; */
+    NEAR = 4 * LARGE,  /* what members have only just made is in caches that they share */
     TURN_MATRICES = 4, /* of a turn's weights: a megabyte; */
     TURN_PRODUCTS = 8, /* its products, during which who waits falls asleep; */
     NAP_PRODUCTS = 1,  /* and of a turn that is hardly longer than one stays awake */
 };
 
-enum exchange { NOTHING, SMALL_CALL, LARGE_CALL };
+enum exchange { NOTHING, SMALL_CALL, LARGE_CALL, SMALL_COLUMNS, LARGE_COLUMNS };
 
 struct links {
     struct sl_spmd *self;
@@ -42,8 +43,12 @@ struct links {
 
 /* ---- rounds ---- */
 
-static int work(struct links *l) {
-    SL_TRY(sl_gemm_execute(&l->product, l->in, l->in + ROWS * WIDTH, NULL, false, l->out, l->self->queue));
+/* Products whose weights fill a near cache, which a core that sleeps may lose. */
+static int work(struct links *l, int products) {
+    for (int i = 0; i < products; i++) {
+        const float *weights = l->in + LARGE * (i % TURN_MATRICES + 1);
+        SL_TRY(sl_gemm_execute(&l->product, l->in, weights, NULL, false, l->out, l->self->queue));
+    }
     return sl_device.settle(&l->self->error);
 }
 
@@ -59,10 +64,27 @@ static int take(struct links *l) {
     return sl_channel_release(l->self, &l->take);
 }
 
+/* What layers that are cut over coordinates call: columns of [rows, WIDTH] are scattered, and gathered again. */
+static int exchange_columns(struct links *l, size_t at, size_t rows) {
+    const size_t whole[] = {rows, WIDTH}, part[] = {rows, (size_t)(WIDTH / l->world.size)};
+    float *sums = l->out + at % NEAR, *all = l->out + (at + LARGE) % NEAR;
+    SL_TRY(sl_psum_scatter_dim(l->self, &l->world, SL_F32, l->in + at % NEAR, sums, 2, whole, 1));
+    return sl_all_gather_dim(l->self, &l->world, SL_F32, sums, all, 2, part, 1);
+}
+
 static int exchange(struct links *l, enum exchange what) {
     const size_t at = l->turn++ * LARGE % POOL;
-    if (what == NOTHING) return SL_OK;
-    return sl_psum(l->self, &l->world, SL_F32, l->in + at, l->out + at, what == SMALL_CALL ? SMALL : LARGE);
+    switch (what) {
+    case NOTHING:
+        return SL_OK;
+    case SMALL_CALL:
+    case LARGE_CALL:
+        return sl_psum(l->self, &l->world, SL_F32, l->in + at, l->out + at, what == SMALL_CALL ? SMALL : LARGE);
+    case SMALL_COLUMNS:
+    case LARGE_COLUMNS:
+        return exchange_columns(l, at, what == SMALL_COLUMNS ? 1 : LARGE / WIDTH);
+    }
+    return SL_OK;
 }
 
 /* *EACH: seconds of a round, all of which ended now, since the first coordinate BEGAN them: others may have waited for
@@ -74,15 +96,15 @@ static int since_first(struct links *l, double began, double *each) {
     return SL_OK;
 }
 
-/* *SECONDS of a round with WHAT in it: of the median one, or, where coordinates share cores and take turns, of all of
- * them. */
-static int time_rounds(struct links *l, enum exchange what, double *seconds) {
+/* *SECONDS of a round of PRODUCTS with WHAT in it: of the median one, or, where coordinates share cores and take turns,
+ * of all of them. */
+static int time_rounds(struct links *l, int products, enum exchange what, double *seconds) {
     double round[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->all));
     const double began = sl_now();
     for (int i = 0; i < ROUNDS; i++) {
         const double before = sl_now();
-        SL_TRY(work(l));
+        SL_TRY(work(l, products));
         SL_TRY(exchange(l, what));
         round[i] = sl_now() - before;
     }
@@ -106,8 +128,8 @@ static int time_exchange(struct links *l, enum exchange what, double *seconds) {
     double longer[TIMES];
     for (int i = 0; i < TIMES; i++) {
         double without, with;
-        SL_TRY(time_rounds(l, NOTHING, &without));
-        SL_TRY(time_rounds(l, what, &with));
+        SL_TRY(time_rounds(l, 1, NOTHING, &without));
+        SL_TRY(time_rounds(l, 1, what, &with));
         longer[i] = with - without;
     }
     *seconds = fmax(0, typical(l, longer));
@@ -115,15 +137,6 @@ static int time_exchange(struct links *l, enum exchange what, double *seconds) {
 }
 
 /* ---- sleep ---- */
-
-/* A turn: products whose weights fill a near cache, which a core that sleeps may lose. */
-static int work_turn(struct links *l, int products) {
-    for (int i = 0; i < products; i++) {
-        const float *weights = l->in + LARGE * (i % TURN_MATRICES + 1);
-        SL_TRY(sl_gemm_execute(&l->product, l->in, weights, NULL, false, l->out, l->self->queue));
-    }
-    return sl_device.settle(&l->self->error);
-}
 
 /* The standard deviation of VALUES that are sorted, as a share of their median: were they normally distributed, two
  * thirds of them would lie within one on either side. So a few that were interrupted do not count. */
@@ -141,7 +154,7 @@ static int play(struct links *l, int products, double *once, double *posting, do
     for (int i = 0; i < ROUNDS && me < 2; i++) {
         const double began = sl_now();
         if (me == 1) SL_TRY(take(l));
-        SL_TRY(work_turn(l, products));
+        SL_TRY(work(l, products));
         const double thrown = sl_now();
         SL_TRY(post(l));
         own[i] = sl_now() - thrown;
@@ -161,7 +174,7 @@ static int work_alone(struct links *l, int products, double *once) {
     SL_TRY(sl_barrier(l->self, &l->world));
     for (int i = 0; i < ROUNDS && l->world.rank == 0; i++) {
         const double began = sl_now();
-        SL_TRY(work_turn(l, products));
+        SL_TRY(work(l, products));
         own[i] = sl_now() - began;
     }
     SL_TRY(sl_barrier(l->self, &l->world));
@@ -271,7 +284,7 @@ static int relay(struct links *l, double *seconds) {
     for (int i = 0; i < ROUNDS; i++) {
         SL_TRY(take(l));
         const double before = sl_now();
-        SL_TRY(work(l));
+        SL_TRY(work(l, 1));
         own[i] = sl_now() - before;
         if (i < ROUNDS - 1 || l->world.rank != 0) SL_TRY(post(l));
     }
@@ -283,20 +296,64 @@ static int relay(struct links *l, double *seconds) {
 }
 
 /* Who waits for more members is not woken less: that a larger group was faster is chance. */
-static void add_group(struct sl_machine_turns *turns, int members, double call) {
+static void add_group(struct sl_machine_turns *turns, int members, double call, double bandwidth) {
     const double smaller = turns->groups ? turns->group[turns->groups - 1].call : 0;
-    turns->group[turns->groups++] = (struct sl_machine_group){members, fmax(call, smaller)};
+    turns->group[turns->groups++] = (struct sl_machine_group){members, fmax(call, smaller), bandwidth};
 }
 
-/* Adds what a call of a group like this one's costs beside its link; by one of SHARERS, messages, too. */
+/* Of what peers have: the more members, the shorter are the rows that each takes from one. */
+static int time_columns(struct links *l, const struct sl_machine *machine, double *bandwidth) {
+    const int members = l->world.size;
+    const double bytes = LARGE * sizeof(float), used = SHARERS * 2.0 * NEAR * sizeof(float);
+    const double touched =
+        sl_machine_touched(SL_PSUM_SCATTER, members, bytes) + sl_machine_touched(SL_ALL_GATHER, members, bytes);
+    double small, large;
+    SL_TRY(time_exchange(l, SMALL_COLUMNS, &small));
+    SL_TRY(time_exchange(l, LARGE_COLUMNS, &large));
+    const double moving = (large - small) / SHARERS - sl_machine_moved(machine, touched, used);
+    *bandwidth = 2 * (members - 1) * bytes / members / fmax(moving, 1e-7);
+    return SL_OK;
+}
+
+/* *CORES that are at work in rounds of a turn's products with WHAT. */
+static int count_busy(struct links *l, enum exchange what, double *cores) {
+    double round;
+    const double before = sl_cpu_now();
+    SL_TRY(time_rounds(l, TURN_PRODUCTS, what, &round));
+    const float own = (float)(sl_cpu_now() - before);
+    float all = 0;
+    SL_TRY(sl_psum(l->self, &l->all, SL_F32, &own, &all, 1));
+    *cores = (double)all / (ROUNDS * round);
+    return SL_OK;
+}
+
+/* Where all members wait for the last one after some work, a core is left with nobody to run for a while, as those who
+ * stand in line at another one are not moved at once. */
+static int time_idle(struct links *l, double *idle) {
+    double free = 0, calling = 0;
+    for (int i = 0; i < TIMES; i++) {
+        double cores;
+        SL_TRY(count_busy(l, NOTHING, &cores));
+        free += cores;
+        SL_TRY(count_busy(l, SMALL_CALL, &cores));
+        calling += cores;
+    }
+    *idle = fmax(0, 1 - calling / free);
+    return SL_OK;
+}
+
+/* Adds what a call of a group like this one's costs beside its link; by one of SHARERS, messages, too; by one of all
+ * coordinates, what they leave idle. */
 static int time_turns(struct links *l, const struct sl_machine *machine, struct sl_machine_turns *turns) {
-    double message[TIMES], call;
+    double message[TIMES], call, bandwidth;
     const int members = l->world.size;
     for (int i = 0; i < TIMES && members == SHARERS; i++) SL_TRY(relay(l, &message[i]));
     SL_TRY(time_exchange(l, SMALL_CALL, &call));
-    const double moving = sl_machine_collective(machine, SL_LINK_CORE, SL_PSUM, members, SMALL * sizeof(float));
+    if (members == l->all.size) SL_TRY(time_idle(l, &turns->idle));
+    SL_TRY(time_columns(l, machine, &bandwidth));
+    const double moving = sl_machine_collective(machine, NULL, SL_LINK_CORE, SL_PSUM, members, SMALL * sizeof(float));
     const double each = fmax(0, call / SHARERS - moving);
-    add_group(turns, members, each);
+    add_group(turns, members, each, bandwidth);
     if (members != SHARERS) return SL_OK;
     turns->message = typical(l, message);
     turns->call = turns->group[turns->groups - 1].call;

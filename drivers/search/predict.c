@@ -174,7 +174,8 @@ static double update(const struct prediction *p, double parameters, int gradient
 /* A call over AXES, of members that go over so much SPAN. */
 static double collective(const struct prediction *p, const char *axes, enum sl_operation operation, int members,
                          double bytes, enum span span) {
-    return sl_machine_collective(p->machine, link_along(p, axes), operation, members, bytes) +
+    const struct sl_machine_turns *turns = span == SPAN_WINDOW ? p->turns : NULL; /* whole arrays are not cut */
+    return sl_machine_collective(p->machine, turns, link_along(p, axes), operation, members, bytes) +
            sl_machine_moved(p->machine, sl_machine_touched(operation, members, bytes), p->used[span]);
 }
 
@@ -301,6 +302,7 @@ static void find_used(struct prediction *p) {
     for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
     const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
     if (cores) p->turns = tied ? &p->machine->tied : &p->machine->roaming;
+    if (cores) p->pace /= 1 - p->turns->idle;
     p->result->sharers = coordinates;
 }
 

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int c = 0; c < 70; c += 23) {
         const enum sl_link link = sl_machine_link(&machine, 0, c);
         FUZZ_PROMISE(link >= 0 && link < SL_LINKS, "%d", (int)link);
-        const double call = sl_machine_collective(&machine, link, SL_PSUM, c + 1, 1e6);
+        const double call = sl_machine_collective(&machine, &machine.roaming, link, SL_PSUM, c + 1, 1e6);
         FUZZ_PROMISE(isfinite(call) && call >= 0, "%g", call);
     }
     const double seconds = sl_machine_product(&machine, SL_BF16, 3, 500, 7, true, false);

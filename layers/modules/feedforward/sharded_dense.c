@@ -110,12 +110,16 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     const double kernel = (double)dense->module.in * dense->whole, each = 1.0 / (double)sl_plan_run(plan);
     const double bytes = kernel * (double)sl_dtype_size(sl_plan_kernel_type(plan));
     const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
+    if (dense->adds_up && dense->biased)
+        sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2.0 * plan->rows * dense->module.out);
     sl_load_call(plan, SL_LOAD_FORWARD, dense->scatters ? SL_PSUM_SCATTER : SL_PSUM, dense->axis, all, each);
     if (dense->gathered >= 0 && plan->load) plan->load->loop[plan->loop].gathered += bytes;
     if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
     if (plan->forward_only) return;
     sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, dy, each);
     if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
+    if (dense->adds_up && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
+        sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, (double)plan->rows * dense->whole);
     if (!sl_plan_trains(plan, SL_AFFINE_KERNEL)) return;
     if (!keeps_columns(dense, plan))
         sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, kept, 1 / group);
@@ -320,11 +324,8 @@ static void add_rows(const struct sl_module *module, struct sl_context *context,
     const struct sharded *dense = own(module);
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
     const size_t whole = (size_t)dense->whole;
-    float *sums = sl_at(context, &dense->sums);
-    if (stored)
-        context->kernels->part_sums(microbatches, rows, whole, stored, true, false, sums);
-    else
-        context->kernels->part_sums(microbatches, rows, whole, all, false, false, sums);
+    const void *x = stored ? (const void *)stored : all;
+    context->kernels->part_sums(microbatches, rows, whole, x, stored != NULL, false, sl_at(context, &dense->sums));
 }
 
 /* *ALL [rows, whole] of I's DY; *STORED: the same as bf16, or NULL. Peers gather bf16 where the product reads that. */

@@ -79,9 +79,9 @@ static void calls_are_rings(void **state) {
     (void)state;
     const struct sl_machine machine = {.latency = {0, 0, 1e-6, 2e-6, 1e-3}, .bandwidth = {1e10, 1e10, 1e10, 1e9, 1e8}};
     assert_true(near(sl_machine_message(&machine, SL_LINK_NODE, 1e6), 2e-6 + 1e-3));
-    assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_ALL_GATHER, 4, 4e6), 3 * (1e-6 + 1e-4)));
-    assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_PSUM, 4, 4e6), 6 * (1e-6 + 1e-4)));
-    assert_true(sl_machine_collective(&machine, SL_LINK_NETWORK, SL_PSUM, 1, 4e6) == 0);
+    assert_true(near(sl_machine_collective(&machine, NULL, SL_LINK_PACKAGE, SL_ALL_GATHER, 4, 4e6), 3 * (1e-6 + 1e-4)));
+    assert_true(near(sl_machine_collective(&machine, NULL, SL_LINK_PACKAGE, SL_PSUM, 4, 4e6), 6 * (1e-6 + 1e-4)));
+    assert_true(sl_machine_collective(&machine, NULL, SL_LINK_NETWORK, SL_PSUM, 1, 4e6) == 0);
     assert_true(sl_machine_touched(SL_ALL_GATHER, 4, 4e6) == 8e6);
     assert_true(sl_machine_touched(SL_PSUM_SCATTER, 4, 4e6) == 5e6);
     assert_true(sl_machine_touched(SL_PSUM, 1, 4e6) == 0);
@@ -90,12 +90,25 @@ static void calls_are_rings(void **state) {
 /* Between groups that are known on a line; more members wait for more. An older file knows one figure. */
 static void calls_depend_on_groups(void **state) {
     (void)state;
-    const struct sl_machine_turns known = {.call = 5e-6, .groups = 3, .group = {{2, 10e-6}, {4, 20e-6}, {8, 60e-6}}};
+    const struct sl_machine_turns known = {
+        .call = 5e-6, .groups = 3, .group = {{2, 10e-6, 0}, {4, 20e-6, 0}, {8, 60e-6, 0}}};
     const struct sl_machine_turns older = {.call = 5e-6};
     assert_true(near(sl_machine_turn(&known, 2), 10e-6) && near(sl_machine_turn(&known, 4), 20e-6));
     assert_true(near(sl_machine_turn(&known, 3), 15e-6) && near(sl_machine_turn(&known, 6), 40e-6));
     assert_true(near(sl_machine_turn(&known, 16), 120e-6));
     assert_true(sl_machine_turn(&older, 2) == 5e-6 && sl_machine_turn(&older, 64) == 5e-6);
+}
+
+/* Who shares a core takes what peers have no faster than has been measured of such a group, nor than over the link. */
+static void groups_have_a_bandwidth(void **state) {
+    (void)state;
+    const struct sl_machine machine = {.bandwidth = {1e10, 1e10, 1e10, 1e10, 1e8}};
+    const struct sl_machine_turns turns = {.groups = 3, .group = {{2, 0, 0}, {4, 0, 1e9}, {8, 0, 4e10}}};
+    assert_true(near(sl_machine_collective(&machine, &turns, SL_LINK_CORE, SL_ALL_GATHER, 2, 2e6), 1e-4));
+    assert_true(near(sl_machine_collective(&machine, &turns, SL_LINK_CORE, SL_ALL_GATHER, 4, 4e6), 3e-3));
+    assert_true(near(sl_machine_collective(&machine, &turns, SL_LINK_CORE, SL_ALL_GATHER, 3, 3e6), 2e-3));
+    assert_true(near(sl_machine_collective(&machine, &turns, SL_LINK_CORE, SL_ALL_GATHER, 16, 16e6), 15e-4));
+    assert_true(near(sl_machine_collective(&machine, &turns, SL_LINK_NETWORK, SL_ALL_GATHER, 4, 4e6), 3e-2));
 }
 
 /* Two nodes of four devices in pairs, and one of two that are half as fast. */
@@ -192,7 +205,7 @@ static void speeds_and_calls_are_kept(void **state) {
                                       .far = 1e9,
                                       .bandwidth = {1e9, 1e9, 1e9, 1e9, 1e9}};
         if (differ) machine.nodes[0].speeds[0] = 1, machine.nodes[0].speeds[1] = 0.96;
-        if (differ) machine.tied = (struct sl_machine_turns){1e-6, 2e-6, 2, {{2, 3e-6}, {64, 4e-6}}};
+        if (differ) machine.tied = (struct sl_machine_turns){1e-6, 2e-6, 0.125, 2, {{2, 3e-6, 5e9}, {64, 4e-6, 0}}};
         const int file = mkstemp(path);
         assert_true(file >= 0);
         close(file);
@@ -207,6 +220,7 @@ static void speeds_and_calls_are_kept(void **state) {
         assert_true(sl_machine_speed(&again, 2, 2) == (differ ? 0.96 : 1));
         assert_true((strstr(text, "\"calls\"") != NULL) == (differ == 1) && again.tied.groups == (differ ? 2 : 0));
         assert_true(near(sl_machine_turn(&again.tied, 64), differ ? 4e-6 : 0) && again.roaming.groups == 0);
+        assert_true(again.tied.idle == (differ ? 0.125 : 0) && near(again.tied.group[0].bandwidth, differ ? 5e9 : 0));
     }
 }
 
@@ -252,6 +266,7 @@ int main(void) {
         cmocka_unit_test(other_types_count_only_where_nothing_else_is_known),
         cmocka_unit_test(calls_are_rings),
         cmocka_unit_test(calls_depend_on_groups),
+        cmocka_unit_test(groups_have_a_bandwidth),
         cmocka_unit_test(coordinates_fill_nodes),
         cmocka_unit_test(near_places),
         cmocka_unit_test(cores_may_be_shared),

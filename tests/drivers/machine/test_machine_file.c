@@ -88,6 +88,8 @@ static const struct change changes[] = {
     {"{\"wake_us\": 3}", "{\"nap_us\": -1}", "waiting: \"nap_us\" must be a number"},
     {"{\"call_us\": 4}", "{\"wake_us\": 4}", "tied has a key \"wake_us\""},
     {"\"roaming\": {}", "\"roaming\": []", "roaming must be an object with message_us"},
+    {"\"roaming\": {}", "\"roaming\": {\"idle\": 1}", "roaming: \"idle\" must be a number from 0 to 0.9"},
+    {"\"roaming\": {}", "\"roaming\": {\"calls\": [[2, 1, -1]]}", "a row of \"calls\" must be [members, us, gb_per_s]"},
 };
 
 static int try(const char *file, void *arg, struct sl_error *error) { return sl_machine_read(arg, file, error); }

@@ -326,11 +326,12 @@ adds 'waiting must be an object with wake_us, notify_us, awake_us' '"waiting": [
 adds 'waiting has a key "sleep_us", but there are only wake_us' '"waiting": {"sleep_us": 1}'
 adds 'waiting: "spread" must be a number from 0 to 1' '"waiting": {"spread": 1.5}'
 adds 'tied: "call_us" must be a number from 0 to 1e+09' '"tied": {"call_us": -1}'
-adds 'tied has a key "groups", but there are only message_us, call_us, calls' '"tied": {"groups": []}'
+adds 'tied has a key "groups", but there are only message_us, call_us, calls, idle' '"tied": {"groups": []}'
 adds 'tied: "calls" must be a list of at most 16 rows' '"tied": {"calls": 20}'
-for rows in '[[1, 20]]' '[[4, 20], [4, 30]]' '[[2, -1]]' '[[2, "20"]]' '[[2, 20, 1]]' '[[2.5, 20]]' '[[2]]' '[2, 20]'; do
-    adds 'roaming: a row of "calls" must be [members, us], with 2 members or more' "\"roaming\": {\"calls\": $rows}"
+for rows in '[[1, 20]]' '[[4, 20], [4, 30]]' '[[2, -1]]' '[[2, "20"]]' '[[2, 20, -1]]' '[[2, 20, "1"]]' '[[2, 20, 1, 1]]' '[[2.5, 20]]' '[[2]]' '[2, 20]'; do
+    adds 'roaming: a row of "calls" must be [members, us, gb_per_s], with 2 members or more' "\"roaming\": {\"calls\": $rows}"
 done
+adds 'roaming: "idle" must be a number from 0 to 0.9' '"roaming": {"idle": 1}'
 adds 'roaming: "message_us" must be a number from 0 to 1e+09' '"roaming": {"message_us": "long"}'
 
 # What it costs to share cores and to be asleep is added.
