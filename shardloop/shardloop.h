@@ -106,6 +106,7 @@
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
 #include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/leaf_columns.h"
 #include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/feedforward/products.h"

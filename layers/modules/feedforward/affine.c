@@ -14,10 +14,15 @@ int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t 
 static bool is_biased(const struct sl_module *module) { return module->parameters > SL_AFFINE_BIAS; }
 
 int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue) {
+    return sl_affine_plan_slices(module, plan, 1, module->in, module->out, epilogue);
+}
+
+int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int count, int in, int out,
+                          enum sl_epilogue epilogue) {
     const bool trains_bias = sl_plan_trains(plan, SL_AFFINE_BIAS);
     const struct sl_products_shape shape = {.precision = plan->precision,
-                                            .in = module->in,
-                                            .out = module->out,
+                                            .in = in,
+                                            .out = out,
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue = epilogue,
@@ -26,7 +31,9 @@ int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum
     struct sl_affine *affine = (struct sl_affine *)module;
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->keeps_gradient = module->keeps_input || trains_bias;
+    sl_load_repeat(plan, count);
     const int status = sl_products_plan(&affine->products, plan, &shape);
+    sl_load_repeat(plan, 1);
     module->takes_floats = affine->products.takes_floats;
     return status;
 }

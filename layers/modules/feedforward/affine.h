@@ -23,6 +23,9 @@ int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t 
                    const char *bias_spec, enum sl_epilogue epilogue);
 /* For those that have declared a kernel, and perhaps a bias: all but the parameters. */
 int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue);
+/* The same where the kernel is cut into COUNT slices of [IN, OUT], each with products of its own. */
+int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int count, int in, int out,
+                          enum sl_epilogue epilogue);
 /* Frees the products: the `release` of the module's type. */
 void sl_affine_release(struct sl_module *module);
 

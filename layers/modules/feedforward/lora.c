@@ -5,11 +5,15 @@
  *
  * A coordinate has its rows of A, as of the dense layer's kernel, and its columns of B, as of y: h is the sum of all
  * coordinates' products, and in backward so is the gradient of h. Where every coordinate has all of y, each has all of
- * B and its own summand of dy, and the gradient of B is a sum, too. */
+ * B and its own summand of dy, and the gradient of B is a sum, too. Where sums are those of leaves, each slice of A's
+ * rows and of B's columns has products of its own (leaf_products.h, leaf_columns.h), and summands of dy are added up
+ * before they are multiplied, so that every coordinate has the same gradients of h and of B. */
 #include <math.h>
 #include <stdio.h>
 
 #include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/leaf_columns.h"
+#include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
@@ -21,8 +25,12 @@ struct factor {
     const char *axis;
     int whole, segments; /* of A's rows or of B's columns: what all coordinates have together, side by side */
     int group;
-    bool sums;             /* each coordinate has all of B */
-    struct sl_place share; /* then its summand of the gradient, to be added */
+    bool sums;                      /* each coordinate has all of B */
+    bool by_leaves;                 /* sums over the axis are those of leaves */
+    struct sl_leaf_products rows;   /* A's slices, */
+    struct sl_leaf_columns columns; /* and B's */
+    struct sl_place share;          /* where it has all of B, its summand of the gradient, to be added; */
+    struct sl_place all;            /* or [rows, out]: by leaves, the sum of all coordinates' dy */
 };
 
 static const struct factor *factor_of(const struct sl_module *module) { return (const struct factor *)module; }
@@ -44,17 +52,70 @@ static int plan_a(struct sl_module *module, struct sl_plan *plan) {
     char spec[SL_AXIS_NAME + 16];
     snprintf(spec, sizeof spec, "%s*%d", factor->axis, factor->segments);
     SL_TRY(sl_plan_group(plan, factor->axis, &factor->group));
-    SL_TRY(sl_plan_without_leaves(plan, factor->axis));
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[0]) / sqrtf(3), 2,
                                      shape, spec));
     count_sum(factor, plan, SL_LOAD_FORWARD, module->out);
     module->reads_stored_gradient = plan->precision == SL_BF16;
-    return sl_affine_plan_products(module, plan, SL_EPILOGUE_NONE);
+    SL_TRY(sl_leaf_products_plan(&factor->rows, plan, sl_plan_leaves(plan, factor->axis), module->in, factor->segments,
+                                 module->out));
+    return sl_affine_plan_slices(module, plan, factor->rows.count, (int)factor->rows.width, module->out,
+                                 SL_EPILOGUE_NONE);
+}
+
+static int multiply_a(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
+    if (factor->rows.count == 1) return sl_affine_forward(module, context, x, y);
+    if (context->unread) return SL_OK;
+    return sl_leaf_products_forward(context, &factor->rows, products, x, sl_products_kernel(products, module, context),
+                                    y);
 }
 
 static int forward_a(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    SL_TRY(sl_affine_forward(module, context, x, y));
+    SL_TRY(multiply_a(module, context, x, y));
     return sum(module, context, module->out, y);
+}
+
+static int backward_input_a(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                            float *dx) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
+    if (factor->rows.count == 1 || !dx) return sl_affine_backward_input(module, context, x, dy, dx);
+    const size_t outputs = (size_t)context->rows * (size_t)module->out;
+    return sl_leaf_products_input_gradient(context, &factor->rows, products,
+                                           sl_products_input_operand(products, module, context, outputs, dy),
+                                           sl_products_kernel(products, module, context), dx);
+}
+
+static int backward_weight_a(const struct sl_module *module, struct sl_context *context, const float *x,
+                             const float *dy) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
+    if (factor->rows.count == 1) return sl_affine_backward_weight(module, context, x, dy);
+    if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK;
+    const size_t outputs = (size_t)context->rows * (size_t)context->wgrad_group * (size_t)module->out;
+    return sl_leaf_products_weight_gradient(context, &factor->rows, products, x,
+                                            sl_products_gradient(products, module, context, outputs, dy),
+                                            context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL));
+}
+
+/* What all coordinates add up of dy, where each has all of B. */
+static void plan_sums(struct sl_module *module, struct sl_plan *plan) {
+    struct factor *factor = (struct factor *)module;
+    const size_t rows = sl_plan_rows(plan), in = (size_t)module->in, whole = (size_t)factor->whole;
+    const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
+    const double bytes = sizeof(float) * (double)(in * whole), each = 1.0 / plan->wgrad_group;
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    if (!factor->sums || factor->group < 0 || plan->forward_only) return;
+    if (factor->by_leaves) {
+        const double dy = sizeof(float) * (double)plan->rows * (double)whole;
+        sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM, factor->axis, dy, 1.0 / (double)sl_plan_run(plan));
+        if (trains) sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, factor->axis, dy, each);
+        sl_plan_workspace(plan, (trains && group > rows ? group : rows) * whole * sizeof(float), &factor->all);
+    } else if (trains) {
+        sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, factor->axis, bytes * each, each);
+        sl_plan_workspace(plan, in * whole * sizeof(float), &factor->share);
+    }
 }
 
 static int plan_b(struct sl_module *module, struct sl_plan *plan) {
@@ -64,21 +125,68 @@ static int plan_b(struct sl_module *module, struct sl_plan *plan) {
     snprintf(spec, sizeof spec, "-,%s*%d", factor->axis, factor->segments);
     SL_TRY(sl_plan_group(plan, factor->axis, &factor->group));
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_ZEROS, 0.0f, 2, shape, factor->sums ? "" : spec));
-    if (!plan->forward_only) count_sum(factor, plan, SL_LOAD_INPUT, module->in);
-    if (factor->sums && factor->group >= 0 && sl_plan_trains(plan, SL_AFFINE_KERNEL)) {
-        const double bytes = sizeof(float) * (double)shape[0] * (double)shape[1], group = plan->wgrad_group;
-        sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, factor->axis, bytes / group, 1 / group);
-        sl_plan_workspace(plan, shape[0] * shape[1] * sizeof(float), &factor->share);
-    }
+    factor->by_leaves = sl_plan_leaves(plan, factor->axis) > 0;
+    if (!plan->forward_only && !(factor->sums && factor->by_leaves)) count_sum(factor, plan, SL_LOAD_INPUT, module->in);
+    plan_sums(module, plan);
     module->reads_stored_gradient = plan->precision == SL_BF16;
-    return sl_affine_plan_products(module, plan, SL_EPILOGUE_NONE);
+    SL_TRY(sl_leaf_columns_plan(&factor->columns, plan, factor->sums ? 0 : sl_plan_leaves(plan, factor->axis),
+                                module->in, module->out, factor->segments));
+    return sl_affine_plan_slices(module, plan, factor->columns.count, module->in, (int)factor->columns.width,
+                                 SL_EPILOGUE_NONE);
+}
+
+static int forward_b(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
+    if (factor->columns.count == 1) return sl_affine_forward(module, context, x, y);
+    if (context->unread) return SL_OK;
+    const size_t inputs = (size_t)context->rows * (size_t)module->in;
+    return sl_leaf_columns_forward(context, &factor->columns, products,
+                                   sl_products_operand(products, context, &products->x, inputs, x),
+                                   sl_products_kernel(products, module, context), y);
+}
+
+/* *ALL [rows, out]: the sum of all coordinates' DY. */
+static int sum_gradients(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
+                         const float **all) {
+    const struct sl_group *peers = sl_group_of(context, factor_of(module)->group);
+    float *sum = peers ? sl_at(context, &factor_of(module)->all) : NULL;
+    *all = peers ? sum : dy;
+    if (!peers) return SL_OK;
+    return sl_communicate(context, sl_describe_psum_tree(peers, SL_F32, dy, sum, rows * (size_t)module->out));
 }
 
 static int backward_input_b(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                             float *dx) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
     if (!dx) return SL_OK;
-    SL_TRY(sl_affine_backward_input(module, context, x, dy, dx));
+    if (factor->sums && factor->by_leaves) {
+        SL_TRY(sum_gradients(module, context, (size_t)context->rows, dy, &dy));
+        return sl_affine_backward_input(module, context, x, dy, dx);
+    }
+    if (factor->columns.count == 1)
+        SL_TRY(sl_affine_backward_input(module, context, x, dy, dx));
+    else
+        SL_TRY(sl_leaf_columns_input_gradient(context, &factor->columns, products, dy,
+                                              sl_products_kernel(products, module, context), dx));
     return sum(module, context, module->in, dx);
+}
+
+/* Its slices' gradients, or that of all of B. */
+static int backward_leaves(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    const struct factor *factor = factor_of(module);
+    const struct sl_products *products = &factor->affine.products;
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK;
+    if (factor->sums) {
+        SL_TRY(sum_gradients(module, context, rows, dy, &dy));
+        return sl_affine_backward_weight(module, context, x, dy);
+    }
+    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
+    return sl_leaf_columns_weight_gradient(context, &factor->columns, products, a, dy, sl_gives_stored(module, context),
+                                           sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
 static int backward_weight_b(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -88,6 +196,8 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const size_t in = (size_t)module->in, out = (size_t)module->out;
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL);
+    if (factor->columns.count > 1 || (factor->sums && factor->by_leaves))
+        return backward_leaves(module, context, x, dy);
     if (!factor->sums || factor->group < 0) return sl_affine_backward_weight(module, context, x, dy);
     float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
     const void *a = sl_products_kept(products, context, &products->x, rows * in, x);
@@ -101,8 +211,8 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
 static const struct sl_module_type a_type = {.name = "lora_a",
                                              .plan = plan_a,
                                              .forward = forward_a,
-                                             .backward_input = sl_affine_backward_input,
-                                             .backward_weight = sl_affine_backward_weight,
+                                             .backward_input = backward_input_a,
+                                             .backward_weight = backward_weight_a,
                                              .stores = true,
                                              .fuses = true,
                                              .bytes = sizeof(struct factor),
@@ -110,7 +220,7 @@ static const struct sl_module_type a_type = {.name = "lora_a",
 
 static const struct sl_module_type b_type = {.name = "lora_b",
                                              .plan = plan_b,
-                                             .forward = sl_affine_forward,
+                                             .forward = forward_b,
                                              .backward_input = backward_input_b,
                                              .backward_weight = backward_weight_b,
                                              .stores = true,

@@ -475,7 +475,7 @@ static struct sl_module *new_dense(const struct sl_module_type *type, const char
     dense->segments_out = segments_out;
     dense->biased = biased;
     dense->scatters = module->out < out;
-    const struct sl_lora_shape lora = {in, out, segments_in, segments_out, !dense->scatters};
+    const struct sl_lora_shape lora = {in, out, segments_in, segments_out, type == &summed_dense};
     return adapted ? sl_lora_beside(name, module, &lora, channels) : module;
 }
 

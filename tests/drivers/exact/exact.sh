@@ -75,6 +75,14 @@ begins 'layer norms in bf16' "$grouped --exact data=2,tensor=4 --norm layer --st
 same --mesh tensor=1 --fsdp
 same --mesh data=2,tensor=4
 
+begins 'adapters' "$small --exact data=4,tensor=4 --lora-rank 3 --lr 0.01" --mesh tensor=1
+same --mesh data=2,tensor=2,pipe=2 --zero 2 --recompute full
+same --mesh data=4,tensor=4
+begins 'adapters in bf16' "$grouped --exact tensor=4 --lora-rank 2 --lr 0.01 --storage bf16 --precision bf16 --accumulate 2 --wgrad-group 1" \
+    --mesh tensor=1
+same --mesh tensor=2,pipe=2
+same --mesh tensor=4
+
 begins 'the classifier' "$classifier --exact data=8" --mesh data=1,model=1
 same --mesh data=8,model=1 --schedule single --zero 2
 same --mesh data=4,model=2 --zero 0
@@ -124,6 +132,14 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
             same --mesh tensor=$tensor,$layout
         done
         same --mesh data=2,tensor=$tensor --fsdp --offload optimizer
+    done
+    for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
+        begins "adapters, $storage" "$grouped --exact data=2,tensor=4 --lora-rank 4 --lr 0.01 --clip 0.1 $storage" --mesh tensor=1
+        for tensor in 1 2 4; do
+            same --mesh data=2,tensor=$tensor
+            same --mesh data=2,tensor=$tensor --fsdp
+            same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
+        done
     done
     wide="--model-dimension 512 --n-heads 8 --blocks 1 --latent-dim 128 --rope-dim 16 --sequence 256 --batch 4 --microbatches 2"
     begins 'wide layers' "transformer train $wide --steps 2 --vocab-size 9000 --exact tensor=4" --mesh tensor=1
@@ -218,7 +234,6 @@ refuses 'sequences of 18 tokens do not divide by the 4 leaves along "tensor"' $c
 refuses '2 heads of keys and values do not divide by the 4 leaves' $channels --attention gqa --kv-heads 2 --exact tensor=4
 refuses 'no sums of bf16 over leaves along "tensor": choose --storage f32, or --rope-dim 0' $channels --storage bf16 --exact tensor=4
 refuses 'token_embedding: it has no sums over leaves along "tensor" (--exact tensor=4)' $channels --vocabulary-parallel --exact tensor=4
-refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels --lora-rank 2 --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head rows --exact tensor=4
 
