@@ -322,10 +322,13 @@ static void describe_end(int status, char *text, size_t size) {
         snprintf(text, size, "the run ended with status %d", WEXITSTATUS(status));
 }
 
-/* Whether it has ended as runs end; launchers have statuses of their own. */
+/* Whether it has ended as runs end; launchers have statuses of their own. Replicas that have drifted apart are as a
+ * process that has died: the last checkpoint is of a step after which they had not. */
 static bool is_over(const struct watcher *w, int status) {
     const int exited = WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
-    return w->asked || exited == SL_OK || exited == SL_BAD_INPUT || (exited == SL_CHECK_FAILED && !w->launcher);
+    const bool drifts = sl_option_given(w->options, "check-replicas");
+    return w->asked || exited == SL_OK || exited == SL_BAD_INPUT ||
+           (exited == SL_CHECK_FAILED && !w->launcher && !drifts);
 }
 
 /* Whether to start it once more, after so many RESTARTS; says so. */

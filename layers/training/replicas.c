@@ -171,14 +171,66 @@ static int find_difference(struct sl_spmd *self, const struct sl_group *world, c
     return SL_OK;
 }
 
+/* What a coordinate has of the sum that is spoken of. */
+struct copy {
+    int32_t has, shard;
+    uint64_t first;
+    uint8_t digest[MD5_DIGEST_LENGTH];
+};
+
+static struct copy copy_of(const struct sums *sums, const char *name) {
+    struct copy copy = {0};
+    for (int i = 0; i < sums->count && !copy.has; i++) {
+        if (strcmp(sums->list[i].name, name) != 0) continue;
+        copy = (struct copy){.has = true, .shard = sums->list[i].shard, .first = sums->list[i].first};
+        memcpy(copy.digest, sums->list[i].digest, sizeof copy.digest);
+    }
+    return copy;
+}
+
+static bool alike(const struct copy *a, const struct copy *b) {
+    return a->has && b->has && a->shard == b->shard && a->first == b->first;
+}
+
+/* Whether copy C differs from all others, of which there are two at least, and these are the same. */
+static bool is_odd(const struct copy *copy, int count, int c, int *others) {
+    const struct copy *first = NULL;
+    *others = 0;
+    for (int k = 0; k < count; k++) {
+        if (k == c || !alike(&copy[k], &copy[c])) continue;
+        if (!first) first = &copy[k];
+        if (memcmp(copy[k].digest, first->digest, sizeof first->digest) != 0) return false;
+        if (!memcmp(copy[k].digest, copy[c].digest, sizeof first->digest)) return false;
+        ++*others;
+    }
+    return *others > 1;
+}
+
+/* Of the copies LIKE and those that should be the same, the one that differs; -1: no majority says which it is. */
+static int find_odd(const struct copy *copy, int count, const struct copy *like, int *others) {
+    for (int c = 0; c < count; c++)
+        if (alike(&copy[c], like) && is_odd(copy, count, c, others)) return c;
+    return -1;
+}
+
 /* All speak of the same difference. */
-static int report(struct sl_spmd *self, const struct sl_group *world, const struct difference *own) {
+static int report(struct sl_spmd *self, const struct sl_group *world, const struct sums *sums,
+                  const struct difference *own) {
     struct difference all[SL_MAX_COORDINATES];
+    struct copy copies[SL_MAX_COORDINATES], copy;
     char one[128], other[128];
+    int others;
+    _Static_assert(sizeof copy % sizeof(int32_t) == 0, "sent as words");
     _Static_assert(sizeof *own % sizeof(int32_t) == 0, "sent as words");
     SL_TRY(sl_all_gather(self, world, SL_I32, own, all, sizeof *own / sizeof(int32_t)));
     for (int c = 0; c < world->size; c++) {
         if (!all[c].found) continue;
+        copy = copy_of(sums, all[c].name);
+        SL_TRY(sl_all_gather(self, world, SL_I32, &copy, copies, sizeof copy / sizeof(int32_t)));
+        const int odd = find_odd(copies, world->size, &copies[c], &others);
+        if (odd >= 0)
+            return sl_fail(self, SL_CHECK_FAILED, "parameter %s: coordinate %s has other bits than the %d others",
+                           all[c].name, sl_mesh_describe(self->mesh, odd, one, sizeof one), others);
         return sl_fail(self, SL_CHECK_FAILED, "parameter %s: coordinates %s and %s have drifted apart", all[c].name,
                        sl_mesh_describe(self->mesh, all[c].other, one, sizeof one),
                        sl_mesh_describe(self->mesh, c, other, sizeof other));
@@ -192,6 +244,7 @@ int sl_check_replicas(struct sl_spmd *self, struct sl_trainer *trainer) {
     struct sums own = {0};
     int status = make_sums(self, sl_trainer_parameters(trainer), &own);
     if (status == SL_OK) status = find_difference(self, world, &own, &difference);
+    if (status == SL_OK) status = report(self, world, &own, &difference);
     free(own.list);
-    return status == SL_OK ? report(self, world, &difference) : status;
+    return status;
 }

@@ -116,6 +116,9 @@ static void a_changed_bit_is_found(void **state) {
          "parameter embedding: coordinates 0 (data=0, pipe=0) and 1 (data=0, pipe=1)"},
         {"pipe=4,data=1,tensor=2", "embedding", 7, false, true, 40,
          "parameter embedding: coordinates 1 (pipe=0, data=0, tensor=1) and 7 (pipe=3, data=0, tensor=1)"},
+        /* of more than two: the one that differs from the others */
+        {"data=4,pipe=1,tensor=1", "norm.gamma", 2, false, false, 40,
+         "parameter norm.gamma: coordinate 2 (data=2, pipe=0, tensor=0) has other bits than the 3 others"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fault fault = {.name = cases[i].name, .coordinate = cases[i].coordinate};

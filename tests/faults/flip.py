@@ -1,0 +1,78 @@
+"""flip.py PID CHECKPOINT TENSOR - flips a bit of a tensor in the memory of a process that trains with it.
+
+The tensor is frozen, so that its bytes are those of the checkpoint. They may lie in several places, of which some are
+not read any more: one after another is changed, until the process has ended. Prints how many that were. Status 77:
+other processes' memory cannot be written here."""
+import json
+import os
+import signal
+import sys
+import time
+
+
+def tensor(path, name):
+    with open(path, "rb") as file:
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        begin, end = head[name]["data_offsets"]
+        file.seek(begin, 1)
+        return file.read(end - begin)
+
+
+def places(pid, memory, wanted):
+    with open(f"/proc/{pid}/maps") as maps:
+        for line in maps:
+            words = line.split()
+            first, last = (int(word, 16) for word in words[0].split("-"))
+            if not words[1].startswith("rw") or last - first > 1 << 30:
+                continue
+            try:
+                memory.seek(first)
+                bytes_ = memory.read(last - first)
+            except (OSError, ValueError):
+                continue
+            at = bytes_.find(wanted)
+            while at >= 0:
+                yield first + at
+                at = bytes_.find(wanted, at + len(wanted))
+
+
+def has_ended(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def main():
+    pid, path, name = sys.argv[1:]
+    wanted = tensor(path, name)
+    count = 0
+    os.kill(int(pid), signal.SIGSTOP)
+    try:
+        memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
+        found = list(places(pid, memory, wanted))
+    except PermissionError:
+        os.kill(int(pid), signal.SIGCONT)
+        return 77
+    for at in found:
+        try:
+            memory.seek(at + 40)
+            memory.write(bytes([wanted[40] ^ 1]))
+        except (OSError, ValueError):
+            break
+        count += 1
+        os.kill(int(pid), signal.SIGCONT)
+        end = time.monotonic() + 3
+        while time.monotonic() < end and not has_ended(pid):
+            time.sleep(0.01)
+        if has_ended(pid):
+            break
+        os.kill(int(pid), signal.SIGSTOP)
+    if not has_ended(pid):
+        os.kill(int(pid), signal.SIGCONT)
+    print(count)
+    return 0 if count else 1
+
+
+sys.exit(main())
