@@ -63,7 +63,7 @@ def main():
             break
         count += 1
         os.kill(int(pid), signal.SIGCONT)
-        end = time.monotonic() + 3
+        end = time.monotonic() + 1
         while time.monotonic() < end and not has_ended(pid):
             time.sleep(0.01)
         if has_ended(pid):
