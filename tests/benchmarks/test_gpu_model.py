@@ -7,20 +7,12 @@ import pathlib
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.dont_write_bytecode = True
+
+from points import plan, point
 
 import gpu_model
 from programs import Failure
-
-points = 0
-
-
-def point(right, text):
-    global points
-    points += 1
-    print(f"{'ok' if right else 'not ok'} {points} - {text}", flush=True)
 
 
 def close(left, right):
@@ -137,4 +129,4 @@ else:
     kernels()
     steps()
     figures()
-print(f"1..{points}")
+plan()

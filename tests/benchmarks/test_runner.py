@@ -9,9 +9,9 @@ import sys
 import tempfile
 import unittest.mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.dont_write_bytecode = True
+
+from points import ROOT, plan, point
 
 import distance
 import level
@@ -20,14 +20,6 @@ import prices
 import published
 import samples
 from programs import Failure
-
-points = 0
-
-
-def point(right, text):
-    global points
-    points += 1
-    print(f"{'ok' if right else 'not ok'} {points} - {text}", flush=True)
 
 
 def close(left, right):
@@ -263,4 +255,4 @@ with tempfile.TemporaryDirectory() as folder:
 with tempfile.TemporaryDirectory() as folder:
     compares(pathlib.Path(folder))
     bad_options(pathlib.Path(folder))
-print(f"1..{points}")
+plan()

@@ -22,15 +22,6 @@ refuses() {
     point "refused: $*"
 }
 
-# answers TEXT DRIVER ARGUMENT...: status 0, TEXT on stdout, nothing on stderr.
-answers() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 0 ] && [ ! -s err ] && grep -qF -- "$text" out
-    point "answered: $*"
-}
-
 # ---- what all drivers do alike ----
 
 echo --help >help

@@ -34,16 +34,6 @@ size_of() {
     wc -c <"$1"
 }
 
-# refused TEXT COMMAND ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
-refused() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^transformer $1: " err &&
-        grep -qF -- "$text" err
-    point "refused: $text"
-}
-
 # losses: of the last call's steps.
 losses() {
     sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' out

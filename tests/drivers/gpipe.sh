@@ -187,10 +187,7 @@ refuses '--nonsense: no such option' --nonsense
 refuses 'there is no engine' --engine nothing
 refuses '--fail: needs a value' --fail
 for option in '' --json; do
-    "$driver" $option >/dev/full 2>err
-    status=$?
-    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^gpipe: stdout: ' err
-    point "a full disk: $option"
+    fills_stdout $option
 done
 call --help
 [ $status = 0 ] && [ ! -s err ] && grep -q '^Usage: gpipe' out && grep -q -- '--fail COORDINATE@ACTION' out

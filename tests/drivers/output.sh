@@ -12,16 +12,6 @@ last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+,\"memory\":\\[($bytes(,$b
 cut="$last,\"interrupted\":true\\}"
 last="$last\\}"
 
-# ends_in_time STATUS: the process in the background ends with it within ten seconds.
-ends_in_time() {
-    (sleep 10 && kill -KILL $pid) >/dev/null 2>&1 &
-    guard=$!
-    wait $pid
-    status=$?
-    kill $guard 2>/dev/null
-    [ $status = "$1" ]
-}
-
 $train --steps 3 --json --metrics metrics >out 2>err
 status=$?
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$step" out)" = 3 ] && [ "$(grep -cxE "$last" out)" = 1 ] &&

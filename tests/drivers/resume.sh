@@ -35,16 +35,6 @@ said() {
     [ "$(wc -l <err)" = 1 ] && grep -q "^transformer: $1\$" err
 }
 
-# refused TEXT COMMAND ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
-refused() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^transformer $1: " err &&
-        grep -qF -- "$text" err
-    point "refused: $text"
-}
-
 # ---- nothing but --resume ----
 
 call train $model $how --save whole --save-every 6 --metrics whole.metrics --json

@@ -132,10 +132,7 @@ refuses_with 2 'mesh: the size in' --mesh x=0
 refuses_with 2 '--nonsense: no such option' --nonsense
 refuses_with 3 '/dev/full: ' --output /dev/full
 for option in '' --json '--format svg'; do
-    "$driver" $option >/dev/full 2>err
-    status=$?
-    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^sharding: stdout: ' err
-    point "a full disk: $option"
+    fills_stdout $option
 done
 call --help
 holds 'help' 'Usage: sharding' '--in-spec SPEC'

@@ -6,16 +6,6 @@ reach=$2
 data=$(cd "$3" && pwd)
 . "$(dirname "$0")/../rigs/points.sh"
 
-# ends_in_time STATUS: the process in the background ends with it within half a minute.
-ends_in_time() {
-    (sleep 30 && kill -KILL $pid) >/dev/null 2>&1 &
-    guard=$!
-    wait $pid
-    status=$?
-    kill $guard 2>/dev/null
-    [ $status = "$1" ]
-}
-
 model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
 for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
 train="train $model --batch 8 --data text"
@@ -69,7 +59,7 @@ for signal in TERM INT; do
     tries=0
     until [ -s out ] || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done
     kill -$signal $pid
-    ends_in_time 0 && [ ! -s err ] && tail -n 1 out | grep -qxE "$last,\"interrupted\":true\\}"
+    ends_in_time 0 30 && [ ! -s err ] && tail -n 1 out | grep -qxE "$last,\"interrupted\":true\\}"
     point "SIG$signal ends the run after the step, which the last line says"
 done
 rm -f out metrics
@@ -78,11 +68,11 @@ pid=$!
 tries=0
 until [ -s metrics ] || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done
 kill -TERM $pid
-ends_in_time 0 && [ "$(sed -n 's/^{"step":\([0-9]*\),.*/\1/p' metrics | tail -n 1)" = "$(awk 'NF == 7 && $1 ~ /^[0-9]+$/ { print $1 }' out)" ]
+ends_in_time 0 30 && [ "$(sed -n 's/^{"step":\([0-9]*\),.*/\1/p' metrics | tail -n 1)" = "$(awk 'NF == 7 && $1 ~ /^[0-9]+$/ { print $1 }' out)" ]
 point 'and the last step is shown to people'
 "$driver" $train --steps 1000000 --json >/dev/full 2>err &
 pid=$!
-ends_in_time 3 && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer train: ' err
+ends_in_time 3 30 && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer train: ' err
 point 'a full disk under the JSON ends the run'
 call $train --steps 200 --lr 1000000 --json
 [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'finite' err && ! grep -qE 'nan|inf[^a-z]' out

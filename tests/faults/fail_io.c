@@ -87,14 +87,8 @@ int open(const char *path, int flags, ...) {
     return file;
 }
 
-int open64(const char *path, int flags, ...) {
-    if (FAILS("open")) return -1;
-    va_list more;
-    va_start(more, flags);
-    const int file = open_with(path, flags, more);
-    va_end(more);
-    return file;
-}
+/* Offsets have 64 bits with either name. */
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
 /* What is left of BYTES where a count is short: half of them, of one byte that one. */
 static size_t half(size_t bytes) { return bytes > 1 ? bytes / 2 : bytes; }
@@ -109,19 +103,14 @@ ssize_t pwrite(int file, const void *data, size_t bytes, off_t at) {
     return error ? -1 : real_pwrite(file, data, half(bytes), at);
 }
 
-ssize_t pwrite64(int file, const void *data, size_t bytes, off_t at) {
-    if (!FAILS("write")) return real_pwrite(file, data, bytes, at);
-    return error ? -1 : real_pwrite(file, data, half(bytes), at);
-}
+ssize_t pwrite64(int file, const void *data, size_t bytes, off_t at) __attribute__((alias("pwrite")));
 
 /* Returns the number of the error, and does without errno. */
 int posix_fallocate(int file, off_t at, off_t bytes) {
     return FAILS("fallocate") ? error : real_posix_fallocate(file, at, bytes);
 }
 
-int posix_fallocate64(int file, off_t at, off_t bytes) {
-    return FAILS("fallocate") ? error : real_posix_fallocate(file, at, bytes);
-}
+int posix_fallocate64(int file, off_t at, off_t bytes) __attribute__((alias("posix_fallocate")));
 
 int fsync(int file) { return FAILS("fsync") ? -1 : real_fsync(file); }
 

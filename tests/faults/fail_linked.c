@@ -3,9 +3,8 @@
  * that is preloaded comes before it: there the linker sends the calls here (tests/CMakeLists.txt has the list).
  *
  *     FAIL_NTH=N [FAIL_AFTER=1] [FAIL_COUNT=FILE] PROGRAM ... */
-#include "tests/faults/counted.h"
+#include "tests/faults/no_memory.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -27,15 +26,6 @@ void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fi
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
 
 __attribute__((constructor)) static void open_faults(void) { begin_to_count("FAIL_NTH", "FAIL_AFTER"); }
-__attribute__((destructor)) static void close_faults(void) { tell_count("FAIL_COUNT"); }
-
-static bool fails(const void *caller) {
-    if (!ready || !is_own(caller) || !is_hit()) return false;
-    errno = ENOMEM;
-    return true;
-}
-
-#define FAILS fails(__builtin_return_address(0))
 
 void *__wrap_malloc(size_t bytes) { return FAILS ? NULL : __real_malloc(bytes); }
 void *__wrap_calloc(size_t elements, size_t bytes) { return FAILS ? NULL : __real_calloc(elements, bytes); }

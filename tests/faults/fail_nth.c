@@ -6,13 +6,12 @@
  * of the program itself, with FAIL_LIBRARIES also those of its libraries, from the start of main on. FAIL_COUNT
  * receives their number when the program ends. Without FAIL_NTH none fails. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "tests/faults/counted.h"
+#include "tests/faults/no_memory.h"
 
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
     *__libc_memalign(size_t, size_t);
@@ -22,7 +21,6 @@ typedef int start(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *
 
 static map *real_mmap;
 static start *real_pthread_create;
-static bool libraries;
 
 __attribute__((constructor)) static void open_faults(void) {
     void *symbol = dlsym(RTLD_NEXT, "mmap");
@@ -32,17 +30,6 @@ __attribute__((constructor)) static void open_faults(void) {
     libraries = getenv("FAIL_LIBRARIES");
     begin_to_count("FAIL_NTH", "FAIL_AFTER");
 }
-
-__attribute__((destructor)) static void close_faults(void) { tell_count("FAIL_COUNT"); }
-
-/* Whether the call that returns to CALLER is to fail. */
-static bool fails(const void *caller) {
-    if (!ready || !(libraries || is_own(caller)) || !is_hit()) return false;
-    errno = ENOMEM;
-    return true;
-}
-
-#define FAILS fails(__builtin_return_address(0))
 
 void *malloc(size_t bytes) { return FAILS ? NULL : __libc_malloc(bytes); }
 void *calloc(size_t elements, size_t bytes) { return FAILS ? NULL : __libc_calloc(elements, bytes); }

@@ -77,6 +77,16 @@ static inline void *device_copy(const void *values, size_t bytes) {
 
 static inline float *device_floats(size_t count) { return device_array(count, sizeof(float)); }
 
+/* X becomes what bf16 keeps of it. Returns that. */
+static inline uint16_t *settle(float *x, size_t n) {
+    uint16_t *stored = device_array(n, sizeof *stored);
+    for (size_t i = 0; i < n; i++) {
+        stored[i] = sl_bf16_of_float(x[i]);
+        x[i] = sl_float_of_bf16(stored[i]);
+    }
+    return stored;
+}
+
 static inline float *random_device_floats(struct numbers *numbers, size_t count, float low, float high) {
     float *array = device_floats(count);
     for (size_t i = 0; i < count; i++) array[i] = next_float(numbers, low, high);

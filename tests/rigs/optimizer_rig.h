@@ -44,16 +44,24 @@ static inline void free_storage(struct storage *storage) {
     free(storage->list);
 }
 
+/* All of STORAGE's, as the second of two LOOPS. */
+static inline struct sl_parameters parameters_of(struct storage *storage, int parameters,
+                                                 const struct sl_optimizer_options *options, struct sl_range loops[2]) {
+    loops[0] = (struct sl_range){0};
+    loops[1] = storage->loop;
+    return (struct sl_parameters){.count = 2 * parameters,
+                                  .capacity = 2 * parameters,
+                                  .list = storage->list,
+                                  .ranges = 2,
+                                  .range = loops,
+                                  .states = sl_optimizer_states(options)};
+}
+
 static inline void update(struct storage *storage, int parameters, const struct sl_optimizer_options *options,
                           const struct sl_kernels *kernels, int64_t step, float gradient_scale) {
     storage->loop.sum = storage->loop.gradient + storage->loop.shard;
-    struct sl_range loops[2] = {{0}, storage->loop};
-    struct sl_parameters all = {.count = 2 * parameters,
-                                .capacity = 2 * parameters,
-                                .list = storage->list,
-                                .ranges = 2,
-                                .range = loops,
-                                .states = sl_optimizer_states(options)};
+    struct sl_range loops[2];
+    struct sl_parameters all = parameters_of(storage, parameters, options, loops);
     sl_optimizer_update(options, kernels, &all, 1, step, gradient_scale, NULL);
 }
 
@@ -61,13 +69,8 @@ static inline void update(struct storage *storage, int parameters, const struct 
 static inline void update_sum(struct storage *storage, int parameters, const struct sl_optimizer_options *options,
                               const struct sl_kernels *kernels, int64_t step, float gradient_scale, int members,
                               const float *const *gradient) {
-    struct sl_range loops[2] = {{0}, storage->loop};
-    struct sl_parameters all = {.count = 2 * parameters,
-                                .capacity = 2 * parameters,
-                                .list = storage->list,
-                                .ranges = 2,
-                                .range = loops,
-                                .states = sl_optimizer_states(options)};
+    struct sl_range loops[2];
+    struct sl_parameters all = parameters_of(storage, parameters, options, loops);
     sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient, NULL, NULL);
 }
 

@@ -81,6 +81,16 @@ skip() {
     printf 'ok %d - %s # SKIP %s\n' $points "$1" "$2"
 }
 
+# ends_in_time STATUS [SECONDS]: the process $pid of the background ends with it within ten seconds, or that many.
+ends_in_time() {
+    (sleep "${2:-10}" && kill -KILL $pid) >/dev/null 2>&1 &
+    guard=$!
+    wait $pid
+    status=$?
+    kill $guard 2>/dev/null
+    [ $status = "$1" ]
+}
+
 # values KEY: its numbers in the lines of JSON that the last call has printed.
 values() {
     sed -n "s/.*\"$1\":\\([-+.e0-9]*\\).*/\\1/p" out

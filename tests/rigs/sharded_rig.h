@@ -466,4 +466,15 @@ static inline void expect_near(const char *what, size_t count, const float *got,
     for (size_t i = 0; i < count; i++) expect_close(what, i, got[i], want[i], 1e-5, 1e-5);
 }
 
+/* ---- what a test works with ---- */
+
+static struct trial trial, other; /* large ones */
+static float x[ALL * IN], dy[4 * ALL * OUT];
+
+static void draw(uint64_t seed) {
+    struct numbers numbers = {seed};
+    for (int i = 0; i < ALL * IN; i++) x[i] = next_float(&numbers, -1, 1);
+    for (int i = 0; i < 4 * ALL * OUT; i++) dy[i] = next_float(&numbers, -1, 1);
+}
+
 #endif

@@ -195,4 +195,13 @@ static inline void expect_same_store(const struct sl_store *a, const struct sl_s
     }
 }
 
+/* Losses, values and gradients, in all their bits. */
+static inline void expect_same_run(const struct job *a, const struct job *b) {
+    if (memcmp(a->loss, b->loss, sizeof a->loss))
+        fail_msg("%s on %s: loss %.9g, not %.9g", b->schedule, b->mesh, b->loss[b->steps - 1], a->loss[b->steps - 1]);
+    assert_true(a->evaluated == b->evaluated);
+    expect_same_store(&a->values, &b->values);
+    expect_same_store(&a->gradients, &b->gradients);
+}
+
 #endif

@@ -33,16 +33,6 @@ static void spoil_unseen_keys(struct example *e) {
     }
 }
 
-/* X becomes what bf16 keeps of it. Returns that. */
-static uint16_t *settle(float *x, size_t n) {
-    uint16_t *stored = (uint16_t *)device_floats((n + 1) / 2);
-    for (size_t i = 0; i < n; i++) {
-        stored[i] = sl_bf16_of_float(x[i]);
-        x[i] = sl_float_of_bf16(stored[i]);
-    }
-    return stored;
-}
-
 /* Documents of 1 to LONGEST tokens follow each other. */
 static int32_t *make_places(struct numbers *numbers, const struct sl_attention *s, size_t longest) {
     int32_t *places = (int32_t *)device_floats(s->sequences * s->queries);

@@ -19,16 +19,6 @@ struct example {
     char name[160];
 };
 
-/* X becomes what bf16 keeps of it. Returns that, which is released with the device's arrays. */
-static uint16_t *settle(float *x, size_t n) {
-    uint16_t *stored = (uint16_t *)device_floats((n + 1) / 2);
-    for (size_t i = 0; i < n; i++) {
-        stored[i] = sl_bf16_of_float(x[i]);
-        x[i] = sl_float_of_bf16(stored[i]);
-    }
-    return stored;
-}
-
 static struct example make(struct numbers *numbers, struct sl_latent_attention shape, float size) {
     const struct sl_latent_attention *s = &shape;
     struct example e = {.shape = shape, .rows = s->sequences * s->queries, .columns = s->heads * s->width};

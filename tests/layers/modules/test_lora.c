@@ -7,15 +7,6 @@ static const char *const meshes[] = {"data=1",          "tensor=2",        "tens
                                      "data=2,tensor=2", "tensor=4,data=2", "pipe=2,tensor=2", "data=2,tensor=1"};
 enum { MESHES = sizeof meshes / sizeof *meshes, RANK = 3, FACTOR_A = 2, FACTOR_B = 3 };
 
-static struct trial trial, other; /* large ones */
-static float x[ALL * IN], dy[4 * ALL * OUT];
-
-static void draw(uint64_t seed) {
-    struct numbers numbers = {seed};
-    for (int i = 0; i < ALL * IN; i++) x[i] = next_float(&numbers, -1, 1);
-    for (int i = 0; i < 4 * ALL * OUT; i++) dy[i] = next_float(&numbers, -1, 1);
-}
-
 static struct job adapted(enum kind kind) {
     return (struct job){.kind = kind, .rank = RANK, .alpha = 1.5, .group = 2, .window = MICROBATCHES, .x = x, .dy = dy};
 }

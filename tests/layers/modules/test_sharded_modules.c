@@ -9,15 +9,6 @@ static const char *const meshes[] = {"data=1",          "tensor=1",        "tens
                                      "data=1,tensor=2", "pipe=2,tensor=2"};
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
-static struct trial trial, other; /* large ones */
-static float x[ALL * IN], dy[4 * ALL * OUT];
-
-static void draw(uint64_t seed) {
-    struct numbers numbers = {seed};
-    for (int i = 0; i < ALL * IN; i++) x[i] = next_float(&numbers, -1, 1);
-    for (int i = 0; i < 4 * ALL * OUT; i++) dy[i] = next_float(&numbers, -1, 1);
-}
-
 /* ---- dense ---- */
 
 static double rounded(enum sl_dtype precision, float x) {

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 
 #include "layers/storage/checksums.h"
 #include "layers/storage/safetensors.h"
@@ -24,19 +24,9 @@
 
 enum { FLOATS = 3 << 16 }; /* of the large tensor: 768 KB, more than is looked at at once */
 
-static char directory[FOLDER], path[300];
-
-static int make_directory(void **state) {
+static int make_file(void **state) {
     (void)state;
-    if (!make_folder(directory, "test_checksums")) return -1;
-    snprintf(path, sizeof path, "%s/file", directory);
-    return 0;
-}
-
-static int remove_directory(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(directory); /* fails where a temporary file was left behind */
+    return make_one_file("test_checksums");
 }
 
 static void fill(struct sl_tensor *tensor) {
@@ -435,5 +425,5 @@ int main(void) {
         cmocka_unit_test(test_many_names),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, make_file, remove_one_file);
 }

@@ -15,23 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/rigs/folder.h"
+#include "tests/rigs/one_file.h"
 
 #include "layers/storage/safetensors.h"
 
-static char directory[FOLDER], path[300];
-
-static int make_directory(void **state) {
+static int make_file(void **state) {
     (void)state;
-    if (!make_folder(directory, "test_safetensors")) return -1;
-    snprintf(path, sizeof path, "%s/file", directory);
-    return 0;
-}
-
-static int remove_directory(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(directory); /* fails where a temporary file was left behind */
+    return make_one_file("test_safetensors");
 }
 
 /* ---- files ---- */
@@ -198,7 +188,7 @@ static void test_in_place(void **state) {
 
 static int refuse(void *arg) { return ++*(int *)arg == 2 ? SL_FAILED : SL_OK; }
 
-/* A file that is given up leaves the one that was there, and nothing else: remove_directory sees to that. */
+/* A file that is given up leaves the one that was there, and nothing else: remove_one_file sees to that. */
 static void test_given_up(void **state) {
     (void)state;
     unsigned char before[512], after[512];
@@ -385,7 +375,7 @@ static void test_no_file(void **state) {
     struct sl_error error = {0};
     unlink(path);
     expect_refusal("cannot be opened: No such file");
-    assert_int_equal(sl_safetensors_read(&store, directory, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_safetensors_read(&store, folder, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "not a regular file"));
 }
 
@@ -514,16 +504,16 @@ static void test_unwritable_path(void **state) {
     struct sl_store store = {0};
     struct sl_error error = {0};
     char missing[400];
-    snprintf(missing, sizeof missing, "%s/missing/file", directory);
+    snprintf(missing, sizeof missing, "%s/missing/file", folder);
     assert_int_equal(sl_safetensors_write(&store, missing, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "/missing/file: cannot be written: No such file"));
-    assert_int_equal(sl_safetensors_write(&store, directory, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_safetensors_write(&store, folder, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "not a regular file"));
     /* A link stays one, and what it names is replaced; a device is left alone. */
     char target[400], link[400];
     struct stat status;
-    snprintf(target, sizeof target, "%s/target", directory);
-    snprintf(link, sizeof link, "%s/link", directory);
+    snprintf(target, sizeof target, "%s/target", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
     assert_int_equal(sl_safetensors_write(&store, target, &error), SL_OK);
     assert_int_equal(symlink("target", link), 0);
     assert_int_equal(sl_safetensors_write(&store, link, &error), SL_OK);
@@ -575,5 +565,5 @@ int main(void) {
         cmocka_unit_test(test_disk_full),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, make_file, remove_one_file);
 }

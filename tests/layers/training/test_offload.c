@@ -30,14 +30,6 @@ static struct job job_of(const char *mesh, const char *schedule, int loops, int 
                         .train = train};
 }
 
-static void expect_same(const struct job *a, const struct job *b) {
-    if (memcmp(a->loss, b->loss, sizeof a->loss))
-        fail_msg("%s on %s: loss %.9g, not %.9g", b->schedule, b->mesh, b->loss[STEPS - 1], a->loss[STEPS - 1]);
-    assert_true(a->evaluated == b->evaluated);
-    expect_same_store(&a->values, &b->values);
-    expect_same_store(&a->gradients, &b->gradients);
-}
-
 /* Runs JOB again with OFFLOAD. Bytes in memory are fewer at coordinate 0; LEAVES: a part of them is further away. */
 static void try_job(const struct job *job, int offload, bool leaves) {
     static struct bytes bytes[2];
@@ -48,7 +40,7 @@ static void try_job(const struct job *job, int offload, bool leaves) {
     other.offload = offload;
     run_job(&one);
     run_job(&other);
-    expect_same(&one, &other);
+    expect_same_run(&one, &other);
     for (int c = 0; c < SL_MAX_COORDINATES; c++) {
         for (int k = 0; k < SL_MEMORY_CATEGORIES; k++)
             if (k != SL_MEMORY_HANDOVER && bytes[1].planned[c].bytes[k] != bytes[1].held[c].bytes[k])

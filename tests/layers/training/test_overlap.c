@@ -94,17 +94,22 @@ static void reductions_run_beside_other_loops(void **state) {
     free_job(&job);
 }
 
-/* What the simulator says of a step on a network with this delay; the metrics' sum comes after it. */
+/* What the simulator says of a step; the metrics' sum comes after it. */
+static double step_of(const struct job *job, const struct sl_costs *costs) {
+    struct sl_simulation simulation;
+    struct sl_error error;
+    if (sl_schedule_simulate(&job->table, costs, &simulation, &error)) fail_msg("%s", error.message);
+    const double step = simulation.step;
+    sl_simulation_free(&simulation);
+    return step + delay;
+}
+
+/* On a network with this delay. */
 static double simulated(const struct job *job, bool overlap) {
     const struct sl_stage_costs stage = {.reduce = 2 * delay};
     const struct sl_costs costs = {
         .count = 1, .stage = &stage, .communication = delay, .overlap = overlap, .group = MICROBATCHES};
-    struct sl_simulation simulation;
-    struct sl_error error;
-    if (sl_schedule_simulate(&job->table, &costs, &simulation, &error)) fail_msg("%s", error.message);
-    const double step = simulation.step;
-    sl_simulation_free(&simulation);
-    return step + delay;
+    return step_of(job, &costs);
 }
 
 /* Computing takes no time here, so the steps differ by delays alone. Where something else keeps the cores a step is
@@ -149,12 +154,7 @@ static double simulated_shards(const struct job *job, double unshard) {
             .weight_gradient = s == 0 ? delay / MICROBATCHES : 0, .reduce = 2 * delay, .unshard = unshard};
     const struct sl_costs costs = {
         .count = STAGES, .stage = stage, .communication = delay, .overlap = true, .group = MICROBATCHES};
-    struct sl_simulation simulation;
-    struct sl_error error;
-    if (sl_schedule_simulate(&job->table, &costs, &simulation, &error)) fail_msg("%s", error.message);
-    const double step = simulation.step;
-    sl_simulation_free(&simulation);
-    return step + delay;
+    return step_of(job, &costs);
 }
 
 /* Each gather but the first begins while another loop computes, and ends before its own does. */
