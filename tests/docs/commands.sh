@@ -2,17 +2,19 @@
 # commands.sh BUILD SOURCE - README.md, CONTRIBUTING.md and docs/ tell the truth; prints TAP.
 #
 # A block that begins with ```sh run is run as one script; ```sh run STATUS says how it ends. Blocks of one file are run
-# one after another, in a folder where build/host/drivers are the build's. A block ```text output after it is exactly
+# one after another, in a folder where build/host is the build. A block ```text output after it is exactly
 # what it prints.
 #
 # Words that begin with a folder of the repository are files there. sl_NAME and SL_NAME occur in the sources, and so
 # does NAME(): in the one file that its line names, if there is one. Links lead to files and headings. Blocks ```diff are
 # left out: they show what is not there yet (extending.sh).
+#
+# Each driver and each example has a row in README.md's table, which names the page that explains it and runs it.
 build=$1 source=$2
 . "$source/tests/rigs/points.sh"
 folders='spmd collectives layers shardloop drivers benchmarks tests docs'
-mkdir -p build/host
-ln -s "$build/drivers" build/host/drivers
+mkdir build
+ln -s "$build" build/host
 ln -s "$source/docs" docs
 mkdir tests
 ln -s "$source/tests/data" tests/data
@@ -131,4 +133,33 @@ while read -r page function file; do
     fi
 done <words
 none "the $(wc -l <words) functions that are named are where they are said to be"
+
+# ---- a page for each program ----
+
+(cd "$build/drivers" && find . -maxdepth 1 -type f -perm -u+x ! -name shardloop | sed 's|^\./||' && cd "$source/drivers/examples" &&
+    ls ./*.c | sed 's|^\./||; s/\.c$//') | sort -u >programs
+cat >rows.awk <<'END'
+/^\| `/ && match($0, /\]\(docs\/[^)#]*/) {
+    page = substr($0, RSTART + 2, RLENGTH - 2)
+    count = split($0, word, "`")
+    for (i = 2; i <= count; i += 2) print word[i], page
+}
+END
+awk -f rows.awk "$source/README.md" >rows
+cat >told.awk <<'END'
+/^```/ { block = block ? "" : $0; next }
+block ~ /^```sh run/ && $0 ~ ("(^|[/ ])" name "( |$)") { runs = 1 }
+!block && index($0, "`" name "`") { tells = 1 }
+END {
+    if (!tells) print FILENAME " does not explain " name
+    if (!runs) print FILENAME " does not run " name
+}
+END
+: >missing
+while read -r name; do
+    page=$(awk -v name="$name" '$1 == name { print $2; exit }' rows)
+    [ "$page" ] || echo "README.md: no row of the drivers' table has $name and a page" >>missing
+    [ -z "$page" ] || (cd "$source" && awk -v name="$name" -f "$work/told.awk" "$page") >>missing
+done <programs
+none "each of the $(wc -l <programs) drivers and examples has a page that explains and runs it"
 plan
