@@ -1,10 +1,13 @@
-"""flip.py PID CHECKPOINT TENSOR - flips a bit of a tensor in the memory of a process that trains with it.
+"""flip.py PID VARIABLE CHECKPOINT TENSOR FOLDER - flips a bit of a tensor in the memory of a process that trains.
 
-The tensor is frozen, so that its bytes are those of the checkpoint. They may lie in several places, of which some are
-not read any more: one after another is changed, until the process has ended. Prints how many that were. Status 77:
-other processes' memory cannot be written here."""
+That is the first one below process PID that has VARIABLE in its environment; it is stopped once FOLDER has a checkpoint,
+and so are those who wait for it. The tensor is frozen, so that its bytes are those of the checkpoint. They may lie in several places, of which some are
+not read any more: one after another is changed, until the process has ended; a place that is read is found before the
+run has saved twice more in FOLDER. Prints how many that were. Status 77: other processes' memory cannot be written
+here."""
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -44,10 +47,42 @@ def has_ended(pid):
         return True
 
 
+def below(pid, variable):
+    """The first process below PID with VARIABLE, or None."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        children = [child for thread in threads for child in open(f"/proc/{pid}/task/{thread}/children").read().split()]
+    except OSError:
+        return None
+    for child in children:
+        try:
+            with open(f"/proc/{child}/environ") as environ:
+                if any(entry.startswith(variable) for entry in environ.read().split("\0")):
+                    return child
+        except OSError:
+            continue
+        found = below(child, variable)
+        if found:
+            return found
+    return None
+
+
+def saves(folder):
+    try:
+        return {entry for entry in os.listdir(folder) if re.fullmatch(r"step-\d+\.safetensors", entry)}
+    except FileNotFoundError:
+        return set()
+
+
 def main():
-    pid, path, name = sys.argv[1:]
+    watcher, variable, path, name, folder = sys.argv[1:]
     wanted = tensor(path, name)
     count = 0
+    while not saves(folder) and not has_ended(watcher):
+        time.sleep(0.001)
+    pid = below(watcher, variable)
+    if not pid:
+        return 1
     os.kill(int(pid), signal.SIGSTOP)
     try:
         memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
@@ -63,9 +98,9 @@ def main():
             break
         count += 1
         os.kill(int(pid), signal.SIGCONT)
-        end = time.monotonic() + 1
-        while time.monotonic() < end and not has_ended(pid):
-            time.sleep(0.01)
+        before = saves(folder)
+        while len(saves(folder) - before) < 2 and not has_ended(pid):
+            time.sleep(0.005)
         if has_ended(pid):
             break
         os.kill(int(pid), signal.SIGSTOP)
