@@ -2,11 +2,12 @@
 """sweep.py DRIVERS DATA [FAIL_NTH|linked] [FAIL_IO] - small jobs of drivers, again and again, while one allocation fails
 or all from one on (FAIL_NTH is fail_nth.c, built; linked: the drivers have fail_linked.c in them), or one call on files
 (FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with the output and the files of a run without faults and nothing on stderr,
-otherwise one line on stderr that begins with the driver's name; no file half written, nor a temporary one left; no
-crash, no hang. Lines that tell what a run goes on with (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
+otherwise one line on stderr that begins with the driver's name; no file half written, nor a temporary one left, but for
+a trace, which is written as it comes; no crash, no hang. Lines that tell what a run goes on with (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
 numbers, more jobs, and the allocations of libraries, too."""
 
 import collections
+import json
 import os
 import re
 import shutil
@@ -47,8 +48,16 @@ jobs = {  # of those whose stdout tells times, only the files are compared
         " --mesh data=1,model=2", ""),
     "replay": "replay --journal ../journal --coordinate 1",
 }
+examples = {
+    "convolution": "convolution",
+    "custom_module": "custom_module --trace trace.json",
+    "custom_optimizer": "custom_optimizer saved.safetensors 3",
+    "regression": "regression --trace trace.json",
+}
+if long:
+    jobs.update(examples)
 becomes = {"plan memory": "transformer", "plan search": "looping_pipeline", "replay": "transformer"}  # whose errors then are its own
-timed = ("train", "train --save-async", "looping_pipeline", "loss_equality", "gpipe", "tokens shards", "plan search")
+timed = ("train", "train --save-async", "looping_pipeline", "loss_equality", "gpipe", "tokens shards", "plan search", *examples)
 allocating = [name for name in jobs if long or name not in ("looping_pipeline", "loss_equality", "gpipe")]  # little_memory.sh has these
 files = {  # which calls a job has: checkpoints are written through memory
     "train": ("open", "fallocate", "fsync", "rename", "unlink", "close"),
@@ -58,6 +67,9 @@ files = {  # which calls a job has: checkpoints are written through memory
 }
 if long:
     files["export hf"] = ("open", "fallocate", "write", "fsync", "rename", "close")
+    files["custom_module"] = ("open",)  # the rest is the C library's
+    files["custom_optimizer"] = ("open", "fallocate", "fsync", "rename", "unlink", "close")
+    files["regression"] = ("open",)
 notes = re.compile(r"transformer: (saved in |no tokenizer is written|\S*peaks\.json[.\w]*: )")
 times = re.compile(r"\d+(\.\d+)?")  # tokens a second
 work = folder()
@@ -65,13 +77,24 @@ here = os.path.join(work, "here")
 runs = collections.Counter()
 
 
+def written(path):
+    """What is in a file; of a trace, which tells times, whether it is whole."""
+    with open(path, "rb") as file:
+        content = file.read()
+    if os.path.basename(path) != "trace.json":
+        return content
+    try:
+        return sorted(json.loads(content))
+    except ValueError:
+        return None
+
+
 def tree():
     found = {}
     for folder, _, names in os.walk(here):
         for name in names:
             path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                found[os.path.relpath(path, here)] = file.read()
+            found[os.path.relpath(path, here)] = written(path)
     return found
 
 
@@ -105,7 +128,7 @@ def judge(name, whole, result, may_leave):
     elif err.count("\n") != 1 or not err.startswith((jobs[name].split()[0], becomes.get(name, jobs[name].split()[0]))):
         return f"status {status}, {err.count(chr(10))} lines: {err[:300]!r}"
     for path, content in left.items():
-        if path in whole[3] and content != whole[3][path]:
+        if path in whole[3] and content not in (whole[3][path], None):
             return f"status {status}: {path} is half written"
         if path not in whole[3] and not may_leave and not re.fullmatch(r"saved/step-0000000\d.safetensors", path):
             return f"status {status}: {path} is left"
