@@ -46,8 +46,26 @@ static bool sort(struct report_series *series) {
     return true;
 }
 
+static int by_value(const void *left, const void *right) {
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static bool find_median(struct report_series *series) {
+    double *value = malloc((size_t)series->count * sizeof *value);
+    int count = 0;
+    if (!value) return false;
+    for (int i = series->count > 1; i < series->count; i++)
+        if (!isnan(series->point[i].value)) value[count++] = series->point[i].value;
+    qsort(value, (size_t)count, sizeof *value, by_value);
+    series->median = count ? (value[(count - 1) / 2] + value[count / 2]) / 2 : NAN;
+    free(value);
+    return true;
+}
+
 bool report_series_order(struct report_series *series) {
     if (series->count && !series->ordered && !sort(series)) return false;
+    if (series->count && !find_median(series)) return false;
     series->ordered = true;
     series->gaps = 0;
     for (int i = 0; i < series->count; i++) series->gaps += isnan(series->point[i].value);
@@ -77,22 +95,7 @@ const struct report_point *report_series_last(const struct report_series *series
     return NULL;
 }
 
-static int by_value(const void *left, const void *right) {
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-double report_series_median(const struct report_series *series) {
-    double *value = malloc(((size_t)series->count + 1) * sizeof *value);
-    int count = 0;
-    if (!value) return NAN;
-    for (int i = series->count > 1; i < series->count; i++)
-        if (!isnan(series->point[i].value)) value[count++] = series->point[i].value;
-    qsort(value, (size_t)count, sizeof *value, by_value);
-    const double median = count ? (value[(count - 1) / 2] + value[count / 2]) / 2 : NAN;
-    free(value);
-    return median;
-}
+double report_series_median(const struct report_series *series) { return series->count ? series->median : NAN; }
 
 /* ---- buckets ---- */
 

@@ -14,20 +14,22 @@ struct report_series {
     struct report_point *point; /* by step, after report_series_order */
     bool ordered;               /* as they were added */
     int gaps;                   /* points without a number, after report_series_order */
+    double median;              /* after report_series_order; report_series_median says of what */
 };
 #define REPORT_LARGEST 1e100
 #define REPORT_LAST_STEP 1e15
 
 /* False without memory. */
 bool report_series_add(struct report_series *series, double step, double value);
-/* Sorts by step. Of a step that is there more than once, what was added last stays. False without memory. */
+/* Sorts by step; finds the median. Of a step that is there more than once, what was added last stays. False without
+ * memory. */
 bool report_series_order(struct report_series *series);
 void report_series_free(struct report_series *series);
 
 /* The first point whose value no other is below, or above where HIGHEST; the last one; NULL: all are gaps. */
 const struct report_point *report_series_best(const struct report_series *series, bool highest);
 const struct report_point *report_series_last(const struct report_series *series);
-/* Without the first point, unless it is the only one; NaN where there is none, or no memory. */
+/* Without the first point, unless it is the only one; NaN where there is none. After report_series_order. */
 double report_series_median(const struct report_series *series);
 
 /* All points of some neighbouring steps. */
