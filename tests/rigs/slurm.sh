@@ -8,6 +8,7 @@ for tool in slurmctld slurmd srun sbatch scontrol squeue; do
     command -v $tool >/dev/null || skip_all "$tool is not installed (Debian: slurmctld slurmd slurm-client)"
 done
 [ "$(id -u)" = 0 ] || skip_all 'slurmd runs as root'
+mountpoint -q /sys/fs/cgroup || skip_all 'slurmd does not start where nothing is mounted on /sys/fs/cgroup'
 "$drivers/looping_pipeline" --engine mpi --show-placement 2>&1 | grep -q 'not in this build' && skip_all 'there is no engine mpi'
 case $(mpirun --version 2>/dev/null) in
 *'Open MPI'*) ;;
