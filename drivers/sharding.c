@@ -363,6 +363,18 @@ static int print_as_json(const struct sl_output *output, const struct task *task
     return task->examples ? SL_OK : print_json_array(output, "layout", &layout, NULL, error);
 }
 
+static void print_dim(FILE *file, const struct sl_array *array, int dim, size_t *next) {
+    if (dim == array->dims) {
+        fprintf(file, "%d", (int)((const int32_t *)array->data)[(*next)++]);
+        return;
+    }
+    for (size_t i = 0; i < array->shape[dim]; i++) {
+        fputs(i ? ", " : "[", file);
+        print_dim(file, array, dim + 1, next);
+    }
+    fputc(']', file);
+}
+
 static void print_values(FILE *file, const char *name, const struct sl_array *array) {
     enum { MOST_PRINTED = 256 };
     size_t next = 0;
@@ -371,9 +383,7 @@ static void print_values(FILE *file, const char *name, const struct sl_array *ar
         fprintf(file, "%zu elements (--json prints them)\n\n", sl_array_elements(array));
         return;
     }
-    json_t *values = json_values(array, 0, &next);
-    json_dumpf(values, file, JSON_ENCODE_ANY);
-    json_decref(values);
+    print_dim(file, array, 0, &next);
     fputs("\n\n", file);
 }
 

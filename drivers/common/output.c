@@ -23,11 +23,41 @@ static bool shows_colours(void) {
     return !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
 }
 
+/* ---- text in memory ---- */
+
+static ssize_t keep(void *cookie, const char *data, size_t size) {
+    struct sl_text *text = cookie;
+    size_t capacity = text->capacity ? text->capacity : 4096;
+    while (capacity - text->size <= size) capacity *= 2;
+    if (capacity > text->capacity) {
+        char *grown = realloc(text->bytes, capacity);
+        if (!grown) return 0; /* the stream notes that */
+        text->bytes = grown, text->capacity = capacity;
+    }
+    memcpy(text->bytes + text->size, data, size);
+    text->size += size;
+    text->bytes[text->size] = 0;
+    return (ssize_t)size;
+}
+
+FILE *sl_text_open(struct sl_text *text) {
+    *text = (struct sl_text){0};
+    return fopencookie(text, "w", (cookie_io_functions_t){.write = keep});
+}
+
+bool sl_text_close(FILE *stream) {
+    if (!stream) return false;
+    const bool whole = !fflush(stream) && !ferror(stream);
+    return fclose(stream) == 0 && whole;
+}
+
+/* ---- where it goes ---- */
+
 int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error) {
     const int width = path ? 0 : width_of_stdout();
     *output = (struct sl_output){
         .name = path ? path : "stdout", .path = path, .columns = shows_colours() ? width : 0, .width = width};
-    output->stream = open_memstream(&output->text, &output->size);
+    output->stream = sl_text_open(&output->text);
     return output->stream ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to print");
 }
 
@@ -41,7 +71,7 @@ int sl_output_file(const char *option, const char *path, bool appends, FILE **fi
 static int replace_file(const struct sl_output *output, struct sl_error *error) {
     struct sl_draft draft = {0};
     SL_TRY(sl_draft_open(&draft, output->path, SL_LINKS_FOLLOWED, error));
-    const int number = sl_draft_write(&draft, output->text, output->size);
+    const int number = sl_draft_write(&draft, output->text.bytes, output->text.size);
     if (!number) return sl_draft_finish(&draft, 0, error);
     sl_draft_give_up(&draft);
     return sl_error_set(error, SL_FAILED, "%s: %s", output->name, strerror(number));
@@ -59,7 +89,7 @@ static int write_all(const struct sl_output *output, struct sl_error *error) {
     if (output->path && is_replaced(output->path)) return replace_file(output, error);
     if (output->path) SL_TRY(sl_output_file("--output", output->path, false, &file, error));
     errno = 0;
-    bool failed = fwrite(output->text, 1, output->size, file) < output->size;
+    bool failed = fwrite(output->text.bytes, 1, output->text.size, file) < output->text.size;
     failed |= fflush(file) || ferror(file);
     const int reason = errno;
     if (output->path) failed |= fclose(file) != 0;
@@ -69,12 +99,12 @@ static int write_all(const struct sl_output *output, struct sl_error *error) {
 
 int sl_output_close(struct sl_output *output, int status, struct sl_error *error) {
     if (!output->stream) return status;
-    const bool whole = fclose(output->stream) == 0;
+    const bool whole = sl_text_close(output->stream);
     output->stream = NULL;
     if (status == SL_OK && !whole) status = sl_error_set(error, SL_FAILED, "no memory to print");
     if (status == SL_OK) status = write_all(output, error);
-    free(output->text);
-    output->text = NULL;
+    free(output->text.bytes);
+    output->text = (struct sl_text){0};
     return status;
 }
 

@@ -3,11 +3,25 @@
 #ifndef SL_DRIVERS_COMMON_OUTPUT_H
 #define SL_DRIVERS_COMMON_OUTPUT_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "spmd/base/error.h"
 
 struct sl_options; /* drivers/common/options.h */
+
+/* Text that a stream collects in memory. */
+struct sl_text {
+    char *bytes; /* [size], and a zero behind them; NULL while there are none. Free them. */
+    size_t size, capacity;
+};
+
+/* A stream into *TEXT, which stays where it is until the stream is closed; NULL without memory. That of open_memstream
+ * may lose a character where it cannot grow, and not tell. */
+FILE *sl_text_open(struct sl_text *text);
+
+/* Whether all that was printed is there. STREAM is NULL, or closed by this. */
+bool sl_text_close(FILE *stream);
 
 struct sl_output {
     FILE *stream;     /* print here */
@@ -15,8 +29,7 @@ struct sl_output {
     const char *path; /* NULL: stdout */
     int columns;      /* of the terminal on which it is read; 0: that is none, shows no colours or should not */
     int width;        /* of the terminal, whether it shows colours or not; 0: there is none */
-    char *text;
-    size_t size;
+    struct sl_text text;
 };
 
 /* SL_FAILED without memory. */

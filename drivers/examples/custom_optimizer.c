@@ -10,6 +10,7 @@
 #include <shardloop/shardloop.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---- the optimizer ---- */
@@ -100,10 +101,14 @@ int main(int argc, char **argv) {
     static struct run run;
     char *end = "";
     const long steps = argc > 2 ? strtol(argv[2], &end, 10) : STEPS;
-    if (argc > 3 || *end || steps < 1 || steps > 1000000 || (argc > 1 && argv[1][0] == '-'))
-        return fprintf(stderr, "custom_optimizer: an example of an optimizer of one's own; it takes no arguments, or "
-                               "CHECKPOINT [STEPS]\n"),
-               SL_BAD_INPUT;
+    const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (argc > 3 || *end || steps < 1 || steps > 1000000 || (argc > 1 && argv[1][0] == '-')) {
+        fprintf(help ? stdout : stderr,
+                "custom_optimizer: an example of an optimizer of one's own;%sit takes no arguments, or CHECKPOINT "
+                "[STEPS]\n",
+                help ? "\n" : " ");
+        return help ? SL_OK : SL_BAD_INPUT;
+    }
     run.steps = (int)steps;
     run.checkpoint = argc > 1 ? argv[1] : NULL;
     run.resumes = run.checkpoint && access(run.checkpoint, F_OK) == 0;

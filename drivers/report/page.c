@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/common/output.h"
 #include "drivers/report/chart.h"
 #include "drivers/report/facts.h"
 #include "drivers/report/memory_bars.h"
@@ -221,8 +222,7 @@ static void write_memory(FILE *file, const struct report_runs *runs) {
 /* A page takes the element svg alone out of the file. */
 static int write_timeline(FILE *file, const struct report_run *run, const struct report_timeline *timeline,
                           struct sl_error *error) {
-    char *picture = NULL;
-    size_t size;
+    struct sl_text picture;
     fputs("<section class=\"card all\"><header><h2>A step of the pipeline: ", file);
     sl_svg_escape(file, run->name);
     fputs("</h2></header>\n", file);
@@ -231,11 +231,12 @@ static int write_timeline(FILE *file, const struct report_run *run, const struct
         sl_svg_escape(file, timeline->missing.message);
         fputs("</p>", file);
     } else {
-        FILE *memory = open_memstream(&picture, &size);
+        FILE *memory = sl_text_open(&picture);
         if (memory) report_timeline_write(memory, timeline);
-        if (!memory || fclose(memory)) return sl_error_set(error, SL_FAILED, "no memory for the page");
-        fprintf(file, "<div class=\"wide\">%s</div>", strstr(picture, "<svg"));
-        free(picture);
+        const bool whole = sl_text_close(memory);
+        if (whole) fprintf(file, "<div class=\"wide\">%s</div>", strstr(picture.bytes, "<svg"));
+        free(picture.bytes);
+        if (!whole) return sl_error_set(error, SL_FAILED, "no memory for the page");
     }
     fputs("</section>\n", file);
     return SL_OK;

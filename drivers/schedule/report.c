@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/common/output.h"
 #include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 #include "spmd/schedule/csv.h"
@@ -212,14 +213,13 @@ static void add_comparison(const struct schedule_report *report, json_t *object)
 
 /* The table that was found, as --format csv writes it: a search need not be made again for it. */
 static json_t *json_table(const struct sl_schedule *schedule) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
+    struct sl_text text;
+    FILE *stream = sl_text_open(&text);
     if (!stream) return NULL;
     const int status = sl_schedule_write_csv(schedule, stream);
-    const bool closed = fclose(stream) == 0;
-    json_t *table = status == SL_OK && closed ? json_stringn(text, size) : NULL;
-    free(text);
+    const bool whole = sl_text_close(stream);
+    json_t *table = status == SL_OK && whole ? json_stringn(text.bytes, text.size) : NULL;
+    free(text.bytes);
     return table;
 }
 

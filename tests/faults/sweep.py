@@ -4,7 +4,7 @@ or all from one on (FAIL_NTH is fail_nth.c, built; linked: the drivers have fail
 (FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with the output and the files of a run without faults and nothing on stderr,
 otherwise one line on stderr that begins with the driver's name; no file half written, nor a temporary one left, but for
 a trace, which is written as it comes; no crash, no hang. Lines that tell what a run goes on with (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
-numbers, more jobs, and the allocations of libraries, too."""
+numbers, more jobs, and the allocations of some jobs' libraries, too."""
 
 import collections
 import json
@@ -60,6 +60,8 @@ if long:
 becomes = {"plan memory": "transformer", "plan search": "looping_pipeline", "replay": "transformer"}  # whose errors then are its own
 timed = ("train", "train --save-async", "looping_pipeline", "loss_equality", "gpipe", "tokens shards", "plan search", *examples)
 allocating = [name for name in jobs if long or name not in ("looping_pipeline", "loss_equality", "gpipe")]  # little_memory.sh has these
+# Jobs whose libraries tell when they have no memory. OpenMP's runtime and glibc's fts_open end the process by themselves.
+sound = ("schedule", "schedule --file", "sharding", "report", "plan memory")
 files = {  # which calls a job has: checkpoints are written through memory
     "train": ("open", "fallocate", "fsync", "rename", "unlink", "close"),
     "train --save-async": ("write", "fsync", "rename"),
@@ -184,7 +186,7 @@ for shim in shims:
         preload = {} if shim == "linked" else {"LD_PRELOAD": shim}
         for name in allocating:
             bad, told = [], []
-            for whose in ({}, {"FAIL_LIBRARIES": "1"}) if long and preload else ({},):
+            for whose in ({}, {"FAIL_LIBRARIES": "1"}) if long and preload and name in sound else ({},):
                 for after in ({}, {"FAIL_AFTER": "1"}):
                     found, number, ended = sweep(name, {**preload, **whose, **after}, "FAIL_NTH", "allocations")
                     bad += [f"{' '.join([*whose, *after])} {line}" for line in found]

@@ -64,8 +64,8 @@ static void draw(const struct schedule_trace *trace, const struct sl_schedule *s
     schedule_draw_comparison(&report, &step, sl_timeline_write);
     schedule_draw_comparison(&report, &step, sl_page_write);
     fflush(output.stream);
-    FUZZ_PROMISE(!strstr(output.text, "nan") && !strstr(output.text, "\"inf") && !strstr(output.text, "-inf"), "%s",
-                 output.text);
+    const char *text = output.text.bytes;
+    FUZZ_PROMISE(!strstr(text, "nan") && !strstr(text, "\"inf") && !strstr(text, "-inf"), "%s", text);
     sl_output_close(&output, SL_BAD_INPUT, &error);
     schedule_measured_step_free(&step);
     sl_simulation_free(&simulation);
