@@ -6,7 +6,8 @@
 #include "spmd/base/memory.h"
 
 enum {
-    STRIP = 16,      /* vectors of columns whose sums stay in registers, */
+    /* Vectors of columns whose sums stay in registers: CPUs without AVX-512 have 16, of which two are for operands; */
+    STRIP = LANES < 16 ? 14 : 16,
     SPLIT_STRIP = 8, /* or of bf16, where CPUs have 16 registers and need some to widen them */
     AHEAD = 16,      /* rows of such a strip, which is too narrow for a CPU to fetch the next rows by itself */
     NEAR = 2 << 20,  /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
