@@ -16,6 +16,9 @@ static const char sound[] =
 
 #define PRODUCT(row) "[[\"f32\", 8, 9, 10, \"NT\", 100]]", row, "a row of \"products\" must be"
 
+#define ROAMING(rows, text) {"\"roaming\": {}", "\"roaming\": {\"calls\": " rows "}", text}
+#define CALLS "roaming: a row of \"calls\" must be [members, us, gb_per_s]"
+
 static const struct change changes[] = {
     {"{\"name\"", "[]{\"name\"", "end of file expected"},
     {"\"name\": \"two nodes\"", "\"name\": 7", "\"name\" must be a text"},
@@ -89,7 +92,21 @@ static const struct change changes[] = {
     {"{\"call_us\": 4}", "{\"wake_us\": 4}", "tied has a key \"wake_us\""},
     {"\"roaming\": {}", "\"roaming\": []", "roaming must be an object with message_us"},
     {"\"roaming\": {}", "\"roaming\": {\"idle\": 1}", "roaming: \"idle\" must be a number from 0 to 0.9"},
-    {"\"roaming\": {}", "\"roaming\": {\"calls\": [[2, 1, -1]]}", "a row of \"calls\" must be [members, us, gb_per_s]"},
+    {"{\"wake_us\": 3}", "{\"spread\": 2}", "waiting: \"spread\" must be a number from 0 to 1"},
+    ROAMING("7", "roaming: \"calls\" must be a list of at most 16 rows"),
+    ROAMING("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]",
+            "\"calls\" must be a list of at most 16 rows"),
+    ROAMING("[7]", CALLS),
+    ROAMING("[[2]]", CALLS),
+    ROAMING("[[2, \"1\"]]", CALLS),
+    ROAMING("[[2, 1, \"1\"]]", CALLS),
+    ROAMING("[[1, 1]]", CALLS),
+    ROAMING("[[4, 1], [4, 2]]", CALLS),
+    ROAMING("[[2000000, 1]]", CALLS),
+    ROAMING("[[2, -1]]", CALLS),
+    ROAMING("[[2, 1e10]]", CALLS),
+    ROAMING("[[2, 1, -1]]", CALLS),
+    ROAMING("[[2, 1, 1e10]]", CALLS),
 };
 
 static int try(const char *file, void *arg, struct sl_error *error) { return sl_machine_read(arg, file, error); }
