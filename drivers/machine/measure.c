@@ -398,5 +398,5 @@ int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engin
     const int status = sl_run(&mesh, &own, program, &run);
     free(run.least);
     SL_TRY(status);
-    return apart ? SL_OK : sl_measure_sharing(&own, run.gemm, places, machine);
+    return apart ? SL_OK : sl_measure_sharing(&own, run.gemm, places, run.measurement->brief, machine);
 }

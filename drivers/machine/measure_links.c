@@ -16,7 +16,8 @@
 
 enum {
     ROUNDS = 24,       /* of one timing; */
-    TIMES = 9,         /* timings, of which the median counts */
+    TIMES = 9,         /* timings, of which the median counts; */
+    SOME = 5,          /* of what takes long */
     SHARERS = 4,       /* coordinates of a core */
     ROWS = 64,         /* of a round's product of ROWS x WIDTH and WIDTH x WIDTH; */
     WIDTH = 256,       /* a tenth of a millisecond */
@@ -113,26 +114,26 @@ static int time_rounds(struct links *l, int products, enum exchange what, double
     return l->shared ? since_first(l, began, seconds) : SL_OK;
 }
 
-/* Of TIMES timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
+/* Of so many timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
  * run has all of them; but not the one in which something else may have had a core, nor the best, which it balances. */
-static double typical(const struct links *l, double *seconds) {
-    const double median = sl_median_of(seconds, TIMES);
+static double typical(const struct links *l, double *seconds, int times) {
+    const double median = sl_median_of(seconds, times);
     double sum = 0;
-    for (int i = 1; i < TIMES - 1; i++) sum += seconds[i];
-    return l->shared ? sum / (TIMES - 2) : median;
+    for (int i = 1; i < times - 1; i++) sum += seconds[i];
+    return l->shared ? sum / (times - 2) : median;
 }
 
 /* What a round takes longer for WHAT, at least 0: each time beside rounds without it right before, as a machine's pace
  * may change. */
-static int time_exchange(struct links *l, enum exchange what, double *seconds) {
+static int time_exchange(struct links *l, enum exchange what, int times, double *seconds) {
     double longer[TIMES];
-    for (int i = 0; i < TIMES; i++) {
+    for (int i = 0; i < times; i++) {
         double without, with;
         SL_TRY(time_rounds(l, 1, NOTHING, &without));
         SL_TRY(time_rounds(l, 1, what, &with));
         longer[i] = with - without;
     }
-    *seconds = fmax(0, typical(l, longer));
+    *seconds = fmax(0, typical(l, longer, times));
     return SL_OK;
 }
 
@@ -240,8 +241,8 @@ static void close_links(struct links *l) {
 static int time_calls(struct links *l, struct sl_machine *machine) {
     const int members = l->world.size, steps = 2 * (members - 1);
     double small, large;
-    SL_TRY(time_exchange(l, SMALL_CALL, &small));
-    SL_TRY(time_exchange(l, LARGE_CALL, &large));
+    SL_TRY(time_exchange(l, SMALL_CALL, TIMES, &small));
+    SL_TRY(time_exchange(l, LARGE_CALL, TIMES, &large));
     const double touched = sl_machine_touched(SL_PSUM, members, LARGE * sizeof(float));
     large -= sl_machine_moved(machine, touched, 2.0 * POOL * sizeof(float));
     for (int link = 0; link < SL_LINKS; link++) {
@@ -269,6 +270,7 @@ int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, s
 /* ---- shared cores ---- */
 
 struct sharing {
+    bool brief; /* without columns, which take long */
     const struct sl_machine *machine;
     struct sl_machine_turns *turns;
     const struct sl_gemm_backend *gemm;
@@ -308,8 +310,8 @@ static int time_columns(struct links *l, const struct sl_machine *machine, doubl
     const double touched =
         sl_machine_touched(SL_PSUM_SCATTER, members, bytes) + sl_machine_touched(SL_ALL_GATHER, members, bytes);
     double small, large;
-    SL_TRY(time_exchange(l, SMALL_COLUMNS, &small));
-    SL_TRY(time_exchange(l, LARGE_COLUMNS, &large));
+    SL_TRY(time_exchange(l, SMALL_COLUMNS, SOME, &small));
+    SL_TRY(time_exchange(l, LARGE_COLUMNS, SOME, &large));
     const double moving = (large - small) / SHARERS - sl_machine_moved(machine, touched, used);
     *bandwidth = 2 * (members - 1) * bytes / members / fmax(moving, 1e-7);
     return SL_OK;
@@ -331,7 +333,7 @@ static int count_busy(struct links *l, enum exchange what, double *cores) {
  * stand in line at another one are not moved at once. */
 static int time_idle(struct links *l, double *idle) {
     double free = 0, calling = 0;
-    for (int i = 0; i < TIMES; i++) {
+    for (int i = 0; i < SOME; i++) {
         double cores;
         SL_TRY(count_busy(l, NOTHING, &cores));
         free += cores;
@@ -344,18 +346,19 @@ static int time_idle(struct links *l, double *idle) {
 
 /* Adds what a call of a group like this one's costs beside its link; by one of SHARERS, messages, too; by one of all
  * coordinates, what they leave idle. */
-static int time_turns(struct links *l, const struct sl_machine *machine, struct sl_machine_turns *turns) {
-    double message[TIMES], call, bandwidth;
+static int time_turns(struct links *l, const struct sharing *sharing, struct sl_machine_turns *turns) {
+    const struct sl_machine *machine = sharing->machine;
+    double message[TIMES], call, bandwidth = 0;
     const int members = l->world.size;
     for (int i = 0; i < TIMES && members == SHARERS; i++) SL_TRY(relay(l, &message[i]));
-    SL_TRY(time_exchange(l, SMALL_CALL, &call));
+    SL_TRY(time_exchange(l, SMALL_CALL, TIMES, &call));
     if (members == l->all.size) SL_TRY(time_idle(l, &turns->idle));
-    SL_TRY(time_columns(l, machine, &bandwidth));
+    if (!sharing->brief) SL_TRY(time_columns(l, machine, &bandwidth));
     const double moving = sl_machine_collective(machine, NULL, SL_LINK_CORE, SL_PSUM, members, SMALL * sizeof(float));
     const double each = fmax(0, call / SHARERS - moving);
     add_group(turns, members, each, bandwidth);
     if (members != SHARERS) return SL_OK;
-    turns->message = typical(l, message);
+    turns->message = typical(l, message, TIMES);
     turns->call = turns->group[turns->groups - 1].call;
     return SL_OK;
 }
@@ -365,7 +368,7 @@ static int program(struct sl_spmd *self, void *arg) {
     struct links links;
     struct sl_machine_turns turns = *sharing->turns;
     int status = open_links(&links, self, sharing->gemm);
-    if (status == SL_OK) status = time_turns(&links, sharing->machine, &turns);
+    if (status == SL_OK) status = time_turns(&links, sharing, &turns);
     close_links(&links);
     if (status == SL_OK && self->coordinate == 0) *sharing->turns = turns;
     return status;
@@ -373,11 +376,11 @@ static int program(struct sl_spmd *self, void *arg) {
 
 /* SHARERS coordinates a core: of whole replicas, which are tied to it (spmd/placement.h), so that groups are no larger;
  * or tied to none, in groups of up to all of them. */
-int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places,
+int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places, bool brief,
                        struct sl_machine *machine) {
     const int most = SL_MAX_COORDINATES / SHARERS, all = SHARERS * (places < most ? places : most);
     for (int tied = 0; tied < 2; tied++) {
-        struct sharing sharing = {machine, tied ? &machine->tied : &machine->roaming, gemm};
+        struct sharing sharing = {brief, machine, tied ? &machine->tied : &machine->roaming, gemm};
         for (int members = 2; members <= (tied ? SHARERS : all) && all % members == 0; members *= 2) {
             struct sl_mesh mesh = {.axes = 2, .axis = {{"", all / members}, {"tensor", members}}, .size = all};
             snprintf(mesh.axis[0].name, sizeof mesh.axis[0].name, "%s", tied ? "data" : "pipe");
