@@ -114,26 +114,26 @@ static int time_rounds(struct links *l, int products, enum exchange what, double
     return l->shared ? since_first(l, began, seconds) : SL_OK;
 }
 
-/* Of so many timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
+/* Of TIMES timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
  * run has all of them; but not the one in which something else may have had a core, nor the best, which it balances. */
-static double typical(const struct links *l, double *seconds, int times) {
-    const double median = sl_median_of(seconds, times);
+static double typical(const struct links *l, double *seconds) {
+    const double median = sl_median_of(seconds, TIMES);
     double sum = 0;
-    for (int i = 1; i < times - 1; i++) sum += seconds[i];
-    return l->shared ? sum / (times - 2) : median;
+    for (int i = 1; i < TIMES - 1; i++) sum += seconds[i];
+    return l->shared ? sum / (TIMES - 2) : median;
 }
 
 /* What a round takes longer for WHAT, at least 0: each time beside rounds without it right before, as a machine's pace
  * may change. */
-static int time_exchange(struct links *l, enum exchange what, int times, double *seconds) {
+static int time_exchange(struct links *l, enum exchange what, double *seconds) {
     double longer[TIMES];
-    for (int i = 0; i < times; i++) {
+    for (int i = 0; i < TIMES; i++) {
         double without, with;
         SL_TRY(time_rounds(l, 1, NOTHING, &without));
         SL_TRY(time_rounds(l, 1, what, &with));
         longer[i] = with - without;
     }
-    *seconds = fmax(0, typical(l, longer, times));
+    *seconds = fmax(0, typical(l, longer));
     return SL_OK;
 }
 
@@ -241,8 +241,8 @@ static void close_links(struct links *l) {
 static int time_calls(struct links *l, struct sl_machine *machine) {
     const int members = l->world.size, steps = 2 * (members - 1);
     double small, large;
-    SL_TRY(time_exchange(l, SMALL_CALL, TIMES, &small));
-    SL_TRY(time_exchange(l, LARGE_CALL, TIMES, &large));
+    SL_TRY(time_exchange(l, SMALL_CALL, &small));
+    SL_TRY(time_exchange(l, LARGE_CALL, &large));
     const double touched = sl_machine_touched(SL_PSUM, members, LARGE * sizeof(float));
     large -= sl_machine_moved(machine, touched, 2.0 * POOL * sizeof(float));
     for (int link = 0; link < SL_LINKS; link++) {
@@ -303,29 +303,32 @@ static void add_group(struct sl_machine_turns *turns, int members, double call, 
     turns->group[turns->groups++] = (struct sl_machine_group){members, fmax(call, smaller), bandwidth};
 }
 
-/* Of what peers have: the more members, the shorter are the rows that each takes from one. */
+/* *WALL seconds of a round of PRODUCTS with WHAT, and *CORES that are at work in it: what all members have had. */
+static int count_busy(struct links *l, int products, enum exchange what, double *wall, double *cores) {
+    const double before = sl_cpu_now();
+    SL_TRY(time_rounds(l, products, what, wall));
+    const float own = (float)(sl_cpu_now() - before);
+    float all = 0;
+    SL_TRY(sl_psum(l->self, &l->all, SL_F32, &own, &all, 1));
+    *cores = (double)all / (ROUNDS * *wall);
+    return SL_OK;
+}
+
+/* Of what peers have, in seconds of a core: the more members, the shorter are the rows that each takes from one. */
 static int time_columns(struct links *l, const struct sl_machine *machine, double *bandwidth) {
     const int members = l->world.size;
     const double bytes = LARGE * sizeof(float), used = SHARERS * 2.0 * NEAR * sizeof(float);
     const double touched =
         sl_machine_touched(SL_PSUM_SCATTER, members, bytes) + sl_machine_touched(SL_ALL_GATHER, members, bytes);
-    double small, large;
-    SL_TRY(time_exchange(l, SMALL_COLUMNS, SOME, &small));
-    SL_TRY(time_exchange(l, LARGE_COLUMNS, SOME, &large));
-    const double moving = (large - small) / SHARERS - sl_machine_moved(machine, touched, used);
+    double longer[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        double small, large, few, many;
+        SL_TRY(count_busy(l, 1, SMALL_COLUMNS, &small, &few));
+        SL_TRY(count_busy(l, 1, LARGE_COLUMNS, &large, &many));
+        longer[i] = (large * many - small * few) / l->all.size;
+    }
+    const double moving = sl_median_of(longer, TIMES) - sl_machine_moved(machine, touched, used);
     *bandwidth = 2 * (members - 1) * bytes / members / fmax(moving, 1e-7);
-    return SL_OK;
-}
-
-/* *CORES that are at work in rounds of a turn's products with WHAT. */
-static int count_busy(struct links *l, enum exchange what, double *cores) {
-    double round;
-    const double before = sl_cpu_now();
-    SL_TRY(time_rounds(l, TURN_PRODUCTS, what, &round));
-    const float own = (float)(sl_cpu_now() - before);
-    float all = 0;
-    SL_TRY(sl_psum(l->self, &l->all, SL_F32, &own, &all, 1));
-    *cores = (double)all / (ROUNDS * round);
     return SL_OK;
 }
 
@@ -334,10 +337,10 @@ static int count_busy(struct links *l, enum exchange what, double *cores) {
 static int time_idle(struct links *l, double *idle) {
     double free = 0, calling = 0;
     for (int i = 0; i < SOME; i++) {
-        double cores;
-        SL_TRY(count_busy(l, NOTHING, &cores));
+        double wall, cores;
+        SL_TRY(count_busy(l, TURN_PRODUCTS, NOTHING, &wall, &cores));
         free += cores;
-        SL_TRY(count_busy(l, SMALL_CALL, &cores));
+        SL_TRY(count_busy(l, TURN_PRODUCTS, SMALL_CALL, &wall, &cores));
         calling += cores;
     }
     *idle = fmax(0, 1 - calling / free);
@@ -351,14 +354,14 @@ static int time_turns(struct links *l, const struct sharing *sharing, struct sl_
     double message[TIMES], call, bandwidth = 0;
     const int members = l->world.size;
     for (int i = 0; i < TIMES && members == SHARERS; i++) SL_TRY(relay(l, &message[i]));
-    SL_TRY(time_exchange(l, SMALL_CALL, TIMES, &call));
+    SL_TRY(time_exchange(l, SMALL_CALL, &call));
     if (members == l->all.size) SL_TRY(time_idle(l, &turns->idle));
     if (!sharing->brief) SL_TRY(time_columns(l, machine, &bandwidth));
     const double moving = sl_machine_collective(machine, NULL, SL_LINK_CORE, SL_PSUM, members, SMALL * sizeof(float));
     const double each = fmax(0, call / SHARERS - moving);
     add_group(turns, members, each, bandwidth);
     if (members != SHARERS) return SL_OK;
-    turns->message = typical(l, message, TIMES);
+    turns->message = typical(l, message);
     turns->call = turns->group[turns->groups - 1].call;
     return SL_OK;
 }
