@@ -303,14 +303,14 @@ static void add_group(struct sl_machine_turns *turns, int members, double call, 
     turns->group[turns->groups++] = (struct sl_machine_group){members, fmax(call, smaller), bandwidth};
 }
 
-/* *WALL seconds of a round of PRODUCTS with WHAT, and *CORES that are at work in it: what all members have had. */
-static int count_busy(struct links *l, int products, enum exchange what, double *wall, double *cores) {
+/* A round of PRODUCTS with WHAT: *WALL seconds, in which all coordinates together have had cores for *BUSY seconds. */
+static int count_busy(struct links *l, int products, enum exchange what, double *wall, double *busy) {
     const double before = sl_cpu_now();
     SL_TRY(time_rounds(l, products, what, wall));
     const float own = (float)(sl_cpu_now() - before);
     float all = 0;
     SL_TRY(sl_psum(l->self, &l->all, SL_F32, &own, &all, 1));
-    *cores = (double)all / (ROUNDS * *wall);
+    *busy = (double)all / ROUNDS;
     return SL_OK;
 }
 
@@ -322,10 +322,10 @@ static int time_columns(struct links *l, const struct sl_machine *machine, doubl
         sl_machine_touched(SL_PSUM_SCATTER, members, bytes) + sl_machine_touched(SL_ALL_GATHER, members, bytes);
     double longer[TIMES];
     for (int i = 0; i < TIMES; i++) {
-        double small, large, few, many;
-        SL_TRY(count_busy(l, 1, SMALL_COLUMNS, &small, &few));
-        SL_TRY(count_busy(l, 1, LARGE_COLUMNS, &large, &many));
-        longer[i] = (large * many - small * few) / l->all.size;
+        double wall, small, large;
+        SL_TRY(count_busy(l, 1, SMALL_COLUMNS, &wall, &small));
+        SL_TRY(count_busy(l, 1, LARGE_COLUMNS, &wall, &large));
+        longer[i] = (large - small) / l->all.size;
     }
     const double moving = sl_median_of(longer, TIMES) - sl_machine_moved(machine, touched, used);
     *bandwidth = 2 * (members - 1) * bytes / members / fmax(moving, 1e-7);
@@ -337,11 +337,11 @@ static int time_columns(struct links *l, const struct sl_machine *machine, doubl
 static int time_idle(struct links *l, double *idle) {
     double free = 0, calling = 0;
     for (int i = 0; i < SOME; i++) {
-        double wall, cores;
-        SL_TRY(count_busy(l, TURN_PRODUCTS, NOTHING, &wall, &cores));
-        free += cores;
-        SL_TRY(count_busy(l, TURN_PRODUCTS, SMALL_CALL, &wall, &cores));
-        calling += cores;
+        double wall, busy;
+        SL_TRY(count_busy(l, TURN_PRODUCTS, NOTHING, &wall, &busy));
+        free += busy / wall;
+        SL_TRY(count_busy(l, TURN_PRODUCTS, SMALL_CALL, &wall, &busy));
+        calling += busy / wall;
     }
     *idle = fmax(0, 1 - calling / free);
     return SL_OK;

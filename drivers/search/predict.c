@@ -301,8 +301,10 @@ static void find_used(struct prediction *p) {
     const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* of a place */
     for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
     const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
-    if (cores) p->turns = tied ? &p->machine->tied : &p->machine->roaming;
-    if (cores) p->pace /= 1 - p->turns->idle;
+    if (cores) {
+        p->turns = tied ? &p->machine->tied : &p->machine->roaming;
+        p->pace /= 1 - p->turns->idle;
+    }
     p->result->sharers = coordinates;
 }
 

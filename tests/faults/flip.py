@@ -1,10 +1,10 @@
 """flip.py PID VARIABLE CHECKPOINT TENSOR FOLDER - flips a bit of a tensor in the memory of a process that trains.
 
-That is the first one below process PID that has VARIABLE in its environment; it is stopped once FOLDER has a checkpoint,
-and so are those who wait for it. The tensor is frozen, so that its bytes are those of the checkpoint. They may lie in several places, of which some are
-not read any more: one after another is changed, until the process has ended; a place that is read is found before the
-run has saved twice more in FOLDER. Prints how many that were. Status 77: other processes' memory cannot be written
-here."""
+That is the first one below process PID that has VARIABLE in its environment. It is stopped once FOLDER has a
+checkpoint, and so are those who wait for it. The tensor is frozen, so that its bytes are those of the checkpoint. They
+may lie in several places, of which some are not read any more: one after another is changed, until the process has
+ended; a place that is read is found before the run has saved twice more in FOLDER. Prints how many that were. Status
+77: other processes' memory cannot be written here."""
 import json
 import os
 import re
