@@ -8,12 +8,13 @@
 enum {
     /* Vectors of columns whose sums stay in registers: CPUs without AVX-512 have 16, of which two are for operands; */
     STRIP = LANES < 16 ? 14 : 16,
-    SPLIT_STRIP = 8, /* or of bf16, where CPUs have 16 registers and need some to widen them */
-    AHEAD = 16,      /* rows of such a strip, which is too narrow for a CPU to fetch the next rows by itself */
-    NEAR = 2 << 20,  /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
-    TOGETHER = 8,    /* rows of B that are read side by side, where they are far */
-    COLUMNS = 1024,  /* whose sums stay in the first-level cache */
-    BF16_PART = 128, /* gemm_blocked.c's */
+    WIDEST_STRIP = 16, /* of any CPU */
+    SPLIT_STRIP = 8,   /* or of bf16, where CPUs have 16 registers and need some to widen them */
+    AHEAD = 16,        /* rows of such a strip, which is too narrow for a CPU to fetch the next rows by itself */
+    NEAR = 2 << 20,    /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
+    TOGETHER = 8,      /* rows of B that are read side by side, where they are far */
+    COLUMNS = 1024,    /* whose sums stay in the first-level cache */
+    BF16_PART = 128,   /* gemm_blocked.c's */
 };
 
 /* Rows of B are N elements apart. Functions below are made for each type: their callers pass a constant TYPES. */
@@ -69,7 +70,7 @@ static inline bool splits(const struct types types) { return types.b == SL_BF16 
 static inline __attribute__((always_inline)) void add_strip(const struct operands *o, const struct part *part,
                                                             size_t column, float *c, const int vectors,
                                                             const struct types types) {
-    vector sum[STRIP];
+    vector sum[WIDEST_STRIP];
     SL_UNROLL
     for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
     for (size_t row = part->from; row < part->end; row++) {
@@ -92,19 +93,34 @@ static inline __attribute__((always_inline)) void add_strip(const struct operand
         finish_vector(sum[v], part->first, part->bias ? part->bias + column + v * LANES : NULL, c + column + v * LANES);
 }
 
+/* The next strip's vectors, of LEFT: strips of about one width, as few as there may be. A narrow one at the end would
+ * take a line or two of each row, which CPUs do not fetch ahead. */
+static inline size_t next_strip(size_t left, size_t widest) {
+    const size_t strips = (left + widest - 1) / widest, width = sl_round_up((left + strips - 1) / strips, 2);
+    return left == 1 ? 1 : width <= left ? width : left - 1;
+}
+
+#define SL_STRIP(vectors)                                                                                              \
+    case vectors:                                                                                                      \
+        add_strip(o, part, column, c, vectors, types);                                                                 \
+        break
+
 static inline __attribute__((always_inline)) void
 add_strips(const struct operands *o, size_t columns, const struct part *part, float *c, const struct types types) {
-    const size_t strip = splits(types) ? SPLIT_STRIP : STRIP;
-    size_t column = 0;
-    for (; column + strip * LANES <= columns; column += strip * LANES) {
-        if (splits(types))
-            add_strip(o, part, column, c, SPLIT_STRIP, types);
-        else
-            add_strip(o, part, column, c, STRIP, types);
+    for (size_t column = 0, vectors; column < columns; column += vectors * LANES) {
+        vectors = next_strip((columns - column) / LANES, splits(types) ? SPLIT_STRIP : STRIP);
+        switch (vectors) {
+            SL_STRIP(1);
+            SL_STRIP(2);
+            SL_STRIP(4);
+            SL_STRIP(6);
+            SL_STRIP(8);
+            SL_STRIP(10);
+            SL_STRIP(12);
+            SL_STRIP(14);
+            SL_STRIP(16);
+        }
     }
-    for (; column + 4 * LANES <= columns; column += 4 * LANES) add_strip(o, part, column, c, 4, types);
-    for (; column + 2 * LANES <= columns; column += 2 * LANES) add_strip(o, part, column, c, 2, types);
-    if (column < columns) add_strip(o, part, column, c, 1, types);
 }
 
 /* ---- far weights: several rows side by side, from their beginnings to their ends ---- */
