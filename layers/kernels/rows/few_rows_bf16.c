@@ -126,6 +126,17 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
     }
 }
 
+/* LANES columns of a row of C, over DEPTH of the sums. The rows of B are read one after another, each from end to end,
+ * as a CPU fetches them ahead. */
+static void row_columns(const struct product *p, const __m512i *a, const uint16_t *b, size_t depth, float *c) {
+    __m512 sum[LANES];
+    for (int j = 0; j < LANES; j++, b += p->k) {
+        sum[j] = _mm512_setzero_ps();
+        for (size_t l = 0; l < depth; l += PAIRED) sum[j] = add_products(sum[j], a[l / PAIRED], load(b + l));
+    }
+    _mm512_storeu_ps(c, _mm512_add_ps(_mm512_loadu_ps(c), sum_lanes(sum)));
+}
+
 /* All columns of ROWS rows of C. A's are packed first, so that they lie side by side in the first-level cache. */
 static inline __attribute__((always_inline)) void dot_rows(const struct product *p, size_t row, const int rows) {
     __m512i packed[DEPTH / PAIRED * TILE];
@@ -138,6 +149,8 @@ static inline __attribute__((always_inline)) void dot_rows(const struct product 
                 packed[l / PAIRED * (size_t)rows + (size_t)i] = load(a + (size_t)i * p->k + l);
         }
         size_t column = 0;
+        for (; rows == 1 && column + LANES <= p->n; column += LANES)
+            row_columns(p, packed, b + column * p->k, depth, c + column);
         for (; column + PAIR <= p->n; column += PAIR) dots(p, packed, b + column * p->k, depth, c + column, rows, PAIR);
         if (column < p->n) dots(p, packed, b + column * p->k, depth, c + column, rows, 1);
     }

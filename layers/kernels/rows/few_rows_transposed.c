@@ -106,6 +106,32 @@ static void dot_rows(const struct product *p, size_t depth) {
     }
 }
 
+/* ---- one row: the rows of B are read one after another, each from end to end, as a CPU fetches them ahead ---- */
+
+/* LANES columns of C. */
+static void row_columns(const struct product *p, size_t depth) {
+    const weight *b = p->b;
+    vector sum[LANES];
+    for (int j = 0; j < LANES; j++, b += p->k) {
+        sum[j] = (vector){0};
+        for (size_t l = 0; l < depth; l += LANES) sum[j] += load(p->a + l) * load_weights(b + l);
+    }
+    store(p->c, (p->accumulate ? load(p->c) : (vector){0}) + sum_lanes(sum));
+}
+
+/* All parts of LANES columns follow each other, because the weights lie side by side. */
+static void one_row(size_t n, size_t k, const float *a, const weight *b, bool accumulate, float *c) {
+    for (; n; b += LANES * k, c += LANES, n -= smaller(n, LANES)) {
+        for (size_t l = 0; l < k; l += DEPTH) {
+            const struct product p = {1, smaller(n, LANES), k, a + l, b + l, NULL, l || accumulate, c};
+            if (p.n == LANES)
+                row_columns(&p, smaller(k - l, DEPTH));
+            else
+                dot_rows(&p, smaller(k - l, DEPTH));
+        }
+    }
+}
+
 /* ---- many rows: the same sums, lane by lane, as vectors that run along the rows of A ---- */
 
 enum {
@@ -240,6 +266,10 @@ void SL_FEW_ROWS_TRANSPOSED(size_t m, size_t n, size_t k, const float *a, const 
             const struct product p = {TURNED_ROWS, n, k, a + l, b + l, NULL, l || accumulate, c};
             turned_rows(&p, smaller(k - l, DEPTH));
         }
+    }
+    if (m == 1) {
+        one_row(n, k, a, b, accumulate, c);
+        return;
     }
     for (size_t row = 0; row < m; row += DOT_ROWS) {
         for (size_t l = 0; l < k; l += DEPTH) {

@@ -10,7 +10,7 @@ enum {
     STRIP = LANES < 16 ? 14 : 16,
     WIDEST_STRIP = 16, /* of any CPU */
     SPLIT_STRIP = 8,   /* or of bf16, where CPUs have 16 registers and need some to widen them */
-    AHEAD = 16,        /* rows of such a strip, which is too narrow for a CPU to fetch the next rows by itself */
+    AHEAD = 16,        /* rows of B between what is multiplied and what is asked for */
     NEAR = 2 << 20,    /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
     TOGETHER = 8,      /* rows of B that are read side by side, where they are far */
     COLUMNS = 1024,    /* whose sums stay in the first-level cache */
@@ -56,14 +56,17 @@ struct part {
     const float *bias; /* in the last part; NULL: none */
 };
 
-/* ---- near weights: strips of columns, from the first row to the last ---- */
-
-/* Into the second-level cache. */
-static inline void fetch_soon(const uint16_t *from, size_t count) {
-    for (size_t i = 0; i < count; i += SL_CACHE_LINE / sizeof *from) __builtin_prefetch(from + i, 0, 2);
+/* Asks for elements [AT, AT + COUNT), AHEAD rows on, for the second-level cache. */
+static inline __attribute__((always_inline)) void ask_ahead(const struct operands *o, const enum sl_dtype dtype,
+                                                            size_t at, const size_t count) {
+    const size_t size = dtype == SL_BF16 ? sizeof(uint16_t) : sizeof(float);
+    const char *from = (const char *)o->b + (at + AHEAD * o->n) * size;
+    for (size_t i = 0; i < count * size; i += SL_CACHE_LINE) __builtin_prefetch(from + i, 0, 2);
 }
 
-/* Whether strips of B are narrow. */
+/* ---- near weights: strips of columns, from the first row to the last ---- */
+
+/* Whether strips of B are narrow: a CPU does not fetch their next rows by itself. */
 static inline bool splits(const struct types types) { return types.b == SL_BF16 && LANES < 16; }
 
 /* VECTORS vectors of columns from COLUMN on. */
@@ -76,7 +79,7 @@ static inline __attribute__((always_inline)) void add_strip(const struct operand
     for (size_t row = part->from; row < part->end; row++) {
         const vector x = spread(sl_load_float(types.a, o->a, row));
         const size_t at = row * o->n + column;
-        if (splits(types)) fetch_soon((const uint16_t *)o->b + at + AHEAD * o->n, (size_t)vectors * LANES);
+        if (splits(types)) ask_ahead(o, types.b, at, (size_t)vectors * LANES);
         if (vectors == 1) sum[0] += x * load_as(types.b, o->b, at);
         SL_UNROLL
         for (int v = 0; v + 2 <= vectors; v += 2) {
@@ -138,6 +141,7 @@ static inline __attribute__((always_inline)) void add_rows(const struct operands
         for (int i = 0; i < 2 && !fresh; i++) sum[i] = load(sums + j + i * LANES);
         for (int i = 0; i < rows; i++) {
             vector w[2];
+            ask_ahead(o, types.b, first + (size_t)i * o->n + j, 2 * LANES);
             load_two(types.b, o->b, first + (size_t)i * o->n + j, w);
             sum[0] += x[i] * w[0];
             sum[1] += x[i] * w[1];

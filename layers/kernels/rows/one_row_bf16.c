@@ -22,8 +22,8 @@ static inline __m512bh spread(const uint16_t *pair) {
 }
 
 /* Where threads share columns, a thread's part of a row is short, and a CPU that fetches ahead by itself fetches the
- * other's columns, too. What is asked for so goes past the second-level cache, where it would be of no use. */
-static inline void ask_for(const uint16_t *row) { __builtin_prefetch(row, 0, 0); }
+ * other's columns, too. What is asked for waits in the second-level cache. */
+static inline void ask_for(const uint16_t *row) { __builtin_prefetch(row, 0, 2); }
 
 /* sums [cols] of the products of PAIRS pairs more; every 32 lie as few_rows_bf16.c's low and high sums do. ASKS: for
  * rows that come later, which may lie behind B's end. */
