@@ -4,23 +4,39 @@
  * The device is state of OpenMP's, one a thread, and so are the numbers of threads: each coordinate is one already. */
 #include "spmd/device/device.h"
 
+#include <fnmatch.h>
+#include <link.h>
 #include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "spmd/base/memory.h"
 #include "spmd/device/unqueued_internal.h"
 
+/* The runtime writes a device's code to a file there to load it, and ends a program that it cannot do so for. It never
+ * removes the file. What is loaded stays without it. */
+static const char images[] = "/tmp";
+
+static int remove_image(struct dl_phdr_info *object, size_t size, void *none) {
+    (void)size, (void)none;
+    if (!fnmatch("/tmp/tmpfile_??????", object->dlpi_name, FNM_PATHNAME)) unlink(object->dlpi_name);
+    return 0;
+}
+
+static void remove_images(void) { dl_iterate_phdr(remove_image, NULL); }
+
+/* Of programs that use devices without opening them. Before the runtime's own end, which was registered before. */
+__attribute__((constructor)) static void remove_at_exit(void) { atexit(remove_images); }
+
+/* The first region on a device loads its code. */
 static bool offloads(void) {
     int initial = 1;
 #pragma omp target map(from : initial)
     initial = omp_is_initial_device();
+    remove_images();
     return !initial;
 }
-
-/* The runtime keeps the devices' code in files there while a program runs, and ends a program that it cannot do so for.
- */
-static const char images[] = "/tmp";
 
 static int check(struct sl_error *error) {
     if (access(images, W_OK))
@@ -39,6 +55,7 @@ static int open_device(int number, void **queue, struct sl_error *error) {
     omp_set_default_device(number);
     omp_set_num_threads(1);
     omp_set_teams_thread_limit(1);
+    offloads(); /* or its file would stay where the program is killed */
     *queue = NULL;
     return SL_OK;
 }

@@ -32,6 +32,21 @@ all_ran() {
     point "$name"
 }
 
+# leaves_nothing NAME PROGRAM [ARGUMENT]...: in /tmp, where the runtime puts devices' code. It has one of its own, for
+# other tests put theirs into this machine's.
+leaves_nothing() {
+    name=$1
+    shift
+    if unshare -rm sh -c 'mount -t tmpfs none /tmp' 2>/dev/null; then
+        unshare -rm sh -c 'exec 3>err && mount -t tmpfs none /tmp && "$@" 2>&3 && ls -A /tmp' sh "$@" >out </dev/null
+        status=$?
+        [ $status = 0 ] && ! grep tmpfile_ out
+        point "$name"
+    else
+        skip "$name" 'no namespace for a /tmp of its own'
+    fi
+}
+
 case $device in
 cpu)
     export OMP_TARGET_OFFLOAD=MANDATORY
@@ -61,6 +76,9 @@ offload)
     [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered kernels.c | wc -l)" -ge 8 ] &&
         [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/kernels/gemm_reference.c" | wc -l)" ]
     point "training runs on several devices, its products, too"
+
+    leaves_nothing 'a run leaves no files of its devices' "$driver" --steps 1
+    leaves_nothing 'nor does a program that opens no device' "$build/tests/test_kernels"
 
     driver=$build/drivers/loss_equality
     answers '"equal":true' --json

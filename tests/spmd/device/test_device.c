@@ -1,9 +1,11 @@
 /* test_device.c - the device of the build: its memory, copies and queue, and what it says where there is none. */
 #include "tests/rigs/numbers.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "spmd/device/device.h"
 
@@ -280,6 +282,29 @@ static void knows_distances(void **state) {
     }
 }
 
+/* What follows needs x86_64 devices, whose runtime loads code from files and leaves these. */
+
+static int count_images(struct dl_phdr_info *object, size_t size, void *count) {
+    (void)size;
+    if (strncmp(object->dlpi_name, "/tmp/tmpfile_", strlen("/tmp/tmpfile_"))) return 0;
+    if (!access(object->dlpi_name, F_OK)) fail_msg("%s is there", object->dlpi_name);
+    ++*(int *)count;
+    return 0;
+}
+
+static void leaves_no_files(void **state) {
+    (void)state;
+    struct sl_error error = {0};
+    void *queue = NULL;
+    int images = 0;
+    for (int device = 0; device < sl_device.count(); device++) {
+        assert_int_equal(sl_device.open(device, &queue, &error), SL_OK);
+        dl_iterate_phdr(count_images, &images);
+    }
+    sl_device.close();
+    assert_true(images >= sl_device.count());
+}
+
 /* What follows needs the fake CUDA, which fails when it is told to. */
 
 static void expect_failure(const char *text) {
@@ -375,12 +400,14 @@ int main(void) {
         cmocka_unit_test(opens_again),
         cmocka_unit_test(knows_distances),
     };
+    const struct CMUnitTest of_files[] = {cmocka_unit_test(leaves_no_files)};
     const struct CMUnitTest fakes[] = {
         cmocka_unit_test(settle_tells_what_failed),
         cmocka_unit_test(settle_tells_what_failed_later),
         cmocka_unit_test(check_tells_why_not),
         cmocka_unit_test(takes_managed_memory),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (!strcmp(sl_device.name, "offload")) failed += cmocka_run_group_tests(of_files, NULL, NULL);
     return fake ? failed + cmocka_run_group_tests(fakes, NULL, NULL) : failed;
 }
