@@ -104,6 +104,9 @@ int sl_mpi_announced_rank(void);
 bool sl_mpi_claim_word(void);
 /* Whether one that lives does. */
 bool sl_mpi_word_is_claimed(void);
+/* Before this process ends, if it does: waits until all others of this host and program that run have asked, at most
+ * MOST seconds. Who asks later would be the first. */
+void sl_mpi_keep_word(double most);
 
 bool sl_mpi_is_stopped(int pid);
 /* The id of a process of this job that is stopped, -1: there is none. The one looked at first is SUSPECT. */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "collectives/launcher.h"
@@ -62,15 +63,25 @@ static socklen_t name_word(struct sockaddr_un *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
+static struct {
+    bool held, found_held;
+    int door; /* where others leave a byte each that have found it held; -1 */
+} word = {.door = -1};
+
 bool sl_mpi_claim_word(void) {
-    static bool held;
     struct sockaddr_un address;
     const socklen_t size = name_word(&address);
-    if (held || origin.rank < 0) return true;
+    if (word.held || origin.rank < 0) return true;
     const int door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    held = door < 0 || !bind(door, (struct sockaddr *)&address, size);
-    if (!held) close(door);
-    return held;
+    word.held = door < 0 || !bind(door, (struct sockaddr *)&address, size);
+    if (word.held) {
+        word.door = door;
+        return true;
+    }
+    if (!word.found_held) sendto(door, "", 1, MSG_DONTWAIT, (struct sockaddr *)&address, size);
+    word.found_held = true;
+    close(door);
+    return false;
 }
 
 bool sl_mpi_word_is_claimed(void) {
@@ -98,13 +109,15 @@ static size_t read_file(int pid, const char *name, char *text, size_t room) {
     return length;
 }
 
-/* Whether PID is stopped, and who has started it. */
-static bool is_stopped(int pid, int *parent) {
+/* The letter of what PID does, 0 where there is none, and who has started it. */
+static char state_of(int pid, int *parent) {
     char text[512], state = 0;
     read_file(pid, "stat", text, sizeof text);
     const char *rest = strrchr(text, ')'); /* before it comes a name that may contain anything */
-    return rest && sscanf(rest + 1, " %c %d", &state, parent) == 2 && state == 'T';
+    return rest && sscanf(rest + 1, " %c %d", &state, parent) == 2 ? state : 0;
 }
+
+static bool is_stopped(int pid, int *parent) { return state_of(pid, parent) == 'T'; }
 
 bool sl_mpi_is_stopped(int pid) {
     int parent;
@@ -122,7 +135,7 @@ static const char *find_variable(const char *environment, size_t size, const cha
 /* Whether PID, whose parent is PARENT, is of this job. Writes its rank, -1 if that is not known. The parent is a
  * launcher, unless this process was started alone: then it is a shell, which may have stopped anything. */
 static bool is_sibling(int pid, int parent, int *rank) {
-    static char environment[ENVIRONMENT]; /* of the one watchdog */
+    static char environment[ENVIRONMENT]; /* of the one thread that looks */
     const size_t size = read_file(pid, "environ", environment, sizeof environment);
     const char *job = find_variable(environment, size, "PMIX_NAMESPACE");
     const bool launched = parent == origin.parent && origin.rank >= 0;
@@ -144,6 +157,36 @@ int sl_mpi_find_stopped_sibling(int suspect, int *rank) {
     }
     if (all) closedir(all);
     return found;
+}
+
+static bool is_of_this_program(int pid) {
+    char link[PATH], theirs[512], mine[512];
+    snprintf(link, sizeof link, "/proc/%d/exe", pid);
+    const ssize_t length = readlink(link, theirs, sizeof theirs), own = readlink("/proc/self/exe", mine, sizeof mine);
+    return length > 0 && length == own && !memcmp(theirs, mine, (size_t)length);
+}
+
+/* Other processes of this job and program that can run: not those that have ended or are stopped. */
+static int count_siblings(void) {
+    int parent, rank, count = 0;
+    DIR *all = opendir("/proc");
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        const int pid = isdigit((unsigned char)*entry->d_name) ? atoi(entry->d_name) : 0;
+        const char state = pid && pid != getpid() ? state_of(pid, &parent) : 0;
+        if (state && !strchr("TZX", state) && is_of_this_program(pid) && is_sibling(pid, parent, &rank)) count++;
+    }
+    if (all) closedir(all);
+    return count;
+}
+
+void sl_mpi_keep_word(double most) {
+    const struct timespec pause = {.tv_nsec = 50000000};
+    const double until = sl_now() + most;
+    char byte;
+    for (int found = 0; word.door >= 0 && sl_now() < until; nanosleep(&pause, NULL)) {
+        while (recv(word.door, &byte, 1, MSG_DONTWAIT) == 1) found++;
+        if (found >= count_siblings()) break;
+    }
 }
 
 double sl_mpi_count_standing(struct sl_mpi_standing *standing, int who, double most) {

@@ -25,6 +25,7 @@ enum {
 };
 
 static const double time_to_come = 1; /* seconds, for what a process sent to a meeting before it ended */
+static const double time_to_find = 3; /* seconds, for others to find that somebody is missing, and that this is said */
 
 /* MPI has one state a process. */
 static struct sl_mpi_process process;
@@ -150,11 +151,17 @@ const struct sl_mpi_attendance *sl_mpi_attendance(int rank) { return &attendance
 
 /* ---- leaving ---- */
 
+/* What was printed takes its time, and so do others, who would say the same if this process were gone. */
+static void stay(void) {
+    fflush(NULL);
+    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
+    if (sl_mpi_speaks()) sl_mpi_keep_word(time_to_find);
+}
+
 /* Ends all processes, before exit would write what is still in stdout. Who prints does it first: the others give it the
  * time, also to be held in MPI by a host that is gone, and it the launcher, which passes on what was printed. */
 static void abandon(int status) {
-    fflush(NULL);
-    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
+    stay();
     MPI_Abort(MPI_COMM_WORLD, status ? status : SL_FAILED);
 }
 
@@ -163,8 +170,7 @@ static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     struct sl_error error = {0};
     sl_mpi_report_missing(NULL, missing, "before all have left MPI", &error);
     if (!status && sl_mpi_speaks()) fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.message);
-    fflush(NULL);
-    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
+    stay();
     _exit(SL_FAILED);
 }
 

@@ -40,6 +40,7 @@ static void end_process(double seconds, const char *reason) {
                 watch.what, seconds, reason);
     sl_mpi_remove_segments();
     sleep((unsigned)(speaks ? time_to_hear : time_to_be_ended));
+    if (speaks) sl_mpi_keep_word(time_to_be_ended - time_to_hear);
     sl_mpi_remove_segments(); /* others may have been a little later */
     _exit(SL_FAILED);
 }

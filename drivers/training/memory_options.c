@@ -7,11 +7,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "collectives/engines.h"
+#include "spmd/topology.h"
 
 enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more takes long to make */
-static const double most_seconds = 2; /* for all plannings together, and as long for those of something else */
+/* For all plannings together, and as long for those of something else: of work, so that what is told does not depend on
+ * what else the machine does. */
+static const double most_seconds = 2;
 
 /* ---- one planning ---- */
 
@@ -215,7 +219,7 @@ struct search {
     const struct sl_engine *engine;
     const struct sl_memory *given; /* [coordinates] of the job itself: limits, hosts, processes */
     struct sl_memory *memory;      /* [coordinates] of an attempt */
-    double until, extra, need;     /* sl_now(); bytes beside what is planned; those of the job itself */
+    double until, extra, need;     /* worked(); bytes beside what is planned; those of the job itself */
     enum sl_limit limit;           /* the figures are those of the coordinates that share it */
     int fullest;
 };
@@ -241,7 +245,15 @@ static double plan_with(struct search *search, const struct sl_variant *variant,
     return sl_memory_sharing(search->memory, &job->mesh, search->fullest, search->limit).need;
 }
 
-static bool has_time(const struct search *search) { return sl_now() < search->until; }
+/* Seconds that this process has computed, of as many cores as a planning's threads may use. */
+static double worked(const struct sl_job *job) {
+    struct timespec time;
+    const int usable = sl_topology_usable(), cores = usable < job->mesh.size ? usable : job->mesh.size;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return ((double)time.tv_sec + 1e-9 * (double)time.tv_nsec) / (cores > 1 ? cores : 1);
+}
+
+static bool has_time(const struct search *search) { return worked(search->job) < search->until; }
 
 static void add(struct ways *ways, const struct way *way) {
     if (ways->count < MOST_TOLD) ways->way[ways->count++] = *way;
@@ -295,7 +307,7 @@ static void try_changes(struct search *search, const struct sl_variant *base, do
     const struct sl_variant same = variant_of(search->job);
     sl_attempt *attempt;
     struct way way;
-    search->until = sl_now() + most_seconds;
+    search->until = worked(search->job) + most_seconds;
     for (int k = 0; fit->count < MOST_TOLD && (attempt = attempt_of(search->job, true, k)); k++) {
         if (try_kind(search, &same, search->need, attempt, &way))
             add(fit, &way);
@@ -351,7 +363,7 @@ static int refuse(const struct sl_job *job, const struct sl_engine *engine, cons
     struct search search = {.job = job,
                             .engine = engine,
                             .given = memory,
-                            .until = sl_now() + most_seconds,
+                            .until = worked(job) + most_seconds,
                             .extra = extra,
                             .need = misfit->need,
                             .limit = misfit->limit,

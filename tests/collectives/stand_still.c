@@ -1,18 +1,18 @@
-/* stand_still.c WHERE - three processes, the second of which stops itself: "before" the run, "late" in it, when others
- * wait for it and it has told them that it is there, "in" it after its last call, "after" it, or nowhere ("never").
- * "lost": only the first process is in the run, and is killed while the others look on. "unwatched": no process may
- * start a thread, nor then the watchdog; "unwatched-end": so it is once the run is over. Exit status: the run's. */
+/* stand_still.c WHERE [TIMEOUT] - three processes, the second of which stops itself: "before" the run, "late" in it,
+ * when others wait for it and it has told them that it is there, "in" it after its last call, "after" it, or nowhere
+ * ("never"). "lost": only the first process is in the run, and is killed while the others look on. "unwatched": no
+ * process may start a thread, nor then the watchdog; "unwatched-end": so it is once the run is over. TIMEOUT: 1 second.
+ * Exit status: the run's. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "collectives/collectives.h"
 #include "collectives/engines.h"
-
-static const double seconds = 1; /* timeout */
 
 static void stop_if(const char *where, const char *here, int coordinate) {
     if (coordinate == 1 && !strcmp(where, here)) raise(SIGSTOP);
@@ -66,7 +66,8 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     int coordinate = 0;
     const bool lost = argc == 2 && !strcmp(argv[1], "lost");
-    if (argc != 2 || sl_mesh_parse(&mesh, lost ? "data=1" : "data=3", NULL)) return SL_BAD_INPUT;
+    const double seconds = argc == 3 ? atof(argv[2]) : 1;
+    if (argc < 2 || sl_mesh_parse(&mesh, lost ? "data=1" : "data=3", NULL)) return SL_BAD_INPUT;
     if (!strcmp(argv[1], "unwatched")) allow_no_threads();
     if (sl_engine_open_within(&engine, "mpi", seconds, &error)) {
         fprintf(stderr, "stand_still: %s\n", error.message);

@@ -125,6 +125,37 @@ stands_still before 'has been stopped for 1 s, before the run began'
 stands_still late 'coordinate 1 (data=1) is absent: no sign of it for 1 s, since '
 stands_still in 'has been stopped for 1 s, while others wait for the end of the run'
 stands_still after 'has been stopped for 1 s, before all have left MPI'
+
+# finds_late WHERE: the second of three processes stops, which the third finds 0.8 s after the first one has said so. The
+# launcher, which would have ended it by then, is as slow: it stands still, too, until all is over.
+finds_late() {
+    mkdir "late-$1" && cd "late-$1" || return
+    timeout -s KILL 60 "$mpirun" 3 sh -c '
+        exec 2>err.$OMPI_COMM_WORLD_RANK
+        echo $$ >process.$OMPI_COMM_WORLD_RANK
+        case $OMPI_COMM_WORLD_RANK in 1) [ "$1" = after ] || kill -STOP $$ ;; 2) set -- "$1" 1.8 ;; esac
+        exec "$0" "$@"' "$tests/stand_still" "$1" >out 2>err </dev/null &
+    launcher=$!
+    for try in $(seq 300); do
+        grep -q '^State:.*T' "/proc/$(cat process.1 2>/dev/null)/status" 2>/dev/null && [ -s process.2 ] && break
+        sleep 0.05
+    done
+    mpiruns=$(cat "/proc/$launcher/task/$launcher/children")
+    kill -STOP $mpiruns
+    for try in $(seq 300); do # until the first and the third have ended
+        ! grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$(cat process.0)/status" "/proc/$(cat process.2)/status" 2>/dev/null && break
+        sleep 0.05
+    done
+    kill -KILL $mpiruns $(cat process.1 process.0 process.2) 2>/dev/null
+    wait $launcher 2>/dev/null
+    cat err.* >err
+    cd ..
+    cp "late-$1/err" err
+    [ "$(grep -c '^stand_still: ' err)" = 1 ]
+    point "one process says so, though another one finds it later: stopped $1"
+}
+finds_late never # before MPI has started
+finds_late after
 for when in never unwatched-end; do # who leaves MPI unwatched leaves it, too
     timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" $when >out 2>err </dev/null
     status=$?

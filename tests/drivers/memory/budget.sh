@@ -214,6 +214,19 @@ far 'options and a smaller model' "; with --.* it would still need [0-9.]+ [MG]B
 limited='prlimit --data=90000000'
 far 'nothing is enough' "; with --.* it would still need [0-9.]+ [MG]B; beside these it would come nearest with --.* $number or --.* $number" \
     'transformer train' $wide
+# Time in which it does not run is no time to search: it is stopped three times, as a busy machine would.
+run 'transformer train' $wide
+mv err wanted
+timeout 60 $limited "$drivers/transformer" train $wide >out 2>err </dev/null &
+pid=$!
+for stop in 1 2 3; do
+    sleep 0.03
+    kill -STOP $(cat /proc/$pid/task/$pid/children) && sleep 2.1 && kill -CONT $(cat /proc/$pid/task/$pid/children)
+done 2>/dev/null
+wait $pid
+status=$?
+[ $status = 2 ] && [ "$(sed 's/.*; with/with/' err)" = "$(sed 's/.*; with/with/' wanted)" ]
+point 'nothing is enough: the same on a busy machine'
 limited='prlimit --data=150000000'
 run looping_pipeline --hidden 1024 --layers 16
 grep -qE "; with --.* need [0-9.]+ MB; beside these it would come nearest with --batch 8 $number or --layers 8 $number\$" err
