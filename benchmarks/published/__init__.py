@@ -95,7 +95,7 @@ class Ours:
 
     def train(self, folder, kind, steps):
         command = [self.driver, "train", "--model", folder, "--mesh", "data=2,pipe=1,tensor=1", "--batch", str(BATCH),
-                   "--sequence", str(SEQUENCE), "--data", "docs", "--steps", str(steps + 1), "--json"]
+                   "--sequence", str(SEQUENCE), "--data", "docs", "--steps", str(steps + 1), "--keep-logits", "--json"]
         *lines, told = run_alone(command + list(BF16 if kind == "bf16" else ()))
         return [line["ms"] for line in lines if "ms" in line][1:], told
 

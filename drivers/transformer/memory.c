@@ -38,12 +38,14 @@ static double cached_floats(const struct transformer_job *job) {
     return once + transformer_in_flight(job) * data * job->length * floats;
 }
 
-/* The head's logits of a chunk of classes, and their softmax where there is a backward pass: for a microbatch of each
- * replica at least. */
+/* The head's logits of a chunk of classes, or of all that are kept, and their softmax where there is a backward pass:
+ * for a microbatch of each replica at least. */
 static double logit_floats(const struct transformer_job *job, double tokens) {
     const struct sl_vocabulary vocabulary = {.size = job->model.vocabulary, .chunk = job->model.chunk};
     const double rows = tokens / job->job.passes / job->job.schedule.microbatches;
-    return (job->job.forward_only ? 1 : 2) * rows * (double)sl_token_chunk(&vocabulary);
+    const double chunk = (double)sl_token_chunk(&vocabulary);
+    if (job->job.forward_only) return rows * chunk;
+    return rows * (chunk + (job->model.keep_logits ? job->model.vocabulary : chunk));
 }
 
 int transformer_check_memory(const struct transformer_job *job, const struct sl_engine *engine,
@@ -89,10 +91,12 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     copy->config = *old->config;
     copy->config.training = variant->options;
     if (variant->spread_head) copy->config.spread_head = variant->spread_head;
+    if (variant->drop_logits) copy->config.keep_logits = false;
     *job = *old;
     job->config = &copy->config;
     job->model.recomputation = variant->options.recompute;
     job->model.fsdp = variant->options.fsdp;
+    job->model.keep_logits = copy->config.keep_logits;
     change_generation(copy, variant);
     if (variant->layers) job->model.blocks = copy->config.blocks = variant->layers;
     if (variant->layers_per_block)
@@ -130,6 +134,13 @@ static bool cache_latents(const struct sl_job *job, int attempt, struct sl_varia
     snprintf(text, SL_ATTEMPT_TEXT, "--cache latent");
     if (attempt || own->command != TRANSFORMER_GENERATE || own->config->cache == SL_CACHE_LATENT) return false;
     return variant->latent_cache = true;
+}
+
+static bool drop_logits(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    snprintf(text, SL_ATTEMPT_TEXT, "--no-keep-logits");
+    if (attempt || !own->model.keep_logits) return false;
+    return variant->drop_logits = true;
 }
 
 /* Where the token table has more parameters than a rank's layers, the ranks that have it hold most. */
@@ -199,5 +210,5 @@ static bool fewer_layers(const struct sl_job *job, int attempt, struct sl_varian
 }
 
 sl_attempt *const transformer_smaller_attempts[] = {fewer_layers, NULL};
-sl_attempt *const transformer_gentle_attempts[] = {cache_latents, spread_head, NULL};
+sl_attempt *const transformer_gentle_attempts[] = {cache_latents, drop_logits, spread_head, NULL};
 sl_attempt *const transformer_harsh_attempts[] = {smaller_batch, fewer_in_flight, shorter_samples, NULL};

@@ -140,6 +140,8 @@ const struct sl_option transformer_schedule_table[] = {
      .help =
          "spread the logits over the pipeline: each rank has its part of the token table, in two loops beside those "
          "of --loops, or all of it and a part of each microbatch's rows, in one; alone it means vocabulary"},
+    {"keep-logits", SL_OPTION_SWITCH, FIELD(keep_logits), .keep = SL_KEPT_FREE,
+     .help = "of more than 4096 tokens: keep the logits until the table's gradient, in place of computing them again"},
     {0},
 };
 
@@ -439,6 +441,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                          .learned_positions = config->learned_positions,
                                          .untied_head = config->untied_head,
                                          .vocabulary_parallel = config->vocabulary_parallel,
+                                         .keep_logits = config->keep_logits,
                                          .experts = config->experts,
                                          .choices = config->choices,
                                          .shared_experts = config->shared_experts,

@@ -34,6 +34,7 @@ struct transformer_config {
     bool untied_head, vocabulary_parallel;
     int context;     /* the longest sequence that the model is for; 0: `sequence` */
     int spread_head; /* enum sl_spread_head */
+    bool keep_logits;
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */

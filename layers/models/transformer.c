@@ -241,6 +241,7 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
                                   .halves = t->halves,
                                   .parallel = t->vocabulary_parallel,
                                   .chunk = t->chunk,
+                                  .keeps_logits = t->keep_logits,
                                   .shards = head_of(t)->embeds ? schedule->ranks : 0,
                                   .shard = head_of(t)->embeds ? rank : 0,
                                   .stages = sl_pipe_axis};

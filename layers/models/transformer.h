@@ -58,6 +58,7 @@ struct sl_transformer {
     const int *stage_layers;  /* [stages but a spread head's] layers of each; NULL: as equally many as can be */
     bool stage_halves;        /* stage_layers counts halves of layers: attention, and MLP */
     int chunk;                /* classes of which the head makes logits at a time; 0: sl_token_head chooses */
+    bool keep_logits;         /* of all chunks, from forward to W, in place of making them again */
     int experts; /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
     int choices; /* number of experts that a token goes to */
     int expert_dimension;     /* columns inside an expert */

@@ -167,8 +167,9 @@ struct sl_module *sl_experts(const char *name, const struct sl_experts *shape, c
  * rows (vocabulary-parallel), each coordinate looks up and multiplies with its own rows. */
 struct sl_vocabulary {
     int size, dimension;
-    bool parallel; /* the table's rows are sharded over the channels' axis */
-    int chunk;     /* classes of which sl_token_head makes logits at a time; 0: up to 4096, by the size alone */
+    bool parallel;     /* the table's rows are sharded over the channels' axis */
+    int chunk;         /* classes of which sl_token_head makes logits at a time; 0: up to 4096, by the size alone */
+    bool keeps_logits; /* from forward to W, in place of making them again; no bit depends on it */
     int shards,
         shard; /* the ranks of a pipeline share the table's rows, and this is rank `shard`; 0 shards: one does */
     const char *stages; /* the axis of these ranks */
@@ -189,7 +190,7 @@ struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, con
 struct sl_module *sl_learned_positions(int rows, int dimension, const struct sl_channels *channels);
 /* The loss of a language model: softmax cross entropy of logits = x table^T. It takes x [rows, own channels], and
  * forward gives dx; its W is the table's gradient. Logits are made of a chunk of classes at a time: there is no array
- * of [rows, vocabulary] unless one chunk has all classes.
+ * of [rows, vocabulary] unless one chunk has all classes, or the logits are kept.
  *
  * Shares of channels are exchanged for shares of sequences, so that each coordinate does its tokens with all classes.
  * If sequences do not divide, each does all tokens. Vocabulary-parallel: all tokens, with its own classes. Each token

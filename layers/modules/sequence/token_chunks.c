@@ -26,26 +26,28 @@ size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
     return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
 }
 
-/* Of one chunk: its softmax, and in W its logits once more where they are not kept. */
-static void count(const struct sl_token_chunks *chunks, const struct sl_plan *plan,
-                  const struct sl_products_shape *shape) {
-    const double logits = (double)shape->rows * shape->out * (plan->load ? plan->load->repeat : 0);
-    const struct sl_load_product again = {shape->precision,
-                                          shape->wgrad_rows,
-                                          shape->out,
-                                          shape->in,
-                                          false,
-                                          true,
-                                          (double)shape->rows / shape->wgrad_rows};
+/* Of so many CHUNKS: their softmax, and in W the logits of those that are made AGAIN. */
+static void count(const struct sl_plan *plan, const struct sl_products_shape *shape, size_t chunks, size_t again) {
+    const double logits = (double)shape->rows * shape->out * (double)chunks;
+    const struct sl_load_product product = {shape->precision,
+                                            shape->wgrad_rows,
+                                            shape->out,
+                                            shape->in,
+                                            false,
+                                            true,
+                                            (double)shape->rows / shape->wgrad_rows};
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_SOFTMAX, logits);
     if (!sl_plan_trains(plan, 0)) return;
-    if (!chunks->keeps_logits) sl_load_product(plan, SL_LOAD_WEIGHT, &again);
+    sl_load_repeat(plan, (double)again);
+    sl_load_product(plan, SL_LOAD_WEIGHT, &product);
+    sl_load_repeat(plan, 1);
     sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_SOFTMAX, logits);
 }
 
 /* Both chunks' rounded operands lie in the same places: only one chunk is computed at a time. */
 static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows) {
-    const size_t begin = plan->workspace;
+    const size_t begin = plan->workspace, whole = chunks->chunks - 1,
+                 kept = chunks->kept < whole ? chunks->kept : whole;
     struct sl_products_shape shape = {.precision = plan->precision,
                                       .in = (int)chunks->columns,
                                       .out = (int)(chunks->classes - chunks->chunk * (chunks->chunks - 1)),
@@ -54,13 +56,13 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
                                       .wgrad_rows = (int)rows * plan->wgrad_group,
                                       .leaves = chunks->leaves};
     SL_TRY(sl_products_plan(&chunks->products[1], plan, &shape));
-    count(chunks, plan, &shape);
+    count(plan, &shape, 1, chunks->kept <= whole);
     plan->workspace = begin;
     shape.out = (int)chunks->chunk;
-    sl_load_repeat(plan, (double)(chunks->chunks - 1));
+    sl_load_repeat(plan, (double)whole);
     const int status = sl_products_plan(&chunks->products[0], plan, &shape);
-    count(chunks, plan, &shape);
     sl_load_repeat(plan, 1);
+    count(plan, &shape, whole, whole - kept);
     return status;
 }
 
@@ -71,7 +73,24 @@ static void plan_leaves(struct sl_token_chunks *chunks, struct sl_plan *plan, si
     sl_plan_workspace(plan, sl_tree_levels(chunks->leaves) * chunks->chunk * columns * size, &chunks->waiting);
     if (plan->wgrad_group == 1) return;
     sl_plan_workspace(plan, group * (columns + 2) * size, &chunks->grouped);
-    if (chunks->keeps_logits) sl_plan_workspace(plan, group * chunks->chunk * size, &chunks->grouped_logits);
+    if (chunks->kept) sl_plan_workspace(plan, group * chunks->chunk * size, &chunks->grouped_logits);
+}
+
+/* Logits of all classes in one chunk are kept in any case. */
+static size_t kept_of(const struct sl_token_chunks *chunks, const struct sl_vocabulary *vocabulary) {
+    if (sl_token_chunk(vocabulary) == (size_t)vocabulary->size) return 1;
+    if (!vocabulary->keeps_logits) return 0;
+    return chunks->chunks < SL_KEPT_CHUNKS ? chunks->chunks : SL_KEPT_CHUNKS;
+}
+
+/* LOGITS of MOST rows where they are not kept, else of ROWS. */
+static int plan_logits(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows, size_t most) {
+    for (size_t i = 0; i < chunks->kept; i++) {
+        const size_t left = chunks->classes - i * chunks->chunk;
+        SL_TRY(sl_plan_stash(plan, rows * (left < chunks->chunk ? left : chunks->chunk), &chunks->kept_logits[i]));
+    }
+    if (chunks->kept < chunks->chunks) sl_plan_workspace(plan, most * chunks->chunk * sizeof(float), &chunks->logits);
+    return SL_OK;
 }
 
 int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,
@@ -83,15 +102,13 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
     chunks->columns = (size_t)table->vocabulary.dimension;
     chunks->chunk = whole < chunks->classes ? whole : chunks->classes;
     chunks->chunks = (chunks->classes + chunks->chunk - 1) / chunks->chunk;
-    chunks->keeps_logits = whole == (size_t)table->vocabulary.size && trains;
+    chunks->kept = trains ? kept_of(chunks, &table->vocabulary) : 0;
     chunks->leaves = table->leaves > 1 ? table->leaves : 1;
     SL_TRY(plan_products(chunks, plan, rows));
     plan_leaves(chunks, plan, group);
     sl_plan_workspace(plan, run * sizeof(float), &chunks->scales);
     if (!plan->forward_only) sl_plan_workspace(plan, run * chunks->chunk * sizeof(float), &chunks->p);
-    if (chunks->keeps_logits) return sl_plan_stash(plan, rows * chunks->chunk, &chunks->logits);
-    sl_plan_workspace(plan, most * chunks->chunk * sizeof(float), &chunks->logits);
-    return SL_OK;
+    return plan_logits(chunks, plan, rows, most);
 }
 
 void sl_token_chunks_release(struct sl_token_chunks *chunks) {
@@ -113,6 +130,11 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
                           .begin = begin,
                           .classes = left < chunks->chunk ? left : chunks->chunk,
                           .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
+}
+
+/* Where logits of chunk NUMBER lie from forward to W, or while it is computed. */
+static float *logits_of(const struct sl_token_chunks *chunks, const struct sl_context *context, size_t number) {
+    return sl_at(context, number < chunks->kept ? &chunks->kept_logits[number] : &chunks->logits);
 }
 
 /* Whether both products of forward read the table's rows where they lie: else they are widened once for both. */
@@ -147,12 +169,12 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const struct sl_products *whole = &chunks->products[0];
     const int count = (int)sl_call_microbatches(context);
-    float *logits = sl_at(context, &chunks->logits), *p = dx ? sl_at(context, &chunks->p) : logits;
     float *scales = sl_at(context, &chunks->scales);
     const void *operand = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
         const bool begins = s->begins && i == 0;
+        float *logits = logits_of(chunks, context, i), *p = dx ? sl_at(context, &chunks->p) : logits;
         uint16_t *rounded = dx ? sl_products_room(c.products, context, &c.products->dy) : NULL;
         SL_TRY(multiply(context, &c, chunks->columns, count, operand, dx != NULL, logits));
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
@@ -181,14 +203,17 @@ static int multiply_gradient(struct sl_context *context, const struct sl_token_c
     return SL_OK;
 }
 
-/* The logits that forward has kept, as W takes its rows. */
-static float *kept_logits(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                          const struct sl_context *context) {
-    float *logits = sl_at(context, &chunks->logits);
-    if (!chunks->keeps_logits || chunks->leaves == 1 || context->wgrad_group == 1) return logits;
+/* Writes where the logits of chunk NUMBER are as W takes its rows, those that forward has kept, or that are made of X.
+ */
+static int take_logits(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
+                       struct chunk *c, size_t number, const void *x, float **logits) {
+    *logits = logits_of(chunks, context, number);
+    if (number >= chunks->kept) return multiply(context, c, chunks->columns, context->wgrad_group, x, false, *logits);
+    if (chunks->leaves == 1 || context->wgrad_group == 1) return SL_OK;
     float *grouped = sl_at(context, &chunks->grouped_logits);
-    sl_tokens_group_by_leaf(sl_token_table_of(module), context, chunks->chunk, logits, grouped);
-    return grouped;
+    sl_tokens_group_by_leaf(sl_token_table_of(module), context, c->classes, *logits, grouped);
+    *logits = grouped;
+    return SL_OK;
 }
 
 /* DTABLE [classes, columns] (+)= dlogits^T X. */
@@ -196,11 +221,10 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
                     const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
     const void *b = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
-    float *logits = kept_logits(module, chunks, context);
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
-        if (!chunks->keeps_logits)
-            SL_TRY(multiply(context, &c, chunks->columns, context->wgrad_group, b, false, logits));
+        float *logits;
+        SL_TRY(take_logits(module, chunks, context, &c, i, b, &logits));
         uint16_t *rounded = sl_products_room(c.products, context, &c.products->dy);
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
                                                     s->maxima, s->sums, context->weight, logits, rounded);

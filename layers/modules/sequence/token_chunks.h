@@ -7,8 +7,8 @@
  *     p = exp(logits - m),  sums = e sums + sum of p,  dx = e dx + p chunk,  e = exp(m before - m)
  *     and in the end dx = weight (dx / sums - the label's row of the table).
  *
- * W makes the logits again, unless there is one chunk only: then they are stashed. Chunks follow from the size of the
- * vocabulary alone, and are added up in their order, whoever has them. */
+ * W makes the logits again, unless there is one chunk only or the vocabulary says so: then they are stashed. Chunks
+ * follow from the size of the vocabulary alone, and are added up in their order, whoever has them. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_TOKEN_CHUNKS_H
 #define SL_LAYERS_MODULES_SEQUENCE_TOKEN_CHUNKS_H
 
@@ -17,18 +17,21 @@
 
 SL_BEGIN_C
 
+enum { SL_KEPT_CHUNKS = 64 }; /* at most */
+
 struct sl_token_chunks {
-    size_t classes, columns;        /* of this coordinate's rows of the table */
-    size_t chunk, chunks;           /* classes of each chunk but the last, which may have fewer */
-    bool keeps_logits;              /* they are one chunk */
-    struct sl_products products[2]; /* with a whole chunk, with the last one */
-    struct sl_place logits, p;      /* [own rows, chunk] */
-    struct sl_place scales;         /* [own rows]: e above */
+    size_t classes, columns;                     /* of this coordinate's rows of the table */
+    size_t chunk, chunks;                        /* classes of each chunk but the last, which may have fewer */
+    size_t kept;                                 /* the first of them, whose logits are kept from forward to W */
+    struct sl_products products[2];              /* with a whole chunk, with the last one */
+    struct sl_place kept_logits[SL_KEPT_CHUNKS]; /* [own rows, the chunk's classes] */
+    struct sl_place logits, p;                   /* [own rows, chunk]: of a chunk that is not kept */
+    struct sl_place scales;                      /* [own rows]: e above */
     /* Where the coordinate has several leaves (layers/modules/leaves.h), each of which has products of its own: */
     int leaves;                     /* 1 without leaves */
     struct sl_place waiting;        /* [levels, chunk, columns]: gradients of leaves that wait for others */
     struct sl_place grouped;        /* of W's group, leaf by leaf: [own rows, columns + 2], x, maxima and sums; */
-    struct sl_place grouped_logits; /* [own rows, chunk], those that are kept */
+    struct sl_place grouped_logits; /* [own rows, chunk], of one that is kept */
 };
 
 /* What is known of rows after some of the classes: all [rows]. */

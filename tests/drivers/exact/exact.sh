@@ -72,7 +72,7 @@ same --mesh tensor=4
 
 begins 'layer norms in bf16' "$grouped --exact data=2,tensor=4 --norm layer --storage bf16 --precision bf16 --vocab-size 5000" \
     --mesh tensor=2
-same --mesh tensor=1 --fsdp
+same --mesh tensor=1 --fsdp --keep-logits
 same --mesh data=2,tensor=4
 
 begins 'adapters' "$small --exact data=4,tensor=4 --lora-rank 3 --lr 0.01" --mesh tensor=1

@@ -176,6 +176,11 @@ option=$(sed -n 's/^\(--spread-head.*\) (.*/\1/p' options)
 limited=
 [ "$option" ] && run 'transformer train' $classes $option && [ $status = 0 ]
 point 'a large vocabulary: the head is spread'
+limited='prlimit --data=500000000'
+refused 'kept logits' 'ulimit -d' 'transformer train' $model --vocab-size 50304 --data text --mesh data=1 --batch 64 \
+    --microbatches 1 --steps 1 --keep-logits
+grep -q '^--no-keep-logits ' options
+point 'kept logits: without them'
 limited=
 refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 1024 --n-heads 16 --sequence 1024 \
     --batch 8192 --data text --schedule gpipe --mesh data=2,pipe=2

@@ -191,6 +191,7 @@ static void held_is_planned_of_other_families(void **state) {
         job.loops = 1 + sl_spread_loops(job.model.spread_head);
         grouped(&job, i % 2);
         job.model.recomputation = i % 3;
+        job.model.keep_logits = i % 2;
         job.storage = i / 2 == 1 ? SL_BF16 : SL_F32;
         expect_planned(job, NULL);
         if (!job.model.spread_head) expect_planned(job, &generation);

@@ -150,7 +150,7 @@ static void products_are_the_formulas(void **state) {
     check((struct layout){.mesh = "data=4,tensor=2", .schedule = "gpipe", .loops = 1, .group = 4, .model = fsdp});
 }
 
-/* Of a vocabulary in chunks the head computes its logits again for W. */
+/* Of a vocabulary in chunks the head computes its logits again for W, unless it keeps them. */
 static void chunks_are_computed_again(void **state) {
     (void)state;
     struct layout whole = {.mesh = "data=1", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},
@@ -160,6 +160,10 @@ static void chunks_are_computed_again(void **state) {
     const double logits = 2.0 * ROWS * MICROBATCHES * small.vocabulary * small.dimension;
     assert_true(a.operations[SL_LOAD_FORWARD] == b.operations[SL_LOAD_FORWARD]);
     assert_true(a.operations[SL_LOAD_WEIGHT] + logits == b.operations[SL_LOAD_WEIGHT]);
+    chunked.model.keep_logits = true;
+    const struct sums kept = count(&chunked);
+    assert_true(a.operations[SL_LOAD_FORWARD] == kept.operations[SL_LOAD_FORWARD]);
+    assert_true(a.operations[SL_LOAD_WEIGHT] == kept.operations[SL_LOAD_WEIGHT]);
 }
 
 static void recomputation_does_forward_again(void **state) {

@@ -2,6 +2,8 @@
  * they share rows, its numbers. */
 #include "tests/rigs/transformer_job.h"
 
+#include "layers/modules/sequence/token_chunks.h"
+
 static const char *const schedules[] = {"interleaved-1f1b", "looped-bfs", "looped-dfs", "interleaved-zb"};
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
@@ -43,6 +45,7 @@ static void expect_spread(struct job job, int spread, const char *mesh, int body
         job.schedule = schedules[i];
         job.table = (struct sl_schedule){0};
         job.model.recomputation = i % 3;
+        job.model.keep_logits = i / 2 % 2;
         snprintf(what, sizeof what, "%s with %d loops on %s, groups of %d", job.schedule, job.loops, mesh, job.group);
         run_job(&job);
         if (has_results()) expect(what, &job, want);
@@ -81,6 +84,35 @@ static void rounded_operands_are_rounded_alike(void **state) {
     struct job job = spread_job("data=2,pipe=1,tensor=1");
     job.precision = SL_BF16;
     compare(job, "data=2,pipe=2,tensor=1", 1);
+}
+
+/* ---- kept logits ---- */
+
+static void expect_kept(struct job job) {
+    struct job want = job;
+    run_job(&want);
+    job.model.keep_logits = true;
+    run_job(&job);
+    if (has_results()) expect_same_bits(job.mesh, &job, &want);
+    free_job(&job);
+    free_job(&want);
+}
+
+/* More chunks than may be kept; runs of microbatches; W of several. */
+static void kept_logits_have_the_same_bits(void **state) {
+    (void)state;
+    static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=1,tensor=2", "data=1,pipe=2,tensor=1"};
+    for (int i = 0; i < 6; i++) {
+        struct job job = spread_job(mesh[i / 2]);
+        job.model.vocabulary = i == 1 ? SL_KEPT_CHUNKS + 6 : job.model.vocabulary;
+        job.model.chunk = i == 1 ? 1 : 7;
+        job.model.vocabulary_parallel = i == 3;
+        job.group = i % 2 ? 2 : 1;
+        job.schedule = i < 4 ? "gpipe" : "1f1b";
+        job.run = i == 0 || i == 3 ? 2 : 0;
+        job.precision = job.storage = i == 4 ? SL_BF16 : SL_F32;
+        expect_kept(job);
+    }
 }
 
 /* ---- rows ---- */
@@ -209,6 +241,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(ranks_that_share_the_head_give_the_same_bits),
         cmocka_unit_test(shared_tables_do_beside_data_and_tensor),
         cmocka_unit_test(rounded_operands_are_rounded_alike),
+        cmocka_unit_test(kept_logits_have_the_same_bits),
         cmocka_unit_test(ranks_that_share_rows_give_the_same_numbers),
         cmocka_unit_test(so_they_do_beside_data_and_tensor),
         cmocka_unit_test(tables_stay_the_same),
