@@ -14,7 +14,7 @@ static bool parse_entry(struct sl_spec_dim *dim, const char *text, size_t length
         const char *name = text;
         while (text < end && (isalnum((unsigned char)*text) || *text == '_')) text++;
         const size_t characters = (size_t)(text - name);
-        if (!isalpha((unsigned char)*name) || !characters || characters >= SL_AXIS_NAME) return false;
+        if (!isalpha((unsigned char)*name) || characters >= SL_AXIS_NAME) return false;
         if (dim->axes == SL_MAX_AXES) return false;
         memcpy(dim->axis[dim->axes++], name, characters); /* the rest is zeros */
         if (text == end) return true;

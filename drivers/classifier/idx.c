@@ -67,7 +67,7 @@ static int read_header(struct reader *reader, int dims, uint32_t *shape) {
     uint64_t bytes = 1;
     for (int i = 0; i < dims; i++) {
         shape[i] = big_endian(header + WORD * (1 + i));
-        bytes = bytes <= MAX_BYTES ? bytes * shape[i] : bytes;
+        bytes *= shape[i];
         if (shape[i] == 0 || bytes > MAX_BYTES) {
             return sl_error_set(reader->error, SL_BAD_INPUT, "%s: its header asks for %s bytes, not 1 to %d",
                                 reader->path, shape[i] ? "more" : "no", MAX_BYTES);
@@ -110,11 +110,8 @@ int classifier_idx_read(struct classifier_idx *idx, const char *directory, const
         return sl_error_set(error, SL_BAD_INPUT, "%s/%s: neither this file nor %s.gz is there", directory, name, name);
     if (!stat(reader.path, &file) && !S_ISREG(file.st_mode))
         return sl_error_set(error, SL_BAD_INPUT, "%s: not a regular file", reader.path);
-    errno = 0;
     reader.file = gzopen(reader.path, "rb");
-    if (!reader.file) {
-        return sl_error_set(error, SL_BAD_INPUT, "%s: %s", reader.path, errno ? strerror(errno) : "out of memory");
-    }
+    if (!reader.file) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", reader.path, strerror(errno));
     gzbuffer(reader.file, 1 << 17);
     const int status = read_file(&reader, idx, dims);
     gzclose(reader.file);

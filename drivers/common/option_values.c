@@ -84,7 +84,7 @@ static bool read_list(const struct sl_option *option, const char *text, int *tar
             char one[64];
             int position;
             const int length = (int)strcspn(word, ",");
-            if (snprintf(one, sizeof one, "%.*s", length, word) != length) return false;
+            if (snprintf(one, sizeof one, "%.*s", length, word) >= (int)sizeof one) return false;
             if (!read_choice(option, one, &position) || bits & 1 << position) return false;
             bits |= 1 << position;
             word += length;

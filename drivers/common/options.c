@@ -137,7 +137,7 @@ static int print_value_name(const char *value, int at) {
     at += printf(" ");
     while (*value) {
         const size_t length = sl_option_choice_length(value), all = length + (value[length] == '|');
-        if (at + (int)all > SL_HELP_COLUMNS && all <= SL_HELP_COLUMNS - 6) at = printf("\n%*s", 6, "") - 1;
+        if (at + (int)all > SL_HELP_COLUMNS) at = printf("\n%*s", 6, "") - 1;
         at += printf("%.*s", (int)all, value);
         value += all;
     }

@@ -53,8 +53,7 @@ static int read_line(struct sl_journal_file *file, char **line, size_t *length, 
     if (first != '{') return refuse(file, "it does not begin with {", error);
     ungetc(first, file->stream);
     const ssize_t got = getline(line, &room, file->stream);
-    if (got < 0 || errno == ENOMEM)
-        return sl_error_set(error, SL_FAILED, "%s: cannot be read: %s", file->path, strerror(errno));
+    if (got < 0) return sl_error_set(error, SL_FAILED, "%s: cannot be read: %s", file->path, strerror(errno));
     if (got > MOST_HEAD || (*line)[got - 1] != '\n') return refuse(file, "its head is cut off", error);
     *length = (size_t)got;
     return SL_OK;

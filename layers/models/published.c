@@ -132,13 +132,13 @@ static void read_values(const struct source *s, const struct room *room, float *
 }
 
 /* What is held as floats is read where it lies, unless the host does not write there. */
-static int fill(const struct source *s, struct sl_parameters *parameters, int number, const struct room *room) {
+static void fill(const struct source *s, struct sl_parameters *parameters, int number, const struct room *room) {
     const struct sl_parameter *parameter = s->parameter;
     const struct sl_range *range = &parameters->range[parameter->range];
     const bool as_floats = !range->own_floats && !sl_parameter_is_bf16_alone(parameters, number);
     if (as_floats && sl_device.shares_memory) {
         read_values(s, room, sl_parameter_value(parameters, number));
-        return SL_OK;
+        return;
     }
     read_values(s, room, room->values);
     if (range->own_floats) {
@@ -149,18 +149,17 @@ static int fill(const struct source *s, struct sl_parameters *parameters, int nu
                            count * sizeof *room->values);
     } else if (as_floats) {
         sl_device.copy(sl_parameter_value(parameters, number), room->values, parameter->count * sizeof(float));
-        return SL_OK;
+        return;
     }
     if (sl_device.shares_memory) {
         sl_kernels_select()->round_bf16(parameter->count, room->values, sl_parameter_rounded(parameters, number));
-        return SL_OK;
+        return;
     }
     for (size_t i = 0; i < parameter->count; i++) { /* each lies before what it is made of */
         const uint16_t half = sl_bf16_of_float(room->values[i]);
         memcpy((char *)room->values + i * sizeof half, &half, sizeof half);
     }
     sl_device.copy(sl_parameter_rounded(parameters, number), room->values, parameter->count * sizeof(uint16_t));
-    return SL_OK;
 }
 
 static int load_one(const struct sl_published *p, struct sl_spmd *self, struct sl_parameters *parameters, int number,
@@ -177,7 +176,7 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
     s.stride = s.name->part ? PARTS * s.all_columns : s.all_columns;
     s.first = s.name->part ? (size_t)(s.name->part - 1) * s.all_columns : 0;
     SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
-    SL_TRY(fill(&s, parameters, number, room));
+    fill(&s, parameters, number, room);
     sl_weights_relax(&p->weights); /* or the process would hold the model twice in the end */
     return sl_device.settle(&self->error);
 }
@@ -187,8 +186,7 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
 static bool reads(const struct sl_parameters *parameters, int number) {
     const struct sl_parameter *parameter = &parameters->list[number];
     const bool common = sl_range_is_common(parameters, parameter->range);
-    return !parameter->second && !parameter->adapter && parameter->count > 0 &&
-           (!common || parameters->range[parameter->range].shard == 0);
+    return !parameter->second && !parameter->adapter && (!common || parameters->range[parameter->range].shard == 0);
 }
 
 static int load(const struct sl_published *p, struct sl_spmd *self, struct sl_parameters *parameters) {

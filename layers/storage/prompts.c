@@ -90,7 +90,7 @@ int sl_prompts_read(struct sl_prompts *p, const char *path, int vocabulary, stru
         status = add_line(p, path, line, (size_t)length, vocabulary, error);
     }
     if (status == SL_OK && (ferror(file) || !feof(file)))
-        status = sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, strerror(errno ? errno : EIO));
+        status = sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, strerror(errno));
     if (status == SL_OK && p->count == before)
         status = sl_error_set(error, SL_BAD_INPUT, "%s: no prompts: each line is one", path);
     free(line);

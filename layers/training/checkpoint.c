@@ -139,22 +139,25 @@ static int read_step(const struct sl_store *file, const char *path, uint64_t *st
                         *step);
 }
 
-int sl_checkpoint_map(struct sl_store *file, const char *path, int *number, struct sl_error *error) {
-    uint64_t step;
+static int map_file(struct sl_store *file, const char *path, int *number, uint64_t *step, struct sl_error *error) {
     if (sl_safetensors_map(file, path, error)) return name_older(path, error);
     SL_TRY(read_version(file, path, number, error));
-    return *number ? read_step(file, path, &step, error) : SL_OK;
+    return *number ? read_step(file, path, step, error) : SL_OK;
+}
+
+int sl_checkpoint_map(struct sl_store *file, const char *path, int *number, struct sl_error *error) {
+    uint64_t step;
+    return map_file(file, path, number, &step, error);
 }
 
 /* Maps PATH, the notes of which are those of a checkpoint with these settings. Free FILE also after a failure. */
 static int open_file(struct sl_store *file, const char *path, const struct sl_setting *settings,
                      struct sl_checkpoint *about, struct sl_error *error) {
-    int number;
-    SL_TRY(sl_checkpoint_map(file, path, &number, error));
+    int number = 0;
+    uint64_t step, samples;
+    SL_TRY(map_file(file, path, &number, &step, error));
     if (!number)
         return sl_error_set(error, SL_BAD_INPUT, "%s: not a checkpoint: its metadata have no %s", path, version_key);
-    uint64_t step, samples;
-    SL_TRY(read_number(file, path, "step", INT64_MAX, &step, error));
     SL_TRY(read_number(file, path, "samples", INT64_MAX, &samples, error));
     SL_TRY(read_number(file, path, "seed", UINT64_MAX, &about->seed, error));
     about->step = (int64_t)step;

@@ -177,18 +177,23 @@ static void ends_of_channels(void **state) {
 
 /* ---- signatures ---- */
 
-/* Each of COUNT processes has the value TEXT[process % DIFFERENT] of --lr; what is said of it is added to VERDICT. */
-static void compare_on(const char *axes, int count, int different, const char *const *text, struct sl_error *verdict) {
+/* Each of COUNT processes has the value TEXT[process % DIFFERENT] of KEY; what is said of it is added to VERDICT. */
+static void compare_key(const char *key, const char *axes, int count, int different, const char *const *text,
+                        struct sl_error *verdict) {
     enum { MOST = 80 };
     const struct sl_mesh mesh = mesh_of(axes);
     struct sl_signature signature[MOST] = {{0}};
     struct sl_signed theirs[MOST];
     for (int i = 0; i < count; i++) {
-        assert_true(sl_signature_add(&signature[i], "--lr", text[i % different]));
+        assert_true(sl_signature_add(&signature[i], key, text[i % different]));
         theirs[i] = (struct sl_signed){signature[i].bytes, signature[i].size};
     }
     sl_verdict_signatures(verdict, &mesh, count, theirs);
     for (int i = 0; i < count; i++) sl_signature_free(&signature[i]);
+}
+
+static void compare_on(const char *axes, int count, int different, const char *const *text, struct sl_error *verdict) {
+    compare_key("--lr", axes, count, different, text, verdict);
 }
 
 static void compare(int count, int different, const char *const *text, struct sl_error *verdict) {
@@ -246,6 +251,25 @@ static void long_texts_at_long_names(void **state) {
     assert_in_range(strlen(verdict.message), 500, 600);
 }
 
+/* Nor do two of a long key, at the longest names that coordinates have. */
+static void two_texts_fill_a_clause(void **state) {
+    (void)state;
+    static const char mesh[] = "a_replica_of_the_modelx=2,a_stage_of_the_pipeline=2,a_share_of_each_tensorx=2,"
+                               "a_share_of_a_sequencex=2,an_expert_of_the_modelx=1,a_sixth_of_all_the_axes=1";
+    char text[3][200], key[80];
+    const char *const values[] = {text[0], text[1], text[2]};
+    struct sl_error verdict = {0};
+    for (int i = 0; i < 3; i++) {
+        memset(text[i], 'a' + i, sizeof text[i] - 1);
+        text[i][sizeof text[i] - 1] = 0;
+    }
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = 0;
+    compare_key(key, mesh, 3, 3, values, &verdict);
+    assert_non_null(strstr(verdict.message, "bbb"));
+    assert_null(strstr(verdict.message, "ccc"));
+}
+
 /* Where nothing fits any more the keys that differ are counted. */
 static void differences_beyond_the_room(void **state) {
     (void)state;
@@ -258,11 +282,17 @@ static void differences_beyond_the_room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_are_told),          cmocka_unit_test(waits_are_noted),
-        cmocka_unit_test(absent_and_alone),         cmocka_unit_test(what_does_not_fit_is_counted),
-        cmocka_unit_test(calls_that_differ),        cmocka_unit_test(ends_of_channels),
-        cmocka_unit_test(signatures_of_many),       cmocka_unit_test(long_texts),
-        cmocka_unit_test(long_texts_at_long_names), cmocka_unit_test(differences_beyond_the_room),
+        cmocka_unit_test(places_are_told),
+        cmocka_unit_test(waits_are_noted),
+        cmocka_unit_test(absent_and_alone),
+        cmocka_unit_test(what_does_not_fit_is_counted),
+        cmocka_unit_test(calls_that_differ),
+        cmocka_unit_test(ends_of_channels),
+        cmocka_unit_test(signatures_of_many),
+        cmocka_unit_test(long_texts),
+        cmocka_unit_test(two_texts_fill_a_clause),
+        cmocka_unit_test(long_texts_at_long_names),
+        cmocka_unit_test(differences_beyond_the_room),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

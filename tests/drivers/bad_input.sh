@@ -47,7 +47,7 @@ done
 
 for driver in "$drivers"/*; do
     [ -f "$driver" ] && [ -x "$driver" ] || continue
-    for command in '' $([ "${driver##*/}" != transformer ] || echo train evaluate generate) \
+    for command in '' $([ "${driver##*/}" != transformer ] || echo train evaluate generate export) \
         $([ "${driver##*/}" != tokens ] || echo encode decode shards text); do
         "$driver" $command --help | awk 'length > 80 { print; long = 1 } END { exit long || !NR }' >out
         point "${driver##*/} $command --help: 80 columns"
@@ -67,6 +67,26 @@ for level in '' 2 3 4; do
     answers 'a coordinate needs' looping_pipeline --dry-run
 done
 unset SHARDLOOP_CPU_LEVEL
+
+SHARDLOOP_HELP=man "$drivers/schedule" --help >out 2>err
+[ $? = 0 ] && grep -q '^\.TH "SHARDLOOP' out && [ ! -s err ]
+point 'schedule --help as a page of the manual'
+seq 4100 >many
+refuses 'more than 4096 arguments' schedule @many
+refuses 'is not none or a list of optimizer|' looping_pipeline --offload "$(printf '%080d' 0),weights"
+ln -s "$drivers/schedule" shardloop-schedule
+./shardloop-schedule --nonsense >out 2>err </dev/null
+status=$?
+[ $status = 2 ] && [ ! -s out ] && grep -q '^shardloop-schedule: --nonsense: no such option' err
+point 'a driver under the name that it is installed by'
+
+# ---- what a classifier is trained on ----
+
+mkdir -p odd/train-images-idx3-ubyte circle
+ln -s train-images-idx3-ubyte.gz circle/train-images-idx3-ubyte.gz
+refuses 'odd/train-images-idx3-ubyte: not a regular file' looping_pipeline --data fashion-mnist:odd
+refuses 'circle/train-images-idx3-ubyte.gz: Too many levels of symbolic links' looping_pipeline --data fashion-mnist:circle
+refuses 'too long a path' looping_pipeline --data "fashion-mnist:odd$(printf '/.%.0s' $(seq 2038))"
 
 # ---- report: its arguments are files ----
 

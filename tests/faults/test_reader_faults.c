@@ -6,13 +6,16 @@
 #include "tests/rigs/folder.h"
 
 #include <dirent.h>
+#include <jansson.h>
 
 #include "collectives/signatures.h"
 #include "drivers/classifier/idx.h"
 #include "drivers/common/identity.h"
 #include "drivers/common/options.h"
 #include "drivers/machine/machine_file.h"
+#include "drivers/schedule/compare.h"
 #include "drivers/schedule/costs.h"
+#include "drivers/schedule/measured.h"
 #include "drivers/text/chats.h"
 #include "drivers/text/choices.h"
 #include "drivers/text/documents.h"
@@ -27,6 +30,13 @@
 #include "spmd/signature.h"
 
 static char folder[FOLDER], path[FOLDER + 30];
+static struct sl_tokenizer *words; /* opened once, without faults */
+
+/* Memory for JSON that is written may be missing, too. Not for JSON that is read: where a text's buffer cannot grow,
+ * jansson 2.14 writes beyond it. */
+static bool writes_json;
+
+static void *take_for_json(size_t size) { return writes_json ? __wrap_malloc(size) : __real_malloc(size); }
 
 /* ---- readers: each opens PATH, whose harness's bytes before it are HEAD, and closes it again ---- */
 
@@ -44,6 +54,16 @@ static int read_chats(const uint8_t *head, struct sl_error *error) {
 static int read_choices(const uint8_t *head, struct sl_error *error) {
     struct sl_choices choices = {0};
     const struct sl_choice_text text = {.between = head[0] & 16 ? " " : "", .sequence = 16};
+    const int status = sl_choices_read(&choices, path, &text, error);
+    sl_choices_free(&choices);
+    return status;
+}
+
+/* Of a tokenizer, whose texts begin with a token that is put before them. */
+static int read_choices_of_tokens(const uint8_t *head, struct sl_error *error) {
+    struct sl_choices choices = {0};
+    const struct sl_choice_text text = {.tokenizer = words, .between = "", .sequence = 16};
+    (void)head;
     const int status = sl_choices_read(&choices, path, &text, error);
     sl_choices_free(&choices);
     return status;
@@ -95,7 +115,10 @@ static int read_machine(const uint8_t *head, struct sl_error *error) {
     static struct sl_machine machine;
     (void)head;
     SL_TRY(sl_machine_read(&machine, path, error));
-    return sl_machine_write(&machine, "/dev/null", error);
+    writes_json = true;
+    const int status = sl_machine_write(&machine, "/dev/null", error);
+    writes_json = false;
+    return status;
 }
 
 static int read_prompts(const uint8_t *head, struct sl_error *error) {
@@ -182,6 +205,32 @@ static int read_costs(const uint8_t *head, struct sl_error *error) {
     return schedule_costs_read(&costs, stage, kept, 4, path, error);
 }
 
+/* A step of a run by two ranks, as it was measured. */
+static int read_trace(const uint8_t *head, struct sl_error *error) {
+    struct sl_schedule schedule;
+    struct schedule_trace trace;
+    struct schedule_measured_step step = {0};
+    (void)head;
+    SL_TRY(sl_schedule_make(&schedule, "gpipe", 2, 1, 1, error));
+    int status = schedule_trace_read(&trace, path, error);
+    if (status == SL_OK && trace.count) status = schedule_measured_step_find(&step, &trace, &schedule, error);
+    schedule_measured_step_free(&step);
+    schedule_trace_free(&trace);
+    sl_schedule_free(&schedule);
+    return status;
+}
+
+static int sign_tokens(const uint8_t *head, struct sl_error *error) {
+    struct sl_signature signature = {0};
+    struct sl_tokens tokens;
+    (void)head;
+    SL_TRY(sl_tokens_open(&tokens, path, 0.1, 4, error));
+    const int status = sl_sign_tokens(&signature, "data", &tokens, error);
+    sl_tokens_close(&tokens);
+    sl_signature_free(&signature);
+    return status;
+}
+
 static int sign_file(const uint8_t *head, struct sl_error *error) {
     struct sl_signature signature = {0};
     (void)head;
@@ -216,7 +265,9 @@ static int write_safetensors(const uint8_t *head, struct sl_error *error) {
     int status = sl_store_set_note(&store, "step", "3") ? sl_error_set(error, SL_FAILED, "no memory") : SL_OK;
     if (status == SL_OK && !sl_store_add(&store, "kernel", SL_F32, 2, shape))
         status = sl_error_set(error, SL_FAILED, "no memory");
+    writes_json = true;
     if (status == SL_OK) status = sl_safetensors_write(&store, path, error);
+    writes_json = false;
     sl_store_free(&store);
     return status;
 }
@@ -227,7 +278,9 @@ static int map_safetensors(const uint8_t *head, struct sl_error *error) {
     (void)head;
     int status =
         sl_store_declare(&store, "kernel", SL_F32, 2, shape) ? SL_OK : sl_error_set(error, SL_FAILED, "no memory");
+    writes_json = true;
     if (status == SL_OK) status = sl_safetensors_create(&store, path, error);
+    writes_json = false;
     if (status == SL_OK) status = sl_safetensors_commit(&store, NULL, NULL, error);
     sl_store_free(&store);
     return status;
@@ -305,6 +358,10 @@ static const struct subject {
     {"tokens", "tokens", 3, read_tokens, NULL, NULL},
     {"directories of tokens", "tokens", 3, read_directory, NULL, NULL},
     {"costs", NULL, 0, read_costs, "{\"forward\":[1,2,3,4],\"kept\":[1,2,3,4]}", NULL},
+    {"questions of tokens", NULL, 0, read_choices_of_tokens,
+     "{\"prompt\": \"\", \"choices\": [\"one\", \"two\"], \"answer\": 1}\n", NULL},
+    {"traces", "trace", 2, read_trace, NULL, NULL},
+    {"tokens that are signed", "tokens", 3, sign_tokens, NULL, NULL},
     {"files that are signed", NULL, 0, sign_file, "some text", NULL},
     {"signatures", NULL, 0, compare_signatures, "", NULL},
     {"options", NULL, 0, parse_options, "--count 5\n--text 'c d'\n", NULL},
@@ -377,11 +434,14 @@ static void test_subject(void **state) {
 static int make_files(void **state) {
     (void)state;
     memset(large, 'a', sizeof large - 1);
+    json_set_alloc_funcs(take_for_json, free);
+    if (sl_tokenizer_open(&words, SL_TEST_DATA "/tokenizers/gpt2.json", NULL, NULL)) return -1;
     return make_folder(folder, "test_reader_faults") ? 0 : -1;
 }
 
 static int remove_files(void **state) {
     (void)state;
+    sl_tokenizer_close(words);
     return rmdir(folder); /* no temporary file is left there */
 }
 

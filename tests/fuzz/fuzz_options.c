@@ -1,6 +1,7 @@
 /* fuzz_options.c - command lines, and files with options: a table of every kind.
  *
- * The first byte chooses whether each line after it is an argument, or all of it is the contents of an @FILE. */
+ * The first byte chooses whether each line after it is an argument, or all of it is the contents of an @FILE; and
+ * whether there may be words that are no options. */
 #include <math.h>
 
 #include "drivers/common/option_values.h"
@@ -32,12 +33,13 @@ static const struct sl_option table[] = {
 enum { ARGUMENTS = 256 };
 
 /* Parses into CONFIG; what is printed on the way must be one line, if it is an error. */
-static bool parse(struct config *config, struct sl_options *options, int argc, char **argv) {
+static bool parse(struct config *config, struct sl_options *options, bool words, int argc, char **argv) {
     char *line = NULL;
     size_t length = 0;
     *config = (struct config){.on = true, .share = 0.5};
     *options = (struct sl_options){
         .program = "fuzz", .summary = "A table of every kind.", .section = SL_SECTIONS({"All", table, config})};
+    if (words) options->operands = (struct sl_operands){.name = "WORD", .help = "any word"};
     FILE *const out = stdout, *const err = stderr, *const memory = open_memstream(&line, &length);
     FUZZ_PROMISE(memory, "memory");
     stdout = fuzz_nowhere();
@@ -86,7 +88,7 @@ static void say_again(const struct config *config) {
     }
     struct config again;
     struct sl_options options;
-    FUZZ_PROMISE(parse(&again, &options, argc, argv), "refused");
+    FUZZ_PROMISE(parse(&again, &options, false, argc, argv), "refused");
     FUZZ_PROMISE(again.flag == config->flag && again.on == config->on && again.count == config->count &&
                      again.choice == config->choice && again.way == config->way && again.list == config->list &&
                      again.seed == config->seed && again.share == config->share,
@@ -110,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     struct config config;
     struct sl_options options;
-    if (parse(&config, &options, argc, argv)) {
+    if (parse(&config, &options, data[0] & 2, argc, argv)) {
         FUZZ_PROMISE(config.count >= -5 && config.count <= 1000000, "%d", config.count);
         FUZZ_PROMISE(config.choice >= 0 && config.choice <= 2, "%d", config.choice);
         FUZZ_PROMISE(config.list >= 0 && config.list <= 7, "%d", config.list);

@@ -70,6 +70,7 @@ void *__real_aligned_alloc(size_t alignment, size_t size);
 char *__real_strdup(const char *text);
 void *__real_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
 FILE *__real_open_memstream(char **text, size_t *size);
+FILE *__real_fopencookie(void *cookie, const char *mode, cookie_io_functions_t functions);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t number, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
@@ -79,6 +80,7 @@ int __wrap_asprintf(char **text, const char *format, ...) __attribute__((format(
 void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
 void *__wrap_mremap(void *address, size_t bytes, size_t wanted, int flags, ...);
 FILE *__wrap_open_memstream(char **text, size_t *size);
+FILE *__wrap_fopencookie(void *cookie, const char *mode, cookie_io_functions_t functions);
 
 void *__wrap_malloc(size_t size) { return FAULTS_STRIKE(false, ENOMEM) ? NULL : __real_malloc(size); }
 void *__wrap_calloc(size_t number, size_t size) {
@@ -108,6 +110,10 @@ void *__wrap_mremap(void *address, size_t bytes, size_t wanted, int flags, ...) 
 }
 FILE *__wrap_open_memstream(char **text, size_t *size) {
     return FAULTS_STRIKE(false, ENOMEM) ? NULL : __real_open_memstream(text, size);
+}
+
+FILE *__wrap_fopencookie(void *cookie, const char *mode, cookie_io_functions_t functions) {
+    return FAULTS_STRIKE(false, ENOMEM) ? NULL : __real_fopencookie(cookie, mode, functions);
 }
 
 /* Of libraries, what takes memory for their states. */

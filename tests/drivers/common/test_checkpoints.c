@@ -118,6 +118,12 @@ static void what_cannot_be_removed_is_told(void **state) {
     assert_non_null(strstr(error.message, "cannot be removed"));
     assert_int_equal(sl_checkpoint_prune("/nowhere", 3, 1, &error), SL_FAILED);
     clear();
+    /* A name with a digit too many is not that of its step: there is nothing to remove. */
+    save(3, "5");
+    write_file(at("step-000000001.safetensors"), "", 0);
+    assert_int_equal(sl_checkpoint_prune(folder, 3, 1, &error), SL_OK);
+    assert_int_equal(access(at("step-000000001.safetensors"), F_OK), 0);
+    clear();
 }
 
 static void checks_without_an_error(void **state) {

@@ -156,6 +156,8 @@ static void what_is_written_is_read(void **state) {
         assert_int_equal(again.nodes[0].count, 2);
         assert_int_equal(again.sizes, 2);
         assert_true(again.product[0].b_transposed && !again.product[0].a_transposed);
+        assert_int_equal(sl_machine_write(&machine, "/nowhere/file", &error), SL_BAD_INPUT);
+        assert_non_null(strstr(error.message, "/nowhere/file: No such file or directory"));
     }
 }
 

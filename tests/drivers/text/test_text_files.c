@@ -39,6 +39,7 @@ static const struct change choices[] = {
     {"\"three\"", "\"a choice that is longer than a sequence\"", "and --sequence is 16"},
     {"\"One and\"", "\" \\t\\n \"", NULL},
     {"\"One and\"", "\"\"", NULL},
+    {"\"One and\"", "\"One and \\u0000\"", NULL},
     {"\"One and\"", "\"a prompt that is longer than a sequence\"", NULL},
 };
 
@@ -122,6 +123,28 @@ static void questions_without_an_end(void **state) {
     write_file(path, line, strlen(line));
     if (sl_choices_read(&read, path, &text, &error)) fail_msg("%s", error.message);
     assert_int_equal(read.samples.inputs.token[0], sl_token_find(tokenizer, "\n", 1));
+    sl_choices_free(&read);
+    sl_tokenizer_close(tokenizer);
+}
+
+/* Nor has this one a token for a newline, of bytes alone: any token stands before a text. */
+static void questions_of_bytes_alone(void **state) {
+    (void)state;
+    struct sl_tokenizer *tokenizer;
+    struct sl_choices read = {0};
+    struct sl_error error = {0};
+    char file[6000], *to = file;
+    to += sprintf(to, "{\"model\": {\"byte_fallback\": true, \"merges\": [], \"vocab\": {\"a\": 256");
+    for (int b = 0; b < 256; b++) to += sprintf(to, ", \"<0x%02X>\": %d", (unsigned)b, b);
+    to += sprintf(to, "}}}");
+    write_file(path, file, (size_t)(to - file));
+    if (sl_tokenizer_open(&tokenizer, path, NULL, &error)) fail_msg("%s", error.message);
+    struct sl_choice_text text = {.tokenizer = tokenizer, .between = "", .sequence = 16};
+    const char *line = "{\"prompt\": \"\", \"choices\": [\"one\", \"two\"], \"answer\": 1}\n";
+    write_file(path, line, strlen(line));
+    if (sl_choices_read(&read, path, &text, &error)) fail_msg("%s", error.message);
+    assert_int_equal(read.samples.inputs.token[0], 0);
+    assert_int_equal(read.samples.inputs.token[1], 'o');
     sl_choices_free(&read);
     sl_tokenizer_close(tokenizer);
 }
@@ -245,6 +268,7 @@ int main(void) {
         cmocka_unit_test(many_questions_and_choices),
         cmocka_unit_test(questions_of_tokens),
         cmocka_unit_test(questions_without_an_end),
+        cmocka_unit_test(questions_of_bytes_alone),
         cmocka_unit_test(prompts_and_choices_may_merge),
         cmocka_unit_test(conversations),
         cmocka_unit_test(packed_documents),

@@ -52,6 +52,8 @@ static const struct change llama[] = {
     {"\"hidden_size\": 24", "\"hidden_size\": null", "hidden_size: there must be a number"},
     {"\"hidden_size\": 24", "\"hidden_size\": 48", "and its sizes say"},
     {"\"head_dim\": 4,", "", NULL},
+    {"\"head_dim\": 4", "\"head_dim\": 0", "head_dim: there must be a number from 1 to 1048576"},
+    {"\"num_key_value_heads\": 2", "\"num_key_value_heads\": 1025", "num_key_value_heads: there must be a number"},
     {"\"num_attention_heads\": 6,\n \"num_key_value_heads\": 2,\n \"head_dim\": 4", "\"num_attention_heads\": 48",
      "and its sizes say"},
     {"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"1\"", "rms_norm_eps: there must be a number above 0"},

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -297,7 +298,52 @@ static void test_others_are_told(void **state) {
     assert_int_equal(sl_safetensors_verify(&store, count, &calls, &error), SL_OK);
     assert_true(calls >= 36 / 8);
     assert_int_equal(sl_safetensors_verify(&store, refuse, NULL, &error), SL_FAILED);
+    assert_int_equal(sl_safetensors_verify(&store, NULL, NULL, &error), SL_OK); /* nobody waits */
     sl_store_free(&store);
+    /* Who ends it while it is made leaves the file that was there. */
+    assert_non_null(sl_store_declare(&store, "long", SL_F32, 1, shape));
+    store.checksums = true;
+    assert_int_equal(sl_safetensors_create(&store, path, &error), SL_OK);
+    ((float *)store.tensor[0].array.data)[0] = 1;
+    assert_int_equal(sl_safetensors_commit(&store, refuse, NULL, &error), SL_FAILED);
+    assert_int_equal(sl_safetensors_map(&store, path, &error), SL_OK);
+    assert_true(((const float *)store.tensor[0].array.data)[0] == 0);
+    sl_store_free(&store);
+}
+
+/* ---- a disk that fails ---- */
+
+static int syncs_left = -1; /* that succeed; -1: all */
+
+int __real_msync(void *address, size_t bytes, int flags);
+int __wrap_msync(void *address, size_t bytes, int flags);
+int __wrap_msync(void *address, size_t bytes, int flags) {
+    if (syncs_left == 0) {
+        errno = EIO;
+        return -1;
+    }
+    if (syncs_left > 0) syncs_left--;
+    return __real_msync(address, bytes, flags);
+}
+
+/* The file that was there stays. */
+static void test_syncs_that_fail(void **state) {
+    (void)state;
+    const size_t shape[] = {9 << 20}; /* floats: synced in two parts */
+    struct sl_error error = {0};
+    for (int syncs = 0; syncs < 2; syncs++) {
+        struct sl_store store = {0};
+        write_file();
+        assert_non_null(sl_store_declare(&store, "long", SL_F32, 1, shape));
+        store.checksums = true;
+        assert_int_equal(sl_safetensors_create(&store, path, &error), SL_OK);
+        syncs_left = syncs;
+        const int status = sl_safetensors_commit(&store, NULL, NULL, &error);
+        syncs_left = -1;
+        assert_int_equal(status, SL_FAILED);
+        assert_non_null(strstr(error.message, "Input/output error"));
+        expect_valid();
+    }
 }
 
 /* ---- floats ---- */
@@ -323,6 +369,8 @@ static void test_not_finite(void **state) {
         assert_int_equal(sl_safetensors_read(&store, path, &error), SL_OK);
         struct sl_array *array = &sl_store_find(&store, cases[i].name)->array;
         sl_store_float(array->dtype, array->data, cases[i].at, cases[i].value);
+        if (cases[i].at == 70000)
+            sl_store_float(array->dtype, array->data, FLOATS - 1, NAN); /* the first one is told */
         /* With checksums it is not written: the old file stays. */
         assert_int_equal(sl_safetensors_write(&store, path, &error), SL_FAILED);
         if (!strstr(error.message, cases[i].reason)) fail_msg("%s", error.message);
@@ -420,6 +468,7 @@ int main(void) {
         cmocka_unit_test(test_the_definition),
         cmocka_unit_test(test_made_in_place),
         cmocka_unit_test(test_others_are_told),
+        cmocka_unit_test(test_syncs_that_fail),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_the_note_cannot_be_given),
         cmocka_unit_test(test_many_names),

@@ -91,6 +91,23 @@ static void packed_files_that_are_wrong(void **state) {
     expect_unpacked(bytes, count, "is damaged");
 }
 
+/* Blocks that are stored as they are fill the room to its last byte, and the next one is of no kind. */
+static void damage_behind_a_full_room(void **state) {
+    (void)state;
+    enum { ROOM = 1 << 16, STORED = ROOM - 1 };
+    static const unsigned char head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3}, first[] = {0, 0xff, 0xff, 0, 0},
+                               second[] = {0, 1, 0, 0xfe, 0xff, 'a', 6};
+    unsigned char *bytes = malloc(ROOM + 100), *to = bytes;
+    assert_non_null(bytes);
+    to = mempcpy(to, head, sizeof head);
+    to = mempcpy(to, first, sizeof first);
+    memset(to, 'a', STORED);
+    to = mempcpy(to + STORED, second, sizeof second);
+    memset(to, 0, 8);
+    expect_unpacked(bytes, (size_t)(to + 8 - bytes), "is damaged");
+    free(bytes);
+}
+
 /* Of packed ones, what they unpack to counts. */
 static void binary_files(void **state) {
     (void)state;
@@ -133,6 +150,7 @@ int main(void) {
         cmocka_unit_test(packed_files_of_all_sizes),
         cmocka_unit_test(what_becomes_too_large_is_refused),
         cmocka_unit_test(packed_files_that_are_wrong),
+        cmocka_unit_test(damage_behind_a_full_room),
         cmocka_unit_test(binary_files),
         cmocka_unit_test(what_is_no_file),
     };

@@ -131,6 +131,17 @@ static void test_order(void **state) {
     assert_int_equal(counts.binary + counts.links + counts.hidden + counts.others + counts.packed, 0);
 }
 
+/* A name that is shorter than what shards' names end with. */
+static void test_short_names(void **state) {
+    (void)state;
+    char here[400];
+    assert_non_null(getcwd(here, sizeof here));
+    put_text("a", "short");
+    assert_int_equal(chdir(data), 0);
+    expect_text(".", "short");
+    assert_int_equal(chdir(here), 0);
+}
+
 static void test_left_out(void **state) {
     (void)state;
     char late[9000];
@@ -310,6 +321,7 @@ static void test_room(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order, make_data, remove_data),
+        cmocka_unit_test_setup_teardown(test_short_names, make_data, remove_data),
         cmocka_unit_test_setup_teardown(test_left_out, make_data, remove_data),
         cmocka_unit_test_setup_teardown(test_late_zero, make_data, remove_data),
         cmocka_unit_test_setup_teardown(test_depth, make_data, remove_data),

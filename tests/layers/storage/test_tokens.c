@@ -701,6 +701,31 @@ static int try_mutations(const unsigned char *file, size_t bytes, size_t telling
     return accepted;
 }
 
+/* What no file stands behind; samples that nobody has; a number that is no format's. */
+static void test_nothing(void **state) {
+    (void)state;
+    const struct sl_tokens nothing = {0};
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    int32_t inputs[4];
+    assert_false(sl_tokens_are_bytes(&nothing));
+    assert_int_equal(sl_tokens_fetch(&nothing, false, 1, 0, 1, 4, inputs, NULL, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "no text: no window of sequence 4 is in it to train on"));
+    put_text("text", 0, 100);
+    assert_int_equal(sl_tokens_open(&tokens, at("text"), 0.1, 4, &error), SL_OK);
+    static const int64_t pairs[][2] = {{-1, 1}, {0, -1}, {INT64_MAX, 1}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(sl_tokens_fetch(&tokens, false, 1, pairs[i][0], pairs[i][1], 4, inputs, NULL, &error),
+                         SL_BAD_INPUT);
+        assert_non_null(strstr(error.message, "at least 0 of both are possible"));
+    }
+    sl_tokens_close(&tokens);
+    int formats = 0;
+    while (sl_token_format(formats)) formats++;
+    assert_int_equal(formats, 4);
+    assert_null(sl_token_format(-1));
+}
+
 static void test_random_files(void **state) {
     (void)state;
     unsigned char file[4096];
@@ -743,6 +768,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_bad_shards, empty_directory),
         cmocka_unit_test_teardown(test_wide_shard, empty_directory),
         cmocka_unit_test_teardown(test_bad_rows, empty_directory),
+        cmocka_unit_test_teardown(test_nothing, empty_directory),
         cmocka_unit_test_teardown(test_random_files, empty_directory),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

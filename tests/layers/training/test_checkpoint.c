@@ -239,6 +239,22 @@ static void sgd_saves_its_momentum(void **state) {
     free_job(&job);
 }
 
+/* A trainer that only goes forward need not have one. */
+static void no_optimizer_saves_values_alone(void **state) {
+    (void)state;
+    struct job job = job_on(&alone, pass, &(struct passage){.to = path});
+    struct sl_store file = {0};
+    job.forward_only = true;
+    job.optimizer = (struct sl_optimizer_options){0};
+    run_job(&job);
+    free_job(&job);
+    if (!has_results()) return;
+    assert_int_equal(sl_safetensors_map(&file, path, NULL), SL_OK);
+    assert_string_equal(sl_store_note(&file, "optimizer"), "none");
+    assert_null(sl_store_find(&file, "optimizer.first_moment.norm.gamma"));
+    sl_store_free(&file);
+}
+
 /* ---- the same run ---- */
 
 static int save(struct worker *worker, const char *to) {
@@ -614,6 +630,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(meshes_save_nearly_the_same_moments),
         cmocka_unit_test(a_file_that_names_no_optimizer_is_adamw_s),
         cmocka_unit_test(sgd_saves_its_momentum),
+        cmocka_unit_test(no_optimizer_saves_values_alone),
         cmocka_unit_test(a_resumed_run_is_the_same_run),
         cmocka_unit_test(other_files_are_refused_and_change_nothing),
         cmocka_unit_test(the_run_says_what_was_refused),

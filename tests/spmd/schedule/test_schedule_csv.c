@@ -169,6 +169,46 @@ static void a_full_disk_is_noticed(void **state) {
     assert_int_equal(sl_schedule_make(&schedule, "gpipe", 2, 1, 2, &error), SL_OK);
     assert_int_equal(sl_schedule_write_csv(&schedule, full), SL_FAILED);
     fclose(full);
+    full = fopen("/dev/full", "w"); /* each byte fails, and nothing is left for the end */
+    assert_non_null(full);
+    setvbuf(full, NULL, _IONBF, 0);
+    assert_int_equal(sl_schedule_write_csv(&schedule, full), SL_FAILED);
+    fclose(full);
+    sl_schedule_free(&schedule);
+}
+
+/* Many forwards are taken where the file has as many actions. */
+static void large_tables_come_back(void **state) {
+    (void)state;
+    enum { MICROBATCHES = 33000 };
+    struct sl_schedule made, read;
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_make(&made, "gpipe", 2, 1, MICROBATCHES, &error), SL_OK);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(sl_schedule_write_csv(&made, file), SL_OK);
+    assert_int_equal(fclose(file), 0);
+    read_table(&read, path);
+    assert_int_equal(read.microbatches, MICROBATCHES);
+    sl_schedule_free(&made);
+    sl_schedule_free(&read);
+}
+
+/* A sharded table has a comma between cells, and none within a pair. */
+static void pairs_of_sharded_tables(void **state) {
+    (void)state;
+    static char text[TABLE_BYTES];
+    struct sl_schedule schedule;
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_make(&schedule, "dualpipev", 2, 2, 6, &error), SL_OK);
+    schedule.sharded = true;
+    assert_int_equal(sl_schedule_lower(&schedule, &error), SL_OK);
+    write_table(&schedule, text);
+    assert_non_null(strstr(text, "UNSHARD"));
+    const char *pair = strchr(text, '(');
+    assert_non_null(pair);
+    assert_true(strcspn(pair, ";") < strcspn(pair, ","));
+    assert_null(strstr(text, ",;"));
     sl_schedule_free(&schedule);
 }
 
@@ -340,6 +380,8 @@ int main(void) {
         cmocka_unit_test(generated_tables_come_back),
         cmocka_unit_test(unusual_files_are_read),
         cmocka_unit_test(a_full_disk_is_noticed),
+        cmocka_unit_test(large_tables_come_back),
+        cmocka_unit_test(pairs_of_sharded_tables),
         cmocka_unit_test(malformed_files_are_refused),
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(mutated_files_are_read_or_refused),
