@@ -73,7 +73,8 @@ if long:
     files["custom_module"] = ("open",)  # the rest is the C library's
     files["custom_optimizer"] = ("open", "fallocate", "fsync", "rename", "unlink", "close")
     files["regression"] = ("open",)
-notes = re.compile(r"transformer: (saved in |no tokenizer is written|\S*peaks\.json[.\w]*: )")
+# What is said beside errors; a build that counts branches says, too, that it cannot.
+notes = re.compile(r"transformer: (saved in |no tokenizer is written|\S*peaks\.json[.\w]*: )|LLVM Profile Error: ")
 times = re.compile(r"\d+(\.\d+)?")  # tokens a second
 work = folder()
 here = os.path.join(work, "here")
