@@ -91,18 +91,12 @@ static int read_each_axis(struct sl_job *job, const struct sl_mesh *leaves, stru
 
 /* Reads "data=8,tensor=4". */
 static int read_leaves(struct sl_job *job, const struct sl_engine *engine, struct sl_error *error) {
-    const char *text = job->options->exact, *data = sl_job_axis(job, SL_JOB_DATA);
+    const char *text = job->options->exact;
     struct sl_mesh leaves;
     struct sl_error reason = {0};
     if (!text || job->forward_only) return SL_OK;
     if (sl_mesh_parse(&leaves, text, &reason)) return sl_error_set(error, SL_BAD_INPUT, "--exact: %s", reason.message);
     SL_TRY(read_each_axis(job, &leaves, error));
-    if (job->options->fsdp && job->data > 1 && (job->exact != job->data || job->options->accumulate > 1))
-        return sl_error_set(
-            error, SL_BAD_INPUT,
-            "--exact %s=%d and --fsdp: kernels that are sharded over %s are summed pass by pass: each of "
-            "%s=%d coordinates must have one leaf, without --accumulate",
-            data, job->exact, data, data, job->data);
     if (job->options->offload & SL_OFFLOAD_WEIGHTS)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--exact and --offload weights: sums of leaves wait in memory; choose one of them");
@@ -297,12 +291,6 @@ int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
     if (microbatches % job->wgrad_group)
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
                             job->wgrad_group, microbatches);
-    if (job->exact && job->options->fsdp && job->data > 1 && job->wgrad_group < microbatches)
-        return sl_error_set(
-            error, SL_BAD_INPUT,
-            "--exact and --fsdp: kernels' gradients are of %d of the %d microbatches, but must be of all: "
-            "choose --wgrad-group %d",
-            job->wgrad_group, microbatches, microbatches);
     SL_TRY(fuse(job, error));
     job->schedule.sharded = job->options->fsdp && job->options->prefetch && job->data > 1 && !job->forward_only;
     SL_TRY(sl_schedule_lower(&job->schedule, error));

@@ -31,10 +31,6 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     job->one_machine = engine.table == &sl_engine_local;
     if (config->chat) SL_TRY(transformer_read_chats(job, config, command, sl_speaks(&engine), error));
     if (config->questions) SL_TRY(transformer_read_choices(job, config, &mesh, error));
-    if (config->training.exact && config->experts)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--exact and --experts: experts are shared out over data, in the order of coordinates; "
-                            "choose one of them");
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
     if (engine.table->apart) SL_TRY(transformer_sign(job, error));
     engine.error = error;

@@ -26,6 +26,6 @@ void sl_tree_add(const struct sl_tree *tree, int leaf) {
 
 void sl_tree_blocks(const struct sl_kernels *kernels, int leaves, size_t n, float *blocks) {
     for (int step = 1; step < leaves; step *= 2)
-        for (int leaf = 0; leaf < leaves; leaf += 2 * step)
+        for (int leaf = 0; leaf + step < leaves; leaf += 2 * step)
             kernels->add(n, blocks + (size_t)(leaf + step) * n, blocks + (size_t)leaf * n);
 }

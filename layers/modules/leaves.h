@@ -26,8 +26,8 @@ float *sl_tree_summand(const struct sl_tree *tree, int leaf);
 /* It is there: what waits for it is added. */
 void sl_tree_add(const struct sl_tree *tree, int leaf);
 
-/* The first of LEAVES blocks of N floats, which lie one after another, becomes the sum of all; the others are changed,
- * too. */
+/* The first of LEAVES blocks of N floats, any number, which lie one after another, becomes the sum of all, in the order
+ * of psum_tree; the others are changed, too. */
 void sl_tree_blocks(const struct sl_kernels *kernels, int leaves, size_t n, float *blocks);
 
 SL_END_C

@@ -396,6 +396,11 @@ static inline float *sl_gradient(const struct sl_module *module, const struct sl
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
 
+/* Its gradient's parts, where that has some. */
+static inline float *sl_gradient_parts(const struct sl_module *module, const struct sl_context *context, int i) {
+    return sl_parameter_parts(context->parameters, module->parameter[i]);
+}
+
 /* The address of the array at PLACE. A stash array is that of the context's microbatch; for W, those of the following
  * microbatches lie behind it. */
 static inline void *sl_at(const struct sl_context *context, const struct sl_place *place) {

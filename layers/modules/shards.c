@@ -41,6 +41,16 @@ int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, i
                         axis);
 }
 
+int sl_plan_members_apart(const struct sl_plan *plan, const char *axis) {
+    const struct sl_parameters *parameters = plan->parameters;
+    const bool tree = parameters->sums_by_tree && parameters->data_axis && !strcmp(parameters->data_axis, axis);
+    return tree ? sl_mesh_axis_size(plan->mesh, axis) : 1;
+}
+
+void sl_plan_gradient_parts(const struct sl_plan *plan, int i, enum sl_parts parts) {
+    if (sl_plan_trains(plan, i)) sl_parameters_part_gradient(plan->parameters, plan->module->parameter[i], parts);
+}
+
 static const struct sl_parameter *parameter_of(const struct sl_plan *plan, int i) {
     return &plan->parameters->list[plan->module->parameter[i]];
 }

@@ -25,6 +25,12 @@ int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, i
  * An axis of size 1 counts as no sharding. */
 int sl_plan_expect_sharded(const struct sl_plan *plan, int i, int dim, const char *axis, int segments);
 
+/* How many coordinates' rows a module that gets those of all coordinates along AXIS computes apart: all, if sums of
+ * gradients over it have the order of a tree, whose leaves they are; else 1, all rows together. */
+int sl_plan_members_apart(const struct sl_plan *plan, const char *axis);
+/* Says so of the gradient of the module's parameter I, if it trains. */
+void sl_plan_gradient_parts(const struct sl_plan *plan, int i, enum sl_parts parts);
+
 /* Returns the axis over which dim DIM of the module's parameter I is sharded; NULL if there is none, or several. Axes
  * of size 1 do not count. */
 const char *sl_plan_sharding_axis(const struct sl_plan *plan, int i, int dim);

@@ -182,10 +182,11 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .zero = options->zero,
                                      .looks = !options->ignore_nan,
                                      .overlap = options->overlap && !options->offload_weights};
+    const int gradients = options->pipeline.schedule->microbatches / options->pipeline.wgrad_group * parts(t);
     SL_TRY(sl_updates_open(&t->updates, options->data_axis));
     SL_TRY(tie(t, model));
     t->parameters.data_axis = options->data_axis;
-    t->parameters.sums_by_tree = options->exact > 0;
+    sl_leaves_plan(&t->parameters, options->exact, data_of(t)->size, gradients);
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
     t->parameters.adapters = options->adapters;
@@ -198,7 +199,6 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
     SL_TRY(sl_check_patterns(self, &t->updates.world, &t->parameters));
-    const int gradients = options->pipeline.schedule->microbatches / options->pipeline.wgrad_group * parts(t);
     if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, gradients, &t->parameters));
     t->parameters.shards_floats = shards_floats(t);
     SL_TRY(plan_rooms(t, model));

@@ -27,8 +27,9 @@ struct sl_trainer_options {
     const char *adapters;
     int accumulate; /* passes of the pipeline in a step, each over as many rows; 0: one */
     /* Leaves, of equally many rows, which the coordinates of data_axis share: each takes the passes of one leaf after
-     * the other, and bits do not depend on how many coordinates there are (layers/training/exact/leaves.h). Nothing may
-     * be sharded over data. 0: sums over data are in the order of coordinates. */
+     * the other, and bits do not depend on how many coordinates there are (layers/training/exact/leaves.h). What
+     * is sharded over data has modules that leave parts of its gradient (sl_gradient_parts), or each coordinate has one
+     * leaf, with one weight gradient of it. 0: sums over data are in the order of coordinates. */
     int exact;
     /* 1: shard optimizer state over data (ZeRO-1). 2: sums of gradients, too, where that takes less memory: a whole
      * gradient is there for loops that compute theirs at once; for all of them if there are several passes. */

@@ -210,7 +210,7 @@ static int wait_for_sums(struct sl_updates *u);
 int sl_updates_complete(struct sl_updates *u, int loop) {
     for (int range = loop; range < sl_tied_range(u->parameters); range += u->parameters->loops) {
         if (u->leaves) sl_leaves_add(u->leaves, u->kernels, range, u->leaves->count - 1);
-        push(u, range);
+        if (!u->parameters->range[range].parts_count) push(u, range);
     }
     if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
@@ -376,8 +376,19 @@ int sl_updates_end_leaf(struct sl_updates *u, int leaf) {
     return SL_OK;
 }
 
+/* Now that nobody waits for this coordinate's results, and no other sum is under way. */
+static int sum_parts(struct sl_updates *u) {
+    for (int range = u->parameters->loops; range < 2 * u->parameters->loops; range++) {
+        if (!u->parameters->range[range].parts_count) continue;
+        SL_TRY(sl_parts_sum(u->self, &u->sums, u->parameters, u->kernels, range));
+        push(u, range);
+    }
+    return SL_OK;
+}
+
 int sl_updates_finish(struct sl_updates *u) {
     SL_TRY(wait_for_sums(u));
+    SL_TRY(sum_parts(u));
     SL_TRY(add_tied(u, u->leaves ? u->leaves->count - 1 : 0));
     push(u, sl_tied_range(u->parameters));
     SL_TRY(wait_for_sums(u));

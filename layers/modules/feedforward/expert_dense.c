@@ -2,8 +2,10 @@
  * first all rows of one expert, then as many of the next.
  *
  * Experts are sharded over an axis. A coordinate that has an expert has all rows that go to it, and so leaves its whole
- * gradient. Columns are sharded over another axis as in sharded_dense.c: the products of a coordinate's columns are
- * summed over the coordinates and scattered over y, for all experts at once. */
+ * gradient. Where sums over that axis are in the order of a tree, each coordinate's rows have products and gradients of
+ * their own, which are the same however many coordinates there are. Columns are sharded over another axis as in
+ * sharded_dense.c: the products of a coordinate's columns are summed over the coordinates and scattered over y, for all
+ * experts at once. */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
@@ -14,6 +16,7 @@ struct expert_dense {
     int whole_in, whole;         /* columns of x and of y that all coordinates along the axis have together */
     int experts;                 /* of all coordinates along their axis, */
     size_t here;                 /* and of this one */
+    size_t apart;                /* parts of an expert's rows, which have products of their own */
     int group;                   /* over the axis of columns */
     struct sl_products products; /* each of one expert's rows in one microbatch */
     struct sl_place columns;     /* [rows, whole]: what the products make of y; all of dy */
@@ -35,6 +38,13 @@ static int plan_parameters(const struct expert_dense *dense, struct sl_plan *pla
     return sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 1, NULL, 1);
 }
 
+static void plan_parts(struct expert_dense *dense, struct sl_plan *plan) {
+    dense->apart = (size_t)sl_plan_members_apart(plan, dense->expert_axis);
+    if (dense->apart == 1) return;
+    sl_plan_gradient_parts(plan, SL_AFFINE_KERNEL, SL_EACH_MEMBERS);
+    sl_plan_gradient_parts(plan, SL_AFFINE_BIAS, SL_EACH_MEMBERS);
+}
+
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct expert_dense *dense = (struct expert_dense *)module;
     dense->here = (size_t)(dense->experts / sl_mesh_axis_size(plan->mesh, dense->expert_axis));
@@ -42,6 +52,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole, 1));
     SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
     SL_TRY(plan_parameters(dense, plan));
+    plan_parts(dense, plan);
     if (dense->group >= 0)
         sl_plan_workspace(plan, (size_t)plan->rows * (size_t)dense->whole * sizeof(float), &dense->columns);
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
@@ -52,6 +63,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .out = dense->whole,
                                             .rows = rows,
                                             .wgrad_rows = rows,
+                                            .leaves = (int)dense->apart,
                                             .epilogue = dense->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE};
     const enum sl_operation back = SL_ALL_GATHER;
     const double all = sizeof(float) * (double)plan->rows * dense->whole;
@@ -146,24 +158,36 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
+/* Where number PART of the gradients of parameter I, each of all experts here, begins; NULL if it is frozen. */
+static float *gradients(const struct sl_module *module, const struct sl_context *context, int i, size_t part) {
+    float *first = sl_gradient_parts(module, context, i);
+    return first ? first + part * context->parameters->list[module->parameter[i]].count : NULL;
+}
+
 /* Of one microbatch. */
 static int add_weight_gradients(const struct sl_module *module, struct sl_context *context, bool accumulate,
                                 const float *x, const float *dy) {
     const struct expert_dense *dense = own(module);
     const struct sl_products *products = &dense->products;
-    const size_t rows = rows_of_one(module, context), whole = (size_t)dense->whole;
-    float *kernel = sl_gradient(module, context, SL_AFFINE_KERNEL); /* NULL: it is frozen */
-    float *bias = sl_gradient(module, context, SL_AFFINE_BIAS);
+    const size_t rows = rows_of_one(module, context) / dense->apart, whole = (size_t)dense->whole;
+    const size_t in = (size_t)module->in, bytes = sl_dtype_size(products->weight_gradient.dtype);
     const float *all;
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
-        if (kernel) {
-            const void *a = operand_of(module, context, &products->x, e, (size_t)module->in, x);
-            const void *b = operand_of(module, context, &products->dy, e, whole, all);
-            SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, accumulate,
-                                        kernel + e * kernel_size(module)));
+        const bool trains = !sl_is_frozen(module, context, SL_AFFINE_KERNEL);
+        const char *a = trains ? operand_of(module, context, &products->x, e, in, x) : NULL;
+        const char *b = trains ? operand_of(module, context, &products->dy, e, whole, all) : NULL;
+        for (size_t part = 0; part < dense->apart; part++) {
+            float *kernel = gradients(module, context, SL_AFFINE_KERNEL, part);
+            float *bias = gradients(module, context, SL_AFFINE_BIAS, part);
+            if (kernel)
+                SL_TRY(sl_products_multiply(context, &products->weight_gradient, a + part * rows * in * bytes,
+                                            b + part * rows * whole * bytes, NULL, accumulate,
+                                            kernel + e * kernel_size(module)));
+            if (bias)
+                context->kernels->column_sums(rows, whole, all + (e * dense->apart + part) * rows * whole, accumulate,
+                                              bias + e * whole);
         }
-        if (bias) context->kernels->column_sums(rows, whole, all + e * rows * whole, accumulate, bias + e * whole);
     }
     return SL_OK;
 }

@@ -10,7 +10,7 @@
  *
  * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
- * ahead of all products of their loop, and the sum of their gradients is scattered again. */
+ * ahead of all products of their loop, and the sum of their gradients is scattered again, or parts of it are left. */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/lora_internal.h"
@@ -68,12 +68,14 @@ static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     const enum sl_dtype dtype = sl_plan_kernel_type(plan);
     dense->gathered = -1;
     if (dense->data_group < 0) return SL_OK;
+    const bool late = plan->parameters->scatters_late, trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    if (late) sl_plan_gradient_parts(plan, SL_AFFINE_KERNEL, SL_OWN_ROWS);
     if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0 ||
         !sl_gathers_take(plan->gathers, rows, columns, dtype)) {
         plan->groups->shares[dense->data_group] = true;
         return SL_OK;
     }
-    if (sl_plan_trains(plan, SL_AFFINE_KERNEL)) sl_scatters_add(plan->scatters, rows * columns);
+    if (trains && !late) sl_scatters_add(plan->scatters, rows * columns);
     dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, dtype);
     return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
@@ -92,7 +94,7 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
         sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
     if (dense->data_group < 0 || dense->gathered >= 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
-    if (!trains) return;
+    if (!trains || plan->parameters->scatters_late) return;
     const size_t shard = plan->parameters->list[dense->module.parameter[SL_AFFINE_KERNEL]].count;
     sl_plan_workspace(plan, shard * sizeof(float), &dense->shard);
 }
@@ -401,22 +403,20 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
                                    const void *b) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
-    const size_t in = (size_t)module->in, columns = (size_t)(dense->whole / data->size);
-    const size_t shape[] = {in, (size_t)dense->whole};
+    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, shape[] = {in, whole};
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = sl_at(context, &dense->kernel);
     float *sum = context->accumulate ? sl_at(context, &dense->shard) : gradient;
     SL_TRY(multiply_gradient(module, context, x, b, false, share));
     SL_TRY(sl_communicate(context, context->parameters->sums_by_tree
                                        ? sl_describe_psum_scatter_tree_dim(data, SL_F32, share, sum, 2, shape, 1)
                                        : sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
-    if (context->accumulate) context->kernels->add(in * columns, sum, gradient);
+    if (context->accumulate) context->kernels->add(in * whole / (size_t)data->size, sum, gradient);
     return SL_OK;
 }
 
 /* Whether I of the same rows has left all columns of DY [n] in the workspace, as W takes them. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
-    if (!module->weights_follow) return false;
-    if (!sl_gives_stored(module, context)) return true;
+    if (!module->weights_follow || !sl_gives_stored(module, context)) return module->weights_follow;
     return module->reads_stored_gradient && sl_is_stored(context, n, dy);
 }
 
@@ -437,10 +437,10 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     }
     const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
                          : sl_products_gradient(products, module, context, rows * whole, all);
-    if (dense->gathered >= 0) return start_to_scatter(module, context, x, b);
-    if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, x, b);
+    if (dense->data_group >= 0 && !context->parameters->scatters_late)
+        return (dense->gathered >= 0 ? start_to_scatter : scatter_kernel_gradient)(module, context, x, b);
     return multiply_gradient(module, context, x, b, context->accumulate,
-                             sl_gradient(module, context, SL_AFFINE_KERNEL));
+                             sl_gradient_parts(module, context, SL_AFFINE_KERNEL));
 }
 
 static void release(struct sl_module *module) { sl_products_release(&((struct sharded *)module)->products); }

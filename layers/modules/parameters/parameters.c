@@ -108,6 +108,21 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     return parameters->count++;
 }
 
+void sl_parameters_part_gradient(struct sl_parameters *parameters, int i, enum sl_parts parts) {
+    if (!parameters->laid_out) parameters->list[i].parts = parts;
+}
+
+/* One after another, each of all members' shards. */
+static void lay_parts_out(struct sl_parameters *parameters, size_t members) {
+    for (int i = 0; i < parameters->count; i++) {
+        struct sl_parameter *parameter = &parameters->list[i];
+        struct sl_range *range = &parameters->range[parameter->range];
+        if (parameter->parts == SL_COMPLETE || !sl_range_trains(parameters, parameter->range)) continue;
+        parameter->part = range->parts_count;
+        range->parts_count += sl_round_up(members * parameter->count, SL_CACHE_LINE / sizeof(float));
+    }
+}
+
 /* Of a room: the largest range that it is for, of at most MOST elements. */
 static size_t room_floats(const struct sl_parameters *parameters, int room, size_t most) {
     size_t floats = 0;
@@ -208,6 +223,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
         range->shard = shares ? range->shard_count * (size_t)index : 0;
         if (!alone && parameters->rounds) range->rounded_count = range->count;
     }
+    lay_parts_out(parameters, (size_t)data);
     choose_rooms(parameters);
     parameters->laid_out = true;
 }
@@ -237,7 +253,8 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
         bytes.values += sl_range_value_floats(range) * near / members_of(parameters, r);
         if (!sl_range_trains(parameters, r)) continue;
         const size_t floats = range->room ? range->shard_count : range->count;
-        bytes.gradients += floats * (is_declared_twice(parameters, r) ? 2 : 1) * near;
+        bytes.gradients +=
+            floats * (is_declared_twice(parameters, r) ? 2 : 1) * near + range->parts_count * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
     if (!parameters->values_only) bytes.gradients += all_rooms_floats(parameters, SIZE_MAX) * sizeof(float);
@@ -319,6 +336,7 @@ static void place_gradient(struct sl_parameters *parameters, struct sl_range *ra
     }
     range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, next);
     range->sum = range->gradient + range->shard;
+    if (range->parts_count) range->parts = hand_out(parameters, SL_MEMORY_GRADIENTS, range->parts_count, next);
 }
 
 static void place_rooms(struct sl_parameters *parameters, float **next) {

@@ -30,6 +30,14 @@ SL_BEGIN_C
 
 enum { SL_OPTIMIZER_STATES = 4 }; /* the most tensors that an optimizer keeps beside each value */
 
+/* How the gradient of what is sharded over data comes about. Only what trains has parts. */
+enum sl_parts {
+    SL_COMPLETE, /* modules leave that of the shard */
+    SL_OWN_ROWS, /* they leave that of the whole columns of an array of two dims, of this coordinate's rows: its sum is
+                    scattered over data, along the second dim, at the end of a step */
+    SL_EACH_MEMBERS /* [members of data, shard]: they leave that of each member's rows apart */
+};
+
 enum sl_initializer { SL_INIT_ZEROS, SL_INIT_ONES, SL_INIT_TRUNCATED_NORMAL };
 
 struct sl_parameter {
@@ -50,6 +58,8 @@ struct sl_parameter {
     /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
      * which shares the values but has its own gradient. */
     bool tied, second;
+    enum sl_parts parts;  /* set while planning (sl_parameters_part_gradient) */
+    size_t part;          /* in elements: where they begin in the parts of its range */
     uint64_t mark;        /* hash of the name; filled in when it is declared */
     size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has; where
                              its values are bf16 alone, in the range's rounded values */
@@ -60,6 +70,8 @@ struct sl_range {
     size_t shard, shard_count; /* the part of the range that this coordinate updates: all of it without ZeRO-1 */
     float *value, *gradient;   /* [count]; see sl_range_values */
     bool own_floats;           /* of the values as floats there are only this coordinate's: value is [shard_count] */
+    float *parts;              /* [parts_count]: what gradients are summed from at the end of a step; NULL: nothing */
+    size_t parts_count;        /* whole cache lines for each parameter */
     float *sum;                /* [shard_count]: the part of the gradients' sum; in gradient, unless that has a room */
     /* Set before the layout, which must be with ZERO: number, from 1, of the room in which the gradient is computed,
      * and which is another range's once the sum has been taken. 0: it has a place of its own. */
@@ -81,6 +93,9 @@ struct sl_parameters {
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
     const char *data_axis, *stage_axis;
     bool sums_by_tree; /* set after opening: gradients are summed over data in the order of psum_tree */
+    /* Set after opening: gradients of kernels that are sharded over data are added up before they are scattered, once
+     * in a step, SL_OWN_ROWS. */
+    bool scatters_late;
     const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
     const char *frozen;                 /* set after opening: patterns of those that stay as they are; NULL: none */
     /* Set after opening: patterns of adapters, which alone train, and begin with values of their own where the others'
@@ -174,6 +189,10 @@ static inline bool sl_range_takes_turns(const struct sl_parameters *parameters, 
  * have the same shape. */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
+
+/* Says while planning how the gradient of parameter I, which is sharded over data, comes about. After the layout it
+ * does nothing: the first planning has said so. */
+void sl_parameters_part_gradient(struct sl_parameters *parameters, int i, enum sl_parts parts);
 
 /* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
  * optimizer state only for its own part of each range. Of the ranges that have rooms the largest, or all, lose them
@@ -276,6 +295,11 @@ static inline float *sl_parameter_gradient(const struct sl_parameters *parameter
     const struct sl_range *range = &parameters->range[parameter->range];
     if (parameter->frozen) return NULL;
     return (parameter->second ? range->second : range->gradient) + parameter->offset;
+}
+/* Where modules leave what its gradient is made from: parts, or, where it is SL_COMPLETE, itself. */
+static inline float *sl_parameter_parts(const struct sl_parameters *parameters, int i) {
+    if (parameters->list[i].parts == SL_COMPLETE) return sl_parameter_gradient(parameters, i);
+    return parameters->range[parameters->list[i].range].parts + parameters->list[i].part;
 }
 static inline uint16_t *sl_parameter_rounded(const struct sl_parameters *parameters, int i) {
     return parameters->range[parameters->list[i].range].rounded + parameters->list[i].offset;

@@ -1,11 +1,17 @@
 /* leaves.c - sums of 1, 2, 4, ... leaves wait for as many after them, as the digits of a number that counts leaves. */
 #include "layers/training/exact/leaves.h"
 
+#include "layers/modules/leaves.h"
 #include "spmd/device/device.h"
 
 bool sl_leaves_divide(int leaves, int coordinates) {
     const int each = leaves / coordinates;
     return leaves % coordinates == 0 && (coordinates == 1 || (each & (each - 1)) == 0);
+}
+
+void sl_leaves_plan(struct sl_parameters *parameters, int leaves, int members, int gradients) {
+    parameters->sums_by_tree = leaves > 0;
+    parameters->scatters_late = leaves > 0 && members > 1 && (leaves != members || gradients > 1);
 }
 
 /* What is sharded over data is summed as soon as it is computed: before the leaf's other parts, and other leaves. */
@@ -14,6 +20,7 @@ static bool are_whole(struct sl_spmd *self, int leaves, int gradients, const str
     for (int i = 0; i < parameters->count; i++) {
         if (members == 1 || (leaves == members && gradients == 1)) break;
         if (!sl_range_is_sharded(parameters, parameters->list[i].range)) continue;
+        if (parameters->list[i].frozen || parameters->list[i].parts) continue;
         sl_fail(
             self, SL_BAD_INPUT,
             "the trainer's option exact is %d: parameter %s is sharded over %s, so that each of %d coordinates must "
@@ -44,11 +51,14 @@ static size_t levels_of(int count) {
     return levels;
 }
 
-/* Floats of the gradients of ranges below END. */
+/* What a leaf leaves of RANGE: its gradients, or their parts. */
+static size_t floats_of(const struct sl_range *range) { return range->parts_count ? range->parts_count : range->count; }
+
+/* The same of all ranges below END. */
 static size_t floats_before(const struct sl_parameters *parameters, int end) {
     size_t floats = 0;
     for (int r = 0; r < end; r++)
-        if (sl_range_trains(parameters, r)) floats += parameters->range[r].count;
+        if (sl_range_trains(parameters, r)) floats += floats_of(&parameters->range[r]);
     return floats;
 }
 
@@ -75,11 +85,38 @@ void sl_leaves_close(struct sl_leaves *leaves) {
 void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kernels, int range, int leaf) {
     const struct sl_range *storage = &leaves->parameters->range[range];
     const bool last = leaf == leaves->count - 1;
+    const size_t floats = floats_of(storage);
+    float *const own = storage->parts_count ? storage->parts : storage->gradient;
     size_t waits = 0;
-    if (!leaves->memory || !storage->count) return;
+    if (!leaves->memory || !floats) return;
     float *const first = leaves->memory + floats_before(leaves->parameters, range);
     for (int digits = leaf; digits; digits &= digits - 1) waits++;
     for (int pairs = leaf; waits && (last || pairs & 1); pairs >>= 1)
-        kernels->add(storage->count, first + --waits * leaves->floats, storage->gradient);
-    if (!last) sl_device.copy(first + waits * leaves->floats, storage->gradient, storage->count * sizeof(float));
+        kernels->add(floats, first + --waits * leaves->floats, own);
+    if (!last) sl_device.copy(first + waits * leaves->floats, own, floats * sizeof(float));
+}
+
+/* The columns of an array of two dims that is sharded along the second. */
+static int scatter_rows(struct sl_spmd *self, const struct sl_group *data, const struct sl_parameters *parameters,
+                        int i) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const size_t columns = parameter->shape[1], shape[] = {parameter->count * (size_t)data->size / columns, columns};
+    return sl_psum_scatter_tree_dim(self, data, SL_F32, sl_parameter_parts(parameters, i),
+                                    sl_parameter_gradient(parameters, i), 2, shape, 1);
+}
+
+int sl_parts_sum(struct sl_spmd *self, const struct sl_group *data, const struct sl_parameters *parameters,
+                 const struct sl_kernels *kernels, int range) {
+    for (int i = 0; i < parameters->count && parameters->range[range].parts_count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        if (parameter->range != range || parameter->parts == SL_COMPLETE) continue;
+        if (parameter->parts == SL_OWN_ROWS) {
+            SL_TRY(scatter_rows(self, data, parameters, i));
+            continue;
+        }
+        float *const parts = sl_parameter_parts(parameters, i);
+        sl_tree_blocks(kernels, data->size, parameter->count, parts);
+        sl_device.copy(sl_parameter_gradient(parameters, i), parts, parameter->count * sizeof *parts);
+    }
+    return SL_OK;
 }

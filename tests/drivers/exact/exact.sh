@@ -36,6 +36,9 @@ llama='--model-dimension 48 --attention gqa --n-heads 6 --kv-heads 2 --mlp silu 
 llama="transformer train $llama --layers-per-block 1 --sequence 16 --batch 32 --microbatches 2 --steps $steps"
 grouped='--model-dimension 64 --attention gqa --n-heads 8 --kv-heads 4 --mlp silu --blocks 2 --layers-per-block 1'
 grouped="transformer train $grouped --sequence 16 --batch 16 --microbatches 2 --steps $steps"
+experts="$small --experts 4 --top-k 2 --capacity 1.1 --balance 0.1 --shared-experts 1"
+wide_experts='--model-dimension 64 --attention gqa --n-heads 8 --kv-heads 4 --blocks 2 --layers-per-block 1 --sequence 16'
+wide_experts="transformer train $wide_experts --batch 16 --microbatches 2 --steps $steps --experts 4 --top-k 2"
 classifier="looping_pipeline --hidden 48 --layers 8 --batch 64 --microbatches 4 --steps $steps --clip 1"
 
 begins 'latent attention' "$small --exact data=8 --evaluate-every 2" --mesh data=1
@@ -53,6 +56,8 @@ begins 'products of bf16' "$llama --exact data=8 --storage bf16 --precision bf16
 same --mesh data=2,pipe=2
 same --mesh data=4 --zero 0
 same --mesh data=8 --recompute selective
+same --mesh data=4 --fsdp
+same --mesh data=8,pipe=2 --fsdp --no-prefetch
 
 begins 'two tensor coordinates' "$llama --exact data=4 --vocabulary-parallel" --mesh data=1,tensor=2
 same --mesh data=2,tensor=2,pipe=2
@@ -83,16 +88,25 @@ begins 'adapters in bf16' "$grouped --exact tensor=4 --lora-rank 2 --lr 0.01 --s
 same --mesh tensor=2,pipe=2
 same --mesh tensor=4
 
+begins 'experts' "$experts --exact data=4 --evaluate-every 2" --mesh data=1
+same --mesh data=2,pipe=2 --schedule interleaved-zb --zero 2
+same --mesh data=4 --recompute full --check-replicas
+same --mesh data=4,pipe=3 --fsdp
+begins 'experts in bf16' "$experts --exact data=6 --experts 6 --batch 24 --storage bf16 --precision bf16 --accumulate 2 --top-k 1" --mesh data=1
+same --mesh data=3,pipe=2 --fsdp
+
 begins 'the classifier' "$classifier --exact data=8" --mesh data=1,model=1
 same --mesh data=8,model=1 --schedule single --zero 2
 same --mesh data=4,model=2 --zero 0
 same --mesh data=2,model=4 --schedule 1f1b
 same --mesh data=8,model=1 --fsdp
+same --mesh data=2,model=2 --fsdp --wgrad-group 4
 
 begins 'six leaves' "$classifier --exact data=6 --batch 72" --mesh data=1,model=2
 same --mesh data=3,model=2
 same --mesh data=6,model=1
 same --mesh data=6,model=1 --fsdp --no-prefetch
+same --mesh data=3,model=1 --fsdp
 
 if [ -n "${SL_TEST_LONG:-}" ]; then
     begins 'latent attention' "$small --exact data=8" --mesh data=1
@@ -139,6 +153,34 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
             same --mesh data=2,tensor=$tensor
             same --mesh data=2,tensor=$tensor --fsdp
             same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
+        done
+    done
+    for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
+        begins "experts, $storage" "$experts --exact data=4 $storage" --mesh data=1
+        for data in 1 2 4; do
+            for layout in pipe=1 'pipe=2 --schedule 1f1b' 'pipe=3 --schedule looped-bfs --loops 2 --recompute full'; do
+                same --mesh data=$data,$layout
+                same --mesh data=$data,$layout --fsdp --zero 2
+            done
+        done
+    done
+    begins 'experts, accumulated' "$experts --exact data=8 --experts 8 --accumulate 2 --wgrad-group 1 --batch 64" --mesh data=1
+    for data in 2 4 8; do
+        same --mesh data=$data --offload optimizer,activations
+        same --mesh data=$data,pipe=2 --schedule interleaved-zb
+        same --mesh data=$data --fsdp --no-prefetch
+    done
+    begins 'experts beside tensor' "$wide_experts --exact data=4" --mesh tensor=2
+    for data in 1 2 4; do
+        same --mesh data=$data,tensor=2,pipe=2
+        same --mesh data=$data,tensor=2 --fsdp
+    done
+    begins 'FSDP, accumulated' "$small --exact data=8 --accumulate 2 --microbatches 2 --batch 64 --wgrad-group 1" --mesh data=1
+    for data in 2 4 8; do
+        for layout in pipe=1 'pipe=2 --schedule looped-bfs --loops 3' 'pipe=3 --schedule interleaved-zb'; do
+            same --mesh data=$data,$layout
+            same --mesh data=$data,$layout --fsdp
+            same --mesh data=$data,$layout --fsdp --no-prefetch --recompute full
         done
     done
     wide="--model-dimension 512 --n-heads 8 --blocks 1 --latent-dim 128 --rope-dim 16 --sequence 256 --batch 4 --microbatches 2"
@@ -204,11 +246,6 @@ refuses_all() {
     refuses '--exact data=3: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=3
     refuses '--exact data=6: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=6
     refuses '--exact data=1: data=2 coordinates must have 1, 2, 4, ... leaves each, or one all of them' $1 --exact data=1
-    refuses '--exact data=4 and --fsdp: kernels that are sharded over data are summed pass by pass: each of data=2' \
-        $1 --exact data=4 --fsdp
-    refuses 'must have one leaf, without --accumulate' $1 --exact data=2 --fsdp --accumulate 2
-    refuses "are of 1 of the 2 microbatches, but must be of all: choose --wgrad-group 2" \
-        $1 --exact data=2 --fsdp --wgrad-group 1 --microbatches 2
     refuses '--exact and --offload weights: sums of leaves wait in memory' $1 --exact data=4 --offload weights
     refuses 'do not divide into 16 leaves (--exact) of 1 pass (--accumulate)' $1 --exact data=16 --batch 24
     refuses "--microbatches 8: a leaf's 4 " $1 --exact data=4 --microbatches 8 --batch 16
@@ -220,7 +257,6 @@ refuses '--rng flax: flax draws for each replica, and --exact for rows of the ba
 driver=$drivers/loss_equality
 refuses '--exact data=3: data=2 coordinates must have 1, 2, 4' --exact data=3
 driver=$drivers/transformer
-refused '--exact and --experts: experts are shared out over data' train --exact data=4 --experts 4
 refuses_train() { text=$1; shift; refused "$text" train "$@"; }
 refuses() { refuses_train "$@"; }
 refuses_all "--mesh data=2"
@@ -233,6 +269,7 @@ refuses '8 columns in 2 segments do not divide by the 8 leaves' $channels --n-he
 refuses 'sequences of 18 tokens do not divide by the 4 leaves along "tensor"' $channels --sequence 18 --exact tensor=4
 refuses '2 heads of keys and values do not divide by the 4 leaves' $channels --attention gqa --kv-heads 2 --exact tensor=4
 refuses 'no sums of bf16 over leaves along "tensor": choose --storage f32, or --rope-dim 0' $channels --storage bf16 --exact tensor=4
+refuses 'experts: it has no sums over leaves along "tensor" (--exact tensor=2)' $channels --experts 4 --exact tensor=2
 refuses 'token_embedding: it has no sums over leaves along "tensor" (--exact tensor=4)' $channels --vocabulary-parallel --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head rows --exact tensor=4

@@ -11,7 +11,10 @@ static float value(int leaf, int i) { return (i % 2 ? -1.0f : 1.0f) / (float)(1 
 
 /* The definition. */
 static float tree(int first, int count, int i) {
-    return count == 1 ? value(first, i) : tree(first, count / 2, i) + tree(first + count / 2, count / 2, i);
+    int left = 1;
+    if (count == 1) return value(first, i);
+    while (2 * left < count) left *= 2;
+    return tree(first, left, i) + tree(first + left, count - left, i);
 }
 
 static void summands_follow_a_tree(void **state) {
@@ -33,7 +36,7 @@ static void summands_follow_a_tree(void **state) {
 
 static void blocks_follow_a_tree(void **state) {
     (void)state;
-    for (int leaves = 1; leaves <= MOST; leaves *= 2) {
+    for (int leaves = 1; leaves <= MOST; leaves++) {
         float x[MOST * COUNT];
         for (int i = 0; i < leaves * COUNT; i++) x[i] = value(i / COUNT, i % COUNT);
         float *blocks = device_copy(x, (size_t)(leaves * COUNT) * sizeof *x);

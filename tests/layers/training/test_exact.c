@@ -143,6 +143,67 @@ static void others_do_not_fit(void **state) {
     assert_false(sl_leaves_divide(4, 8));
 }
 
+/* ---- parts of gradients ---- */
+
+enum { PART_ROWS = 3, PART_COLUMNS = 5, KERNEL = PART_ROWS * PART_COLUMNS, EXPERTS = 20, RANGE = 48 };
+
+/* Of a kernel whose columns are sharded, and of experts: this member leaves leaf number rank of the kernel, and all
+ * leaves of its experts. Both sums follow the tree. */
+static int sum_parts(struct sl_spmd *self, void *arg) {
+    struct sl_group data;
+    SL_TRY(sl_group_axes(self, "data", &data));
+    const size_t members = (size_t)data.size, columns = members * PART_COLUMNS;
+    float here[2 * RANGE * SL_MAX_COORDINATES], *memory = sl_device.take(sizeof here);
+    struct sl_parameter list[] = {
+        {.range = 1, .count = KERNEL, .parts = SL_OWN_ROWS, .dims = 2, .shape = {PART_ROWS, columns}},
+        {.range = 1, .count = EXPERTS, .parts = SL_EACH_MEMBERS, .offset = RANGE / 2, .part = members * KERNEL}};
+    struct sl_range range[2] = {
+        {.count = 0},
+        {.count = RANGE, .gradient = memory, .parts = memory + RANGE, .parts_count = members * (KERNEL + EXPERTS)}};
+    const struct sl_parameters parameters = {.count = 2, .list = list, .loops = 1, .ranges = 2, .range = range};
+    for (size_t i = 0; i < members * KERNEL; i++) here[RANGE + i] = leaf_value(data.rank, (int)i);
+    for (size_t i = 0; i < members * EXPERTS; i++)
+        here[RANGE + members * KERNEL + i] = leaf_value((int)(i / EXPERTS), (int)(i % EXPERTS));
+    sl_device.copy(memory, here, sizeof here);
+    SL_TRY(sl_parts_sum(self, &data, &parameters, sl_kernels_select(), 0));
+    SL_TRY(sl_parts_sum(self, &data, &parameters, sl_kernels_select(), 1));
+    sl_device.copy(here, memory, sizeof here);
+    (void)arg;
+    for (int i = 0; i < KERNEL; i++) {
+        const int whole = i / PART_COLUMNS * (int)columns + data.rank * PART_COLUMNS + i % PART_COLUMNS;
+        if (here[i] != tree(0, data.size, whole)) return sl_fail(self, SL_FAILED, "kernel, element %d", i);
+    }
+    for (int i = 0; i < EXPERTS; i++)
+        if (here[RANGE / 2 + i] != tree(0, data.size, i)) return sl_fail(self, SL_FAILED, "experts, element %d", i);
+    sl_device.give(memory);
+    return sl_group_close(self, &data);
+}
+
+static void parts_follow_the_tree(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=2", "data=3", "data=6", "data=8"};
+    for (int i = 0; i < 4; i++) expect_ok(meshes[i], sum_parts, NULL);
+}
+
+/* What a module sums over data at once can have one leaf on each coordinate alone; parts wait. */
+static int check_sharded(struct sl_spmd *self, void *arg) {
+    struct sl_parameter list[] = {{.name = "kernel", .range = 1, .parts = *(const enum sl_parts *)arg}};
+    struct sl_range range[2] = {{0}};
+    const struct sl_parameters parameters = {
+        .count = 1, .list = list, .loops = 1, .ranges = 2, .range = range, .data_axis = "data"};
+    SL_TRY(sl_leaves_check(self, 2, 1, &parameters));
+    return sl_leaves_check(self, 4, 1, &parameters);
+}
+
+static void shards_without_parts_have_one_leaf(void **state) {
+    (void)state;
+    enum sl_parts parts = SL_COMPLETE;
+    EXPECT_VERDICT(((struct test_run){.mesh = "data=2", .arg = &parts}), check_sharded, SL_BAD_INPUT,
+                   "exact is 4: parameter kernel is sharded over data");
+    parts = SL_OWN_ROWS;
+    expect_ok("data=2", check_sharded, &parts);
+}
+
 /* ---- squares ---- */
 
 static void fill(float *x, double from, double to) {
@@ -242,10 +303,15 @@ static void losses_do_not_follow_the_mesh(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaves_follow_a_tree),          cmocka_unit_test(trees_are_accurate),
-        cmocka_unit_test(coordinates_go_on_with_it),     cmocka_unit_test(others_do_not_fit),
-        cmocka_unit_test(norms_do_not_follow_the_mesh),  cmocka_unit_test(squares_know_the_ends),
+        cmocka_unit_test(leaves_follow_a_tree),
+        cmocka_unit_test(trees_are_accurate),
+        cmocka_unit_test(coordinates_go_on_with_it),
+        cmocka_unit_test(others_do_not_fit),
+        cmocka_unit_test(norms_do_not_follow_the_mesh),
+        cmocka_unit_test(squares_know_the_ends),
         cmocka_unit_test(losses_do_not_follow_the_mesh),
+        cmocka_unit_test(parts_follow_the_tree),
+        cmocka_unit_test(shards_without_parts_have_one_leaf),
     };
     begin_tests(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
