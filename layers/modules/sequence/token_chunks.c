@@ -10,7 +10,7 @@ enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are 
 /* A chunk of the coordinate's classes. */
 struct chunk {
     const struct sl_products *products;
-    size_t begin, classes; /* of the coordinate's own */
+    size_t begin, classes; /* of the slice's */
     const void *kernel;    /* [classes, columns], as it lies in memory */
 };
 
@@ -46,8 +46,8 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
 
 /* Both chunks' rounded operands lie in the same places: only one chunk is computed at a time. */
 static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows) {
-    const size_t begin = plan->workspace, whole = chunks->chunks - 1,
-                 kept = chunks->kept < whole ? chunks->kept : whole;
+    const size_t begin = plan->workspace, whole = chunks->chunks - 1, slices = chunks->slices;
+    const size_t kept = chunks->kept < whole ? chunks->kept : whole;
     struct sl_products_shape shape = {.precision = plan->precision,
                                       .in = (int)chunks->columns,
                                       .out = (int)(chunks->classes - chunks->chunk * (chunks->chunks - 1)),
@@ -55,14 +55,17 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
                                       .rows = (int)rows,
                                       .wgrad_rows = (int)rows * plan->wgrad_group,
                                       .leaves = chunks->leaves};
-    SL_TRY(sl_products_plan(&chunks->products[1], plan, &shape));
-    count(plan, &shape, 1, chunks->kept <= whole);
+    sl_load_repeat(plan, (double)slices);
+    const int last = sl_products_plan(&chunks->products[1], plan, &shape);
+    sl_load_repeat(plan, 1);
+    SL_TRY(last);
+    count(plan, &shape, slices, chunks->kept <= whole ? slices : 0);
     plan->workspace = begin;
     shape.out = (int)chunks->chunk;
-    sl_load_repeat(plan, (double)whole);
+    sl_load_repeat(plan, (double)(slices * whole));
     const int status = sl_products_plan(&chunks->products[0], plan, &shape);
     sl_load_repeat(plan, 1);
-    count(plan, &shape, whole, whole - kept);
+    count(plan, &shape, slices * whole, slices * (whole - kept));
     return status;
 }
 
@@ -98,11 +101,12 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
     const size_t whole = sl_token_chunk(&table->vocabulary), run = rows * sl_plan_run(plan);
     const bool trains = sl_plan_trains(plan, 0);
     const size_t group = trains ? rows * (size_t)plan->wgrad_group : 0, most = run > group ? run : group;
-    chunks->classes = sl_token_classes(table);
+    chunks->slices = sl_token_slices(table);
+    chunks->classes = sl_token_classes(table) / chunks->slices;
     chunks->columns = (size_t)table->vocabulary.dimension;
     chunks->chunk = whole < chunks->classes ? whole : chunks->classes;
     chunks->chunks = (chunks->classes + chunks->chunk - 1) / chunks->chunk;
-    chunks->kept = trains ? kept_of(chunks, &table->vocabulary) : 0;
+    chunks->kept = trains && chunks->slices == 1 ? kept_of(chunks, &table->vocabulary) : 0;
     chunks->leaves = table->leaves > 1 ? table->leaves : 1;
     SL_TRY(plan_products(chunks, plan, rows));
     plan_leaves(chunks, plan, group);
@@ -122,10 +126,12 @@ const void *sl_token_chunks_kernel(const struct sl_module *module, const struct 
     return sl_products_kernel(&chunks->products[0], module, context);
 }
 
+/* Of the slice whose first class has number FIRST. */
 static struct chunk chunk_of(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                             const struct sl_context *context, size_t number) {
+                             const struct sl_context *context, int32_t first, size_t number) {
     const size_t begin = number * chunks->chunk, left = chunks->classes - begin;
-    const size_t before = begin * chunks->columns * sl_dtype_size(chunks->products[0].kernel);
+    const size_t slice = (size_t)(first - sl_token_first(module, context));
+    const size_t before = (slice + begin) * chunks->columns * sl_dtype_size(chunks->products[0].kernel);
     return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
                           .begin = begin,
                           .classes = left < chunks->chunk ? left : chunks->chunk,
@@ -172,7 +178,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     float *scales = sl_at(context, &chunks->scales);
     const void *operand = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     for (size_t i = 0; i < chunks->chunks; i++) {
-        struct chunk c = chunk_of(module, chunks, context, i);
+        struct chunk c = chunk_of(module, chunks, context, s->first, i);
         const bool begins = s->begins && i == 0;
         float *logits = logits_of(chunks, context, i), *p = dx ? sl_at(context, &chunks->p) : logits;
         uint16_t *rounded = dx ? sl_products_room(c.products, context, &c.products->dy) : NULL;
@@ -216,13 +222,13 @@ static int take_logits(const struct sl_module *module, const struct sl_token_chu
     return SL_OK;
 }
 
-/* DTABLE [classes, columns] (+)= dlogits^T X. */
+/* DTABLE [classes, columns] (+)= dlogits^T X, of a slice. */
 static int gradient(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
                     const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
     const void *b = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     for (size_t i = 0; i < chunks->chunks; i++) {
-        struct chunk c = chunk_of(module, chunks, context, i);
+        struct chunk c = chunk_of(module, chunks, context, s->first, i);
         float *logits;
         SL_TRY(take_logits(module, chunks, context, &c, i, b, &logits));
         uint16_t *rounded = sl_products_room(c.products, context, &c.products->dy);
@@ -231,6 +237,16 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
         const void *a = rounded ? (const void *)rounded : logits;
         SL_TRY(multiply_gradient(context, chunks, &c, s->rows, a, b, accumulate, dtable));
     }
+    return SL_OK;
+}
+
+/* Slice after slice of the table's gradient. */
+static int gradients(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
+                     struct sl_softmax s, const void *x, bool half) {
+    float *dtable = sl_gradient(module, context, 0);
+    for (size_t i = 0; i < chunks->slices; i++, s.first += (int32_t)chunks->classes)
+        SL_TRY(gradient(module, chunks, context, &s, x, half, context->accumulate,
+                        dtable + i * chunks->classes * chunks->columns));
     return SL_OK;
 }
 
@@ -261,8 +277,7 @@ int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token
         x = group_by_leaf(module, chunks, context, labels, x, &s);
     else
         s.labels = sl_token_labels(module, context, labels, rows);
-    if (table->division != SL_BY_TOKENS)
-        return gradient(module, chunks, context, &s, x, half, context->accumulate, sl_gradient(module, context, 0));
+    if (table->division != SL_BY_TOKENS) return gradients(module, chunks, context, s, x, half);
     float *part = sl_token_part(module, context);
     SL_TRY(gradient(module, chunks, context, &s, x, half, false, part));
     return sl_token_sum_parts(module, context, part);

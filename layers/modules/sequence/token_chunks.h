@@ -20,9 +20,10 @@ SL_BEGIN_C
 enum { SL_KEPT_CHUNKS = 64 }; /* at most */
 
 struct sl_token_chunks {
-    size_t classes, columns;                     /* of this coordinate's rows of the table */
-    size_t chunk, chunks;                        /* classes of each chunk but the last, which may have fewer */
-    size_t kept;                                 /* the first of them, whose logits are kept from forward to W */
+    size_t classes, columns; /* of a slice of this coordinate's rows of the table */
+    size_t slices;           /* each of a leaf: their dx are not added up here */
+    size_t chunk, chunks;    /* classes of each chunk but the last, which may have fewer */
+    size_t kept;             /* the first of them, whose logits are kept from forward to W; none of several slices */
     struct sl_products products[2];              /* with a whole chunk, with the last one */
     struct sl_place kept_logits[SL_KEPT_CHUNKS]; /* [own rows, the chunk's classes] */
     struct sl_place logits, p;                   /* [own rows, chunk]: of a chunk that is not kept */
@@ -37,7 +38,7 @@ struct sl_token_chunks {
 /* What is known of rows after some of the classes: all [rows]. */
 struct sl_softmax {
     size_t rows;
-    int32_t first;         /* number of this coordinate's first class in the vocabulary */
+    int32_t first;         /* number of the slice's first class in the vocabulary */
     const int32_t *labels; /* -1: the row is left out */
     float *maxima, *argmaxima, *sums, *targets;
     bool begins; /* nothing is known yet */
@@ -58,8 +59,8 @@ static inline bool sl_token_chunks_round(const struct sl_token_chunks *chunks) {
     return chunks->products[0].kernel == SL_BF16;
 }
 
-/* Adds the coordinate's classes to S, and to DX [rows, columns] without the labels; DX NULL: to S alone. X [rows,
- * columns], as bf16 if HALF, which the products must read then. */
+/* Adds a slice of the coordinate's classes to S, and to DX [rows, columns] without the labels; DX NULL: to S alone. X
+ * [rows, columns], as bf16 if HALF, which the products must read then. */
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
                             struct sl_context *context, const struct sl_softmax *s, const void *x, bool half,
                             float *dx);

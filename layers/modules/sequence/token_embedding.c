@@ -47,6 +47,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_token_table *table = &embedding->table;
     SL_TRY(sl_token_plan(table, plan));
     if (table->leaves) table->division = SL_UNDIVIDED; /* of a column all tokens' sum: others add zeros to it */
+    if (table->slices && table->parts == 1) table->division = SL_UNDIVIDED;
     SL_TRY(sl_token_plan_table(table, plan, SL_TABLE_LOOKUP, is_summed(table)));
     const bool trains = sl_plan_trains(plan, 0);
     const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);

@@ -4,7 +4,12 @@
  * A product needs all channels of a coordinate's tokens. If the work is divided by tokens, an all_to_all brings them;
  * otherwise all channels of all tokens are gathered. Trainers divide the sums of metrics by the number of coordinates
  * along the axis, as if each of them had counted the same rows. So a token that only one coordinate counts is counted
- * once for each of them. */
+ * once for each of them.
+ *
+ * Where leaves have shares of the classes (layers/modules/leaves.h), each of a coordinate's slices has a softmax and a
+ * dx of its own, as a coordinate with one leaf has them. Then the largest logits of all leaves are compared, and sums
+ * and dx are added up as the tree says. */
+#include "layers/modules/leaves.h"
 #include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sequence/token_leaves.h"
 #include "spmd/device/device.h"
@@ -13,13 +18,16 @@ struct token_head {
     struct sl_token_table table;
     struct sl_token_chunks chunks;
     struct sl_place kept_x;             /* all channels of a coordinate's tokens, where others have some: of x, */
-    struct sl_place whole;              /* and of dx; */
+    struct sl_place whole;              /* and of dx, slice by slice; */
     struct sl_place in_order;           /* either sequence by sequence, where they lie leaf by leaf (token_leaves.h) */
     struct sl_place labels;             /* by tokens: those of a coordinate's tokens */
     struct sl_place maxima, sums;       /* [own rows], which W reads again */
-    struct sl_place argmaxima, scales;  /* [own rows]; scales: what this coordinate's dx is to be multiplied with */
-    struct sl_place sums_targets;       /* [2, own rows] */
-    struct sl_place all_maxima, places; /* by classes: all coordinates' [rows, parts]; which is the first largest */
+    struct sl_place argmaxima, scales;  /* [slices, own rows]; scales: by what dx is to be multiplied, and before that,
+                                           by classes, the slice's largest logits */
+    struct sl_place sums_targets;       /* [slices, 2, own rows] */
+    struct sl_place own_maxima;         /* by classes: [rows, slices], */
+    struct sl_place all_maxima, places; /* and all coordinates' [rows, parts * slices]; [2, rows]: which is the first
+                                           largest, and as many constants */
     /* Where tokens are generated: of sequences' last tokens. */
     struct sl_gemm last_product;
     struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
@@ -37,6 +45,8 @@ static bool has_whole(const struct sl_module *module) {
     return alone(module) && sl_token_table_of(module)->leaves <= 1;
 }
 
+static size_t slices_of(const struct sl_module *module) { return sl_token_slices(sl_token_table_of(module)); }
+
 static size_t columns_of(const struct sl_module *module) {
     return (size_t)sl_token_table_of(module)->vocabulary.dimension;
 }
@@ -52,23 +62,25 @@ static enum sl_lifetime until_weight(const struct sl_plan *plan) {
 static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t columns = (size_t)head->table.vocabulary.dimension;
     sl_token_plan_labels(&head->table, plan, &head->labels);
+    const size_t bytes = rows * sl_plan_run(plan) * columns * sizeof(float), slices = slices_of(&head->table.module);
+    if (has_whole(&head->table.module) && slices == 1) return SL_OK;
+    sl_plan_workspace(plan, bytes * slices, &head->whole);
     if (has_whole(&head->table.module)) return SL_OK;
-    const size_t bytes = rows * sl_plan_run(plan) * columns * sizeof(float);
-    sl_plan_workspace(plan, bytes, &head->whole);
     if (head->table.leaves > 1 && !alone(&head->table.module)) sl_plan_workspace(plan, bytes, &head->in_order);
     return sl_plan_array(plan, rows * columns, until_weight(plan), &head->kept_x);
 }
 
 static int plan_softmax(struct token_head *head, struct sl_plan *plan, size_t rows) {
-    const size_t run = rows * sl_plan_run(plan), size = sizeof(float);
+    const size_t run = rows * sl_plan_run(plan), slices = slices_of(&head->table.module), size = sizeof(float);
     SL_TRY(sl_plan_array(plan, rows, until_weight(plan), &head->maxima));
     SL_TRY(sl_plan_array(plan, rows, until_weight(plan), &head->sums));
-    sl_plan_workspace(plan, run * size, &head->argmaxima);
-    sl_plan_workspace(plan, run * size, &head->scales);
-    sl_plan_workspace(plan, 2 * run * size, &head->sums_targets);
+    sl_plan_workspace(plan, slices * run * size, &head->argmaxima);
+    sl_plan_workspace(plan, slices * run * size, &head->scales);
+    sl_plan_workspace(plan, slices * 2 * run * size, &head->sums_targets);
     if (head->table.division != SL_BY_CLASSES) return SL_OK;
-    sl_plan_workspace(plan, run * (size_t)head->table.parts * size, &head->all_maxima);
-    sl_plan_workspace(plan, run * size, &head->places);
+    sl_plan_workspace(plan, slices * run * size, &head->own_maxima);
+    sl_plan_workspace(plan, slices * run * (size_t)head->table.parts * size, &head->all_maxima);
+    sl_plan_workspace(plan, 2 * run * size, &head->places);
     return SL_OK;
 }
 
@@ -151,58 +163,93 @@ static int gather_channels(const struct sl_module *module, struct sl_context *co
     return sl_token_gather(module, context, rows, (size_t)module->in, x, to);
 }
 
-static struct sl_softmax softmax_of(const struct sl_module *module, const struct sl_context *context) {
+/* That of slice I alone. */
+static struct sl_softmax softmax_of(const struct sl_module *module, const struct sl_context *context, size_t i) {
     const struct token_head *head = own(module);
     const size_t rows = sl_token_rows(&head->table, (size_t)context->rows);
-    float *sums = sl_at(context, &head->sums_targets);
-    return (struct sl_softmax){.rows = rows,
-                               .first = sl_token_first(module, context),
-                               .labels = head->table.leaves > 1
-                                             ? sl_leaf_labels(module, context, &head->labels, false)
-                                             : sl_token_labels(module, context, &head->labels, (size_t)context->rows),
-                               .maxima = sl_at(context, &head->maxima),
-                               .argmaxima = sl_at(context, &head->argmaxima),
-                               .sums = sums,
-                               .targets = sums + rows,
-                               .begins = true};
+    const bool by_classes = head->table.division == SL_BY_CLASSES;
+    float *sums = (float *)sl_at(context, &head->sums_targets) + i * 2 * rows;
+    return (struct sl_softmax){
+        .rows = rows,
+        .first = sl_token_first(module, context) + (int32_t)(i * head->chunks.classes),
+        .labels = head->table.leaves > 1 ? sl_leaf_labels(module, context, &head->labels, false)
+                                         : sl_token_labels(module, context, &head->labels, (size_t)context->rows),
+        .maxima = by_classes ? (float *)sl_at(context, &head->scales) + i * rows : sl_at(context, &head->maxima),
+        .argmaxima = (float *)sl_at(context, &head->argmaxima) + i * rows,
+        .sums = sums,
+        .targets = sums + rows,
+        .begins = true};
 }
 
-/* Makes S that of the whole rows; the scales become those of this coordinate's dx. argmaxima stay those of the
- * coordinate's own classes where it is the first along the axis that reaches the maximum; elsewhere they leave the
- * range of all classes, so that no label is hit. */
+/* All leaves' largest logits [rows, parts * slices], in the order of their classes. */
+static int gather_maxima(const struct sl_module *module, struct sl_context *context, size_t rows) {
+    const struct token_head *head = own(module);
+    const size_t slices = slices_of(module);
+    const float *largest = sl_at(context, &head->scales);
+    float *packed = sl_at(context, alone(module) ? &head->all_maxima : &head->own_maxima);
+    for (size_t i = 0; i < slices; i++)
+        context->kernels->sequence->copy_block(rows, 1, largest + i * rows, 1, packed + i, slices);
+    return alone(module) ? SL_OK
+                         : sl_token_gather(module, context, rows, slices, packed, sl_at(context, &head->all_maxima));
+}
+
+/* S becomes that of the whole rows; the scales become those of each slice's dx. A slice's argmaxima stay as they are
+ * where it is the first of all leaves that reaches the maximum; elsewhere they leave the range of all classes, so that
+ * no label is hit. */
 static int whole_softmax(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s) {
     const struct sl_kernels *kernels = context->kernels;
     const struct token_head *head = own(module);
-    const struct sl_token_table *table = &head->table;
-    float *all = sl_at(context, &head->all_maxima), *places = sl_at(context, &head->places);
-    float *scales = sl_at(context, &head->scales);
-    SL_TRY(sl_token_gather(module, context, s->rows, 1, s->maxima, all));
-    sl_device.copy(scales, s->maxima, s->rows * sizeof(float));
-    /* counted from this coordinate on: 0 is itself */
-    kernels->sequence->row_maxima(s->rows, (size_t)table->parts, -(int32_t)sl_token_rank(module, context), all,
-                                  s->maxima, places);
-    kernels->fill(s->rows, (float)table->vocabulary.size, all);
-    kernels->multiply(s->rows, places, all, places);
-    kernels->add(s->rows, places, s->argmaxima);
-    kernels->sequence->softmax_join(s->rows, s->maxima, scales, s->sums);
+    const size_t slices = slices_of(module), leaves = slices * (size_t)head->table.parts;
+    float *places = sl_at(context, &head->places), *classes = places + s->rows;
+    SL_TRY(gather_maxima(module, context, s->rows));
+    kernels->fill(s->rows, (float)head->table.vocabulary.size, classes);
+    for (size_t i = 0; i < slices; i++) {
+        const struct sl_softmax slice = softmax_of(module, context, i);
+        /* counted from this leaf on: 0 is itself */
+        kernels->sequence->row_maxima(s->rows, leaves, -(int32_t)(sl_token_rank(module, context) * slices + i),
+                                      sl_at(context, &head->all_maxima), s->maxima, places);
+        kernels->multiply(s->rows, places, classes, places);
+        kernels->add(s->rows, places, slice.argmaxima);
+        kernels->sequence->softmax_join(s->rows, s->maxima, slice.maxima, slice.sums);
+    }
+    sl_tree_blocks(kernels, (int)slices, 2 * s->rows, s->sums);
     return sl_token_sum(module, context, 2 * s->rows, s->sums);
 }
 
-/* Ends WHOLE [own rows, dimension], and spreads it: DX [rows, in]. */
+static void count_all(const struct sl_module *module, struct sl_context *context, struct sl_softmax s) {
+    for (size_t i = 0; i < slices_of(module); i++, s.argmaxima += s.rows) sl_token_count(module, context, &s, i > 0);
+}
+
+/* Ends WHOLE [slices, own rows, dimension], and adds up slices. */
+static void end_slices(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
+                       float *whole) {
+    const struct token_head *head = own(module);
+    const size_t columns = columns_of(module), size = s->rows * columns, classes = head->chunks.classes;
+    const size_t bytes = classes * columns * sl_dtype_size(head->chunks.products[0].kernel);
+    const char *table = sl_token_chunks_kernel(module, &head->chunks, context);
+    const float *scales = sl_at(context, &head->scales);
+    for (size_t i = 0; i < slices_of(module); i++)
+        context->kernels->sequence->softmax_gradient(s->rows, columns, s->labels, s->first + (int32_t)(i * classes),
+                                                     (int32_t)classes, s->sums, scales + i * s->rows, context->weight,
+                                                     table + i * bytes, sl_token_chunks_round(&head->chunks),
+                                                     whole + i * size);
+    sl_tree_blocks(context->kernels, (int)slices_of(module), size, whole);
+}
+
+/* Ends WHOLE [slices, own rows, dimension], and spreads it: DX [rows, in], which WHOLE may be. */
 static int finish(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s, float *whole,
                   float *dx) {
     const struct token_head *head = own(module);
-    context->kernels->sequence->softmax_gradient(
-        s->rows, columns_of(module), s->labels, s->first, (int32_t)head->chunks.classes, s->sums,
-        sl_at(context, &head->scales), context->weight, sl_token_chunks_kernel(module, &head->chunks, context),
-        sl_token_chunks_round(&head->chunks), whole);
+    end_slices(module, context, s, whole);
     sl_device.copy(sl_at(context, &head->sums), s->sums, s->rows * sizeof(float));
     if (head->table.leaves > 1) {
         float *in_order = alone(module) ? dx : sl_at(context, &head->in_order);
         sl_tokens_by_leaf(&head->table, context, columns_of(module), true, whole, in_order);
         whole = in_order;
     }
-    return alone(module) ? SL_OK : sl_token_own_channels(module, context, whole, dx);
+    if (!alone(module)) return sl_token_own_channels(module, context, whole, dx);
+    if (whole != dx) sl_device.copy(dx, whole, s->rows * columns_of(module) * sizeof(float));
+    return SL_OK;
 }
 
 /* LOGITS [sequences, classes] of X [sequences, dimension]. */
@@ -246,14 +293,22 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const float *whole;
     if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return last_logits(module, context, x, y);
     const struct token_head *head = own(module);
-    const bool trains = context->phase == SL_TRAIN;
+    const bool trains = context->phase == SL_TRAIN, in_place = has_whole(module) && slices_of(module) == 1;
     SL_TRY(gather_channels(module, context, x, &whole));
-    const struct sl_softmax s = softmax_of(module, context);
-    float *dx = !trains ? NULL : has_whole(module) ? y : sl_at(context, &head->whole);
-    SL_TRY(sl_token_chunks_forward(module, &head->chunks, context, &s, whole, false, dx));
-    context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
-    if (head->table.division == SL_BY_CLASSES) SL_TRY(whole_softmax(module, context, &s));
-    sl_token_count(module, context, &s);
+    float *dx = !trains ? NULL : in_place ? y : sl_at(context, &head->whole);
+    struct sl_softmax s = softmax_of(module, context, 0);
+    const size_t size = s.rows * columns_of(module);
+    for (size_t i = 0; i < slices_of(module); i++) {
+        const struct sl_softmax slice = i ? softmax_of(module, context, i) : s;
+        SL_TRY(
+            sl_token_chunks_forward(module, &head->chunks, context, &slice, whole, false, dx ? dx + i * size : NULL));
+    }
+    s.maxima = sl_at(context, &head->maxima);
+    if (head->table.division == SL_BY_CLASSES)
+        SL_TRY(whole_softmax(module, context, &s));
+    else
+        context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
+    count_all(module, context, s);
     return trains ? finish(module, context, &s, dx, y) : SL_OK;
 }
 

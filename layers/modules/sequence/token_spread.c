@@ -241,7 +241,7 @@ static int loss(const struct sl_module *module, struct sl_context *context, cons
     const struct sl_softmax s = softmax_of(module, context, &from);
     int32_t *places = sl_at(context, &own(module)->places);
     float *ones = sl_at(context, &own(module)->ones);
-    sl_token_count(module, context, &s);
+    sl_token_count(module, context, &s, false);
     if (context->phase != SL_TRAIN) return SL_OK;
     copy_floats(to.dx, from.dx, from.elements);
     copy_floats(to.maxima, from.maxima, from.rows);

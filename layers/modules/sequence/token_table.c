@@ -46,15 +46,26 @@ static int check_shards(const struct sl_token_table *table, struct sl_plan *plan
                         plan->name, table->module.type->name, plan->sequence, table->parts, table->axis);
 }
 
-/* Where a leaf is a share of the tokens, and all stages of a table are one. */
+/* A leaf is a share of the tokens, or of the classes; all stages of a table are one. */
 static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan) {
     const int leaves = sl_plan_parts(plan, table->axis);
-    if (!table->leaves) return SL_OK;
-    if (table->vocabulary.parallel || sl_token_shards(table) > 1) return sl_plan_without_leaves(plan, table->axis);
-    if (plan->sequence % leaves == 0) return SL_OK;
+    if (!table->leaves && !table->slices) return SL_OK;
+    if (sl_token_shards(table) > 1) return sl_plan_without_leaves(plan, table->axis);
+    if (table->slices || plan->sequence % leaves == 0) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT,
                         "%s%s: sequences of %d tokens do not divide by the %d leaves along \"%s\"", plan->name,
                         table->module.type->name, plan->sequence, leaves, table->axis);
+}
+
+/* What generates has no sums over leaves. */
+static void choose_division(struct sl_token_table *table, const struct sl_plan *plan) {
+    const int leaves = sl_plan_leaves(plan, table->axis);
+    const bool parallel = table->vocabulary.parallel;
+    table->leaves = parallel ? 0 : leaves;
+    table->slices = parallel && !plan->caches ? leaves : 0;
+    table->division = divide(&table->vocabulary, plan->sequence, table->parts);
+    if (table->leaves) table->division = SL_BY_TOKENS;
+    if (table->slices) table->division = SL_BY_CLASSES;
 }
 
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
@@ -70,13 +81,13 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, table->axis, vocabulary->dimension, 1));
     table->parts = sl_mesh_axis_size(plan->mesh, table->axis);
     table->sequence = plan->sequence;
-    table->leaves = sl_plan_leaves(plan, table->axis);
-    table->division = table->leaves ? SL_BY_TOKENS : divide(vocabulary, plan->sequence, table->parts);
+    choose_division(table, plan);
     SL_TRY(check_leaves(table, plan));
-    if (vocabulary->parallel && vocabulary->size % table->parts)
+    if (vocabulary->parallel && vocabulary->size % sl_plan_parts(plan, table->axis))
         return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%s%s: a vocabulary of %d tokens does not divide by the %d coordinates along \"%s\"",
-                            plan->name, name, vocabulary->size, table->parts, table->axis);
+                            "%s%s: a vocabulary of %d tokens does not divide by the %d %s along \"%s\"", plan->name,
+                            name, vocabulary->size, sl_plan_parts(plan, table->axis),
+                            sl_plan_parts_name(plan, table->axis), table->axis);
     SL_TRY(check_shards(table, plan));
     return sl_plan_group(plan, table->axis, &table->group);
 }
@@ -126,13 +137,14 @@ const int32_t *sl_token_labels(const struct sl_module *module, const struct sl_c
 }
 
 /* By tokens, a coordinate alone counts its tokens; by classes, one alone hits a label. */
-void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s) {
+void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
+                    bool hits_alone) {
     const struct sl_token_table *table = sl_token_table_of(module);
+    const int many = table->division == SL_BY_TOKENS ? table->parts : 1;
     if (!context->sums) return;
-    context->kernels->sequence->softmax_losses(s->rows, s->labels, s->maxima, s->argmaxima, s->sums, s->targets,
-                                               table->division == SL_BY_TOKENS ? table->parts : 1,
-                                               table->division == SL_UNDIVIDED ? 1 : table->parts,
-                                               context->sums->losses);
+    context->kernels->sequence->softmax_losses(
+        s->rows, s->labels, s->maxima, s->argmaxima, s->sums, s->targets, hits_alone ? 0 : many,
+        table->division == SL_UNDIVIDED ? 1 : table->parts, context->sums->losses);
 }
 
 /* ---- the table's gradient ---- */
@@ -182,7 +194,9 @@ int sl_token_scatter(const struct sl_module *module, struct sl_context *context,
                      const float *x, float *y) {
     const struct sl_group *peers = peers_of(module, context);
     const size_t shape[] = {rows, columns * (size_t)peers->size};
-    return sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, x, y, 2, shape, 1));
+    return sl_communicate(context, context->groups->by_tree[sl_token_table_of(module)->group]
+                                       ? sl_describe_psum_scatter_tree_dim(peers, SL_F32, x, y, 2, shape, 1)
+                                       : sl_describe_psum_scatter_dim(peers, SL_F32, x, y, 2, shape, 1));
 }
 
 int sl_token_own_channels(const struct sl_module *module, struct sl_context *context, const float *whole, float *dx) {

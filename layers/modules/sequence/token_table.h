@@ -23,6 +23,7 @@ struct sl_token_table {
     const char *axis; /* axis of the channels */
     int parts;        /* coordinates along the axis */
     int leaves;       /* of this coordinate, each with its share of every sequence (layers/modules/leaves.h); 0: none */
+    int slices;       /* leaves of this coordinate, each with its share of the classes; 0: none */
     /* Filled in by planning: */
     int group; /* number of the group over the axis; -1: alone */
     enum sl_division division;
@@ -51,6 +52,10 @@ static inline size_t sl_token_classes(const struct sl_token_table *table) {
     const size_t size = (size_t)table->vocabulary.size / (size_t)sl_token_shards(table);
     return table->division == SL_BY_CLASSES ? size / (size_t)table->parts : size;
 }
+/* into how many slices they divide, each with sums of its own, */
+static inline size_t sl_token_slices(const struct sl_token_table *table) {
+    return table->slices > 1 ? (size_t)table->slices : 1;
+}
 /* and the token that the first of them stands for. */
 static inline int32_t sl_token_first(const struct sl_module *module, const struct sl_context *context) {
     const struct sl_token_table *table = sl_token_table_of(module);
@@ -76,8 +81,9 @@ void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *pl
 const int32_t *sl_token_labels(const struct sl_module *module, const struct sl_context *context,
                                const struct sl_place *place, size_t rows);
 struct sl_softmax;
-/* Adds the losses, hits and rows of S, which knows all classes, to the metrics. */
-void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s);
+/* Adds the losses, hits and rows of S, which knows all classes, to the metrics; or HITS_ALONE. */
+void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
+                    bool hits_alone);
 
 /* Where this coordinate computes its part of the table's gradient: [size, dimension]. */
 float *sl_token_part(const struct sl_module *module, const struct sl_context *context);

@@ -80,6 +80,11 @@ begins 'layer norms in bf16' "$grouped --exact data=2,tensor=4 --norm layer --st
 same --mesh tensor=1 --fsdp --keep-logits
 same --mesh data=2,tensor=4
 
+begins 'classes in parallel' "$grouped --exact data=2,tensor=4 --vocabulary-parallel --evaluate-every 2" --mesh tensor=4
+same --mesh tensor=1
+same --mesh data=2,tensor=2,pipe=2 --schedule 1f1b
+same --mesh data=2,tensor=1 --fsdp
+
 begins 'adapters' "$small --exact data=4,tensor=4 --lora-rank 3 --lr 0.01" --mesh tensor=1
 same --mesh data=2,tensor=2,pipe=2 --zero 2 --recompute full
 same --mesh data=4,tensor=4
@@ -138,6 +143,15 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
             done
         done
         for tensor in 1 2 4; do same --mesh data=4,tensor=$tensor --fsdp; done
+    done
+    for storage in '--storage f32' '--storage bf16 --precision bf16 --untied-head' '--storage bf16 --vocab-size 9000'; do
+        begins "classes in parallel, $storage" "$grouped --vocabulary-parallel --exact data=2,tensor=4 --clip 0.1 $storage" \
+            --mesh tensor=1
+        for tensor in 1 2 4; do
+            same --mesh data=2,tensor=$tensor
+            same --mesh data=2,tensor=$tensor --fsdp
+            same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
+        done
     done
     begins 'latent attention, eight leaves' "$small --n-heads 8 --model-dimension 64 --latent-dim 16 --exact data=2,tensor=8" \
         --mesh tensor=1
@@ -270,7 +284,7 @@ refuses 'sequences of 18 tokens do not divide by the 4 leaves along "tensor"' $c
 refuses '2 heads of keys and values do not divide by the 4 leaves' $channels --attention gqa --kv-heads 2 --exact tensor=4
 refuses 'no sums of bf16 over leaves along "tensor": choose --storage f32, or --rope-dim 0' $channels --storage bf16 --exact tensor=4
 refuses 'experts: it has no sums over leaves along "tensor" (--exact tensor=2)' $channels --experts 4 --exact tensor=2
-refuses 'token_embedding: it has no sums over leaves along "tensor" (--exact tensor=4)' $channels --vocabulary-parallel --exact tensor=4
+refuses 'a vocabulary of 258 tokens does not divide by the 4 leaves along "tensor"' $channels --vocabulary-parallel --vocab-size 258 --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head rows --exact tensor=4
 
