@@ -34,8 +34,13 @@ else()
     set(SL_KERNELS_SELECT kernels/kernels_device.c)
 endif()
 # Checks of undefined behaviour make of a second of compiling six. Level v2 has them: its sources are the others', and the
-# kernels' tests run every level. Little else does run this one, so that it is not optimized: of checks that makes ten
-# seconds of compiling one, and leaves none out.
+# kernels' tests run every level. Little else does run v2 and v3, so that under sanitizers they are not optimized: of checks
+# that makes ten seconds of compiling one, and leaves none out.
+set(lower_levels)
+if(SL_SANITIZE)
+    set(lower_levels -O0)
+endif()
+set(SL_LOWER_LEVELS "${lower_levels}" CACHE STRING "options of the compiler for the kernels of levels v2 and v3, as -O1 where these are only tested")
 add_library(sl_checked_elsewhere INTERFACE)
 if(SL_SANITIZE MATCHES undefined)
     target_compile_options(sl_checked_elsewhere INTERFACE -fno-sanitize=undefined)
@@ -54,8 +59,9 @@ function(sl_add_level level)
         target_compile_options(${library} PRIVATE -march=x86-64-${level} ${ARGN})
         if(NOT level STREQUAL v2)
             target_link_libraries(${library} PRIVATE sl_checked_elsewhere) # behind sl_options: the last one counts
-        elseif(SL_SANITIZE)
-            target_compile_options(${library} PRIVATE -O0)
+        endif()
+        if(NOT level STREQUAL v4)
+            target_compile_options(${library} PRIVATE ${SL_LOWER_LEVELS})
         endif()
     endforeach()
     target_compile_definitions(sl_level_${level}_widening PRIVATE SL_BF16_WEIGHTS

@@ -10,7 +10,10 @@ call() {
 
 # Also from a subcommand of it.
 one_line_from() {
-    [ "$(wc -l <err)" = 1 ] && grep -q "^$1\( [a-z]*\)\{0,1\}: " err
+    says "$1" ': ' || return
+    rest=${said#"$1"}
+    rest=${rest%%: *}
+    case ${rest# } in *[!a-z]*) return 1 ;; esac
 }
 
 # refuses TEXT DRIVER ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
@@ -18,7 +21,7 @@ refuses() {
     text=$1
     shift
     call "$@"
-    [ $status = 2 ] && [ ! -s out ] && one_line_from "$1" && grep -qF -- "$text" err
+    [ $status = 2 ] && [ ! -s out ] && one_line_from "$1" && case $said in *"$text"*) ;; *) false ;; esac
     point "refused: $*"
 }
 
