@@ -95,7 +95,7 @@ static enum sl_cache_form other_form(enum sl_cache_form form) {
 }
 
 /* Of the layouts one in so many: all of them with SL_TEST_LONG. */
-static int one_in(void) { return test_is_small ? 3 : getenv("SL_TEST_LONG") ? 1 : 2; }
+static int one_in(void) { return test_is_small ? 5 : getenv("SL_TEST_LONG") ? 1 : 2; }
 
 /* Runs JOB and TRIAL alone and in layouts of up to eight coordinates, which give the same sequences, whatever their
  * caches keep; other layouts for other lengths of the prompt. */
