@@ -19,7 +19,7 @@ const struct sl_option sl_pipeline_table[] = {
          "the other, each in as many microbatches as --microbatches says; N divided by the replicas is 1, 2, 4, ..., "
          "or there is one; without --offload weights; a transformer's W is "
          "1, 2, 4, ..., and a multiple of the tensor axis: sums over it are those of W leaves, parts of the columns or "
-         "of a sequence, so that its size changes no bit; each has products of its own; without experts and "
+         "of a sequence, so that its size changes no bit; each has products of its own; without "
          "--spread-head"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "

@@ -5,19 +5,23 @@
  * gradient. Where sums over that axis are in the order of a tree, each coordinate's rows have products and gradients of
  * their own, which are the same however many coordinates there are. Columns are sharded over another axis as in
  * sharded_dense.c: the products of a coordinate's columns are summed over the coordinates and scattered over y, for all
- * experts at once. */
+ * experts at once. Where sums over that axis are those of leaves, a coordinate adds up the products of its own first
+ * (leaf_products.h). */
 #include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
 struct expert_dense {
     struct sl_module module;
     const char *axis, *expert_axis;
-    int whole_in, whole;         /* columns of x and of y that all coordinates along the axis have together */
-    int experts;                 /* of all coordinates along their axis, */
-    size_t here;                 /* and of this one */
-    size_t apart;                /* parts of an expert's rows, which have products of their own */
-    int group;                   /* over the axis of columns */
+    int whole_in, whole; /* columns of x and of y that all coordinates along the axis have together */
+    int experts;         /* of all coordinates along their axis, */
+    size_t here;         /* and of this one */
+    size_t apart;        /* parts of an expert's rows, which have products of their own */
+    int group;           /* over the axis of columns */
+    bool adds_up;        /* products of peers, or of leaves: the bias comes after that */
+    struct sl_leaf_products leaves;
     struct sl_products products; /* each of one expert's rows in one microbatch */
     struct sl_place columns;     /* [rows, whole]: what the products make of y; all of dy */
 };
@@ -53,24 +57,27 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
     SL_TRY(plan_parameters(dense, plan));
     plan_parts(dense, plan);
+    const int leaves = sl_plan_leaves(plan, dense->axis);
+    dense->adds_up = dense->group >= 0 || leaves;
+    SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, 1, dense->whole));
     if (dense->group >= 0)
         sl_plan_workspace(plan, (size_t)plan->rows * (size_t)dense->whole * sizeof(float), &dense->columns);
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->keeps_gradient = module->keeps_input || sl_plan_trains(plan, SL_AFFINE_BIAS);
     const int rows = plan->rows / (int)dense->here;
     const struct sl_products_shape shape = {.precision = plan->precision,
-                                            .in = module->in,
+                                            .in = (int)dense->leaves.width,
                                             .out = dense->whole,
                                             .rows = rows,
                                             .wgrad_rows = rows,
                                             .leaves = (int)dense->apart,
-                                            .epilogue = dense->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE};
+                                            .epilogue = dense->adds_up ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS};
     const enum sl_operation back = SL_ALL_GATHER;
     const double all = sizeof(float) * (double)plan->rows * dense->whole;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM_SCATTER, dense->axis, all, 1);
     if (!plan->forward_only) sl_load_call(plan, SL_LOAD_INPUT, back, dense->axis, all, 1);
     if (module->keeps_gradient) sl_load_call(plan, SL_LOAD_WEIGHT, back, dense->axis, all, 1);
-    sl_load_repeat(plan, (double)dense->here);
+    sl_load_repeat(plan, (double)dense->here * dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
     return status;
@@ -94,6 +101,15 @@ static const void *kernel_of(const struct sl_module *module, const struct sl_con
 
 static const float *bias_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
     return sl_value(module, context, SL_AFFINE_BIAS) + expert * (size_t)own(module)->whole;
+}
+
+/* ROWS of one expert in one microbatch, which are kept as floats. */
+static struct sl_context rows_alone(const struct sl_context *context, size_t rows) {
+    struct sl_context alone = *context;
+    alone.rows = (int)rows;
+    alone.wgrad_group = 1;
+    alone.storage = SL_F32;
+    return alone;
 }
 
 /* EXPERT's rows of X [rows, columns], as products take them. */
@@ -122,24 +138,37 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
     const size_t out = (size_t)module->out, rows = rows_of_one(module, context);
-    const size_t shape[] = {(size_t)context->rows, out * (size_t)peers->size};
-    SL_TRY(sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
+    const size_t shape[] = {(size_t)context->rows, (size_t)own(module)->whole}, rank = peers ? (size_t)peers->rank : 0;
+    if (peers)
+        SL_TRY(sl_communicate(context, context->groups->by_tree[own(module)->group]
+                                           ? sl_describe_psum_scatter_tree_dim(peers, SL_F32, share, y, 2, shape, 1)
+                                           : sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
     for (size_t e = 0; e < own(module)->here; e++)
-        context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * (size_t)peers->rank,
-                                             y + e * rows * out, out, (struct sl_settled){0});
+        context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * rank, y + e * rows * out,
+                                             out, (struct sl_settled){0});
     return SL_OK;
+}
+
+/* EXPERT's SHARE [rows, whole] of X: what this coordinate's columns make of it. */
+static int multiply(const struct sl_module *module, struct sl_context *context, size_t expert, const float *x,
+                    float *share) {
+    const struct expert_dense *dense = own(module);
+    const struct sl_products *products = &dense->products;
+    const size_t rows = rows_of_one(module, context), in = (size_t)module->in;
+    const void *kernel = kernel_of(module, context, expert);
+    struct sl_context alone = rows_alone(context, rows);
+    if (dense->leaves.count > 1)
+        return sl_leaf_products_forward(&alone, &dense->leaves, products, x + expert * rows * in, kernel, share);
+    return sl_products_forward(context, products, 1, operand_of(module, context, &products->x, expert, in, x), kernel,
+                               bias_of(module, context, expert), share, NULL);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct expert_dense *dense = own(module);
-    const struct sl_products *products = &dense->products;
     const size_t count = rows_of_one(module, context) * (size_t)dense->whole;
     float *share = dense->group < 0 ? y : sl_at(context, &dense->columns);
-    for (size_t e = 0; e < dense->here; e++)
-        SL_TRY(sl_products_forward(
-            context, products, 1, operand_of(module, context, &products->x, e, (size_t)module->in, x),
-            kernel_of(module, context, e), bias_of(module, context, e), share + e * count, NULL));
-    return dense->group < 0 ? SL_OK : add_up(module, context, share, y);
+    for (size_t e = 0; e < dense->here; e++) SL_TRY(multiply(module, context, e, x, share + e * count));
+    return dense->adds_up ? add_up(module, context, share, y) : SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -147,14 +176,19 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct expert_dense *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t count = rows_of_one(module, context) * (size_t)module->in;
+    struct sl_context alone = rows_alone(context, rows_of_one(module, context));
     const float *all;
     (void)x;
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_gradient(module, context, dy, &all));
-    for (size_t e = 0; e < dense->here; e++)
-        SL_TRY(sl_products_input_gradient(context, products, 1,
-                                          operand_of(module, context, &products->dy, e, (size_t)dense->whole, all),
-                                          kernel_of(module, context, e), false, dx + e * count));
+    for (size_t e = 0; e < dense->here; e++) {
+        const void *a = operand_of(module, context, &products->dy, e, (size_t)dense->whole, all);
+        const void *kernel = kernel_of(module, context, e);
+        if (dense->leaves.count > 1)
+            SL_TRY(sl_leaf_products_input_gradient(&alone, &dense->leaves, products, a, kernel, dx + e * count));
+        else
+            SL_TRY(sl_products_input_gradient(context, products, 1, a, kernel, false, dx + e * count));
+    }
     return SL_OK;
 }
 
@@ -162,6 +196,16 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static float *gradients(const struct sl_module *module, const struct sl_context *context, int i, size_t part) {
     float *first = sl_gradient_parts(module, context, i);
     return first ? first + part * context->parameters->list[module->parameter[i]].count : NULL;
+}
+
+/* KERNEL (+)= the product of ROWS of X, floats, or the same as an operand A, and of B. */
+static int add_kernel_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
+                               const void *a, const void *b, bool accumulate, float *kernel) {
+    const struct expert_dense *dense = own(module);
+    struct sl_context alone = rows_alone(context, rows);
+    if (dense->leaves.count > 1)
+        return sl_leaf_products_weight_gradient(&alone, &dense->leaves, &dense->products, x, b, accumulate, kernel);
+    return sl_products_multiply(context, &dense->products.weight_gradient, a, b, NULL, accumulate, kernel);
 }
 
 /* Of one microbatch. */
@@ -175,18 +219,16 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
         const bool trains = !sl_is_frozen(module, context, SL_AFFINE_KERNEL);
-        const char *a = trains ? operand_of(module, context, &products->x, e, in, x) : NULL;
+        const char *a = trains && dense->leaves.count == 1 ? operand_of(module, context, &products->x, e, in, x) : NULL;
         const char *b = trains ? operand_of(module, context, &products->dy, e, whole, all) : NULL;
         for (size_t part = 0; part < dense->apart; part++) {
+            const size_t first = (e * dense->apart + part) * rows, begin = part * rows * bytes;
             float *kernel = gradients(module, context, SL_AFFINE_KERNEL, part);
             float *bias = gradients(module, context, SL_AFFINE_BIAS, part);
             if (kernel)
-                SL_TRY(sl_products_multiply(context, &products->weight_gradient, a + part * rows * in * bytes,
-                                            b + part * rows * whole * bytes, NULL, accumulate,
-                                            kernel + e * kernel_size(module)));
-            if (bias)
-                context->kernels->column_sums(rows, whole, all + (e * dense->apart + part) * rows * whole, accumulate,
-                                              bias + e * whole);
+                SL_TRY(add_kernel_gradient(module, context, rows, x + first * in, a ? a + begin * in : NULL,
+                                           b + begin * whole, accumulate, kernel + e * kernel_size(module)));
+            if (bias) context->kernels->column_sums(rows, whole, all + first * whole, accumulate, bias + e * whole);
         }
     }
     return SL_OK;

@@ -5,10 +5,12 @@
  *     +-- shared: up, gelu, down -----------------------------------------------------------------+
  *
  * Every coordinate along the channels' axis has all logits of the router, with the same bits. So all of them choose the
- * same experts, and each routes its own columns. */
+ * same experts, and each routes its own columns. Where sums over that axis are those of leaves
+ * (layers/modules/leaves.h), the router's products and the gates' gradients are a leaf's, one after another. */
 #include <math.h>
 
-#include "layers/modules/feedforward/products.h"
+#include "layers/modules/feedforward/leaf_products.h"
+#include "layers/modules/leaves.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
@@ -28,10 +30,13 @@ enum tensor {
     RETURNED, /* and what all experts have made of its own tokens */
     D_LOGITS,
     D_GATES,
-    D_MADE, /* gradients of what its experts make, */
-    D_SENT, /* and of what it has sent */
-    WAY,    /* what is sent there or back, where it goes elsewhere */
-    PART,   /* what the shared MLP adds */
+    D_MADE,    /* gradients of what its experts make, */
+    D_SENT,    /* and of what it has sent */
+    WAY,       /* what is sent there or back, where it goes elsewhere */
+    PART,      /* what the shared MLP adds */
+    SLICE,     /* [slots, columns of a leaf] */
+    ROWS,      /* [rows, columns of a leaf] */
+    GATE_SUMS, /* [levels, rows, choices]: gates' gradients of leaves that wait for others */
     TENSORS
 };
 
@@ -41,6 +46,7 @@ struct experts {
     const char *axis;      /* of channels */
     int group, data_group; /* over it; over the experts' axis */
     struct sl_products router;
+    struct sl_leaf_products leaves; /* of the router */
     struct sl_routing routing;
     size_t slots, here; /* slots of a microbatch, here and elsewhere alike; experts that this coordinate has */
     struct sl_place place[TENSORS];
@@ -103,16 +109,32 @@ static int plan_router(struct experts *experts, struct sl_plan *plan) {
     const struct sl_experts *shape = &experts->shape;
     const size_t kernel[] = {(size_t)shape->dimension, (size_t)shape->experts};
     const float scale = sl_lecun_normal(kernel[0]);
+    SL_TRY(sl_plan_parameter_by_rule(plan, "router.kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel));
+    SL_TRY(sl_plan_expect_sharded(plan, 0, 0, experts->axis, 1));
+    SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));
+    SL_TRY(sl_leaf_products_plan(&experts->leaves, plan, sl_plan_leaves(plan, experts->axis), experts->module.in, 1,
+                                 shape->experts));
     const struct sl_products_shape products = {.precision = SL_F32,
-                                               .in = experts->module.in,
+                                               .in = (int)experts->leaves.width,
                                                .out = shape->experts,
                                                .rows = plan->rows,
                                                .wgrad_rows = plan->rows * plan->wgrad_group,
                                                .float_kernel = true};
-    SL_TRY(sl_plan_parameter_by_rule(plan, "router.kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel));
-    SL_TRY(sl_plan_expect_sharded(plan, 0, 0, experts->axis, 1));
-    SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));
-    return sl_products_plan(&experts->router, plan, &products);
+    sl_load_repeat(plan, experts->leaves.count);
+    const int status = sl_products_plan(&experts->router, plan, &products);
+    sl_load_repeat(plan, 1);
+    return status;
+}
+
+/* Where a leaf's columns lie one after another, and sums wait for those of other leaves. */
+static void plan_leaves(struct experts *experts, struct sl_plan *plan) {
+    const struct sl_routing *routing = &experts->routing;
+    const size_t width = experts->leaves.width, size = sizeof(float);
+    if (experts->leaves.count == 1 || plan->forward_only) return;
+    sl_plan_workspace(plan, experts->slots * width * size, &experts->place[SLICE]);
+    sl_plan_workspace(plan, routing->rows * width * size, &experts->place[ROWS]);
+    sl_plan_workspace(plan, sl_tree_levels(experts->leaves.count) * routing->rows * routing->choices * size,
+                      &experts->place[GATE_SUMS]);
 }
 
 /* The experts' rows are slots. */
@@ -174,12 +196,12 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(check(&experts->shape, plan));
     SL_TRY(sl_plan_columns(plan, experts->axis, experts->shape.dimension, 1));
     SL_TRY(sl_plan_group(plan, experts->axis, &experts->group));
-    SL_TRY(sl_plan_without_leaves(plan, experts->axis));
     SL_TRY(sl_plan_group(plan, experts->shape.axis, &experts->data_group));
     SL_TRY(plan_routing(experts, plan));
     SL_TRY(plan_children(experts, plan));
     count(experts, plan);
     SL_TRY(plan_router(experts, plan));
+    plan_leaves(experts, plan);
     const struct sl_module *shared = module->children > SHARED ? module->child[SHARED] : NULL;
     module->keeps_input = sl_plan_trains(plan, 0) || (shared && shared->keeps_input);
     module->keeps_gradient = shared && shared->keeps_gradient;
@@ -213,6 +235,72 @@ static int send_back(const struct sl_module *module, struct sl_context *context,
     return travel(module, context, tensor, own(module)->here, 1, 0);
 }
 
+/* ---- the router ---- */
+
+static bool has_leaves(const struct sl_module *module) { return own(module)->leaves.count > 1; }
+
+/* LOGITS [rows, experts] of this coordinate's columns X. */
+static int multiply_router(const struct sl_module *module, struct sl_context *context, const float *x, float *logits) {
+    const struct experts *experts = own(module);
+    const float *kernel = sl_value(module, context, 0);
+    if (has_leaves(module))
+        return sl_leaf_products_forward(context, &experts->leaves, &experts->router, x, kernel, logits);
+    return sl_products_multiply(context, &experts->router.forward, x, kernel, NULL, false, logits);
+}
+
+/* Adds what comes through the logits to DX [rows, columns]. */
+static int add_router_dx(const struct sl_module *module, struct sl_context *context, float *dx) {
+    const struct experts *experts = own(module);
+    const struct sl_gemm *gemm = &experts->router.input_gradient;
+    const float *kernel = sl_value(module, context, 0), *dy = at(module, context, D_LOGITS);
+    if (!has_leaves(module)) return sl_products_multiply(context, gemm, dy, kernel, NULL, true, dx);
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const size_t width = experts->leaves.width, in = (size_t)module->in, rows = experts->routing.rows;
+    float *slice = at(module, context, ROWS);
+    for (size_t first = 0; first < in; first += width) {
+        kernels->copy_block(rows, width, dx + first, in, slice, width);
+        SL_TRY(sl_products_multiply(context, gemm, dy, kernel + first * experts->routing.experts, NULL, true, slice));
+        kernels->copy_block(rows, width, slice, width, dx + first, in);
+    }
+    return SL_OK;
+}
+
+/* X is kept as floats. */
+static int add_router_gradient(const struct sl_module *module, struct sl_context *context, const float *x) {
+    const struct experts *experts = own(module);
+    const float *dy = at(module, context, D_LOGITS);
+    float *gradient = sl_gradient(module, context, 0);
+    struct sl_context floats = *context;
+    floats.storage = SL_F32;
+    if (has_leaves(module))
+        return sl_leaf_products_weight_gradient(&floats, &experts->leaves, &experts->router, x, dy, context->accumulate,
+                                                gradient);
+    return sl_products_multiply(context, &experts->router.weight_gradient, x, dy, NULL, context->accumulate, gradient);
+}
+
+/* GATES [rows, choices]: gradients of this coordinate's columns. */
+static void gate_gradients(const struct sl_module *module, struct sl_context *context, const float *dy, float *gates) {
+    const struct experts *experts = own(module);
+    const struct sl_routing *routing = &experts->routing;
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const size_t width = experts->leaves.width, in = (size_t)module->in;
+    const int32_t *slot_of = at(module, context, SLOT_OF);
+    const float *returned = at(module, context, RETURNED);
+    if (!has_leaves(module)) {
+        context->kernels->experts->gate_gradients(routing, in, slot_of, dy, returned, gates);
+        return;
+    }
+    const struct sl_tree tree = {context->kernels, routing->rows * routing->choices, gates,
+                                 at(module, context, GATE_SUMS)};
+    float *rows = at(module, context, ROWS), *slots = at(module, context, SLICE);
+    for (int i = 0; i < experts->leaves.count; i++) {
+        kernels->copy_block(routing->rows, width, dy + (size_t)i * width, in, rows, width);
+        kernels->copy_block(experts->slots, width, returned + (size_t)i * width, in, slots, width);
+        context->kernels->experts->gate_gradients(routing, width, slot_of, rows, slots, sl_tree_summand(&tree, i));
+        sl_tree_add(&tree, i);
+    }
+}
+
 /* ---- forward ---- */
 
 static int route(const struct sl_module *module, struct sl_context *context, const float *x) {
@@ -221,8 +309,7 @@ static int route(const struct sl_module *module, struct sl_context *context, con
     const struct sl_expert_kernels *kernels = context->kernels->experts;
     float *logits = at(module, context, PROBABILITIES);
     int32_t *chosen = at(module, context, CHOSEN);
-    SL_TRY(
-        sl_products_multiply(context, &experts->router.forward, x, sl_value(module, context, 0), NULL, false, logits));
+    SL_TRY(multiply_router(module, context, x, logits));
     SL_TRY(sl_sum_over(context, experts->group, routing->rows * routing->experts, logits));
     kernels->route(routing, logits, logits, chosen, at(module, context, GATES));
     kernels->assign(routing, chosen, at(module, context, SLOT_OF), at(module, context, PAIR_OF));
@@ -275,8 +362,7 @@ static int route_backward(const struct sl_module *module, struct sl_context *con
     const size_t length = routing->rows / routing->sequences;
     const float factor = (float)(experts->shape.balance * (double)context->weight * (double)length);
     float *gates = at(module, context, D_GATES);
-    kernels->gate_gradients(routing, (size_t)module->in, at(module, context, SLOT_OF), dy,
-                            at(module, context, RETURNED), gates);
+    gate_gradients(module, context, dy, gates);
     SL_TRY(sl_sum_over(context, experts->group, routing->rows * routing->choices, gates));
     kernels->route_backward(routing, at(module, context, PROBABILITIES), at(module, context, CHOSEN),
                             at(module, context, GATES), gates, at(module, context, SHARES), factor,
@@ -313,17 +399,14 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return shared_backward_input(module, context, x, dy, NULL);
     SL_TRY(send_back(module, context, D_SENT));
     kernels->combine(routing, columns, at(module, context, SLOT_OF), NULL, at(module, context, D_SENT), dx);
-    SL_TRY(sl_products_multiply(context, &own(module)->router.input_gradient, at(module, context, D_LOGITS),
-                                sl_value(module, context, 0), NULL, true, dx));
+    SL_TRY(add_router_dx(module, context, dx));
     return shared_backward_input(module, context, x, dy, dx);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     struct sl_context slots = over_slots(module, context);
-    if (!sl_is_frozen(module, context, 0))
-        SL_TRY(sl_products_multiply(context, &own(module)->router.weight_gradient, x, at(module, context, D_LOGITS),
-                                    NULL, context->accumulate, sl_gradient(module, context, 0)));
+    if (!sl_is_frozen(module, context, 0)) SL_TRY(add_router_gradient(module, context, x));
     SL_TRY(sl_module_backward_weight(module->child[EXPERTS], &slots, at(module, context, TAKEN),
                                      at(module, context, D_MADE)));
     return module->children == SHARED ? SL_OK : sl_module_backward_weight(module->child[SHARED], context, x, dy);

@@ -100,6 +100,10 @@ same --mesh data=4,pipe=3 --fsdp
 begins 'experts in bf16' "$experts --exact data=6 --experts 6 --batch 24 --storage bf16 --precision bf16 --accumulate 2 --top-k 1" --mesh data=1
 same --mesh data=3,pipe=2 --fsdp
 
+begins 'experts over channels' "$wide_experts --exact data=2,tensor=4 --storage bf16 --shared-experts 1" --mesh tensor=1
+same --mesh data=2,tensor=2,pipe=2 --recompute full
+same --mesh data=2,tensor=4 --fsdp
+
 begins 'the classifier' "$classifier --exact data=8" --mesh data=1,model=1
 same --mesh data=8,model=1 --schedule single --zero 2
 same --mesh data=4,model=2 --zero 0
@@ -188,6 +192,15 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
     for data in 1 2 4; do
         same --mesh data=$data,tensor=2,pipe=2
         same --mesh data=$data,tensor=2 --fsdp
+    done
+    for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
+        begins "experts over channels, $storage" "$wide_experts --shared-experts 1 --exact data=2,tensor=4 --clip 0.1 $storage" \
+            --mesh tensor=1
+        for tensor in 1 2 4; do
+            same --mesh data=2,tensor=$tensor
+            same --mesh data=2,tensor=$tensor --fsdp
+            same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
+        done
     done
     begins 'FSDP, accumulated' "$small --exact data=8 --accumulate 2 --microbatches 2 --batch 64 --wgrad-group 1" --mesh data=1
     for data in 2 4 8; do
@@ -283,7 +296,7 @@ refuses '8 columns in 2 segments do not divide by the 8 leaves' $channels --n-he
 refuses 'sequences of 18 tokens do not divide by the 4 leaves along "tensor"' $channels --sequence 18 --exact tensor=4
 refuses '2 heads of keys and values do not divide by the 4 leaves' $channels --attention gqa --kv-heads 2 --exact tensor=4
 refuses 'no sums of bf16 over leaves along "tensor": choose --storage f32, or --rope-dim 0' $channels --storage bf16 --exact tensor=4
-refuses 'experts: it has no sums over leaves along "tensor" (--exact tensor=2)' $channels --experts 4 --exact tensor=2
+refuses '6 columns do not divide by the 4 leaves along "tensor"' $channels --experts 4 --expert-dim 6 --exact tensor=4
 refuses 'a vocabulary of 258 tokens does not divide by the 4 leaves along "tensor"' $channels --vocabulary-parallel --vocab-size 258 --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head rows --exact tensor=4
