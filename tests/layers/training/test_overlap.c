@@ -7,7 +7,7 @@
 #include "spmd/schedule/simulate.h"
 
 enum { LOOPS = 4, MICROBATCHES = 4, TRACED = 4096, STEP_COUNT = 3 };
-static double delay = 0.02; /* seconds, of a message or a sum */
+static double delay = 0.01; /* seconds, of a message or a sum */
 
 struct record {
     struct sl_trace trace[SL_MAX_COORDINATES];
@@ -114,10 +114,10 @@ static double simulated(const struct job *job, bool overlap) {
 
 /* Computing takes no time here, so the steps differ by delays alone. Where something else keeps the cores a step is
  * late now and then: one of several attempts has to come within half a delay for each reduction. None may be early. */
-enum { ATTEMPTS = 6 };
+enum { ATTEMPTS = 10 };
 
 /* Every other attempt has delays twice as long, beside which being late is half as much. */
-static void choose_delay(int attempt) { delay = 0.02 * (1 << attempt / 2); }
+static void choose_delay(int attempt) { delay = 0.005 * (1 << attempt / 2); }
 
 static void delays_are_hidden_as_simulated(void **state) {
     (void)state;
