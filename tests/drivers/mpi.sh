@@ -256,7 +256,7 @@ ends_in_time() {
 none_left() {
     tries=0
     for file in process.*; do
-        while grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$(cat "$file")/status" 2>/dev/null; do
+        while lives "$(cat "$file")"; do
             [ $((tries += 1)) -le 50 ] || return 1
             sleep 0.1
         done

@@ -35,7 +35,7 @@ begin() {
 # is_left: whether a process of the run is, but such as have ended and nobody has asked for their status.
 is_left() {
     for file in process.*; do
-        grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$(cat "$file")/status" 2>/dev/null && return
+        lives "$(cat "$file")" && return
     done
     return 1
 }
@@ -143,7 +143,7 @@ finds_late() {
     mpiruns=$(cat "/proc/$launcher/task/$launcher/children")
     kill -STOP $mpiruns
     for try in $(seq 300); do # until the first and the third have ended
-        ! grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$(cat process.0)/status" "/proc/$(cat process.2)/status" 2>/dev/null && break
+        ! lives "$(cat process.0)" && ! lives "$(cat process.2)" && break
         sleep 0.05
     done
     kill -KILL $mpiruns $(cat process.1 process.0 process.2) 2>/dev/null

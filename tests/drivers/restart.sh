@@ -173,9 +173,9 @@ run=$(child)
 kill -KILL $pid
 ends
 tries=0
-while kill -0 $run 2>/dev/null && [ $((tries += 1)) -lt 500 ]; do sleep 0.01; done
+while lives $run && [ $((tries += 1)) -lt 500 ]; do sleep 0.01; done
 status=$tries
-! kill -0 $run 2>/dev/null && tail -n 1 out | grep -q '"interrupted":true'
+! lives $run && tail -n 1 out | grep -q '"interrupted":true'
 point 'a run whose watcher is killed saves and ends'
 
 # ---- what does not fit ----

@@ -100,6 +100,11 @@ ends_in_time() {
     [ $status = "$1" ]
 }
 
+# lives PID: whether that process does. One that has ended may be there until its parent asks for its status.
+lives() {
+    grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status" 2>/dev/null
+}
+
 # values KEY: its numbers in the lines of JSON that the last call has printed.
 values() {
     sed -n "s/.*\"$1\":\\([-+.e0-9]*\\).*/\\1/p" out
