@@ -139,9 +139,9 @@ static void list_nodes(const struct site *site, int count, struct sl_machine *ma
         }
         own.places = here;
         if (own.package == here) own.package = 0;
-        struct sl_machine_nodes *last = &machine->nodes[machine->kinds - 1];
-        const bool alike = machine->kinds && last->places == here && last->package == own.package &&
-                           last->core == own.core && last->gpus == own.gpus;
+        struct sl_machine_nodes *last = machine->kinds ? &machine->nodes[machine->kinds - 1] : NULL;
+        const bool alike = last && last->places == here && last->package == own.package && last->core == own.core &&
+                           last->gpus == own.gpus;
         if (alike)
             last->count++;
         else if (machine->kinds < SL_MACHINE_NODES)
