@@ -426,6 +426,13 @@ static inline const struct sl_group *sl_group_of(const struct sl_context *contex
  * sl_describe_psum(...)). */
 #define sl_communicate(context, ...) sl_communicate_at(context, SL_HERE, __VA_ARGS__)
 int sl_communicate_at(struct sl_context *context, const char *site, struct sl_collective call);
+/* Y becomes this coordinate's share, along dim DIM of SHAPE [dims], of the sum of all members' X, in the order of a
+ * tree or of the members. */
+static inline struct sl_collective sl_describe_shares_of_sum(bool by_tree, const struct sl_group *group, const float *x,
+                                                             float *y, int dims, const size_t *shape, int dim) {
+    return by_tree ? sl_describe_psum_scatter_tree_dim(group, SL_F32, x, y, dims, shape, dim)
+                   : sl_describe_psum_scatter_dim(group, SL_F32, x, y, dims, shape, dim);
+}
 /* X [n] becomes the sum of X over all coordinates of GROUP, in the order of a tree where sums are those of leaves, else
  * in that of the coordinates. Does nothing if the coordinate is alone (-1). */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);

@@ -139,10 +139,8 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
     const size_t out = (size_t)module->out, rows = rows_of_one(module, context);
     const size_t shape[] = {(size_t)context->rows, (size_t)own(module)->whole}, rank = peers ? (size_t)peers->rank : 0;
-    if (peers)
-        SL_TRY(sl_communicate(context, context->groups->by_tree[own(module)->group]
-                                           ? sl_describe_psum_scatter_tree_dim(peers, SL_F32, share, y, 2, shape, 1)
-                                           : sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
+    const bool by_tree = peers && context->groups->by_tree[own(module)->group];
+    if (peers) SL_TRY(sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 2, shape, 1)));
     for (size_t e = 0; e < own(module)->here; e++)
         context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * rank, y + e * rows * out,
                                              out, (struct sl_settled){0});

@@ -266,9 +266,8 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
     const size_t shape[] = {rows, segments, whole / segments};
     if (!peers) return SL_OK;
     if (!dense->scatters) return sum_all(module, context, share, y, rows * whole);
-    return sl_communicate(context, context->groups->by_tree[dense->group]
-                                       ? sl_describe_psum_scatter_tree_dim(peers, SL_F32, share, y, 3, shape, 2)
-                                       : sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 3, shape, 2));
+    const bool by_tree = context->groups->by_tree[dense->group];
+    return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 3, shape, 2));
 }
 
 /* ---- forward and backward ---- */
@@ -407,9 +406,8 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = sl_at(context, &dense->kernel);
     float *sum = context->accumulate ? sl_at(context, &dense->shard) : gradient;
     SL_TRY(multiply_gradient(module, context, x, b, false, share));
-    SL_TRY(sl_communicate(context, context->parameters->sums_by_tree
-                                       ? sl_describe_psum_scatter_tree_dim(data, SL_F32, share, sum, 2, shape, 1)
-                                       : sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
+    const bool by_tree = context->parameters->sums_by_tree;
+    SL_TRY(sl_communicate(context, sl_describe_shares_of_sum(by_tree, data, share, sum, 2, shape, 1)));
     if (context->accumulate) context->kernels->add(in * whole / (size_t)data->size, sum, gradient);
     return SL_OK;
 }

@@ -194,9 +194,8 @@ int sl_token_scatter(const struct sl_module *module, struct sl_context *context,
                      const float *x, float *y) {
     const struct sl_group *peers = peers_of(module, context);
     const size_t shape[] = {rows, columns * (size_t)peers->size};
-    return sl_communicate(context, context->groups->by_tree[sl_token_table_of(module)->group]
-                                       ? sl_describe_psum_scatter_tree_dim(peers, SL_F32, x, y, 2, shape, 1)
-                                       : sl_describe_psum_scatter_dim(peers, SL_F32, x, y, 2, shape, 1));
+    const bool by_tree = context->groups->by_tree[sl_token_table_of(module)->group];
+    return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, x, y, 2, shape, 1));
 }
 
 int sl_token_own_channels(const struct sl_module *module, struct sl_context *context, const float *whole, float *dx) {

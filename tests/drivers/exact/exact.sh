@@ -28,6 +28,15 @@ same() {
     point "$name, the same bits: $*"
 }
 
+# over_tensor: layouts of two replicas, and of two stages.
+over_tensor() {
+    for tensor in 1 2 4; do
+        same --mesh data=2,tensor=$tensor
+        same --mesh data=2,tensor=$tensor --fsdp
+        same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
+    done
+}
+
 small='--model-dimension 32 --n-heads 4 --blocks 2 --layers-per-block 3 --sequence 16 --latent-dim 8 --rope-dim 4 --batch 32'
 steps=3
 [ -z "${SL_TEST_LONG:-}" ] || steps=10
@@ -151,11 +160,7 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
     for storage in '--storage f32' '--storage bf16 --precision bf16 --untied-head' '--storage bf16 --vocab-size 9000'; do
         begins "classes in parallel, $storage" "$grouped --vocabulary-parallel --exact data=2,tensor=4 --clip 0.1 $storage" \
             --mesh tensor=1
-        for tensor in 1 2 4; do
-            same --mesh data=2,tensor=$tensor
-            same --mesh data=2,tensor=$tensor --fsdp
-            same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
-        done
+        over_tensor
     done
     begins 'latent attention, eight leaves' "$small --n-heads 8 --model-dimension 64 --latent-dim 16 --exact data=2,tensor=8" \
         --mesh tensor=1
@@ -167,11 +172,7 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
     done
     for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
         begins "adapters, $storage" "$grouped --exact data=2,tensor=4 --lora-rank 4 --lr 0.01 --clip 0.1 $storage" --mesh tensor=1
-        for tensor in 1 2 4; do
-            same --mesh data=2,tensor=$tensor
-            same --mesh data=2,tensor=$tensor --fsdp
-            same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
-        done
+        over_tensor
     done
     for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
         begins "experts, $storage" "$experts --exact data=4 $storage" --mesh data=1
@@ -196,11 +197,7 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
     for storage in '--storage f32' '--storage bf16' '--storage bf16 --precision bf16' '--precision bf16'; do
         begins "experts over channels, $storage" "$wide_experts --shared-experts 1 --exact data=2,tensor=4 --clip 0.1 $storage" \
             --mesh tensor=1
-        for tensor in 1 2 4; do
-            same --mesh data=2,tensor=$tensor
-            same --mesh data=2,tensor=$tensor --fsdp
-            same --mesh tensor=$tensor,pipe=2 --schedule 1f1b --recompute full
-        done
+        over_tensor
     done
     begins 'FSDP, accumulated' "$small --exact data=8 --accumulate 2 --microbatches 2 --batch 64 --wgrad-group 1" --mesh data=1
     for data in 2 4 8; do
