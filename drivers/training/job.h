@@ -24,6 +24,7 @@ struct sl_variant {
     struct sl_mesh mesh; /* as large as the job's */
     int spread_head;     /* the way in which the pipeline's ranks share the head, one of the job type's */
     bool latent_cache;
+    bool one_copy;    /* of kernels */
     bool drop_logits; /* do not keep them */
     int length, in_flight;
     int layers, layers_per_block; /* of a smaller model; blocks of layers where models have blocks */

@@ -1,9 +1,21 @@
 /* ending.c - where samples end before their length, and text that is printed as it comes. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
+
+#define FIELD(name) offsetof(struct transformer_config, name)
+
+const struct sl_option transformer_ending_table[] = {
+    {"end-of-text", SL_OPTION_SWITCH, FIELD(ends), .keep = SL_KEPT_FREE,
+     .help =
+         "a sample ends with the token that ends a text, if the tokenizer names one; otherwise it has all of --length"},
+    {"stop", SL_OPTION_TEXT, FIELD(stop), .value = "TEXT", .keep = SL_KEPT_FREE,
+     .help = "a sample ends before TEXT, too, where it comes after the prompt"},
+    {0},
+};
 
 /* ---- where a sample ends ---- */
 

@@ -38,6 +38,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .length = job->length,
         .cache = job->adapters ? SL_CACHE_EXPANDED : (enum sl_cache_form)config->cache, /* what kernels alone give */
         .logits = wants_logits(job),
+        .unpacked = !config->copies,
         .threads = config->threads ? config->threads : job->job.cores_each,
         .sampling = {config->temperature, config->top_k, config->top_p},
         .seed = config->common.seed,

@@ -48,6 +48,18 @@ static double logit_floats(const struct transformer_job *job, double tokens) {
     return rows * (chunk + (job->model.keep_logits ? job->model.vocabulary : chunk));
 }
 
+/* Of kernels' copies: biases and norms are no kernels, nor are tables. Experts' have none. */
+static double copied_floats(const struct transformer_job *job) {
+    const struct sl_transformer *m = &job->model;
+    const double tables = (double)m->dimension * (2.0 * m->vocabulary + m->positions);
+    const double others = 32.0 * m->dimension * m->blocks * m->layers_per_block;
+    const double kernels = sl_transformer_parameters(m) - tables - others;
+    const bool halves = job->config->training.storage == 1 || job->job.precision == SL_BF16;
+    const bool copies = job->config->copies && transformer_in_flight(job) <= transformer_groups(job) && !m->fsdp;
+    if (!copies || m->experts || kernels < 0 || job->job.gemm->on_device) return 0;
+    return halves ? kernels / 2 : kernels;
+}
+
 int transformer_check_memory(const struct transformer_job *job, const struct sl_engine *engine,
                              struct sl_error *error) {
     const bool generates = job->command == TRANSFORMER_GENERATE;
@@ -55,9 +67,10 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
     const double computed = generates ? cached_floats(job) : logit_floats(job, tokens);
     const double parameters = sl_transformer_parameters(&job->model);
     const double adapters = sl_memory_of_parameters(&job->job, sl_transformer_adapters(&job->model, job->adapters));
+    const double copies = generates ? sl_memory_of_values(&job->job, copied_floats(job)) : 0;
     const struct sl_memory_need need = {
-        .parameters = job->adapters ? sl_memory_of_values(&job->job, parameters) + adapters
-                                    : sl_memory_of_parameters(&job->job, parameters),
+        .parameters = copies + (job->adapters ? sl_memory_of_values(&job->job, parameters) + adapters
+                                              : sl_memory_of_parameters(&job->job, parameters)),
         .activations = sizeof(float) * (rotary_floats(job) + computed),
         .data = generates ? 0 : (2 + transformer_has_documents(job)) * sizeof(int32_t) * tokens,
     };
@@ -76,6 +89,7 @@ struct copy {
 static void change_generation(struct copy *copy, const struct sl_variant *variant) {
     struct transformer_config *config = &copy->config;
     if (variant->latent_cache) config->cache = SL_CACHE_LATENT;
+    if (variant->one_copy) config->copies = false;
     if (variant->in_flight) config->in_flight = variant->in_flight;
     if (!variant->length) return;
     config->length = copy->job.length = variant->length;
@@ -134,6 +148,13 @@ static bool cache_latents(const struct sl_job *job, int attempt, struct sl_varia
     snprintf(text, SL_ATTEMPT_TEXT, "--cache latent");
     if (attempt || own->command != TRANSFORMER_GENERATE || own->config->cache == SL_CACHE_LATENT) return false;
     return variant->latent_cache = true;
+}
+
+static bool drop_copies(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    snprintf(text, SL_ATTEMPT_TEXT, "--no-kernel-copies");
+    if (attempt || own->command != TRANSFORMER_GENERATE || copied_floats(own) == 0) return false;
+    return variant->one_copy = true;
 }
 
 static bool drop_logits(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
@@ -210,5 +231,5 @@ static bool fewer_layers(const struct sl_job *job, int attempt, struct sl_varian
 }
 
 sl_attempt *const transformer_smaller_attempts[] = {fewer_layers, NULL};
-sl_attempt *const transformer_gentle_attempts[] = {cache_latents, drop_logits, spread_head, NULL};
+sl_attempt *const transformer_gentle_attempts[] = {drop_copies, cache_latents, drop_logits, spread_head, NULL};
 sl_attempt *const transformer_harsh_attempts[] = {smaller_batch, fewer_in_flight, shorter_samples, NULL};

@@ -204,18 +204,13 @@ const struct sl_option transformer_generation_table[] = {
     {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = SL_CREW_MOST, .keep = SL_KEPT_FREE,
      .help = "threads of each coordinate, which compute the products and attention of its samples together; 0: the "
              "cores that a coordinate has on this machine; on a device one"},
+    {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE,
+     .help =
+         "where a coordinate decodes one sample at a time on CPUs: it reads copies of kernels, which lie as its cores "
+         "read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the kernels"},
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .help =
          "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},
-    {0},
-};
-
-const struct sl_option transformer_ending_table[] = {
-    {"end-of-text", SL_OPTION_SWITCH, FIELD(ends), .keep = SL_KEPT_FREE,
-     .help =
-         "a sample ends with the token that ends a text, if the tokenizer names one; otherwise it has all of --length"},
-    {"stop", SL_OPTION_TEXT, FIELD(stop), .value = "TEXT", .keep = SL_KEPT_FREE,
-     .help = "a sample ends before TEXT, too, where it comes after the prompt"},
     {0},
 };
 
@@ -242,6 +237,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .document_token = -1,
         .pack = true,
         .ends = true,
+        .copies = true,
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,

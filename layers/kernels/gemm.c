@@ -120,6 +120,21 @@ int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *
     return gemm->backend->execute_widening(gemm, count, a, b, bias, accumulate, settled, c, queue);
 }
 
+bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int n, int k) {
+    const struct sl_gemm gemm = {dtype, 1, n, k, false, false, SL_EPILOGUE_NONE, backend, NULL};
+    return backend->packs && backend->packs(&gemm, weights);
+}
+
+void sl_gemm_pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue) {
+    gemm->backend->pack(gemm, weights, b, packed, queue);
+}
+
+int sl_gemm_execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
+                           const float *bias, struct sl_settled settled, float *c, void *queue) {
+    tell_sanitizers(gemm, 1, a, weights, packed, bias, settled, c);
+    return gemm->backend->execute_packed(gemm, weights, a, packed, bias, settled, c, queue);
+}
+
 bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
     return backend->execute_summing && dtype == SL_BF16;
 }

@@ -11,7 +11,7 @@
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/rows/many_rows.h"
-#include "layers/kernels/rows/one_row.h"
+#include "layers/kernels/rows/packed_row.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/crew.h"
 #include "spmd/base/memory.h"
@@ -237,13 +237,18 @@ static bool multiply_by_parts(const struct one *one, struct sl_crew *crew) {
 }
 
 /* Parts begin at whole cache lines of C, and of bf16 too at whole vectors. */
+static size_t columns_of_thread(size_t n, size_t k, struct sl_crew *crew) {
+    const size_t threads = (size_t)sl_crew_threads(crew);
+    return n * k < SHARED_WEIGHTS ? n : sl_round_up((n + threads - 1) / threads, SHARED_COLUMNS);
+}
+
 static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtype weights, const void *b,
                          const float *bias, float *c, struct sl_crew *crew) {
-    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k, threads = (size_t)sl_crew_threads(crew);
+    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
     struct one one = {.cpu = gemm->state,
                       .n = n,
                       .k = k,
-                      .columns = n,
+                      .columns = columns_of_thread(n, k, crew),
                       .weights = weights,
                       .widens = weights != gemm->dtype,
                       .transposed = gemm->transpose_b,
@@ -253,7 +258,6 @@ static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtyp
                       .c = c};
     const bool floats = gemm->dtype == SL_F32 && !gemm->transpose_b, shared = n * k >= SHARED_WEIGHTS;
     if (shared && floats && n <= NARROW_COLUMNS && multiply_by_parts(&one, crew)) return;
-    if (shared) one.columns = sl_round_up((n + threads - 1) / threads, SHARED_COLUMNS);
     sl_crew_run(crew, (int)((n + one.columns - 1) / one.columns), multiply_columns, &one);
 }
 
@@ -441,6 +445,35 @@ static int execute_widening(const struct sl_gemm *gemm, int count, const void *a
     return multiply(&operands, count, queue);
 }
 
+/* ---- one row, by weights that are copied for it ---- */
+
+/* Where B lies as bf16 and the operands are floats, few_rows.c's kernels widen. Which floats have copies does not
+ * depend on the CPU. */
+static bool packs(const struct sl_gemm *gemm, enum sl_dtype weights) {
+    return choose_one(gemm) && gemm->n % WHOLE_COLUMNS == 0 &&
+           (weights == gemm->dtype || (gemm->dtype == SL_F32 && widens(gemm)));
+}
+
+static struct sl_packed_row packed_row(const struct sl_gemm *gemm, enum sl_dtype weights, struct sl_crew *crew) {
+    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
+    return (struct sl_packed_row){n, k, columns_of_thread(n, k, crew), sl_dtype_size(weights)};
+}
+
+static void pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue) {
+    const struct sl_packed_row shape = packed_row(gemm, weights, queue);
+    sl_packed_row_fill(&shape, b, packed, queue);
+}
+
+static int execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
+                          const float *bias, struct sl_settled settled, float *c, void *queue) {
+    const struct cpu *cpu = gemm->state;
+    const struct sl_packed_row shape = packed_row(gemm, weights, queue);
+    sl_packed_row_multiply(&shape, weights == gemm->dtype ? cpu->one : cpu->one_widening, a, packed,
+                           gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, c, queue);
+    if (settled.rounds) sl_many_rows_select()->settle(1, shape.n, NULL, settled, c);
+    return SL_OK;
+}
+
 /* Of many rows of floats. */
 static void describe(char *text, size_t size) { sl_gemm_describe(library_for(SL_F32), text, size); }
 
@@ -451,5 +484,8 @@ const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu",
                                             .execute_settled = execute_settled,
                                             .widens = widens,
                                             .execute_widening = execute_widening,
+                                            .packs = packs,
+                                            .pack = pack,
+                                            .execute_packed = execute_packed,
                                             .release = release,
                                             .describe = describe};

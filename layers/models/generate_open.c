@@ -235,6 +235,7 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     SL_TRY(find_stages(g));
     SL_TRY(read_prompts(g, sl_axis_size(self, sl_data_axis)));
     SL_TRY(open_groups(g));
+    g->caches.packs = !options->unpacked && parameters->values_only && g->group[0].width == 1;
     if (!options->sizes_only && !options->gemm->on_device) g->crew = sl_crew_open(options->threads);
     SL_TRY(plan_passes(g, parameters));
     g->options.prompts = NULL; /* the caller's */
@@ -270,7 +271,8 @@ void sl_generator_close(struct sl_generator *g) {
 }
 
 void sl_generator_plan_bytes(const struct sl_generator *g, struct sl_budget *budget) {
-    sl_budget_add(budget, SL_MEMORY_CACHES, sl_caches_bytes(&g->caches));
+    sl_budget_add(budget, SL_MEMORY_CACHES, sl_caches_bytes(&g->caches, false));
+    sl_budget_add(budget, SL_MEMORY_PARAMETERS, sl_caches_bytes(&g->caches, true));
     for (int i = 0; i < g->passes; i++) sl_pipeline_plan_bytes(g->pass[i].pipeline, budget);
     sl_budget_add(budget, SL_MEMORY_HANDOVER, channel_bytes(g));
     sl_budget_add(budget, SL_MEMORY_RUNTIME, room_bytes(g));

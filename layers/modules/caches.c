@@ -19,29 +19,51 @@ int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struc
     return number;
 }
 
+/* Those that are made of parameters lie one after another. */
 static size_t bytes_of(const struct sl_caches *caches, const struct sl_cache *cache) {
     const size_t rows = cache->once ? 1 : (size_t)caches->sequences * (size_t)caches->positions;
-    return rows * cache->columns * sl_dtype_size(caches->storage);
+    const size_t bytes = rows * cache->columns * sl_dtype_size(caches->storage);
+    return cache->once ? sl_round_up(bytes, SL_CACHE_LINE) : bytes;
 }
 
-size_t sl_caches_bytes(const struct sl_caches *caches) {
+size_t sl_caches_bytes(const struct sl_caches *caches, bool once) {
     size_t bytes = 0;
-    for (int i = 0; i < caches->count; i++) bytes += bytes_of(caches, &caches->cache[i]);
+    for (int i = 0; i < caches->count; i++)
+        if (caches->cache[i].once == once) bytes += bytes_of(caches, &caches->cache[i]);
     return bytes;
+}
+
+/* In one block, which so lies on huge pages. It is touched now: not in the time of the first tokens. */
+static int take_made(struct sl_caches *caches, struct sl_error *error) {
+    const size_t bytes = sl_caches_bytes(caches, true);
+    if (!bytes || caches->made) return SL_OK;
+    char *at = caches->made = sl_device_take(caches->held, SL_MEMORY_PARAMETERS, bytes);
+    if (!at) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of copies of kernels", bytes);
+    if (!sl_device.reaches(at)) sl_memory_touch(at, bytes);
+    for (int i = 0; i < caches->count; i++) {
+        struct sl_cache *cache = &caches->cache[i];
+        if (!cache->once) continue;
+        cache->data = at;
+        at += bytes_of(caches, cache);
+    }
+    return SL_OK;
 }
 
 int sl_caches_take(struct sl_caches *caches, struct sl_error *error) {
     for (int i = 0; i < caches->count; i++) {
         struct sl_cache *cache = &caches->cache[i];
-        if (!cache->data) cache->data = sl_device_take(caches->held, SL_MEMORY_CACHES, bytes_of(caches, cache));
+        if (cache->once || cache->data) continue;
+        cache->data = sl_device_take(caches->held, SL_MEMORY_CACHES, bytes_of(caches, cache));
         if (!cache->data)
-            return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of caches", sl_caches_bytes(caches));
+            return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of caches", sl_caches_bytes(caches, false));
     }
-    return SL_OK;
+    return take_made(caches, error);
 }
 
 void sl_caches_close(struct sl_caches *caches) {
-    for (int i = 0; i < caches->count; i++) sl_device.give(caches->cache[i].data);
+    for (int i = 0; i < caches->count; i++)
+        if (!caches->cache[i].once) sl_device.give(caches->cache[i].data);
+    sl_device.give(caches->made);
     free(caches->cache);
     *caches = (struct sl_caches){0};
 }

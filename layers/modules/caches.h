@@ -26,8 +26,10 @@ struct sl_caches {
     enum sl_dtype storage; /* SL_F32 or SL_BF16 */
     int sequences;         /* sequences of a coordinate, in all its microbatches together */
     int positions;         /* the longest sequence */
+    bool packs; /* products of one row have copies of their kernels (layers/modules/feedforward/products.h) */
     int count, capacity;
     struct sl_cache *cache;
+    void *made;             /* memory of those that are made of parameters */
     int planned;            /* caches that the pipeline which is being planned has asked for so far */
     struct sl_budget *held; /* counts what is taken; NULL: nobody does */
 };
@@ -37,8 +39,8 @@ static inline void sl_caches_begin(struct sl_caches *caches) { caches->planned =
 /* Returns the number of the next cache, which has COLUMNS elements a position, or once; -1 with the error set if there
  * is no memory. sl_plan_cache calls it. */
 int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struct sl_error *error);
-/* Bytes of all declared caches. */
-size_t sl_caches_bytes(const struct sl_caches *caches);
+/* Bytes of all declared caches, or of what is made of parameters; taken, these count as SL_MEMORY_PARAMETERS. */
+size_t sl_caches_bytes(const struct sl_caches *caches, bool once);
 /* Takes memory for the caches that have none yet. SL_FAILED if there is not enough. Free with sl_caches_close. */
 int sl_caches_take(struct sl_caches *caches, struct sl_error *error);
 void sl_caches_close(struct sl_caches *caches);

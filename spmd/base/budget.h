@@ -11,7 +11,7 @@
 SL_BEGIN_C
 
 enum sl_memory_kind {
-    SL_MEMORY_PARAMETERS, /* values, and their copies in bf16 */
+    SL_MEMORY_PARAMETERS, /* values, their copies in bf16, and what decoding reads in their place */
     SL_MEMORY_GRADIENTS,
     SL_MEMORY_OPTIMIZER,  /* the optimizer's tensors */
     SL_MEMORY_KEPT,       /* what forward leaves for backward: the stash, logits and their gradients */

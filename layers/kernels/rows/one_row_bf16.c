@@ -8,6 +8,7 @@
 enum {
     LANES = 16,
     PAIRED = 2 * LANES, /* bf16 in a vector */
+    STRIP = 2,          /* times so many columns has the strip of a copy (packed_row.h) */
     TOGETHER = 8,       /* pairs of rows of B that are read side by side */
     AHEAD = 32,         /* rows of B between what is multiplied and what is asked for */
     FAR = 1 << 18,      /* weights, beyond which they are asked for: fewer may be in a cache */
@@ -64,10 +65,42 @@ static void finish(size_t cols, const float *sums, const float *bias, float *c) 
     }
 }
 
+/* WIDTH times 32 columns, which are all that B has: its rows lie one after another, and so are read. */
+static inline __attribute__((always_inline)) void add_strip(size_t k, const uint16_t *a, const uint16_t *b, float *sums,
+                                                            const int width) {
+    __m512 low[STRIP], high[STRIP];
+    for (int j = 0; j < width; j++) low[j] = high[j] = _mm512_setzero_ps();
+    for (size_t l = 0; l < k; l += 2, b += 2 * width * PAIRED) {
+        const __m512bh x = spread(a + l);
+        for (int j = 0; j < width; j++) {
+            const __m512i even = _mm512_loadu_si512(b + j * PAIRED), odd = _mm512_loadu_si512(b + (width + j) * PAIRED);
+            low[j] = _mm512_dpbf16_ps(low[j], x, (__m512bh)_mm512_unpacklo_epi16(even, odd));
+            high[j] = _mm512_dpbf16_ps(high[j], x, (__m512bh)_mm512_unpackhi_epi16(even, odd));
+        }
+    }
+    for (int j = 0; j < width; j++) {
+        _mm512_store_ps(sums + j * PAIRED, low[j]);
+        _mm512_store_ps(sums + j * PAIRED + LANES, high[j]);
+    }
+}
+
+static void multiply_strip(size_t n, size_t k, const uint16_t *a, const uint16_t *b, const float *bias, float *c) {
+    _Alignas(SL_CACHE_LINE) float sums[STRIP * PAIRED];
+    if (n == PAIRED)
+        add_strip(k, a, b, sums, 1);
+    else
+        add_strip(k, a, b, sums, STRIP);
+    finish(n, sums, bias, c);
+}
+
 void sl_one_row_avx512_bf16(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
                             float *c) {
     _Alignas(SL_CACHE_LINE) float sums[COLUMNS];
     const uint16_t *row = a, *weights = b;
+    if (columns == n && (n == PAIRED || n == STRIP * PAIRED)) {
+        multiply_strip(n, k, row, weights, bias, c);
+        return;
+    }
     for (size_t column = 0; column < columns; column += COLUMNS) {
         const size_t cols = columns - column < COLUMNS ? columns - column : COLUMNS;
         const bool far = n * k > FAR;

@@ -27,6 +27,7 @@ int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int co
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue = epilogue,
                                             .kept = true,
+                                            .own_kernel = count == 1,
                                             .biased = is_biased(module)};
     struct sl_affine *affine = (struct sl_affine *)module;
     module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);

@@ -68,6 +68,17 @@ static void plan_sums(struct sl_products *products, struct sl_plan *plan, const 
     if (products->sums) sl_plan_workspace(plan, (size_t)shape->out * sizeof(float), &products->added);
 }
 
+/* Bytes are counted in the caches' elements. */
+static int plan_packed(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    products->packed = -1;
+    if (!plan->caches || !plan->caches->packs || !shape->own_kernel || shape->transposed || products->leaves > 1 ||
+        !sl_gemm_packs(plan->gemm, shape->precision, products->kernel, shape->out, shape->in))
+        return SL_OK;
+    const size_t bytes = (size_t)shape->in * (size_t)shape->out * sl_dtype_size(products->kernel);
+    const size_t element = sl_dtype_size(plan->caches->storage);
+    return sl_plan_cache_once(plan, (bytes + element - 1) / element, &products->packed);
+}
+
 /* Runs share a forward and an input gradient, groups a weight gradient. */
 static void count(const struct sl_products *products, const struct sl_plan *plan,
                   const struct sl_products_shape *shape) {
@@ -100,6 +111,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     plan_sums(products, plan, shape);
     if (plan->load) count(products, plan, shape);
     plan_kernel(products, plan, shape);
+    SL_TRY(plan_packed(products, plan, shape));
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
     products->takes_floats = shape->precision == SL_F32 && plan->storage != SL_F32 && !products->widens_weight;
     if (shape->precision == SL_BF16)
@@ -220,12 +232,37 @@ static int multiply_settled(struct sl_context *context, const struct sl_gemm *ge
     return told(context, status);
 }
 
+/* One row C = A KERNEL, by the kernel's copy. */
+static int multiply_packed(struct sl_context *context, const struct sl_products *products, const void *a,
+                           const float *bias, float *c, struct sl_result *result) {
+    const void *packed = context->caches->cache[products->packed].data;
+    const struct sl_settled settled = result ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status =
+        sl_gemm_execute_packed(&products->forward, products->kernel, a, packed, bias, settled, c, context->queue);
+    sl_profile_end(context->profile, before);
+    if (result) result->done = true;
+    return told(context, status);
+}
+
+/* Makes the copy where a run begins. Whether forward has but one row. */
+static bool is_packed_row(struct sl_context *context, const struct sl_products *products, int count,
+                          const void *kernel) {
+    if (products->packed < 0) return false;
+    if (context->begins)
+        sl_gemm_pack(&products->forward, products->kernel, kernel, context->caches->cache[products->packed].data,
+                     context->queue);
+    return products->forward.m == 1 && count == 1;
+}
+
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
     count *= products->leaves;
     const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm));
     const struct sl_settled settled = settles ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
+    if (is_packed_row(context, products, count, kernel))
+        return multiply_packed(context, products, a, bias, c, settles ? result : NULL);
     if (settles) result->done = true;
     if (widens) return multiply_widening(context, gemm, count, a, kernel, bias, false, settled, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);

@@ -24,6 +24,7 @@ struct sl_products {
     bool takes_floats; /* that of W reads floats alone, although the storage is bf16: the module should set the same */
     bool sums;         /* W's product leaves the sums of dy over its rows: the gradient of a bias */
     struct sl_place added; /* [out]: those that are added to others */
+    int packed;            /* the cache of the kernel's copy by which one row is multiplied (sl_gemm_pack); -1: none */
 };
 
 struct sl_products_shape {
@@ -34,6 +35,7 @@ struct sl_products_shape {
     int wgrad_rows;            /* rows of x and dy in the weight gradient's product */
     enum sl_epilogue epilogue; /* what the forward product adds to its result */
     bool float_kernel;         /* the kernel stays float in every storage */
+    bool own_kernel;           /* forward's kernel is the whole of a parameter, and stays the same while caches do */
     bool kept;                 /* W is given x and dy as they are kept */
     bool biased;               /* W should leave the bias's gradient, too, where the backend can */
     /* Into so many leaves the rows divide, each of which has products of its own: forward's and the input gradient's

@@ -151,6 +151,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .epilogue =
                                                 !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
                                             .kept = dense->group < 0 || dense->scatters,
+                                            .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
                                             .biased = dense->biased && dense->leaves.count == 1};
     sl_load_repeat(plan, dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);

@@ -58,7 +58,7 @@ done
 caches() {
     form=$1 prompt=$2
     set -- $model --sequence 2048 --mesh data=2,tensor=2 --prompt "$prompt" --length 520 --samples 3
-    wanted=$((2 * 520 * (4 * 32 + 2 * 8) * 4 + 4 * 2 * 32 * 32 * 4))
+    wanted=$((2 * 520 * (4 * 32 + 2 * 8) * 4))
     [ $form = latent ] || wanted=$((2 * 520 * (4 * 2 * 32 + 2 * 8) * 4))
     length=${#prompt}
     run 'transformer generate' "$@" --cache $form --dry-run --json
@@ -75,6 +75,16 @@ for form in latent expanded; do
     caches $form abc
     caches $form "$long"
 done
+# One sample at a time is decoded by copies of kernels: of the 4 layers, 2 have one more kernel for
+# rotary positions, and one of 8 columns, which has no copy. Latent attention's tables count beside them.
+for copies in kernel-copies no-kernel-copies; do
+    run 'transformer generate' $model --mesh data=1 --prompt abc --length 40 --$copies --dry-run --json
+    grep -o '"parameters":[0-9]*' out | cut -d: -f2 >$copies
+    agrees "generate one sample, --$copies" 'transformer generate' $model --mesh data=1 --prompt abc --length 40 --$copies
+done
+kernels=$((4 * (64 * 64 + 32 * 128 + 32 * 64 + 64 * 64 + 2 * 64 * 256) + 2 * 64 * 32))
+[ $(($(cat kernel-copies) - $(cat no-kernel-copies))) = $((kernels * 4)) ]
+point 'copies of kernels take as much as the kernels'
 # Places are what takes memory, not samples.
 for more in '--samples 2' '--samples 7 --in-flight 2' '--samples 7 --in-flight 2 --groups 2'; do
     run 'transformer generate' $model --mesh data=1 --prompt abc --length 40 $more --dry-run --json
@@ -155,6 +165,10 @@ refused 'little data to generate' 'ulimit -d' 'transformer generate' $model $gen
     --cache expanded
 [ "$(sed 's/ (.*//' options | tr '\n' ' ')" = '--cache latent --in-flight 2 --length 5000 ' ]
 point 'little data to generate: what helps there, the gentlest first'
+refused 'little data for copies' 'ulimit -d' 'transformer generate' --model-dimension 384 --blocks 4 --mesh data=1 \
+    --prompt abc --length 40
+[ "$(sed 's/ (.*//;q' options)" = --no-kernel-copies ]
+point 'little data for copies of kernels: without them'
 refused 'little data for replicas' 'ulimit -d' 'transformer generate' $model $generation --mesh data=2 --samples 16
 limited='prlimit --data=600000000'
 refused 'little data for four gradients' 'ulimit -d' 'transformer train' --model-dimension 512 --blocks 4 --mesh data=4 \

@@ -1,0 +1,159 @@
+/* test_packed_row.c - products of one row by copied weights have the bits that they have by the weights as they lie. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/gemm.h"
+#include "layers/kernels/rows/packed_row.h"
+#include "spmd/base/bf16.h"
+#include "spmd/base/memory.h"
+
+/* Columns of less than a strip, of several, with what is left; terms of one part of the sums and of several. */
+static const int shapes[][2] = {{32, 5},    {64, 64},  {96, 330},   {192, 576},
+                                {224, 130}, {576, 66}, {1024, 700}, {2080, 40}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+static const int threads[] = {1, 2, 3, 7};
+enum { THREADS = sizeof threads / sizeof *threads };
+
+struct operands {
+    size_t n, k;
+    float *a, *b, *bias, *want, *c;
+    uint16_t *a_bf16, *b_bf16, *want_stored, *stored;
+    void *packed;
+};
+
+static uint16_t *halves(size_t count, const float *values) {
+    uint16_t *rounded = calloc(count, sizeof *rounded);
+    assert_non_null(rounded);
+    for (size_t i = 0; values && i < count; i++) rounded[i] = sl_bf16_of_float(values[i]);
+    return rounded;
+}
+
+static struct operands make(struct numbers *numbers, const int shape[2]) {
+    struct operands o = {.n = (size_t)shape[0], .k = (size_t)shape[1]};
+    o.a = random_floats(numbers, o.k, -1.0f, 1.0f);
+    o.b = random_floats(numbers, o.k * o.n, -1.0f, 1.0f);
+    o.bias = random_floats(numbers, o.n, -1.0f, 1.0f);
+    o.want = floats(o.n);
+    o.c = floats(o.n);
+    o.a_bf16 = halves(o.k, o.a);
+    o.b_bf16 = halves(o.k * o.n, o.b);
+    o.want_stored = halves(o.n, NULL);
+    o.stored = halves(o.n, NULL);
+    o.packed = floats(o.k * o.n);
+    return o;
+}
+
+static void release(struct operands *o) {
+    void *const all[] = {o->a,      o->b,      o->bias,        o->want,   o->c,
+                         o->a_bf16, o->b_bf16, o->want_stored, o->stored, o->packed};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+static void expect_bits(const struct operands *o, const char *what, int helped) {
+    for (size_t j = 0; j < o->n; j++)
+        if (memcmp(o->c + j, o->want + j, sizeof *o->c))
+            fail_msg("%s, %d threads, n %zu, k %zu: column %zu is %.9g, not %.9g", what, helped, o->n, o->k, j,
+                     (double)o->c[j], (double)o->want[j]);
+}
+
+/* ---- every level ---- */
+
+static void check_level(struct operands *o, const struct sl_one_row *table, struct sl_crew *crew, int helped) {
+    const size_t columns = sl_round_up((o->n + (size_t)helped - 1) / (size_t)helped, 32);
+    const struct sl_packed_row wide = {o->n, o->k, columns, sizeof(float)}, half = {o->n, o->k, columns, 2};
+    sl_packed_row_fill(&wide, o->b, o->packed, crew);
+    for (int biased = 0; biased < 2; biased++) {
+        const float *bias = biased ? o->bias : NULL;
+        table->f32(o->n, o->n, o->k, o->a, o->b, bias, o->want);
+        sl_packed_row_multiply(&wide, table->f32, o->a, o->packed, bias, o->c, crew);
+        expect_bits(o, "floats", helped);
+    }
+    sl_packed_row_fill(&half, o->b_bf16, o->packed, crew);
+    table->widening(o->n, o->n, o->k, o->a, o->b_bf16, o->bias, o->want);
+    sl_packed_row_multiply(&half, table->widening, o->a, o->packed, o->bias, o->c, crew);
+    expect_bits(o, "floats and bf16", helped);
+    table->bf16(o->n, o->n, o->k, o->a_bf16, o->b_bf16, o->bias, o->want);
+    sl_packed_row_multiply(&half, table->bf16, o->a_bf16, o->packed, o->bias, o->c, crew);
+    expect_bits(o, "bf16", helped);
+}
+
+static void every_level_has_the_bits_of_weights_as_they_lie(void **state) {
+    (void)state;
+    struct numbers numbers = {1};
+    for (int i = 0; i < SHAPES; i++) {
+        struct operands o = make(&numbers, shapes[i]);
+        for (int t = 0; t < THREADS; t++) {
+            struct sl_crew *crew = sl_crew_open(threads[t]);
+            for (int level = 0; sl_one_row_available(level); level++)
+                check_level(&o, sl_one_row_available(level), crew, threads[t]);
+            sl_crew_close(crew);
+        }
+        release(&o);
+    }
+}
+
+/* ---- the backend ---- */
+
+/* As a generator has them: the copy is made by a plan of many rows, and read by one of one row. */
+static void check_plan(struct operands *o, enum sl_dtype dtype, enum sl_dtype weights, struct sl_crew *crew,
+                       enum sl_epilogue epilogue) {
+    const struct sl_gemm_backend *backend = &sl_gemm_cpu;
+    const int n = (int)o->n, k = (int)o->k;
+    const void *a = dtype == SL_BF16 ? (const void *)o->a_bf16 : o->a;
+    const void *b = weights == SL_BF16 ? (const void *)o->b_bf16 : o->b;
+    const struct sl_settled rounded = {true, o->want_stored}, to = {true, o->stored};
+    struct sl_gemm one, many;
+    assert_int_equal(sl_gemm_plan(&one, backend, dtype, 1, n, k, false, false, epilogue, NULL), SL_OK);
+    assert_int_equal(sl_gemm_plan(&many, backend, dtype, 40, n, k, false, false, epilogue, NULL), SL_OK);
+    memset(o->packed, 0xff, o->n * o->k * sl_dtype_size(weights));
+    sl_gemm_pack(&many, weights, b, o->packed, crew);
+    for (int settles = 0; settles < 2; settles++) {
+        const struct sl_settled want = settles ? rounded : (struct sl_settled){0};
+        if (weights == dtype)
+            sl_gemm_execute_settled(&one, 1, a, b, o->bias, want, o->want, crew);
+        else
+            sl_gemm_execute_widening(&one, 1, a, b, o->bias, false, want, o->want, crew);
+        sl_gemm_execute_packed(&one, weights, a, o->packed, o->bias, settles ? to : (struct sl_settled){0}, o->c, crew);
+        expect_bits(o, weights == dtype ? "a plan" : "a plan that widens", sl_crew_threads(crew));
+        if (settles) assert_memory_equal(o->stored, o->want_stored, o->n * sizeof *o->stored);
+    }
+    sl_gemm_release(&one);
+    sl_gemm_release(&many);
+}
+
+static void plans_have_the_bits_of_weights_as_they_lie(void **state) {
+    (void)state;
+    static const enum sl_dtype types[][2] = {{SL_F32, SL_F32}, {SL_F32, SL_BF16}, {SL_BF16, SL_BF16}};
+    struct numbers numbers = {2};
+    int packed = 0;
+    for (int i = 0; i < SHAPES * 3; i++) {
+        const enum sl_dtype dtype = types[i % 3][0], weights = types[i % 3][1];
+        struct operands o = make(&numbers, shapes[i / 3]);
+        const bool packs = sl_gemm_packs(&sl_gemm_cpu, dtype, weights, (int)o.n, (int)o.k);
+        if (dtype == SL_F32) assert_true(packs); /* of bf16 alone only where products of one row have a kernel */
+        for (int t = 0; packs && t < THREADS; t++) {
+            struct sl_crew *crew = sl_crew_open(threads[t]);
+            check_plan(&o, dtype, weights, crew, t % 2 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
+            sl_crew_close(crew);
+        }
+        packed += packs;
+        release(&o);
+    }
+    assert_in_range(packed, 2 * SHAPES, 3 * SHAPES);
+}
+
+/* Columns that are not whole vectors, and backends without kernels of their own. */
+static void others_are_read_as_they_lie(void **state) {
+    (void)state;
+    assert_false(sl_gemm_packs(&sl_gemm_cpu, SL_F32, SL_F32, 67, 64));
+    assert_false(sl_gemm_packs(&sl_gemm_reference, SL_F32, SL_F32, 64, 64));
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_level_has_the_bits_of_weights_as_they_lie),
+        cmocka_unit_test(plans_have_the_bits_of_weights_as_they_lie),
+        cmocka_unit_test(others_are_read_as_they_lie),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
