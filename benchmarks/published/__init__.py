@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -118,24 +119,28 @@ JOBS = [
 ]
 
 
-def best_rates(run):
-    """GFLOP/s of products in a training of the model's sizes, by type, and GB/s that are read, as RUN measures them."""
+def product_rates(run):
+    """GFLOP/s of products in a training of the model's sizes, by type, as RUN measures them."""
     size = f"--mesh data=2 --batch {BATCH} --microbatches 1 --sequence {SEQUENCE} --blocks 1 --layers-per-block 2"
     size += f" --model-dimension {WIDTH} --n-heads {HEADS} --steps 1 --warmup 1 --rounds 1"
-    rates = {kind: run(f"{size} --precision {kind}")["gflops_peak"] for kind in ("f32", "bf16")}
+    return {kind: run(f"{size} --precision {kind}")["gflops_peak"] for kind in ("f32", "bf16")}
+
+
+def read_rate(run):
+    """GB/s that all cores read now: a machine's memory may be half as fast in the next minute."""
     far = f"--job generate --mesh data=1 --batch 1 --tokens 8 --steps 1 --warmup 1 --rounds 1 --blocks 1 --layers-per-block {LAYERS}"
     far += f" --model-dimension {WIDTH} --n-heads {HEADS} --vocab-size {VOCABULARY}"  # as large as the model
-    return rates | {"read": run(far)["read_gbs"]}
+    return run(far)["read_gbs"]
 
 
-def bound_ms(job, kind, rates):
-    """What JOB takes at least; None: nobody knows. RATES: of products in GFLOP/s by type, and of reading in GB/s."""
+def bound_ms(job, kind, rates, reads):
+    """What JOB takes at least; None: nobody knows. RATES: of products in GFLOP/s by type; READS: GB/s, as found in turns with the job."""
     if job == "train":
         return products(BATCH * SEQUENCE, SEQUENCE, BATCH * SEQUENCE, 3) / rates[kind] / 1e6
     if job == "prefill":
         return products(PROMPT, PROMPT, 1, 1) / rates[kind] / 1e6
     if job == "decode":
-        return (DENSE + TABLE) * (4 if kind == "f32" else 2) / rates["read"] / 1e6
+        return (DENSE + TABLE) * (4 if kind == "f32" else 2) / statistics.median(reads) / 1e6
     return None
 
 
@@ -143,12 +148,14 @@ def measure(build, model, quick, watch, run, run_peer):
     """A row for each of JOBS, with what find_model has found. RUN(options): bench_transformer's line; RUN_PEER(*options): the peer's lines, none where it
     is absent."""
     ours = Ours(build)
-    rates = best_rates(run)
+    rates = product_rates(run)
     folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")}
     rows, steps = [], 2 if quick else 4
     for job, kind, tokens in JOBS:
-        mine, theirs = [], []
-        for _ in range(2 if quick else 5 if job != "train" else 3):
+        mine, theirs, reads = [], [], []
+        for _ in range(2 if quick and job != "decode" else 5 if job != "train" else 3):
+            if job == "decode":
+                reads.append(read_rate(run))
             with watch:
                 mine.append(getattr(ours, job)(folders[kind], kind, steps))
             if job == "start":
@@ -157,7 +164,7 @@ def measure(build, model, quick, watch, run, run_peer):
                 theirs += [line | {"samples_ms": [1e3 * (time.perf_counter() - began)]} for line in lines]
             else:
                 theirs += run_peer("--model", folders[kind], "--job", job, "--precision", kind, "--steps", str(steps if job == "train" else 4 * steps))
-        row = {"job": job, "precision": kind, "bound_ms": bound_ms(job, kind, rates)}
+        row = {"job": job, "precision": kind, "bound_ms": bound_ms(job, kind, rates, reads)} | ({"read_gbs": reads} if reads else {})
         row |= samples.of_runs([times for times, _ in mine])
         row |= {"tokens_per_second": 1e3 * tokens / row["ms"], "peak_bytes": max(told["peak_bytes"] for _, told in mine)}
         if theirs:
