@@ -206,7 +206,8 @@ const struct sl_option transformer_generation_table[] = {
              "cores that a coordinate has on this machine; on a device one"},
     {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE,
      .help =
-         "where a coordinate decodes one sample at a time on CPUs: it reads copies of kernels, which lie as its cores "
+         "where a coordinate decodes up to 32 samples in a pass on CPUs: it reads copies of kernels, which lie as its "
+         "cores "
          "read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the kernels"},
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .help =

@@ -120,8 +120,9 @@ int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *
     return gemm->backend->execute_widening(gemm, count, a, b, bias, accumulate, settled, c, queue);
 }
 
-bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int n, int k) {
-    const struct sl_gemm gemm = {dtype, 1, n, k, false, false, SL_EPILOGUE_NONE, backend, NULL};
+bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int m, int n,
+                   int k) {
+    const struct sl_gemm gemm = {dtype, m, n, k, false, false, SL_EPILOGUE_NONE, backend, NULL};
     return backend->packs && backend->packs(&gemm, weights);
 }
 

@@ -47,8 +47,7 @@ struct sl_gemm_backend {
     bool (*widens)(const struct sl_gemm *gemm);
     int (*execute_widening)(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
                             bool accumulate, struct sl_settled settled, float *c, void *queue);
-    /* sl_gemm_packs, of a product of one row that is not planned yet, sl_gemm_pack, and sl_gemm_execute_packed; NULL:
-     * never. */
+    /* sl_gemm_packs, of a product that is not planned yet, sl_gemm_pack, and sl_gemm_execute_packed; NULL: never. */
     bool (*packs)(const struct sl_gemm *gemm, enum sl_dtype weights);
     void (*pack)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
     int (*execute_packed)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
@@ -104,14 +103,15 @@ bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, 
  * are read; C is left as SETTLED says, which must not go together with ACCUMULATE. */
 int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
                              bool accumulate, struct sl_settled settled, float *c, void *queue);
-/* Whether products of one row, planned for operands of DTYPE and a B [k, n] that lies as WEIGHTS, are faster by a copy
- * of B that sl_gemm_pack makes. */
-bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int n, int k);
+/* Whether products of M rows, and of fewer, planned for operands of DTYPE and a B [k, n] that lies as WEIGHTS, are
+ * faster by a copy of B that sl_gemm_pack makes. */
+bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int m, int n,
+                   int k);
 /* PACKED, as many bytes as B, becomes such a copy for plans with GEMM's n and k, of any rows. It is good for the same
  * QUEUE. */
 void sl_gemm_pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
-/* The product of a plan for one row, from a copy of B: with the bits that it has from B itself, left as SETTLED says.
- */
+/* The product of a plan for so few rows, from a copy of B: with the bits that it has from B itself, left as SETTLED
+ * says. */
 int sl_gemm_execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
                            const float *bias, struct sl_settled settled, float *c, void *queue);
 /* Whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: for bf16 alone, as a library may add up floats that it

@@ -11,7 +11,8 @@
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/rows/many_rows.h"
-#include "layers/kernels/rows/packed_row.h"
+#include "layers/kernels/rows/one_row.h"
+#include "layers/kernels/rows/packed_weights.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/crew.h"
 #include "spmd/base/memory.h"
@@ -31,9 +32,7 @@ enum {
      */
     SHARED_WEIGHTS = 1 << 15,
     SHARED_COLUMNS = 32,
-    NARROW_COLUMNS = 512,   /* up to here threads take rows of weights each, which so are read from end to end */
-    PARTIAL_SUMS = 1 << 13, /* floats that such threads may need */
-    SHARED_ROWS = 8,        /* a part's least, where threads take rows of C; parts end at whole steps of tiles: */
+    SHARED_ROWS = 8, /* a part's least, where threads take rows of C; parts end at whole steps of tiles: */
     ROWS_STEP = 4,
     PART_ROWS = 192,  /* of bf16, the library multiplies so many rows, or some more, in a product of their own */
     UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
@@ -194,48 +193,6 @@ static void multiply_columns(void *arg, int part) {
         (o->widens ? o->cpu->one_widening : o->cpu->one)(columns, o->n, o->k, o->a, b, bias, o->c + first);
 }
 
-/* The parts of a row's sums, of which each thread takes as many neighbours. */
-struct parts {
-    const struct one *one;
-    size_t depth, count, each;
-    float *sums; /* [count, n] */
-};
-
-static void multiply_parts(void *arg, int number) {
-    const struct parts *p = arg;
-    const struct one *o = p->one;
-    const size_t first = p->each * (size_t)number, end = first + p->each < p->count ? first + p->each : p->count;
-    for (size_t part = first; part < end; part++) {
-        const size_t from = part * p->depth, terms = o->k - from < p->depth ? o->k - from : p->depth;
-        (o->widens ? o->cpu->one_widening : o->cpu->one)(o->n, o->n, terms, (const float *)o->a + from,
-                                                         o->b + from * o->n * sl_dtype_size(o->weights), NULL,
-                                                         p->sums + part * o->n);
-    }
-}
-
-/* As a thread alone adds them. */
-static void add_parts(const struct parts *p, const float *bias, float *c) {
-    const size_t n = p->one->n;
-    memcpy(c, p->sums, n * sizeof *c);
-    for (size_t part = 1; part < p->count; part++) {
-        const float *sums = p->sums + part * n;
-        for (size_t i = 0; i < n; i++) c[i] += sums[i];
-    }
-    for (size_t i = 0; bias && i < n; i++) c[i] += bias[i];
-}
-
-/* Products of floats whose rows of weights are short; false where threads would have unequal shares of them. */
-static bool multiply_by_parts(const struct one *one, struct sl_crew *crew) {
-    _Alignas(SL_CACHE_LINE) float sums[PARTIAL_SUMS];
-    const size_t threads = (size_t)sl_crew_threads(crew), depth = sl_one_row_depth(one->k);
-    struct parts parts = {.one = one, .depth = depth, .count = (one->k + depth - 1) / depth, .sums = sums};
-    if (threads < 2 || parts.count % threads || parts.count * one->n > PARTIAL_SUMS) return false;
-    parts.each = parts.count / threads;
-    sl_crew_run(crew, (int)threads, multiply_parts, &parts);
-    add_parts(&parts, one->bias, one->c);
-    return true;
-}
-
 /* Parts begin at whole cache lines of C, and of bf16 too at whole vectors. */
 static size_t columns_of_thread(size_t n, size_t k, struct sl_crew *crew) {
     const size_t threads = (size_t)sl_crew_threads(crew);
@@ -256,8 +213,6 @@ static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtyp
                       .b = b,
                       .bias = bias,
                       .c = c};
-    const bool floats = gemm->dtype == SL_F32 && !gemm->transpose_b, shared = n * k >= SHARED_WEIGHTS;
-    if (shared && floats && n <= NARROW_COLUMNS && multiply_by_parts(&one, crew)) return;
     sl_crew_run(crew, (int)((n + one.columns - 1) / one.columns), multiply_columns, &one);
 }
 
@@ -367,6 +322,38 @@ static void share_rows(const struct operands *o, size_t m, struct sl_crew *crew)
     sl_crew_run(crew, (int)((m + rows.each - 1) / rows.each), multiply_part, &rows);
 }
 
+/* ---- few rows, whose columns threads share: B's rows are columns of C, or B is a copy that lies in strips ---- */
+
+static struct sl_packed_weights packed_weights(const struct sl_gemm *gemm, enum sl_dtype weights,
+                                               struct sl_crew *crew) {
+    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
+    return (struct sl_packed_weights){n, k, columns_of_thread(n, k, crew), sl_dtype_size(weights)};
+}
+
+static void multiply_strip(const void *arg, size_t first, size_t columns, const void *strip) {
+    const struct operands *all = arg;
+    const struct cpu *cpu = all->gemm->state;
+    const size_t m = (size_t)all->gemm->m, n = (size_t)all->gemm->n, k = (size_t)all->gemm->k;
+    const float *bias = all->bias ? all->bias + first : NULL;
+    if (m == 1) {
+        const bool widens = all->weights != all->gemm->dtype;
+        (widens ? cpu->one_widening : cpu->one)(columns, columns, k, all->a, strip, bias, all->c + first);
+        return;
+    }
+    _Alignas(SL_CACHE_LINE) float rows[FEW_ROWS * SL_STRIP_COLUMNS];
+    struct sl_gemm gemm = *all->gemm;
+    gemm.n = (int)columns;
+    const struct operands own = {.gemm = &gemm, .weights = all->weights, .a = all->a, .b = strip, .bias = bias};
+    multiply_few(&own, m, all->a, rows);
+    for (size_t i = 0; i < m; i++) memcpy(all->c + i * n + first, rows + i * columns, columns * sizeof *rows);
+}
+
+static void multiply_strips(const struct operands *o, struct sl_crew *crew) {
+    const struct sl_packed_weights shape = packed_weights(o->gemm, o->weights, crew);
+    sl_packed_weights_multiply(&shape, o->b, multiply_strip, o, crew);
+    if (o->settled.rounds) sl_many_rows_select()->settle((size_t)o->gemm->m, shape.n, NULL, o->settled, o->c);
+}
+
 struct products {
     const struct operands *operands;
     _Atomic int status;
@@ -408,6 +395,10 @@ static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
     const size_t m = (size_t)count * (size_t)o->gemm->m, n = (size_t)o->gemm->n;
     if (cpu->library.backend) return share_products(o, count, crew);
     const bool dots = o->gemm->transpose_b && (cpu->few || cpu->few_bf16);
+    if (dots && m > 1 && count == 1 && !o->accumulate && sl_crew_threads(crew) > 1) {
+        multiply_strips(o, crew);
+        return SL_OK;
+    }
     if (m > 1 || o->accumulate || !(cpu->one || dots)) {
         share_rows(o, m, crew);
         return SL_OK;
@@ -445,32 +436,27 @@ static int execute_widening(const struct sl_gemm *gemm, int count, const void *a
     return multiply(&operands, count, queue);
 }
 
-/* ---- one row, by weights that are copied for it ---- */
+/* ---- weights that are copied for few rows ---- */
 
 /* Where B lies as bf16 and the operands are floats, few_rows.c's kernels widen. Which floats have copies does not
  * depend on the CPU. */
 static bool packs(const struct sl_gemm *gemm, enum sl_dtype weights) {
-    return choose_one(gemm) && gemm->n % WHOLE_COLUMNS == 0 &&
-           (weights == gemm->dtype || (gemm->dtype == SL_F32 && widens(gemm)));
-}
-
-static struct sl_packed_row packed_row(const struct sl_gemm *gemm, enum sl_dtype weights, struct sl_crew *crew) {
-    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
-    return (struct sl_packed_row){n, k, columns_of_thread(n, k, crew), sl_dtype_size(weights)};
+    const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
+    if (!fits(gemm, WHOLE_COLUMNS)) return false;
+    if (gemm->dtype == SL_F32) return true;
+    return weights == SL_BF16 && (few_bf16 ? fits_bf16(gemm, few_bf16->lanes) : choose_one(gemm) != NULL);
 }
 
 static void pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue) {
-    const struct sl_packed_row shape = packed_row(gemm, weights, queue);
-    sl_packed_row_fill(&shape, b, packed, queue);
+    const struct sl_packed_weights shape = packed_weights(gemm, weights, queue);
+    sl_packed_weights_fill(&shape, b, packed, queue);
 }
 
 static int execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
                           const float *bias, struct sl_settled settled, float *c, void *queue) {
-    const struct cpu *cpu = gemm->state;
-    const struct sl_packed_row shape = packed_row(gemm, weights, queue);
-    sl_packed_row_multiply(&shape, weights == gemm->dtype ? cpu->one : cpu->one_widening, a, packed,
-                           gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, c, queue);
-    if (settled.rounds) sl_many_rows_select()->settle(1, shape.n, NULL, settled, c);
+    struct operands operands = operands_of(gemm, weights, a, packed, bias, false, c);
+    operands.settled = settled;
+    multiply_strips(&operands, queue);
     return SL_OK;
 }
 

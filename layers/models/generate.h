@@ -36,8 +36,8 @@ struct sl_generation {
     int prompt, length;    /* tokens of the prompts, at least 1; tokens in the end, at most transformer->positions */
     const int *prompts;    /* NULL, or tokens of each prompt [replicas][sequences], in place of PROMPT */
     enum sl_cache_form cache;
-    /* Whether kernels are read as they lie, also where passes have one row, the parameters never train, and reading
-     * copies of them, which take as much memory again, would be faster. They change no bit. */
+    /* Whether kernels are read as they lie, also where the parameters never train, passes decode so few sequences, and
+     * reading copies of them, which take as much memory again, would be faster. They change no bit. */
     bool unpacked;
     /* Threads of each coordinate, where CPUs compute: more than one share products and attention. 0: one. They change
      * no bit. */

@@ -235,7 +235,7 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     SL_TRY(find_stages(g));
     SL_TRY(read_prompts(g, sl_axis_size(self, sl_data_axis)));
     SL_TRY(open_groups(g));
-    g->caches.packs = !options->unpacked && parameters->values_only && g->group[0].width == 1;
+    g->caches.packs = !options->unpacked && parameters->values_only ? g->group[0].width : 0;
     if (!options->sizes_only && !options->gemm->on_device) g->crew = sl_crew_open(options->threads);
     SL_TRY(plan_passes(g, parameters));
     g->options.prompts = NULL; /* the caller's */

@@ -26,7 +26,7 @@ struct sl_caches {
     enum sl_dtype storage; /* SL_F32 or SL_BF16 */
     int sequences;         /* sequences of a coordinate, in all its microbatches together */
     int positions;         /* the longest sequence */
-    bool packs; /* products of one row have copies of their kernels (layers/modules/feedforward/products.h) */
+    int packs; /* products of up to so many rows have copies of their kernels (layers/modules/feedforward/products.h) */
     int count, capacity;
     struct sl_cache *cache;
     void *made;             /* memory of those that are made of parameters */

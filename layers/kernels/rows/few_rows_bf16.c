@@ -10,6 +10,7 @@ enum {
     PAIRED = 2 * LANES,  /* bf16 in a vector */
     PAIR = 2,            /* rows of B^T that share a load of A */
     TILE = LANES / PAIR, /* rows of A that share a load of B: 16 sums hide the instruction's latency */
+    FEWER = 2,           /* that share one where there are not so many */
     DEPTH = 1024,        /* of dot products whose rows of A stay in the first-level cache */
     AHEAD = 6,           /* rows of B^T between what is multiplied and what is asked for */
 };
@@ -76,6 +77,7 @@ static void multiply(size_t m, size_t n, size_t k, const uint16_t *a, const uint
     for (size_t column = 0; column < n; column += PAIRED) {
         size_t row = 0;
         for (; row + TILE <= m; row += TILE) tile(&p, row, column, TILE);
+        for (; row + FEWER <= m; row += FEWER) tile(&p, row, column, FEWER);
         for (; row < m; row++) tile(&p, row, column, 1);
     }
 }
@@ -162,6 +164,7 @@ static void multiply_transposed(size_t m, size_t n, size_t k, const uint16_t *a,
     size_t row = 0;
     if (!accumulate) memset(c, 0, m * n * sizeof *c);
     for (; row + TILE <= m; row += TILE) dot_rows(&p, row, TILE);
+    for (; row + FEWER <= m; row += FEWER) dot_rows(&p, row, FEWER);
     for (; row < m; row++) dot_rows(&p, row, 1);
 }
 

@@ -8,7 +8,7 @@
 enum {
     LANES = 16,
     PAIRED = 2 * LANES, /* bf16 in a vector */
-    STRIP = 2,          /* times so many columns has the strip of a copy (packed_row.h) */
+    STRIP = 2,          /* times so many columns has the strip of a copy (packed_weights.h) */
     TOGETHER = 8,       /* pairs of rows of B that are read side by side */
     AHEAD = 32,         /* rows of B between what is multiplied and what is asked for */
     FAR = 1 << 18,      /* weights, beyond which they are asked for: fewer may be in a cache */

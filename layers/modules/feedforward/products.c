@@ -72,7 +72,7 @@ static void plan_sums(struct sl_products *products, struct sl_plan *plan, const 
 static int plan_packed(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->packed = -1;
     if (!plan->caches || !plan->caches->packs || !shape->own_kernel || shape->transposed || products->leaves > 1 ||
-        !sl_gemm_packs(plan->gemm, shape->precision, products->kernel, shape->out, shape->in))
+        !sl_gemm_packs(plan->gemm, shape->precision, products->kernel, plan->caches->packs, shape->out, shape->in))
         return SL_OK;
     const size_t bytes = (size_t)shape->in * (size_t)shape->out * sl_dtype_size(products->kernel);
     const size_t element = sl_dtype_size(plan->caches->storage);
@@ -232,7 +232,7 @@ static int multiply_settled(struct sl_context *context, const struct sl_gemm *ge
     return told(context, status);
 }
 
-/* One row C = A KERNEL, by the kernel's copy. */
+/* C = A KERNEL, by the kernel's copy. */
 static int multiply_packed(struct sl_context *context, const struct sl_products *products, const void *a,
                            const float *bias, float *c, struct sl_result *result) {
     const void *packed = context->caches->cache[products->packed].data;
@@ -245,14 +245,13 @@ static int multiply_packed(struct sl_context *context, const struct sl_products 
     return told(context, status);
 }
 
-/* Makes the copy where a run begins. Whether forward has but one row. */
-static bool is_packed_row(struct sl_context *context, const struct sl_products *products, int count,
-                          const void *kernel) {
+/* Makes the copy where a run begins. Whether forward has as few rows as it is for. */
+static bool reads_copy(struct sl_context *context, const struct sl_products *products, int count, const void *kernel) {
     if (products->packed < 0) return false;
     if (context->begins)
         sl_gemm_pack(&products->forward, products->kernel, kernel, context->caches->cache[products->packed].data,
                      context->queue);
-    return products->forward.m == 1 && count == 1;
+    return products->forward.m <= context->caches->packs && count == 1;
 }
 
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
@@ -261,7 +260,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
     count *= products->leaves;
     const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm));
     const struct sl_settled settled = settles ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
-    if (is_packed_row(context, products, count, kernel))
+    if (reads_copy(context, products, count, kernel))
         return multiply_packed(context, products, a, bias, c, settles ? result : NULL);
     if (settles) result->done = true;
     if (widens) return multiply_widening(context, gemm, count, a, kernel, bias, false, settled, c);

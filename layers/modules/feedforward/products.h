@@ -24,7 +24,7 @@ struct sl_products {
     bool takes_floats; /* that of W reads floats alone, although the storage is bf16: the module should set the same */
     bool sums;         /* W's product leaves the sums of dy over its rows: the gradient of a bias */
     struct sl_place added; /* [out]: those that are added to others */
-    int packed;            /* the cache of the kernel's copy by which one row is multiplied (sl_gemm_pack); -1: none */
+    int packed; /* the cache of the kernel's copy by which few rows are multiplied (sl_gemm_pack); -1: none */
 };
 
 struct sl_products_shape {

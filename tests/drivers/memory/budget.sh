@@ -75,7 +75,7 @@ for form in latent expanded; do
     caches $form abc
     caches $form "$long"
 done
-# One sample at a time is decoded by copies of kernels: of the 4 layers, 2 have one more kernel for
+# Samples are decoded by copies of kernels: of the 4 layers, 2 have one more kernel for
 # rotary positions, and one of 8 columns, which has no copy. Latent attention's tables count beside them.
 for copies in kernel-copies no-kernel-copies; do
     run 'transformer generate' $model --mesh data=1 --prompt abc --length 40 --$copies --dry-run --json

@@ -98,9 +98,9 @@ static void expect_equal(const struct trial *trial) {
     assert_memory_not_equal(trial->logits[1][0], trial->logits[0][0], LOGITS * sizeof(float));
 }
 
-/* Whether the build's products of one row read copies of kernels of TYPE. */
-static bool packs(enum sl_dtype precision, enum sl_dtype type) {
-    return sl_gemm_packs(sl_gemm_find(NULL, NULL), precision, type, 32, 32);
+/* Whether the build's products of so few rows read copies of kernels of TYPE. */
+static bool packs(const struct trial *trial, enum sl_dtype precision, enum sl_dtype type) {
+    return sl_gemm_packs(sl_gemm_find(NULL, NULL), precision, type, trial->sequences, 32, 32);
 }
 
 static void copies_give_the_logits_of_kernels(void **state) {
@@ -108,18 +108,18 @@ static void copies_give_the_logits_of_kernels(void **state) {
     static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=1,pipe=2,tensor=1", "data=1,pipe=1,tensor=2"};
     static const enum sl_dtype types[][2] = {
         {SL_F32, SL_F32}, {SL_F32, SL_BF16}, {SL_BF16, SL_F32}, {SL_BF16, SL_BF16}};
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 24; i++) {
         struct job job = small_job(mesh[i % 3]);
-        struct trial trial = {.sequences = 1, .threads = 1 + i % 2};
-        job.precision = types[i / 3][0], job.storage = types[i / 3][1];
+        struct trial trial = {.sequences = i < 12 ? 1 : 5, .threads = 1 + i % 2};
+        job.precision = types[i / 3 % 4][0], job.storage = types[i / 3 % 4][1];
         job.model.fsdp = false;
         job.forward_only = true;
-        job.batch = 2;
+        job.batch = 2; /* of the trainer, which only has the parameters */
         run_trial(job, &trial);
         if (has_results()) {
             const enum sl_dtype kernels = job.precision == SL_BF16 ? SL_BF16 : job.storage;
             expect_equal(&trial);
-            if (!packs(job.precision, kernels))
+            if (!packs(&trial, job.precision, kernels))
                 assert_int_equal(trial.bytes[1], trial.bytes[0]);
             else
                 assert_in_range(trial.bytes[1], trial.bytes[0] + trial.kernels / 4, trial.bytes[0] + trial.kernels);
@@ -128,13 +128,13 @@ static void copies_give_the_logits_of_kernels(void **state) {
     }
 }
 
-/* Several sequences at once have products of several rows; what trains has gradients beside; and what is sharded over
+/* Many sequences at once have products of many rows; what trains has gradients beside; and what is sharded over
  * data is gathered each time. */
 static void others_have_no_copies(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
         struct job job = small_job(i == 2 ? "data=2,pipe=1,tensor=1" : "data=1,pipe=1,tensor=1");
-        struct trial trial = {.sequences = i == 0 ? 2 : 1, .threads = 1};
+        struct trial trial = {.sequences = i == 0 ? 33 : 1, .threads = 1};
         job.forward_only = i != 1;
         job.model.fsdp = i == 2;
         run_trial(job, &trial);

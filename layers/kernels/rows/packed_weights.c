@@ -1,5 +1,5 @@
-/* packed_row.c - copies weights into strips of columns, and multiplies a row by them. */
-#include "layers/kernels/rows/packed_row.h"
+/* packed_weights.c - copies weights into strips of columns, which threads multiply by. */
+#include "layers/kernels/rows/packed_weights.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 enum { ROWS = 16 }; /* that are copied together: each is read from end to end, and strips get a page at once */
 
 /* The end of the strip that begins at COLUMN. */
-static size_t end_of_strip(const struct sl_packed_row *shape, size_t column) {
+static size_t end_of_strip(const struct sl_packed_weights *shape, size_t column) {
     const size_t part = column / shape->columns * shape->columns + shape->columns;
     const size_t end = column + SL_STRIP_COLUMNS < part ? column + SL_STRIP_COLUMNS : part;
     return end < shape->n ? end : shape->n;
 }
 
 struct filling {
-    const struct sl_packed_row *shape;
+    const struct sl_packed_weights *shape;
     const char *b;
     char *packed;
 };
@@ -33,7 +33,7 @@ static void fill_rows(void *arg, int number) {
     }
 }
 
-void sl_packed_row_fill(const struct sl_packed_row *shape, const void *b, void *packed, struct sl_crew *crew) {
+void sl_packed_weights_fill(const struct sl_packed_weights *shape, const void *b, void *packed, struct sl_crew *crew) {
     struct filling filling = {shape, b, packed};
     sl_crew_run(crew, (int)((shape->k + ROWS - 1) / ROWS), fill_rows, &filling);
 }
@@ -46,40 +46,36 @@ struct queue {
 };
 
 struct product {
-    const struct sl_packed_row *shape;
-    sl_one_row_multiply *one;
-    const void *a;
+    const struct sl_packed_weights *shape;
     const char *packed;
-    const float *bias;
-    float *c;
+    sl_multiply_strip *multiply;
+    const void *arg;
     size_t parts;
     struct queue *queue; /* [parts] */
 };
 
-static void multiply_strip(const struct product *p, size_t column) {
-    const size_t columns = end_of_strip(p->shape, column) - column;
-    p->one(columns, columns, p->shape->k, p->a, p->packed + column * p->shape->k * p->shape->element,
-           p->bias ? p->bias + column : NULL, p->c + column);
-}
-
 /* First a thread's own columns, from end to end; then what others have not come to: cores do not read equally fast. */
 static void multiply_part(void *arg, int part) {
     const struct product *p = arg;
+    const struct sl_packed_weights *shape = p->shape;
     for (size_t i = 0; i < p->parts; i++) {
-        const size_t other = ((size_t)part + i) % p->parts, first = other * p->shape->columns;
-        const size_t end = first + p->shape->columns < p->shape->n ? first + p->shape->columns : p->shape->n;
+        const size_t other = ((size_t)part + i) % p->parts, first = other * shape->columns;
+        const size_t end = first + shape->columns < shape->n ? first + shape->columns : shape->n;
         for (;;) {
             const size_t taken = atomic_fetch_add_explicit(&p->queue[other].taken, 1, memory_order_relaxed);
-            if (first + taken * SL_STRIP_COLUMNS >= end) break;
-            multiply_strip(p, first + taken * SL_STRIP_COLUMNS);
+            const size_t column = first + taken * SL_STRIP_COLUMNS;
+            if (column >= end) break;
+            p->multiply(p->arg, column, end_of_strip(shape, column) - column,
+                        p->packed + column * shape->k * shape->element);
         }
     }
 }
 
-void sl_packed_row_multiply(const struct sl_packed_row *shape, sl_one_row_multiply *one, const void *a,
-                            const void *packed, const float *bias, float *c, struct sl_crew *crew) {
+void sl_packed_weights_multiply(const struct sl_packed_weights *shape, const void *packed, sl_multiply_strip *multiply,
+                                const void *arg, struct sl_crew *crew) {
     struct queue queue[SL_CREW_MOST];
-    struct product product = {shape, one, a, packed, bias, c, (shape->n + shape->columns - 1) / shape->columns, queue};
-    for (size_t i = 0; i < product.parts; i++) atomic_init(&queue[i].taken, 0);
-    sl_crew_run(crew, (int)product.parts, multiply_part, &product);
+    const size_t parts = (shape->n + shape->columns - 1) / shape->columns;
+    struct product product = {shape, packed, multiply, arg, parts, queue};
+    for (size_t i = 0; i < parts; i++) atomic_init(&queue[i].taken, 0);
+    sl_crew_run(crew, (int)parts, multiply_part, &product);
 }
