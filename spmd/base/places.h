@@ -22,6 +22,11 @@ struct sl_places {
 /* The keys, which are always the same. */
 void sl_places_open(struct sl_places *places);
 
+/* How many places from FIRST on, at least one, have their keys together: LOW. The part of the hash that such words make
+ * is the sum of each one's key times the word, times what sl_places_high gives. */
+size_t sl_places_keys(const struct sl_places *places, uint64_t first, const uint32_t **low);
+uint64_t sl_places_high(uint64_t first);
+
 /* The part of the hash that COUNT words from place FIRST on make: floats or integers of 32 bits. */
 uint64_t sl_places_hash(const struct sl_places *places, uint64_t first, const void *words, size_t count);
 /* The same of the sums, as floats, of A [count] and B [count], which are stored nowhere. */

@@ -28,21 +28,50 @@ static uint64_t naive(uint64_t first, const uint32_t *word, size_t count) {
     return sum;
 }
 
+/* For CPUs with vectors and without: the same numbers. Where there are none, both are those without. */
+static struct sl_places places_of(bool wide) {
+    struct sl_places places;
+    sl_places_open(&places);
+    places.wide = places.wide && wide;
+    return places;
+}
+
 static void fill(uint32_t *word) {
     for (size_t i = 0; i < COUNT; i++) word[i] = (uint32_t)mix(i);
 }
 
 static void it_is_the_formula(void **state) {
     (void)state;
-    struct sl_places places;
     uint32_t word[COUNT];
     static const uint64_t firsts[] = {0, 1, 255, 256, 1000003, (uint64_t)1 << 40};
-    static const size_t counts[] = {0, 1, 7, 255, 256, 257, COUNT};
-    sl_places_open(&places);
+    static const size_t counts[] = {0, 1, 7, 16, 31, 255, 256, 257, COUNT};
     fill(word);
-    for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
-        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-            assert_true(sl_places_hash(&places, firsts[f], word, counts[c]) == naive(firsts[f], word, counts[c]));
+    for (int wide = 0; wide < 2; wide++) {
+        const struct sl_places places = places_of(wide);
+        for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+                assert_true(sl_places_hash(&places, firsts[f], word, counts[c]) == naive(firsts[f], word, counts[c]));
+    }
+}
+
+/* For whoever multiplies itself. */
+static void keys_are_given(void **state) {
+    (void)state;
+    const struct sl_places places = places_of(true);
+    uint32_t word[COUNT];
+    uint64_t hash = 0;
+    const uint64_t first = 1000003;
+    fill(word);
+    for (size_t at = 0, count; at < COUNT; at += count) {
+        const uint32_t *keys;
+        uint64_t sum = 0;
+        count = sl_places_keys(&places, first + at, &keys);
+        assert_in_range(count, 1, 256);
+        count = count < COUNT - at ? count : COUNT - at;
+        for (size_t i = 0; i < count; i++) sum += (uint64_t)keys[i] * word[at + i];
+        hash += sl_places_high(first + at) * sum;
+    }
+    assert_true(hash == naive(first, word, COUNT));
 }
 
 static void parts_add_up(void **state) {
@@ -99,35 +128,39 @@ static void words_that_change_places_show(void **state) {
 
 static void bf16_has_the_hash_of_its_floats(void **state) {
     (void)state;
-    struct sl_places places;
     uint16_t half[COUNT];
-    float wide[COUNT];
-    sl_places_open(&places);
+    float value[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
         half[i] = (uint16_t)mix(i);
-        wide[i] = sl_float_of_bf16(half[i]);
+        value[i] = sl_float_of_bf16(half[i]);
     }
-    for (size_t first = 0; first < 600; first += 199)
-        assert_true(sl_places_hash_bf16(&places, first, half, COUNT) == sl_places_hash(&places, first, wide, COUNT));
+    for (int wide = 0; wide < 2; wide++) {
+        const struct sl_places places = places_of(wide);
+        for (size_t first = 0; first < 600; first += 199)
+            assert_true(sl_places_hash_bf16(&places, first, half, COUNT) ==
+                        sl_places_hash(&places, first, value, COUNT));
+    }
 }
 
 static void sums_have_the_hash_of_what_they_would_be(void **state) {
     (void)state;
-    struct sl_places places;
     float a[COUNT], b[COUNT], both[COUNT];
-    sl_places_open(&places);
     for (size_t i = 0; i < COUNT; i++) {
         a[i] = (float)(mix(i) % 10007) / 97.0f;
         b[i] = (float)(mix(i + COUNT) % 10007) / -89.0f;
         both[i] = a[i] + b[i];
     }
-    for (size_t first = 0; first < 600; first += 199)
-        assert_true(sl_places_hash_sum(&places, first, a, b, COUNT) == sl_places_hash(&places, first, both, COUNT));
+    for (int wide = 0; wide < 2; wide++) {
+        const struct sl_places places = places_of(wide);
+        for (size_t first = 0; first < 600; first += 199)
+            assert_true(sl_places_hash_sum(&places, first, a, b, COUNT) == sl_places_hash(&places, first, both, COUNT));
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_formula),
+        cmocka_unit_test(keys_are_given),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(a_word_that_changes_shows),
         cmocka_unit_test(words_that_change_places_show),
