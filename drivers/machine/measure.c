@@ -173,7 +173,8 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
     float *x = part(bench, bench->a, KERNEL_FLOATS), *y = part(bench, bench->b, KERNEL_FLOATS);
     float *rows = bench->c + POOL - 8 * ROWS;
     const struct sl_sequence_kernels *sequence = kernels->sequence;
-    const struct sl_adamw_step step = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 0.1f, 0.001f, 0.1f, 0.001f, 1.0f, false};
+    const struct sl_adamw_step step = {1e-3f,  0.9f, 0.999f, 1e-8f, 0.01f, 0.1f,
+                                       0.001f, 0.1f, 0.001f, 1.0f,  false, NULL};
     switch (kind) {
     case SL_MACHINE_MOVES:
         kernels->add(KERNEL_FLOATS, x, y);

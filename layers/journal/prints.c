@@ -17,6 +17,14 @@ struct print {
     uint64_t hash[SL_PRINTS];
 };
 
+/* Elements [begin, end) of a range, which lie together in a parameter, too, from PLACE on. */
+struct span {
+    int range;
+    size_t begin, end;
+    uint64_t place;
+    struct print *print; /* NULL: they are no parameter's */
+};
+
 struct sl_prints {
     struct sl_spmd *self;
     const struct sl_parameters *parameters;
@@ -25,6 +33,7 @@ struct sl_prints {
     int *order;          /* [parameters]: their numbers, range by range, as they lie there; without second ones */
     int *begin;          /* [ranges + 1]: where each range's begin in that */
     float *room;         /* [PIECE]; NULL where the host reads the device's memory */
+    struct span span;    /* that was seen last: the next piece most often lies in it, too */
 };
 
 /* ---- which elements ---- */
@@ -96,34 +105,6 @@ void sl_prints_begin(struct sl_prints *p) {
         for (int kind = 0; kind < SL_PRINTS; kind++) p->print[i].seen[kind] = p->print[i].hash[kind] = 0;
 }
 
-/* Of COUNT elements from FIRST on of a shard, run by run: a run lies together in the whole, too. */
-static uint64_t hash_runs(const struct sl_places *places, const struct sl_shard *shard, size_t first, size_t count,
-                          const float *elements, const float *addend) {
-    const size_t run = sl_shard_run(shard);
-    uint64_t hash = 0;
-    for (size_t done = 0, part; done < count; done += part) {
-        const size_t left = run - (first + done) % run;
-        const uint64_t place = sl_shard_global_index(shard, first + done);
-        part = left < count - done ? left : count - done;
-        hash += addend ? sl_places_hash_sum(places, place, elements + done, addend + done, part)
-                       : sl_places_hash(places, place, elements + done, part);
-    }
-    return hash;
-}
-
-/* On the host, or brought there. */
-static uint64_t hash_elements(const struct sl_prints *p, const struct sl_shard *shard, size_t first, size_t count,
-                              const float *elements, const float *addend) {
-    uint64_t hash = 0;
-    if (!p->room) return hash_runs(&p->places, shard, first, count, elements, addend);
-    for (size_t part; count; count -= part, first += part, elements += part) {
-        part = count < PIECE ? count : PIECE;
-        sl_device.copy(p->room, elements, part * sizeof *elements);
-        hash += hash_runs(&p->places, shard, first, part, p->room, NULL);
-    }
-    return hash;
-}
-
 /* The place in the order of RANGE's parameter that has element FIRST of it, or comes next. */
 static int find(const struct sl_prints *p, int range, size_t first) {
     int low = p->begin[range], high = p->begin[range + 1];
@@ -138,18 +119,74 @@ static int find(const struct sl_prints *p, int range, size_t first) {
     return low;
 }
 
-void sl_prints_add(struct sl_prints *p, enum sl_print kind, int range, size_t first, size_t count,
-                   const float *elements, const float *addend) {
-    const size_t end = first + count;
-    for (int at = find(p, range, first); at < p->begin[range + 1]; at++) {
-        const int i = p->order[at];
-        const size_t offset = p->parameters->list[i].offset, stop = offset + p->parameters->list[i].count;
-        const size_t from = offset > first ? offset : first, to = stop < end ? stop : end;
-        if (from >= to) break;
-        p->print[i].hash[kind] += hash_elements(p, &p->print[i].shard, from - offset, to - from,
-                                                elements + (from - first), addend ? addend + (from - first) : NULL);
-        p->print[i].seen[kind] += to - from;
+/* Makes the span one that begins at element FIRST of RANGE. */
+static void seek(struct sl_prints *p, int range, size_t first) {
+    const int at = find(p, range, first);
+    struct span *span = &p->span;
+    *span = (struct span){.range = range, .begin = first, .end = SIZE_MAX};
+    if (at == p->begin[range + 1]) return; /* what follows the last parameter */
+    const struct sl_parameter *parameter = &p->parameters->list[p->order[at]];
+    struct print *print = &p->print[p->order[at]];
+    span->end = parameter->offset;
+    if (first < parameter->offset) return;
+    const size_t local = first - parameter->offset, run = sl_shard_run(&print->shard);
+    const size_t left = run - local % run, count = parameter->count - local;
+    span->print = print;
+    span->place = sl_shard_global_index(&print->shard, local);
+    span->end = first + (left < count ? left : count);
+}
+
+/* Of element FIRST of the span. */
+static uint64_t place_of(const struct sl_prints *p, size_t first) { return p->span.place + (first - p->span.begin); }
+
+static uint64_t hash(const struct sl_prints *p, uint64_t place, size_t count, const float *elements,
+                     const float *addend) {
+    uint64_t sum = 0;
+    if (addend) return sl_places_hash_sum(&p->places, place, elements, addend, count);
+    if (!p->room) return sl_places_hash(&p->places, place, elements, count);
+    for (size_t part; count; count -= part, place += part, elements += part) {
+        part = count < PIECE ? count : PIECE;
+        sl_device.copy(p->room, elements, part * sizeof *elements);
+        sum += sl_places_hash(&p->places, place, p->room, part);
     }
+    return sum;
+}
+
+static void add(struct sl_prints *p, enum sl_print kind, size_t first, size_t count, const float *elements,
+                const float *addend) {
+    struct print *print = p->span.print;
+    print->hash[kind] += hash(p, place_of(p, first), count, elements, addend);
+    print->seen[kind] += count;
+}
+
+void sl_prints_add(struct sl_prints *p, int range, size_t first, size_t count, const float *gradient,
+                   const float *addend, const float *values) {
+    const struct span *span = &p->span;
+    for (size_t done = 0, part; done < count; done += part) {
+        const size_t at = first + done;
+        if (span->range != range || at < span->begin || at >= span->end) seek(p, range, at);
+        part = span->end - at < count - done ? span->end - at : count - done;
+        if (span->print && gradient)
+            add(p, SL_PRINT_GRADIENT, at, part, gradient + done, addend ? addend + done : NULL);
+        if (span->print && values) add(p, SL_PRINT_VALUE, at, part, values + done, NULL);
+    }
+}
+
+size_t sl_prints_keys(struct sl_prints *p, int range, size_t first, const uint32_t **keys) {
+    const struct span *span = &p->span;
+    if (span->range != range || first < span->begin || first >= span->end) seek(p, range, first);
+    const size_t left = span->end - first, together = sl_places_keys(&p->places, place_of(p, first), keys);
+    return left < together ? left : together;
+}
+
+void sl_prints_add_sums(struct sl_prints *p, size_t first, size_t count, uint64_t gradients, uint64_t values) {
+    struct print *print = p->span.print;
+    if (!print) return;
+    const uint64_t high = sl_places_high(place_of(p, first));
+    print->hash[SL_PRINT_GRADIENT] += high * gradients;
+    print->hash[SL_PRINT_VALUE] += high * values;
+    print->seen[SL_PRINT_GRADIENT] += count;
+    print->seen[SL_PRINT_VALUE] += count;
 }
 
 int sl_prints_add_values(struct sl_prints *p) {
@@ -161,8 +198,8 @@ int sl_prints_add_values(struct sl_prints *p) {
         if (!count) continue;
         SL_TRY(sl_parameters_use_values(p->parameters, parameter->range, false, &p->self->error));
         first += parameter->offset;
-        sl_prints_add(p, SL_PRINT_VALUE, parameter->range, first, count,
-                      sl_range_values(&p->parameters->range[parameter->range], first), NULL);
+        sl_prints_add(p, parameter->range, first, count, NULL, NULL,
+                      sl_range_values(&p->parameters->range[parameter->range], first));
         SL_TRY(sl_progress(p->self));
     }
     return SL_OK;

@@ -1,7 +1,7 @@
 /* prints.h - hashes of a coordinate's parameters and of the sums of their gradients, a step: its fingerprints.
  *
- * They are made where the numbers are at hand anyway, by the thread that owns them: the optimizer hands over each piece
- * of a range's gradients before it uses them, and the values that it has made of them. A parameter's hash is of the
+ * They are made where the numbers are at hand anyway, by the thread that owns them: in the pass in which the optimizer
+ * reads gradients and makes values, or behind each piece of it. A parameter's hash is of the
  * elements that this coordinate updates (its shard, or its share of that), by their places in the whole parameter
  * (spmd/base/places.h): so the hashes of all coordinates that stand for a part add up to that of the parameter, in
  * every layout. Gradients are hashed as they are summed, neither scaled nor clipped. */
@@ -23,10 +23,15 @@ void sl_prints_close(struct sl_prints *prints);
 
 /* Before a step: nothing has been seen. */
 void sl_prints_begin(struct sl_prints *prints);
-/* COUNT elements of flat range RANGE from FIRST on, in the device's memory: ELEMENTS, or, where ADDEND is not NULL, the
- * sums of the two, both in the host's. What is no parameter's is left out. */
-void sl_prints_add(struct sl_prints *prints, enum sl_print kind, int range, size_t first, size_t count,
-                   const float *elements, const float *addend);
+/* COUNT elements of flat range RANGE from FIRST on, in the device's memory: their GRADIENT and VALUES, each unless it
+ * is NULL. Where ADDEND is not NULL, gradients are the sums of the two, both in the host's memory. What is no
+ * parameter's is left out. */
+void sl_prints_add(struct sl_prints *prints, int range, size_t first, size_t count, const float *gradient,
+                   const float *addend, const float *values);
+/* The same where a pass makes the sums itself: how many elements of RANGE from FIRST on, at least one, have their keys
+ * together, KEYS; and then, of COUNT of these, the sums of keys times gradients, and times values, as words. */
+size_t sl_prints_keys(struct sl_prints *prints, int range, size_t first, const uint32_t **keys);
+void sl_prints_add_sums(struct sl_prints *prints, size_t first, size_t count, uint64_t gradients, uint64_t values);
 /* All values as they lie, of frozen parameters, too. SL_FAILED only if some take turns in memory and a file gives less.
  */
 int sl_prints_add_values(struct sl_prints *prints);

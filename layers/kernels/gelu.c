@@ -3,7 +3,7 @@
  * The build defines SL_GELU_FORWARD, SL_GELU_BACKWARD, SL_GELU_FORWARD_BF16 and SL_GELU_BACKWARD_BF16, the functions'
  * names, and lets the compiler fuse a * b + c: arithmetic takes longer here than memory does. */
 #include "layers/kernels/sequence.h"
-#include "layers/kernels/fetch_internal.h"
+#include "layers/kernels/rows/fetch_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/vector_math.h"

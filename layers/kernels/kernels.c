@@ -4,7 +4,7 @@
  * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS and SL_EXPERT_KERNELS, those of the tables beside it, and SL_LEVEL, the
  * level's. */
 #include "layers/kernels/kernels.h"
-#include "layers/kernels/fetch_internal.h"
+#include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
@@ -399,64 +399,13 @@ static void mean_squared_error(size_t rows, size_t columns, const float *outputs
 
 /* ---- optimizer ---- */
 
-/* With ADDS, STREAMS and ROUNDS as constants: loops of vectors that only may add would ask for an address that is none,
- * which is slow. */
-SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend,
-                        const bool adds, const bool streams, const bool rounds, float *value, uint16_t *rounded,
-                        float *first_moment, float *second_moment) {
-    float piece[SL_STREAMS ? SL_PIECE : 1];
-    const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
-    const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
-    const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
-    /* Five arrays from far away, and divisions that are slow: a core that asks for the next piece first does both at
-     * once. */
-    for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SL_PIECE ? n : first + SL_PIECE;
-        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
-        fetch(gradient, end, next);
-        if (adds) fetch(addend, end, next);
-        if (streams) fetch(value, end, next);
-        if (!streams) fetch_to_write(value, end, next);
-        if (rounds) fetch_half_to_write(rounded, end, next);
-        fetch_to_write(first_moment, end, next);
-        fetch_to_write(second_moment, end, next);
-        float *const to = streams ? piece : value + first;
-        SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, rounded, first_moment, second_moment, to))
-        for (size_t i = first; i < end; i++) {
-            const float g = (adds ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
-            const float m = rest1 * g + beta1 * first_moment[i];
-            const float v = rest2 * (g * g) + beta2 * second_moment[i];
-            const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
-            first_moment[i] = m;
-            second_moment[i] = v;
-            const float moved = p - rate * (direction + decay * p);
-            to[i - first] = moved;
-            if (rounds) rounded[i] = sl_bf16_of_float(moved);
-        }
-        if (streams) stream(piece, value + first, (end - first) * sizeof *value);
-    }
-    if (streams) end_streams();
-}
-
-static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
-                  uint16_t *rounded, float *first_moment, float *second_moment) {
-    const bool streams = SL_STREAMS && step->shared;
-    if (addend && rounded)
-        adamw_of(n, step, gradient, addend, true, false, true, value, rounded, first_moment, second_moment);
-    else if (rounded)
-        adamw_of(n, step, gradient, NULL, false, false, true, value, rounded, first_moment, second_moment);
-    else if (addend && streams)
-        adamw_of(n, step, gradient, addend, true, true, false, value, NULL, first_moment, second_moment);
-    else if (addend)
-        adamw_of(n, step, gradient, addend, true, false, false, value, NULL, first_moment, second_moment);
-    else if (streams)
-        adamw_of(n, step, gradient, NULL, false, true, false, value, NULL, first_moment, second_moment);
-    else
-        adamw_of(n, step, gradient, NULL, false, false, false, value, NULL, first_moment, second_moment);
-}
+/* Not above: of a file's first region compilers for GPUs make one with 88 registers and a frame, of this one 69 and
+ * none. */
+#include "layers/kernels/adamw_internal.h"
 
 const struct sl_kernels SL_KERNELS = {
     .name = SL_LEVEL,
+    .hashes = SL_STREAMS,
     .slices = SL_SLICES,
     .sequence = &SL_SEQUENCE_KERNELS,
     .published = &SL_PUBLISHED_KERNELS,

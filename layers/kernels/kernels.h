@@ -14,6 +14,15 @@
 
 SL_BEGIN_C
 
+/* Hashes by places (spmd/base/places.h), made in an optimizer's pass of what it reads and makes. */
+struct sl_pass_hash {
+    /* How many elements of the pass from FIRST on have their keys together, at least one: KEYS. */
+    size_t (*keys)(const struct sl_pass_hash *hash, size_t first, const uint32_t **keys);
+    /* Of COUNT such elements from FIRST on: the sums of each one's key times its gradient, and its new value, as words.
+     */
+    void (*add)(const struct sl_pass_hash *hash, size_t first, size_t count, uint64_t gradients, uint64_t values);
+};
+
 /* One AdamW step (optax's order of operations): m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  * p -= lr (m / correction1 / (sqrt(v / correction2) + epsilon) + decay p), g being the gradient times gradient_scale.
  */
@@ -23,6 +32,7 @@ struct sl_adamw_step {
     float correction1, correction2; /* 1 - beta^t */
     float gradient_scale;
     bool shared; /* other cores read the values next, as well: they are written past the caches, where that can be */
+    const struct sl_pass_hash *hash; /* NULL: there is none, as always where the table does not hash */
 };
 
 enum { SL_SUM_ROOM = 1024 }; /* doubles: sums of the parts of an array that is added up on devices */
@@ -45,6 +55,7 @@ struct sl_draws {
 
 struct sl_kernels {
     const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
+    bool hashes;      /* adamw does: on the host */
     int slices;       /* sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs */
     const struct sl_sequence_kernels *sequence;
     const struct sl_published_kernels *published;

@@ -2,7 +2,7 @@
  *
  * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
-#include "layers/kernels/fetch_internal.h"
+#include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/base/bf16.h"

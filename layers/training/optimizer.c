@@ -108,10 +108,9 @@ int sl_optimizer_states(const struct sl_optimizer_options *options) {
 
 /* ---- a range ---- */
 
-/* Elements whose sum is made at once: it stays in the cache, beside values and state. The same of those that are
- * hashed.
- */
-enum { PIECE = 2048, HASHED = 4096 };
+/* Elements whose sum is made at once: it stays in the cache, beside values and state. The same of those that are hashed
+ * behind an update that makes no hash. */
+enum { PIECE = 2048 };
 
 struct update {
     const struct sl_optimizer_options *options;
@@ -128,9 +127,29 @@ struct update {
     bool rounds;              /* new values are rounded as they are made */
 };
 
+/* What an update hashes goes to the prints. */
+struct pass {
+    struct sl_pass_hash hash;
+    const struct update *update;
+    size_t first; /* element of the flat range */
+};
+
+static size_t keys(const struct sl_pass_hash *hash, size_t first, const uint32_t **keys) {
+    const struct pass *pass = (const struct pass *)hash;
+    return sl_prints_keys(pass->update->prints, pass->update->number, pass->first + first, keys);
+}
+
+static void add(const struct sl_pass_hash *hash, size_t first, size_t count, uint64_t gradients, uint64_t values) {
+    const struct pass *pass = (const struct pass *)hash;
+    sl_prints_add_sums(pass->update->prints, pass->first + first, count, gradients, values);
+}
+
+static bool hashes_itself(const struct update *u) { return u->options->method->hashes && u->kernels->hashes; }
+
 /* The COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) are theirs. */
-static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
-                       const float *gradient, const float *addend) {
+static void update_some(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
+                        const float *gradient, const float *addend) {
+    const struct pass pass = {.hash = {keys, add}, .update = u, .first = first};
     run.count = count;
     run.gradient = gradient;
     run.addend = addend;
@@ -138,7 +157,22 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
     run.rounded = u->rounds ? u->range->rounded + first : NULL;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
         run.state[s] = u->state[s] ? u->state[s] + (first - u->state_first) : NULL;
+    run.hash = u->prints && hashes_itself(u) ? &pass.hash : NULL;
     u->options->method->update(u->options, u->kernels, &run);
+    if (u->prints && !run.hash) sl_prints_add(u->prints, u->number, first, count, gradient, addend, run.value);
+}
+
+/* The same; what is hashed behind an update, piece by piece. What that wrote past the caches would have to be read
+ * again. Where the host has to bring it from a device, it is one piece. */
+static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
+                       const float *gradient, const float *addend) {
+    const bool behind = u->prints && !hashes_itself(u);
+    const size_t most = behind && sl_device.shares_memory ? PIECE : count;
+    run.shared = run.shared && !behind;
+    for (size_t done = 0, part; done < count; done += part) {
+        part = count - done < most ? count - done : most;
+        update_some(u, run, first + done, part, gradient + done, addend ? addend + done : NULL);
+    }
 }
 
 /* Elements [FIRST, END), piece by piece: the sum of the members' gradients, but for the last one's if the update adds
@@ -156,33 +190,11 @@ static void update_pieces(const struct update *u, struct sl_optimizer_run run, s
     }
 }
 
-/* The same with hashes of the sum, and of the values that it has made: what is written past the caches would have to be
- * read again. Where the host has to bring them from a device, the pieces are whole. */
-static void update_hashed(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
-    alignas(SL_CACHE_LINE) float sum[HASHED];
-    void *const output = sum;
-    const bool pair = u->members == 2 && u->options->method->adds;
-    run.shared = false;
-    for (size_t count; first < end; first += count) {
-        const void *input[SL_MAX_COORDINATES];
-        count = end - first < HASHED || !sl_device.shares_memory ? end - first : HASHED;
-        for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + (first - u->gradient_first);
-        if (u->members > 1 && !pair) sl_reduce(SL_SUM, SL_F32, 1.0f, count, u->members, input, 1, &output);
-        const float *const gradient = u->members > 1 && !pair ? sum : input[0];
-        const float *const addend = pair ? input[1] : NULL;
-        sl_prints_add(u->prints, SL_PRINT_GRADIENT, u->number, first, count, gradient, addend);
-        update_run(u, run, first, count, gradient, addend);
-        sl_prints_add(u->prints, SL_PRINT_VALUE, u->number, first, count, sl_range_values(u->range, first), NULL);
-    }
-}
-
 /* Elements [FIRST, END), whose state is there. */
 static void update_near(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     const size_t at = first - u->gradient_first;
     const float *const one = u->gradient[0] + at;
-    if (u->prints)
-        update_hashed(u, run, first, end);
-    else if (u->members == 1)
+    if (u->members == 1)
         update_run(u, run, first, end - first, one, NULL);
     else if (u->members == 2 && u->options->method->adds)
         update_run(u, run, first, end - first, one, u->gradient[1] + at);

@@ -56,6 +56,7 @@ struct sl_optimizer_run {
     bool shared;  /* other coordinates read the values from here, and may be on cores that share no cache */
     float decay;  /* weight decay of these elements: 0 if the parameters have none */
     int64_t step; /* counts from 1 */
+    const struct sl_pass_hash *hash; /* made of gradients and new values, as kernels->adamw does; NULL: none is */
 };
 
 struct sl_optimizer {
@@ -67,6 +68,7 @@ struct sl_optimizer {
     struct sl_optimizer_options defaults; /* default values of the settings and of decay */
     bool adds;   /* its update heeds addend, which saves a pass over the gradients; otherwise addend is always NULL */
     bool rounds; /* its update writes rounded, which saves a pass over the values; otherwise rounded is always NULL */
+    bool hashes; /* its update makes hash, which saves a pass over both; otherwise hash is always NULL */
     /* How many of the state tensors OPTIONS need. NULL: all of them. */
     int (*states)(const struct sl_optimizer_options *options);
     /* SL_BAD_INPUT if settings do not fit each other. NULL: they always do. */

@@ -26,6 +26,7 @@ static void update(const struct sl_optimizer_options *options, const struct sl_k
         .correction2 = correction(options, options->beta2, run->step),
         .gradient_scale = run->gradient_scale,
         .shared = run->shared,
+        .hash = run->hash,
     };
     kernels->adamw(run->count, &step, run->gradient, run->addend, run->value, run->rounded, run->state[FIRST_MOMENT],
                    run->state[SECOND_MOMENT]);
@@ -39,5 +40,6 @@ const struct sl_optimizer sl_adamw = {
     .defaults = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .decay = 1e-4f},
     .adds = true,
     .rounds = true,
+    .hashes = true,
     .update = update,
 };

@@ -190,7 +190,7 @@ enum { MOST = 700, GUARD = 32 };
 /* Where in a line values begin, and how many there are, must not matter. */
 static void shared_values_have_the_same_bits(void **state) {
     (void)state;
-    struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false};
+    struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};
     static const size_t counts[] = {0, 1, 15, 16, 17, 127, 128, 129, 256, 300, MOST};
     float *all = sl_device.take(6 * (MOST + GUARD) * sizeof *all), *gradient = all, *addend = gradient + MOST;
     for (size_t i = 0; i < 2 * MOST; i++) all[i] = (float)i / 100.0f - 3.0f;
@@ -216,7 +216,7 @@ static void shared_values_have_the_same_bits(void **state) {
 /* The same bits as without, and these rounded; nothing behind them is written. */
 static void values_are_rounded_as_they_are_made(void **state) {
     (void)state;
-    const struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false};
+    const struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};
     static const size_t counts[] = {0, 1, 15, 127, 128, 300, MOST};
     enum { BEHIND = 0xabcd };
     float *all = sl_device.take(7 * (MOST + GUARD) * sizeof *all), *gradient = all, *addend = gradient + MOST;
@@ -243,6 +243,78 @@ static void values_are_rounded_as_they_are_made(void **state) {
     sl_device.give(all);
 }
 
+/* ---- hashes ---- */
+
+/* Gives a few keys at a time, as places do at the end of a block, and takes the sums. */
+struct taker {
+    struct sl_pass_hash hash;
+    const uint32_t *keys;
+    size_t at_once, *seen; /* elements so far */
+    uint64_t *gradients, *values;
+};
+
+static size_t give_keys(const struct sl_pass_hash *hash, size_t first, const uint32_t **keys) {
+    const struct taker *taker = (const struct taker *)hash;
+    *keys = taker->keys + first;
+    return taker->at_once - first % taker->at_once;
+}
+
+static void take_sums(const struct sl_pass_hash *hash, size_t first, size_t count, uint64_t gradients,
+                      uint64_t values) {
+    const struct taker *taker = (const struct taker *)hash;
+    assert_int_equal(first, *taker->seen);
+    assert_in_range(count, 1, taker->at_once - first % taker->at_once);
+    *taker->seen += count;
+    *taker->gradients += gradients;
+    *taker->values += values;
+}
+
+static uint64_t key_times_word(uint32_t key, float number) {
+    uint32_t word;
+    memcpy(&word, &number, sizeof word);
+    return (uint64_t)key * word;
+}
+
+/* Of what was read and what was made; the bits of the pass are those without. */
+static void a_pass_hashes_what_it_reads_and_makes(void **state) {
+    (void)state;
+    struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};
+    static const size_t counts[] = {0, 1, 31, 33, 128, 300, MOST}, at_once[] = {1, 7, 100, 256};
+    float gradient[MOST], addend[MOST], values[2][MOST], moments[2][2 * MOST];
+    uint16_t rounded[2][MOST];
+    uint32_t keys[MOST];
+    for (size_t i = 0; i < MOST; i++) keys[i] = (uint32_t)(i + 1) * 2654435761u;
+    for (size_t i = 0; i < MOST; i++) gradient[i] = (float)i / 100.0f - 3.0f, addend[i] = 1.0f / (float)(i + 3);
+    for (int level = 0; sl_kernels_available(level); level++) {
+        const struct sl_kernels *kernels = sl_kernels_available(level);
+        if (!kernels->hashes) continue; /* a device's */
+        for (size_t c = 0; c < 4 * 3 * 2 * sizeof counts / sizeof *counts; c++) {
+            const size_t n = counts[c / 24];
+            const bool adds = c & 1, rounds = c / 2 % 3 == 2;
+            uint64_t gradients = 0, made = 0;
+            size_t seen = 0;
+            const struct taker taker = {{give_keys, take_sums}, keys, at_once[c / 6 % 4], &seen, &gradients, &made};
+            step.shared = c / 2 % 3 == 1;
+            for (int hashed = 0; hashed < 2; hashed++) {
+                for (size_t i = 0; i < MOST; i++) values[hashed][i] = (float)i / 50.0f - 5.0f, rounded[hashed][i] = 1;
+                for (size_t i = 0; i < 2 * MOST; i++) moments[hashed][i] = (float)(i % 9) / 8.0f;
+                step.hash = hashed ? &taker.hash : NULL;
+                kernels->adamw(n, &step, gradient, adds ? addend : NULL, values[hashed],
+                               rounds ? rounded[hashed] : NULL, moments[hashed], moments[hashed] + MOST);
+            }
+            assert_memory_equal(values[0], values[1], sizeof values[0]);
+            assert_memory_equal(moments[0], moments[1], sizeof moments[0]);
+            assert_memory_equal(rounded[0], rounded[1], sizeof rounded[0]);
+            assert_int_equal(seen, n);
+            for (size_t i = 0; i < n; i++) {
+                gradients -= key_times_word(keys[i], adds ? gradient[i] + addend[i] : gradient[i]);
+                made -= key_times_word(keys[i], values[0][i]);
+            }
+            assert_true(gradients == 0 && made == 0);
+        }
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
@@ -253,6 +325,7 @@ int main(void) {
         cmocka_unit_test(can_correct_in_double),
         cmocka_unit_test(shared_values_have_the_same_bits),
         cmocka_unit_test(values_are_rounded_as_they_are_made),
+        cmocka_unit_test(a_pass_hashes_what_it_reads_and_makes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
  *
  * A core that asks ahead computes while the memory answers. On NVIDIA threads hide each other's waits, and nothing is
  * asked for. */
-#ifndef SL_LAYERS_KERNELS_FETCH_INTERNAL_H
-#define SL_LAYERS_KERNELS_FETCH_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ROWS_FETCH_INTERNAL_H
+#define SL_LAYERS_KERNELS_ROWS_FETCH_INTERNAL_H
 
 #include <string.h>
 
