@@ -207,8 +207,8 @@ const struct sl_option transformer_generation_table[] = {
     {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE,
      .help =
          "where a coordinate decodes up to 32 samples in a pass on CPUs: it reads copies of kernels, which lie as its "
-         "cores "
-         "read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the kernels"},
+         "cores read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the "
+         "kernels"},
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .help =
          "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},
