@@ -1,7 +1,7 @@
 /* gelu.c - gelu in its tanh form (Hendrycks & Gimpel 2016), and its VJP, built as kernels.c is.
  *
- * The build defines SL_GELU_FORWARD, SL_GELU_BACKWARD, SL_GELU_FORWARD_BF16 and SL_GELU_BACKWARD_BF16, the functions'
- * names, and lets the compiler fuse a * b + c: arithmetic takes longer here than memory does. */
+ * The build defines SL_GELU_FORWARD, SL_GELU_BACKWARD, and both with _BF16 and with _ROUNDED behind them, the
+ * functions' names, and lets the compiler fuse a * b + c: arithmetic takes longer here than memory does. */
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "spmd/device/offload.h"
@@ -62,6 +62,18 @@ void SL_GELU_BACKWARD(size_t n, const float *x, const float *dy, float *dx) {
         SL_ELEMENTWISE(is_device_ptr(x, dy, dx), simdlen(ABREAST))
         for (size_t i = first; i < end; i++) dx[i] = dy[i] * gelu_slope(x[i]);
     }
+}
+
+/* ---- what products alone read ---- */
+
+void SL_GELU_FORWARD_ROUNDED(size_t n, const float *x, uint16_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(gelu_of(x[i]));
+}
+
+void SL_GELU_BACKWARD_ROUNDED(size_t n, const float *x, const float *dy, uint16_t *dx) {
+    SL_ELEMENTWISE(is_device_ptr(x, dy, dx), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++) dx[i] = sl_bf16_of_float(dy[i] * gelu_slope(x[i]));
 }
 
 /* ---- what is stored as bf16 ---- */

@@ -9,6 +9,7 @@
 #include "layers/kernels/attention.h"
 #include "layers/kernels/attention_latent.h"
 #include "layers/kernels/expert.h"
+#include "layers/kernels/operands/operands.h"
 #include "layers/kernels/sequence.h"
 #include "spmd/random.h"
 
@@ -63,6 +64,7 @@ struct sl_kernels {
     const struct sl_attention_kernels *attention;
     const struct sl_latent_kernels *latent;
     const struct sl_expert_kernels *experts;
+    const struct sl_operand_kernels *operands;
 
     /* y [n] = value */
     void (*fill)(size_t n, float value, float *y);

@@ -57,6 +57,9 @@ struct sl_sequence_kernels {
     /* dx_stored = dx = dy gelu'(x); DY is not rounded yet. DX NULL: no floats of it. All [n], dx_stored may be x, dx
      * may be dy. */
     void (*gelu_backward_bf16)(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
+    /* y, or dx, of the two of floats, rounded to bf16 alone: where products read nothing else. All [n]. */
+    void (*gelu_forward_rounded)(size_t n, const float *x, uint16_t *y);
+    void (*gelu_backward_rounded)(size_t n, const float *x, const float *dy, uint16_t *dx);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2], or, unless PLACES [rows] is
@@ -153,14 +156,20 @@ typedef void sl_gelu_forward(size_t n, const float *x, float *y);
 typedef void sl_gelu_backward(size_t n, const float *x, const float *dy, float *dx);
 typedef void sl_gelu_forward_bf16(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored);
 typedef void sl_gelu_backward_bf16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
+typedef void sl_gelu_forward_rounded(size_t n, const float *x, uint16_t *y);
+typedef void sl_gelu_backward_rounded(size_t n, const float *x, const float *dy, uint16_t *dx);
 extern sl_gelu_forward sl_gelu_forward_v2, sl_gelu_forward_v3, sl_gelu_forward_v4;
 extern sl_gelu_backward sl_gelu_backward_v2, sl_gelu_backward_v3, sl_gelu_backward_v4;
 extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_v2, sl_gelu_forward_bf16_v3, sl_gelu_forward_bf16_v4;
 extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_v2, sl_gelu_backward_bf16_v3, sl_gelu_backward_bf16_v4;
+extern sl_gelu_forward_rounded sl_gelu_forward_rounded_v2, sl_gelu_forward_rounded_v3, sl_gelu_forward_rounded_v4;
+extern sl_gelu_backward_rounded sl_gelu_backward_rounded_v2, sl_gelu_backward_rounded_v3, sl_gelu_backward_rounded_v4;
 extern sl_gelu_forward sl_gelu_forward_device; /* in builds for devices */
 extern sl_gelu_backward sl_gelu_backward_device;
 extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_device;
 extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_device;
+extern sl_gelu_forward_rounded sl_gelu_forward_rounded_device;
+extern sl_gelu_backward_rounded sl_gelu_backward_rounded_device;
 
 SL_END_C
 #endif

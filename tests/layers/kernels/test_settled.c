@@ -1,5 +1,6 @@
 /* test_settled.c - results of attention, rotations, gates and biases that are rounded to bf16 once they are complete,
- * at every level that this CPU has: they are those that are not rounded, rounded. */
+ * and those that are written as bf16 alone, at every level that this CPU has: they are those that are not rounded,
+ * rounded. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -327,11 +328,71 @@ static void sums_with_biases_are_rounded(void **state) {
     }
 }
 
+/* ---- operands ---- */
+
+static void expect_rounded(size_t n, const float *plain, const uint16_t *rounded) {
+    for (size_t i = 0; i < n; i++) assert_int_equal(rounded[i], sl_bf16_of_float(plain[i]));
+}
+
+/* WORDS: or NULL. Slopes are left as they are. */
+static void check_silu(const struct sl_kernels *kernels, size_t n, const float *x, const uint32_t *words) {
+    float *y = device_floats(n), *slope = device_floats(n), *same = device_floats(n);
+    uint16_t *rounded = halves(n);
+    kernels->silu_dropout_forward(n, x, words, 3u << 21, 0.75f, y, slope);
+    kernels->operands->silu_dropout_forward(n, x, words, 3u << 21, 0.75f, rounded, same);
+    sl_device.settle(NULL);
+    expect_rounded(n, y, rounded);
+    assert_memory_equal(same, slope, n * sizeof *slope);
+    void *const arrays[] = {y, slope, same, rounded};
+    for (int a = 0; a < 4; a++) release_array(arrays[a]);
+}
+
+static void check_operands(const struct sl_kernels *kernels, size_t n, const float *x, const float *dy) {
+    float *plain = device_floats(n);
+    uint16_t *rounded = halves(n);
+    kernels->multiply(n, x, dy, plain);
+    kernels->operands->multiply(n, x, dy, rounded);
+    sl_device.settle(NULL);
+    expect_rounded(n, plain, rounded);
+    kernels->sequence->gelu_forward(n, x, plain);
+    kernels->sequence->gelu_forward_rounded(n, x, rounded);
+    sl_device.settle(NULL);
+    expect_rounded(n, plain, rounded);
+    kernels->sequence->gelu_backward(n, x, dy, plain);
+    kernels->sequence->gelu_backward_rounded(n, x, dy, rounded);
+    sl_device.settle(NULL);
+    expect_rounded(n, plain, rounded);
+    release_array(plain);
+    release_array(rounded);
+}
+
+static void operands_are_rounded(void **state) {
+    (void)state;
+    struct numbers numbers = {7};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (int i = 0; i < LENGTHS; i++) {
+            const size_t n = lengths[i];
+            float *x = random_device_floats(&numbers, n, -9.0f, 9.0f);
+            float *dy = random_device_floats(&numbers, n, -2.0f, 2.0f);
+            uint32_t *words = (void *)device_floats(n);
+            kernels->draws->words(sl_key_of_seed((uint64_t)n), (uint32_t)n, words);
+            check_operands(kernels, n, x, dy);
+            check_silu(kernels, n, x, words);
+            check_silu(kernels, n, x, NULL);
+            release_array(x);
+            release_array(dy);
+            release_array(words);
+        }
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_rounded),       cmocka_unit_test(attention_reads_what_is_stored),
         cmocka_unit_test(rotations_are_rounded),      cmocka_unit_test(gate_results_are_rounded),
-        cmocka_unit_test(gate_gradients_are_rounded), cmocka_unit_test(sums_with_biases_are_rounded)};
+        cmocka_unit_test(gate_gradients_are_rounded), cmocka_unit_test(sums_with_biases_are_rounded),
+        cmocka_unit_test(operands_are_rounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
