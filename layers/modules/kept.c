@@ -10,6 +10,17 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
     return kept->outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
+/* On a CPU, cores that round what they read next have it in their caches. */
+bool sl_keeps_operands(const struct sl_plan *plan) {
+    return plan->gemm->on_device && plan->precision == SL_BF16 && plan->storage == SL_F32 && !plan->forward_only;
+}
+
+int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
+                    struct sl_kept *kept) {
+    *kept = (struct sl_kept){.count = count, .outlasts = outlasts, .stores = true, .operand = true};
+    return outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
+}
+
 int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept) {
     struct sl_place values = {0};
     if (plan->storage != SL_F32) sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &values);
@@ -61,6 +72,11 @@ static void settle_numbers(const void *arg, size_t first, size_t end) {
     pass->kernels->settle_bf16(end - first, pass->y + first, pass->stored ? pass->stored + first : NULL);
 }
 
+static void round_numbers(const void *arg, size_t first, size_t end) {
+    const struct pass *pass = arg;
+    pass->kernels->round_bf16(end - first, pass->y + first, pass->stored + first);
+}
+
 static void add_numbers(const void *arg, size_t first, size_t end) {
     const struct pass *pass = arg;
     pass->kernels->add(end - first, pass->x + first, pass->y + first);
@@ -73,11 +89,11 @@ static void add_settled_numbers(const void *arg, size_t first, size_t end) {
 }
 
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
-    if (!kept->rounds) return;
+    if (!kept->rounds && !kept->operand) return;
     const struct pass pass = {.kernels = context->kernels,
                               .y = sl_at(context, &kept->values),
                               .stored = kept->stores ? sl_at(context, &kept->stored) : NULL};
-    sl_share(context, elements(context, kept), 1, settle_numbers, &pass);
+    sl_share(context, elements(context, kept), 1, kept->operand ? round_numbers : settle_numbers, &pass);
 }
 
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {

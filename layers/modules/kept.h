@@ -17,6 +17,7 @@ struct sl_kept {
     bool rounds;            /* the storage is bf16, */
     bool outlasts;          /* and calls that come later read the array, */
     bool stores;            /* or products of this one do: */
+    bool operand;           /* products read what is stored, and nobody reads the floats (sl_module's reads_operand) */
     struct sl_place stored; /* here, as bf16 */
 };
 
@@ -25,6 +26,12 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 /* The same, with floats at VALUES, which the caller has planned, where the storage is bf16. */
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept);
+
+/* Whether products of the plan's modules read operands that their parents may keep as bf16, whatever the storage is. */
+bool sl_keeps_operands(const struct sl_plan *plan);
+/* KEPT has COUNT elements for each microbatch, which are operands. They are stored in the stash if they must OUTLAST
+ * the call, otherwise where the caller says (sl_plan_kept_beside), who plans the room for floats, too. */
+int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
 /* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once and
  * reads bf16, or I does. */
@@ -49,6 +56,11 @@ static inline const void *sl_kept_stored(const struct sl_context *context, const
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
 /* How a child's call should leave the values. UNREAD: those who read what is stored read nothing else. */
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
+/* Where a call whose result is an operand writes it as bf16 alone; NULL: it writes floats. */
+static inline uint16_t *sl_operand_result(const struct sl_context *context) {
+    const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;
+    return result && result->unread ? result->stored : NULL;
+}
 /* How a kernel that writes the values should leave them, which then need not be kept. */
 static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
     return (struct sl_settled){kept->rounds, kept->stores ? (uint16_t *)sl_at(context, &kept->stored) : NULL};

@@ -173,6 +173,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     if (!module->type->fuses) plan->run = 1;
     if (!module->type->stores) plan->storage = SL_F32;
     module->parameters = 0;
+    module->reads_operand = module->reads_operand_gradient = false;
+    module->given_operand = module->given_operand_gradient = false;
     int status = plan_named(module, plan);
     plan->run = run;
     plan->storage = storage;
@@ -300,7 +302,7 @@ int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place) {
 }
 
 int sl_plan_stored(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
-    return plan_stash(plan, count * sl_dtype_size(plan->storage), lifetime, place);
+    return plan_stash(plan, count * sizeof(uint16_t), lifetime, place);
 }
 
 void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place) {

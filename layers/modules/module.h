@@ -281,6 +281,9 @@ struct sl_module {
     bool is_layer;                 /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
+    /* An operand: where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too. Its parent
+     * may keep it so, which it then says: */
+    bool reads_operand, reads_operand_gradient, given_operand, given_operand_gradient;
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */
@@ -344,7 +347,7 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
 /* PLACE has COUNT floats: in the stash if they must outlast the call and there will be a backward, in the workspace
  * otherwise. */
 int sl_plan_array(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place);
-/* PLACE has COUNT numbers of the plan's storage type: in the stash. Not if plan->forward_only. */
+/* PLACE has COUNT numbers as bf16: in the stash. Not if plan->forward_only. */
 int sl_plan_stored(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place);
 /* *NUMBER is a new cache of COLUMNS floats a position. Allowed only if plan->caches is not NULL. */
 int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number);

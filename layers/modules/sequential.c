@@ -8,7 +8,7 @@
  * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
  * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. Where
  * the storage is bf16, all are in these buffers while a call lasts; and gradients that W reads at once are beside them
- * as they would be stored. */
+ * as they would be stored. So are operands on a device, which the child that writes them may leave as bf16 alone. */
 struct edge {
     struct sl_kept activation, gradient;
 };
@@ -56,32 +56,53 @@ static bool shares_place(const struct sl_module *module, int i) {
 /* What is kept of edge I, of SIZE elements; all else is its buffer's. */
 static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size_t size, struct edge *edge) {
     static const struct sl_place none = {0};
-    const bool activation = module->child[i + 1]->keeps_input, gradient = module->child[i]->keeps_gradient;
+    struct sl_module *before = module->child[i], *after = module->child[i + 1];
     *edge = (struct edge){0};
     edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
     edge->activation.count = edge->gradient.count = size;
-    if (activation) SL_TRY(sl_plan_kept_at(plan, &none, size, SL_UNTIL_WEIGHT, &edge->activation));
-    if (shares_place(module, i))
+    after->given_operand = after->reads_operand;
+    before->given_operand_gradient = before->reads_operand_gradient;
+    if (after->reads_operand)
+        SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
+    else if (after->keeps_input)
+        SL_TRY(sl_plan_kept_at(plan, &none, size, SL_UNTIL_WEIGHT, &edge->activation));
+    if (before->reads_operand_gradient)
+        SL_TRY(sl_plan_operand(plan, size, before->keeps_gradient, SL_FROM_INPUT, &edge->gradient));
+    else if (shares_place(module, i))
         edge->gradient = edge->activation;
-    else if (gradient)
+    else if (before->keeps_gradient)
         SL_TRY(sl_plan_kept_at(plan, &none, size, SL_FROM_INPUT, &edge->gradient));
     return SL_OK;
+}
+
+/* Whether the edge's floats lie in the stash alone: all do where the storage is float, but for operands'. */
+static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *after = module->child[i + 1];
+    return plan->storage == SL_F32 && after->keeps_input && !after->reads_operand;
+}
+
+static bool stashes_gradient(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *before = module->child[i];
+    return plan->storage == SL_F32 && before->keeps_gradient && !before->reads_operand_gradient;
+}
+
+/* Whether what CHILD reads of its dy is stored beside the floats, in the workspace. */
+static bool stores_gradient_beside(const struct sl_plan *plan, const struct sl_module *child) {
+    return sl_reads_stored_gradient(plan, child) || (child->reads_operand_gradient && !child->keeps_gradient);
 }
 
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     struct edge *edges = ((struct sequential *)module)->edge;
     const int count = module->children - 1;
-    const bool whole = plan->storage == SL_F32; /* what is kept is in the stash alone */
     size_t columns[2] = {0, 0}, stored[2] = {0, 0};
     struct sl_place buffer[2], room[2];
     for (int i = 0; i < count; i++) {
         const size_t width = (size_t)module->child[i]->out;
-        const bool activation = whole && module->child[i + 1]->keeps_input;
-        const bool gradient = whole && module->child[i]->keeps_gradient;
+        const bool stashed = stashes_input(module, plan, i) && stashes_gradient(module, plan, i);
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
-        if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
+        if (!stashed && width > columns[i % 2]) columns[i % 2] = width;
         const bool beside =
-            sl_reads_stored_gradient(plan, module->child[i]) || sl_reads_stored(plan, module->child[i + 1]);
+            stores_gradient_beside(plan, module->child[i]) || sl_reads_stored(plan, module->child[i + 1]);
         if (beside && width > stored[i % 2]) stored[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) {
@@ -89,9 +110,9 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         sl_plan_workspace(plan, sl_plan_rows(plan) * stored[i] * sizeof(uint16_t), &room[i]);
     }
     for (int i = 0; i < count; i++) {
-        if (!whole || !module->child[i + 1]->keeps_input) edges[i].activation.values = buffer[i % 2];
-        if (!whole || !module->child[i]->keeps_gradient) edges[i].gradient.values = buffer[i % 2];
-        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
+        if (!stashes_input(module, plan, i)) edges[i].activation.values = buffer[i % 2];
+        if (!stashes_gradient(module, plan, i)) edges[i].gradient.values = buffer[i % 2];
+        if (stores_gradient_beside(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
         if (sl_reads_stored(plan, module->child[i + 1])) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
     }
     return SL_OK;
@@ -144,9 +165,9 @@ static void backward_stored(const struct sl_module *module, struct sl_context *c
 /* Child I's forward, which leaves y on an edge as that keeps it. The child behind it may do so itself. */
 static int forward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
     const struct sl_kept *y = &edge_of(module, i)->activation;
-    struct sl_result result = sl_kept_result(context, y, module->child[i + 1]->reads_stored);
+    struct sl_result result = sl_kept_result(context, y, y->operand || module->child[i + 1]->reads_stored);
     struct sl_result *const before = context->result;
-    const bool rounds = y->rounds && !rounds_in_forward(module, i + 1);
+    const bool rounds = y->operand || (y->rounds && !rounds_in_forward(module, i + 1));
     context->result = rounds ? &result : NULL;
     const int status = forward_of(module, context, i, x, activation(module, context, i));
     context->result = before;
@@ -193,9 +214,9 @@ static bool rounds_gradient(const struct sl_module *module, int i) {
 /* Child I's I, which leaves dx on an edge as that keeps it. */
 static int backward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
     const struct sl_kept *dx = &edge_of(module, i - 1)->gradient;
-    struct sl_result result = sl_kept_result(context, dx, module->child[i - 1]->reads_stored_gradient);
+    struct sl_result result = sl_kept_result(context, dx, dx->operand || module->child[i - 1]->reads_stored_gradient);
     struct sl_result *const before = context->result;
-    const bool rounds = dx->rounds && !rounds_gradient(module, i - 1);
+    const bool rounds = dx->operand || (dx->rounds && !rounds_gradient(module, i - 1));
     context->result = rounds ? &result : NULL;
     const int status = backward_of(module, context, i, NULL, dy, gradient(module, context, i - 1));
     context->result = before;

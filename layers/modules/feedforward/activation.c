@@ -43,10 +43,17 @@ static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
+    uint16_t *operand = sl_operand_result(context);
+    const size_t n = elements(module, context);
     (void)x;
     if (!dx) return SL_OK;
-    context->kernels->multiply(elements(module, context), dy,
-                               sl_recall(context, &((const struct activation *)module)->slope), dx);
+    const float *slope = sl_recall(context, &((const struct activation *)module)->slope);
+    if (operand) {
+        context->kernels->operands->multiply(n, dy, slope, operand);
+        context->result->done = true;
+    } else {
+        context->kernels->multiply(n, dy, slope, dx);
+    }
     return SL_OK;
 }
 
@@ -104,8 +111,15 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 
 static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
                 const uint32_t *words, float *y) {
-    context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                           slope_of(module, context));
+    uint16_t *operand = sl_operand_result(context);
+    const size_t n = elements(module, context);
+    float *slope = slope_of(module, context);
+    if (operand) {
+        context->kernels->operands->silu_dropout_forward(n, x, words, threshold(kept), kept, operand, slope);
+        context->result->done = true;
+    } else {
+        context->kernels->silu_dropout_forward(n, x, words, threshold(kept), kept, y, slope);
+    }
     return keep_slope(module, context);
 }
 
@@ -139,13 +153,25 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(elements(module, context), x, y);
+    uint16_t *operand = sl_operand_result(context);
+    if (operand) {
+        context->kernels->sequence->gelu_forward_rounded(elements(module, context), x, operand);
+        context->result->done = true;
+    } else {
+        context->kernels->sequence->gelu_forward(elements(module, context), x, y);
+    }
     return SL_OK;
 }
 
 static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
-    if (dx) context->kernels->sequence->gelu_backward(elements(module, context), x, dy, dx);
+    uint16_t *operand = sl_operand_result(context);
+    if (dx && operand) {
+        context->kernels->sequence->gelu_backward_rounded(elements(module, context), x, dy, operand);
+        context->result->done = true;
+    } else if (dx) {
+        context->kernels->sequence->gelu_backward(elements(module, context), x, dy, dx);
+    }
     return SL_OK;
 }
 
@@ -178,6 +204,7 @@ static int erf_gelu_backward_input(const struct sl_module *module, struct sl_con
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .needs_no_input = true,                                                                                           \
+     .rounds_result = true,                                                                                            \
      .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
@@ -188,6 +215,7 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .backward_input = gelu_backward_input,
                                                 .forward_stored = gelu_forward_stored,
                                                 .backward_stored = gelu_backward_stored,
+                                                .rounds_result = true,
                                                 .dx_may_be_x = true,
                                                 .fuses = true};
 static const struct sl_module_type erf_gelu_type = {.name = "erf_gelu",

@@ -4,7 +4,9 @@
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
-    return sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS);
+    SL_TRY(sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS));
+    sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true);
+    return SL_OK;
 }
 
 static const struct sl_module_type dense = {.name = "dense",

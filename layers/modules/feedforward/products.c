@@ -130,6 +130,13 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
                         products->sums ? SL_EPILOGUE_SUMS : SL_EPILOGUE_NONE, plan->error);
 }
 
+void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
+                       bool biased) {
+    const bool sums = !biased || products->sums || !sl_plan_trains(plan, SL_AFFINE_BIAS);
+    module->reads_operand = sl_keeps_operands(plan) && trains(plan);
+    module->reads_operand_gradient = module->reads_operand && sums;
+}
+
 static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }
 
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
@@ -185,8 +192,14 @@ const void *sl_products_kept(const struct sl_products *products, const struct sl
     return products->takes_floats ? sl_widen(context, room, n, x) : x;
 }
 
+const void *sl_products_input(const struct sl_products *products, const struct sl_module *module,
+                              const struct sl_context *context, size_t n, const float *x) {
+    return module->given_operand ? x : sl_products_kept(products, context, &products->x, n, x);
+}
+
 const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
                                  const struct sl_context *context, size_t n, const float *dy) {
+    if (module->given_operand_gradient && !module->weights_follow) return dy;
     const bool stored = context->storage == SL_F32 || sl_gives_stored(module, context);
     return stored ? sl_products_kept(products, context, &products->dy, n, dy) : dy;
 }

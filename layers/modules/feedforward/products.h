@@ -67,9 +67,16 @@ const void *sl_products_input_operand(const struct sl_products *products, const 
 /* The same for x or dy of W, X [n] as it is kept; as it lies, where the weight gradient's product reads it so. */
 const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
                              const struct sl_place *room, size_t n, const float *x);
+/* The same for x of MODULE's W, which may be given an operand. */
+const void *sl_products_input(const struct sl_products *products, const struct sl_module *module,
+                              const struct sl_context *context, size_t n, const float *x);
 /* The same for dy of W, which has followed MODULE's I if it may: then it is not kept, but what I has read. */
 const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
                                  const struct sl_context *context, size_t n, const float *dy);
+/* MODULE's parent may keep its x and its dy as operands, where PLAN's products read them so: dy, where no bias needs
+ * its sums. */
+void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
+                       bool biased);
 /* C = A B, or C += A B with ACCUMULATE; plus BIAS if GEMM has that epilogue. The profile counts the time as a
  * product. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,

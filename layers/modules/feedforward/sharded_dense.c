@@ -157,6 +157,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
     module->takes_floats = dense->products.takes_floats;
+    if (!dense->adds_up) sl_products_offer(&dense->products, module, plan, dense->biased);
     if (plan->load) count(dense, plan);
     if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
         return sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums);
@@ -375,7 +376,7 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
-    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
+    const void *a = sl_products_input(products, module, context, rows * (size_t)module->in, x);
     float *bias = products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL;
     return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
