@@ -81,6 +81,7 @@
 #include "layers/kernels/expert.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/operands/operands.h"
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/rows/many_rows.h"
