@@ -153,8 +153,9 @@ fails 'a bad option is told once' 2 '--hidden: "0" is not'
 driver=sharding
 timeout 60 "$mpirun" 2 "$drivers/$driver" --engine local --json >out 2>err </dev/null
 status=$?
+# The launcher may pass on a piece of one process's line within the other's.
 says '2 processes were started by mpirun, and with --engine local each runs on its own' && [ $status = 0 ] &&
-    [ "$(grep -c '^{' out)" = "$(($("$drivers/sharding" --json | grep -c '^{') * 2))" ]
+    [ "$(wc -c <out)" = "$(($("$drivers/sharding" --json | wc -c) * 2))" ]
 point 'engine local, since somebody asked for it'
 
 # launched VARIABLE=VALUE DRIVER: the process that speaks, as the launcher that has such a variable starts it.
