@@ -3,39 +3,15 @@
 #ifndef SL_LAYERS_KERNELS_ROWS_HASH_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_HASH_INTERNAL_H
 
-#include "spmd/base/dtype.h"
+#include "layers/kernels/rows/vectors_internal.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-/* A product is of the lower halves of 64 bits; of the upper ones after a shift. Compilers would widen each word. */
-#if defined(__AVX512F__)
-typedef __m512i pairs;
-static inline pairs pairs_at(const void *at) { return _mm512_loadu_si512(at); }
-static inline pairs pairs_of(const float *a, const float *b) {
-    return _mm512_castps_si512(_mm512_add_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(b)));
-}
-static inline pairs upper_halves(pairs x) { return _mm512_srli_epi64(x, 32); }
-static inline pairs add_product(pairs sum, pairs a, pairs b) { return _mm512_add_epi64(sum, _mm512_mul_epu32(a, b)); }
-#elif defined(__AVX2__)
-typedef __m256i pairs;
-static inline pairs pairs_at(const void *at) { return _mm256_loadu_si256(at); }
-static inline pairs pairs_of(const float *a, const float *b) {
-    return _mm256_castps_si256(_mm256_add_ps(_mm256_loadu_ps(a), _mm256_loadu_ps(b)));
-}
-static inline pairs upper_halves(pairs x) { return _mm256_srli_epi64(x, 32); }
-static inline pairs add_product(pairs sum, pairs a, pairs b) { return _mm256_add_epi64(sum, _mm256_mul_epu32(a, b)); }
-#else
-typedef __m128i pairs;
-static inline pairs pairs_at(const void *at) { return _mm_loadu_si128(at); }
-static inline pairs pairs_of(const float *a, const float *b) {
-    return _mm_castps_si128(_mm_add_ps(_mm_loadu_ps(a), _mm_loadu_ps(b)));
-}
-static inline pairs upper_halves(pairs x) { return _mm_srli_epi64(x, 32); }
-static inline pairs add_product(pairs sum, pairs a, pairs b) { return _mm_add_epi64(sum, _mm_mul_epu32(a, b)); }
-#endif
-
-enum { PAIRED = sizeof(pairs) / 4 }; /* words in a vector */
+/* Words, two by two: a product is of the lower halves of 64 bits, for which CPUs have an instruction. Compilers would
+ * widen each word of a loop. */
+typedef uint64_t pairs __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+static inline pairs pairs_at(const void *at) { return *(const pairs *)at; }
+static inline pairs pairs_of(const float *a, const float *b) { return (pairs)(load(a) + load(b)); }
 
 /* Of gradients and of values, each of even and of odd words; and of those that fill no vector. */
 struct pass_sums {
@@ -50,15 +26,15 @@ SL_INLINE uint32_t word_of(float number) {
 }
 
 static inline void add_words(pairs *sum, pairs keys, pairs words) {
-    sum[0] = add_product(sum[0], keys, words);
-    sum[1] = add_product(sum[1], upper_halves(keys), upper_halves(words));
+    sum[0] += (keys & UINT32_MAX) * (words & UINT32_MAX);
+    sum[1] += (keys >> 32) * (words >> 32);
 }
 
 /* Adds COUNT words of a gradient (GRADIENT + ADDEND, if ADDS) and of values. */
 SL_INLINE void hash_few(struct pass_sums *sums, size_t count, const uint32_t *keys, const float *gradient,
                         const float *addend, const bool adds, const float *value) {
     size_t i = 0;
-    for (; i + PAIRED <= count; i += PAIRED) {
+    for (; i + LANES <= count; i += LANES) {
         const pairs key = pairs_at(keys + i);
         add_words(sums->gradients, key, adds ? pairs_of(gradient + i, addend + i) : pairs_at(gradient + i));
         add_words(sums->values, key, pairs_at(value + i));
