@@ -7,8 +7,6 @@
 #include "drivers/transformer/transformer.h"
 #include "layers/modules/sequence/token_chunks.h"
 
-enum { MOST_ROWS = 32 }; /* for which products read copies of kernels (layers/kernels/gemm_cpu.c) */
-
 static bool is_grouped(const struct sl_transformer *m) { return m->attention == SL_ATTENTION_GROUPED; }
 
 /* Tables of rotary positions: all heads of grouped attention share one. With latent attention each coordinate has
@@ -58,8 +56,9 @@ static double copied_floats(const struct transformer_job *job) {
     const double kernels = sl_transformer_parameters(m) - tables - others;
     const int groups = transformer_groups(job), width = (transformer_in_flight(job) + groups - 1) / groups;
     const bool halves = job->config->training.storage == 1 || job->job.precision == SL_BF16;
-    const bool copies = job->config->copies && width <= MOST_ROWS && !m->fsdp;
-    if (!copies || m->experts || kernels < 0 || job->job.gemm->on_device) return 0;
+    const bool packs =
+        sl_gemm_packs(job->job.gemm, job->job.precision, halves ? SL_BF16 : SL_F32, width, m->dimension, m->dimension);
+    if (!job->config->copies || !packs || m->fsdp || m->experts || kernels < 0) return 0;
     return halves ? kernels / 2 : kernels;
 }
 

@@ -63,7 +63,7 @@ struct transformer_config {
     bool ends; /* samples end where the model says so */
     int length, samples, groups, in_flight, top_k;
     int cache;   /* enum sl_cache_form */
-    bool copies; /* of kernels, for decoding one row */
+    bool copies; /* of kernels, for passes of few rows */
     int threads; /* of each coordinate; 0: as many as it has cores */
     double temperature, top_p;
     /* export */

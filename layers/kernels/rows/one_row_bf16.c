@@ -1,5 +1,6 @@
 /* one_row_bf16.c - products of one row of bf16, for CPUs that multiply bf16 in pairs: see few_rows_bf16.c. */
 #include "layers/kernels/rows/one_row.h"
+#include "layers/kernels/rows/packed_weights.h"
 #include "spmd/base/memory.h"
 
 #include <immintrin.h>
@@ -8,11 +9,11 @@
 enum {
     LANES = 16,
     PAIRED = 2 * LANES, /* bf16 in a vector */
-    STRIP = 2,          /* times so many columns has the strip of a copy (packed_weights.h) */
-    TOGETHER = 8,       /* pairs of rows of B that are read side by side */
-    AHEAD = 32,         /* rows of B between what is multiplied and what is asked for */
-    FAR = 1 << 18,      /* weights, beyond which they are asked for: fewer may be in a cache */
-    COLUMNS = 2048,     /* whose sums stay in the first-level cache */
+    STRIP = SL_STRIP_COLUMNS / PAIRED,
+    TOGETHER = 8,   /* pairs of rows of B that are read side by side */
+    AHEAD = 32,     /* rows of B between what is multiplied and what is asked for */
+    FAR = 1 << 18,  /* weights, beyond which they are asked for: fewer may be in a cache */
+    COLUMNS = 2048, /* whose sums stay in the first-level cache */
 };
 
 /* Two neighbours of A, in all lanes. */
