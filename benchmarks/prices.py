@@ -1,4 +1,5 @@
-"""prices - what a step costs more where memory is saved: FSDP and offloading, each beside a step without, in turns.
+"""prices - what a step costs more where memory is saved, by FSDP and offloading, and where sums are the same on every
+mesh (--exact): each beside a step without, in turns.
 
 Beside a price stands its bound: the bytes that a coordinate moves for it, by themselves. FSDP's gather copies what the
 coordinate holds more than without, in memory. What is offloaded is written to a file and read from it, with the pages
@@ -20,6 +21,19 @@ PRICES = [
     ("FSDP, bf16", "--mesh data=2 --no-fsdp --storage bf16 --precision bf16", "--fsdp"),
     ("offload, optimizer", ONE, "--offload optimizer"),
     ("offload, all", LOOPS, "--offload optimizer,activations,weights"),
+]
+# Products of at least 128 terms and leaves of at least 64 rows.
+MODEL = "--no-fsdp --attention gqa --kv-heads 4 --model-dimension 512 --n-heads 8 --blocks 2 --layers-per-block 1 --batch 8 --microbatches 2"
+EXACT = [
+    *[(f"data=4 on {mesh}", f"--mesh {mesh} {MODEL}", "--exact data=4") for mesh in ("data=1", "data=2", "data=4", "data=2,pipe=2")],
+    *[(f"tensor=4 on {mesh}", f"--mesh {mesh} {MODEL}", "--exact tensor=4")
+      for mesh in ("tensor=1", "tensor=2", "tensor=4", "tensor=2,pipe=2")],
+    *[(f"data=2,tensor=4 on {mesh}", f"--mesh {mesh} {MODEL}", "--exact data=2,tensor=4")
+      for mesh in ("data=1,tensor=1", "data=2,tensor=2", "data=2,tensor=4")],
+    *[(f"data=4, tensor=4 in bf16 on {mesh}", f"--mesh {mesh} {MODEL} --precision bf16 --storage bf16", "--exact data=4,tensor=4")
+      for mesh in ("data=1,tensor=1", "data=2,tensor=2")],
+    *[(f"data=4, four experts on {mesh}", f"--mesh {mesh} {MODEL} --experts 4 --top-k 2", "--exact data=4")
+      for mesh in ("data=1", "data=2")],
 ]
 PIECE = 1 << 23  # bytes moved at a time
 
@@ -73,6 +87,8 @@ def moved(name, before, after):
     """(bytes that a coordinate copies in memory, that it reads from files, that it writes): at least, in a step."""
     if name.startswith("FSDP"):
         return after["parameters"] - before["parameters"], 0, 0
+    if not name.startswith("offload"):
+        return 0, 0, 0
     if name == "offload, optimizer":
         return 0, after["offloaded"], after["offloaded"]
     # Values come twice and leave once, gradients leave once, the others come and leave once.
@@ -81,13 +97,13 @@ def moved(name, before, after):
     return 0, 2 * values + others, values + gradients + others
 
 
-def measure(build, quick, watch):
-    """A row for each of PRICES; "ms" is the step with what is paid for."""
+def measure(build, quick, watch, which=PRICES):
+    """A row for each of WHICH; "ms" is the step with what is paid for."""
     rows = []
-    pairs, steps = (6, 4) if quick else (12, 12)
+    pairs, steps = (6, 4) if quick or which is EXACT else (12, 12)
     with tempfile.TemporaryDirectory(dir="build") as folder:
         copied, (read, written) = copy_rate(), file_rates(folder)
-        for name, without, more in PRICES:
+        for name, without, more in which:
             times, memory = {without: [], f"{without} {more}": []}, {}
             for number in range(pairs):
                 for options in list(times) if number % 2 else reversed(times):
@@ -105,6 +121,17 @@ def measure(build, quick, watch):
                          "bound_ms": 1e3 * sum(part / rate for part, rate in zip(parts, (copied, read, written)))}
                         | samples.of_runs(new))
     return rows
+
+
+def print_exact(rows, table):
+    """TABLE prints rows of words."""
+    words = [["exactness", "step without", "with --exact", "ratio", "95 % of it"]]
+    for row in rows:
+        low, high = row["ratio_interval"]
+        words.append([row["price"], *(f"{ms:.1f}" for ms in (row["without"]["ms"], row["ms"])), f"{row['ratio']:.3f}",
+                      f"{low:.3f} - {high:.3f}{'' if row['confidence_of_ratio'] >= samples.CONFIDENCE else ' ?'}"])
+    print()
+    table(words, 1)
 
 
 def print_table(rows, table):

@@ -247,6 +247,8 @@ def print_all(results, absent, about):
             published.print_table(result["published"], print_table)
         if "prices" in result:
             prices.print_table(result["prices"], print_table)
+        if "exactness" in result:
+            prices.print_exact(result["exactness"], print_table)
         if "predictions" in result:
             predictions.print_table(result["predictions"], print_table)
         if "stages" in result:

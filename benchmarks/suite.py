@@ -74,12 +74,13 @@ BENCHMARKS = {
     "startup": ["jax", "jax-0.4.25", "torch"],
     "published": ["transformers"],
     "prices": [],
+    "exactness": [],
     "predictions": [],
     "stages": [],
     "synthesis": [],
     "random_models": [],
 }
-LONG = ["published", "prices", "predictions", "stages", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
+LONG = ["published", "prices", "exactness", "predictions", "stages", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
@@ -474,7 +475,14 @@ class Suite:
 
     def prices(self):
         """FSDP's step; the floor: the step without. rows have each price."""
-        rows = prices.measure(self.build, self.quick, self.watch)
+        return self.priced("prices", prices.PRICES)
+
+    def exactness(self):
+        """The same of --exact, the first of its layouts."""
+        return self.priced("exactness", prices.EXACT)
+
+    def priced(self, name, which):
+        rows = prices.measure(self.build, self.quick, self.watch, which)
         times = {name: rows[0][name] for name in ("ms", "ms_min", "ms_max", "interval_ms", "confidence", "samples", "processes")}
-        result = {"benchmark": "prices", "threads": 2} | times | {"floor_ms": rows[0]["without"]["ms"], "peers": {}}
-        return result | {"ratio": rows[0]["ratio"], "prices": rows}
+        result = {"benchmark": name, "threads": 2} | times | {"floor_ms": rows[0]["without"]["ms"], "peers": {}}
+        return result | {"ratio": rows[0]["ratio"], name: rows}

@@ -21,6 +21,7 @@ ORDER = """
     collectives/replay
     collectives/nccl
     layers/kernels/operands layers/kernels/onednn layers/kernels/rows
+    layers/kernels/attention
     layers/kernels layers/storage
     layers/tokenizers
     layers/modules/parameters

@@ -23,13 +23,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/spmd/device"))
 
 # An H100 SXM. Of NVIDIA's data sheet: dense products in TFLOP/s, float32 outside of tensor cores, memory, PCIe and NVLink
-# in one direction, all in GB/s. The others are assumed: shares of these that products and kernels reach, and what a
-# launch takes the host, the shortest kernel the device, and a wait.
+# in one direction, all in GB/s. The others are assumed: shares of these that products, attention's products in registers
+# and kernels reach, and what a launch takes the host, the shortest kernel the device, and a wait.
 H100 = {
     "bf16": 989.4, "tf32": 494.7, "f32": 66.9, "bandwidth": 3350.0, "pcie": 64.0, "link": 450.0, "processors": 132.0,
-    "products_reach": 0.75, "kernels_reach": 0.9, "launch_us": 2.5, "kernel_us": 2.0, "wait_us": 10.0,
+    "products_reach": 0.75, "attention_reach": 0.2, "kernels_reach": 0.9, "launch_us": 2.5, "kernel_us": 2.0, "wait_us": 10.0,
 }
-SHARES = ("products_reach", "kernels_reach")
+SHARES = ("products_reach", "attention_reach", "kernels_reach")
 GPUS = {"H100": H100}
 
 
@@ -62,6 +62,16 @@ HALF = {0: 4, 1: 2}  # bytes of an element by the parameter that says whether it
 def pairs(queries):
     """Of a query and a key that it sees."""
     return queries * (queries + 1) // 2
+
+
+def tiled_pairs(queries):
+    """The same, in whole tiles of 64 by 64."""
+    return 64 * 64 * pairs(-(-queries // 64))
+
+
+def rows_of_heads(p):
+    """Of attention on tensor cores: a row of each head."""
+    return p[2] * p[3] * p[6]
 
 
 # By kernel, from its parameters in the order in which the compiler hands them over: all numbers, None for a pointer.
@@ -106,15 +116,24 @@ BYTES = {
     "softmax_losses": lambda p: 20 * p[0],
     "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
     "backward": lambda p: p[2] * p[3] * p[4] * p[5] * (28 + 4 * p[1]),
+    **{f"attention_forward_{n}": lambda p: 16 * rows_of_heads(p) * p[7] for n in (64, 128)},
+    **{f"attention_queries_{n}": lambda p: 24 * rows_of_heads(p) * p[7] for n in (64, 128)},
+    **{f"attention_keys_{n}": lambda p: 24 * rows_of_heads(p) * p[7] for n in (64, 128)},
     "add_teams": lambda p: p[0] * p[5] * (4 * p[4] + 4 + 2 * (p[9] is None)),
 }
-# Arithmetic that counts beside the bytes: attention, in float32 without tensor cores. Two products forward, five backward.
+# Arithmetic that counts beside the bytes: attention's. In float32 without tensor cores two products forward, five
+# backward; with them two, three for the queries' gradients, and four for those of keys and values, over whole tiles.
 FLOPS = {
     "forward": lambda p: 4 * p[6] * p[2] * p[0] * pairs(p[3]),
     "backward": lambda p: 10 * p[5] * p[2] * p[4] * pairs(p[3]),
 }
+TENSOR_FLOPS = {
+    **{f"attention_forward_{n}": lambda p: 4 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
+    **{f"attention_queries_{n}": lambda p: 6 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
+    **{f"attention_keys_{n}": lambda p: 8 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
+}
 PARAMETERS = {"forward": 23, "backward": 37}  # other files have functions of these names
-ATTENTION = ("forward", "backward", "add_teams")
+ATTENTION = ("forward", "backward", "add_teams", *TENSOR_FLOPS)
 OPTIMIZERS = ("adamw_of",)
 
 
@@ -136,7 +155,10 @@ def price_launch(name, blocks, parameters, gpu):
     share = min(1.0, blocks / gpu["processors"]) * gpu["kernels_reach"]
     moved = BYTES[function](parameters)
     flops = FLOPS[function](parameters) if function in FLOPS else 0
-    seconds = max(moved / (share * gpu["bandwidth"] * 1e9), flops / (share * gpu["f32"] * 1e12), shortest)
+    tensor = TENSOR_FLOPS[function](parameters) if function in TENSOR_FLOPS else 0
+    filled = min(1.0, blocks / gpu["processors"]) * gpu["attention_reach"]
+    seconds = max(moved / (share * gpu["bandwidth"] * 1e9), flops / (share * gpu["f32"] * 1e12),
+                  tensor / (filled * gpu["bf16"] * 1e12), shortest)
     part = "attention" if function in ATTENTION else "optimizer" if function in OPTIMIZERS else "kernels"
     return part, moved, seconds
 

@@ -1,10 +1,17 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
-set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attention.c kernels/attention_decode.c
-    kernels/attention_latent.c kernels/gelu.c kernels/published.c kernels/expert.c
+set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attention/attention.c kernels/attention/attention_decode.c
+    kernels/attention/attention_latent.c kernels/gelu.c kernels/published.c kernels/expert.c
     kernels/operands/operands.c)
-set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/attention_latent.c kernels/gelu.c
+set_source_files_properties(kernels/attention/attention.c kernels/attention/attention_decode.c kernels/attention/attention_latent.c kernels/gelu.c
     kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
     PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+
+# What only tensor cores run.
+set(device_kernels)
+if(SL_DEVICE STREQUAL cuda)
+    set(device_kernels kernels/attention/attention_warps.c)
+    set_source_files_properties(${device_kernels} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+endif()
 
 # Optimizers, a file each; the table is in training/optimizer.c.
 set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
@@ -12,7 +19,7 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 # What has target regions, where devices compute: in the program once, and linked as objects, for the images that they
 # carry are not found in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
-    add_library(sl_target OBJECT ${kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
+    add_library(sl_target OBJECT ${kernels} ${device_kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
         ../spmd/device/${SL_DEVICE}.c
         ${SL_DEVICE_SOURCES} ${SL_REGIONS})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})

@@ -6,8 +6,8 @@
 #ifndef SL_LAYERS_KERNELS_KERNELS_H
 #define SL_LAYERS_KERNELS_KERNELS_H
 
-#include "layers/kernels/attention.h"
-#include "layers/kernels/attention_latent.h"
+#include "layers/kernels/attention/attention.h"
+#include "layers/kernels/attention/attention_latent.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/operands/operands.h"
 #include "layers/kernels/sequence.h"

@@ -60,6 +60,14 @@ def kernels():
     lines = [launch("forward", 10, *heads).split()]
     result = gpu_model.predict(gpu_model.totals(lines, fast | {"kernel_us": 1e-9}, ()), fast)
     point(close(result["attention_ms"], 1e3 * 4 * 8 * 2 * 5050 / 1e12), "or the products of pairs that are seen")
+    heads = ["0x2", "0x1", "0x1", "0x80", "0", "0x80", "0x1", "0x8", *["0"] * 16]
+    for kernel, arrays, products in (("forward", 4, 2), ("queries", 6, 3), ("keys", 6, 4)):
+        line = launch(f"attention_{kernel}_64", 10, *heads)
+        result = gpu_model.predict(total(line), GPU)
+        point(close(result["attention_ms"], 1e3 * 4 * arrays * 128 * 8 / 1e9), f"attention {kernel} on tensor cores: {arrays} arrays")
+        result = gpu_model.predict(gpu_model.totals([line.split()], fast | {"kernel_us": 1e-9}, ()), fast)
+        point(close(result["attention_ms"], 1e3 * 2 * products * 8 * 3 * 64 * 64 / (4.0 * 1e12)),
+              f"or {products} products of whole tiles")
     result = gpu_model.predict(total(launch("forward", 10, "0x1"), launch("other", 10, "0x1")), GPU)
     point(result["unknown"] == ["forward", "other"] and close(result["kernels_ms"], 6e-3), "what is not known is told")
 
@@ -108,8 +116,19 @@ def real(build):
 
 def one_sequence(build):
     """Attention has a block for each processor also where there is but one sequence."""
+    for precision, kernels in (("f32", ("forward", "backward")),
+                               ("bf16", ("attention_forward_64", "attention_queries_64", "attention_keys_64"))):
+        launches = launches_of_one(build, precision)
+        for kernel in kernels:
+            least = min((count for function, count in launches if function == kernel), default=0)
+            point(least >= 132, f"{kernel} of 12 heads and 1024 tokens in {precision} has {least} blocks")
+
+
+def launches_of_one(build, precision):
+    """(kernel, its blocks), of a step of one sequence."""
     program, options, _ = gpu_model.JOBS["transformer, bf16"]
-    options = options.replace("--batch 8", "--batch 1").replace("--blocks 12", "--blocks 1")
+    for old, new in (("--batch 8", "--batch 1"), ("--blocks 12", "--blocks 1"), ("--precision bf16", f"--precision {precision}")):
+        options = options.replace(old, new)
 
     def blocks(lines):
         return collections.Counter((gpu_model.function_of(name), int(rest[0])) for _, kind, name, *rest in lines if kind == "launch")
@@ -117,9 +136,7 @@ def one_sequence(build):
     with tempfile.TemporaryDirectory() as work:
         launches = gpu_model.null_cuda().step(str(build), f"{work}/record", f"{build}/drivers/{program}", *options.split(),
                                               account=blocks)
-    for kernel in ("forward", "backward"):
-        least = min((count for function, count in launches if function == kernel), default=0)
-        point(least >= 132, f"attention {kernel} of 12 heads and 1024 tokens has {least} blocks")
+    return launches
 
 
 if len(sys.argv) > 1:

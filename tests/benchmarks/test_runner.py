@@ -222,6 +222,11 @@ def moved_bytes():
     point(prices.moved("offload, optimizer", before, {"offloaded": 200}) == (0, 200, 200), "the optimizer's state comes and leaves")
     every = prices.moved("offload, all", before, {"offloaded": 100 + 80 + 200 + 7})
     point(every == (0, 2 * 100 + 207, 100 + 80 + 207), "values come twice, gradients leave, the others come and leave")
+    point(prices.moved("data=4 on data=2", before, before) == (0, 0, 0), "the same sums on every mesh move nothing")
+    for name, without, more in prices.EXACT:
+        leaves = dict(word.split("=") for word in more.split()[1].split(","))
+        mesh = dict(word.split("=") for word in without.split()[1].split(","))
+        point(all(int(leaves.get(axis, size)) % int(size) == 0 for axis, size in mesh.items()), f"{name}: leaves divide")
 
 
 # ---- a published model

@@ -59,8 +59,8 @@ offload)
     all_ran "the optimizer adamw runs on a device" "$layers/kernels/adamw_internal.h" "$build/tests/test_adamw"
     all_ran "random numbers are drawn on a device" "$layers/kernels/draws.c" "$build/tests/test_kernels" "$build/tests/test_parts"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels"
-    all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
-    all_ran "attention over latents runs on a device" "$layers/kernels/attention_latent.c" "$build/tests/test_attention_latent"
+    all_ran "attention runs on a device" "$layers/kernels/attention/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
+    all_ran "attention over latents runs on a device" "$layers/kernels/attention/attention_latent.c" "$build/tests/test_attention_latent"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
     export SL_TEST_FILTER=meshes_equal_one_coordinate # the runtime writes a gigabyte about the others
     all_ran "what published models need runs on a device" "$layers/kernels/published.c" "$build/tests/test_gqa"

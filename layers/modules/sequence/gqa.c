@@ -42,6 +42,7 @@ struct gqa {
     size_t key_heads, key_columns; /* of k and v each: its own, or all */
     size_t lead;                   /* heads before its own that read the same key heads or those before them */
     size_t cached, cached_columns; /* of k and v: the first column that its heads read, and how many */
+    enum sl_dtype precision;       /* of products' operands */
     struct sl_rope *rope;          /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
     struct sl_place scratch; /* attention's backward */
@@ -68,6 +69,7 @@ static struct sl_attention attention_of(const struct gqa *gqa, int rows, int seq
                                  .group = (size_t)(gqa->shape.heads / gqa->shape.key_heads),
                                  .lead = gqa->lead,
                                  .window = (size_t)gqa->shape.window,
+                                 .products = gqa->precision,
                                  .key_stride = gqa->key_columns};
 }
 
@@ -187,6 +189,7 @@ static void count(const struct gqa *gqa, const struct sl_plan *plan) {
 static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
     struct gqa *gqa = (struct gqa *)module;
     SL_TRY(check(gqa, plan));
+    gqa->precision = plan->precision;
     SL_TRY(sl_plan_group(plan, gqa->axis, &gqa->group));
     const int index = gqa->group < 0 ? 0 : plan->groups->group[gqa->group].rank;
     SL_TRY(plan_shares(gqa, index, sl_mesh_axis_size(plan->mesh, gqa->axis), plan));

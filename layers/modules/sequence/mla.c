@@ -30,6 +30,7 @@ struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequen
                                  .heads = mla->heads,
                                  .width = mla->columns / mla->heads,
                                  .rope = mla->rope,
+                                 .products = mla->precision,
                                  .key_stride = 2 * mla->columns};
 }
 
@@ -153,6 +154,7 @@ static void count(const struct mla *mla, const struct sl_plan *plan) {
 static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     struct mla *mla = (struct mla *)module;
     SL_TRY(check(mla, plan));
+    mla->precision = plan->precision;
     SL_TRY(sl_plan_group(plan, mla->axis, &mla->group));
     const int index = mla->group < 0 ? 0 : plan->groups->group[mla->group].rank;
     SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));

@@ -2,9 +2,9 @@
  *
  * Expanded: keys and values of this coordinate's heads, and the rotary key. Latent: the latent and the rotary key, the
  * same at each coordinate along the axis; kv_up is absorbed into queries and outputs
- * (layers/kernels/attention_latent.h). For that every coordinate has kv_up's columns of its own heads, in a table that
- * is made when a run begins. Where there are many queries, products with keys and values are cheaper: a prompt
- * attends to its own ones, then to those of the cached tokens, which are made chunk by chunk.
+ * (layers/kernels/attention/attention_latent.h). For that every coordinate has kv_up's columns of its own heads, in a
+ * table that is made when a run begins. Where there are many queries, products with keys and values are cheaper: a
+ * prompt attends to its own ones, then to those of the cached tokens, which are made chunk by chunk.
  */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/sequence/mla_internal.h"

@@ -38,6 +38,7 @@ struct mla {
     /* A coordinate's own. */
     size_t heads, columns, latent;  /* of q, k and v each; of kv and q latent each */
     size_t rope, rotated;           /* columns of k_rope, and of q_rope */
+    enum sl_dtype precision;        /* of products' operands */
     struct sl_rope *keys, *queries; /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
     int leaves;                /* that have a part of the shared keys' gradient each; 0 or 1: there is one */

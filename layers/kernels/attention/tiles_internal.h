@@ -2,8 +2,8 @@
  * per CPU level or for devices.
  *
  * On NVIDIA the threads of a team share the tiles. */
-#ifndef SL_LAYERS_KERNELS_TILES_INTERNAL_H
-#define SL_LAYERS_KERNELS_TILES_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
+#define SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 
 #include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"

@@ -1,12 +1,12 @@
 /* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and how far back, rows of arrays,
  * which heads read a head of keys, which rows the next block will read, and what the gradients of scores give queries
  * and keys. */
-#ifndef SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
-#define SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_SIGHT_INTERNAL_H
+#define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_SIGHT_INTERNAL_H
 
-#include "layers/kernels/attention.h"
+#include "layers/kernels/attention/attention.h"
 #include "layers/kernels/rows/settle_internal.h"
-#include "layers/kernels/tiles_internal.h"
+#include "layers/kernels/attention/tiles_internal.h"
 
 static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 
@@ -112,6 +112,34 @@ SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t 
 }
 
 /* ---- heads ---- */
+
+/* One head of one sequence. */
+struct head {
+    struct rows q, q_rope, k, v, k_rope;
+    struct past past; /* of the sequence's queries */
+    size_t keys;      /* of the sequence */
+    float scale;
+};
+
+/* QUERIES: the dtype of q and q_rope. */
+SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, enum sl_dtype queries, const void *q,
+                              const void *q_rope, const void *k, const void *v, const void *k_rope) {
+    const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
+    const size_t sequence = number / shape->heads, head = number % shape->heads;
+    const size_t query = sequence * shape->queries, key = sequence * shape->key_rows;
+    const size_t column = sl_attention_key_head(shape, head) * width, all = shape->heads * width;
+    const size_t turned = rope ? query * (shape->heads * rope) + head * rope : 0;
+    return (struct head){
+        .q = rows_of(queries, q, query * all + head * width, all, width),
+        .q_rope = rows_of(queries, rope ? q_rope : q, turned, shape->heads * rope, rope),
+        .k = rows_of(shape->keys, k, key * stride + column, stride, width),
+        .v = rows_of(shape->keys, v, key * stride + column, stride, width),
+        .k_rope = rows_of(shape->keys, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
+        .past = {shape->position, shape->window, shape->places ? shape->places + query : NULL},
+        .keys = shape->key_rows,
+        .scale = 1.0f / sqrtf((float)(width + rope)),
+    };
+}
 
 /* The heads that read head KEY_HEAD of k and v: [first, end). */
 struct span {

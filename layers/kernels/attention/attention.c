@@ -10,8 +10,9 @@
  *
  * On NVIDIA a team has a block of queries, or in backward every so many of a head's blocks of keys, and its threads the
  * tiles. Such teams then have parts of dq of their own, which are added in the order of the keys. */
-#include "layers/kernels/attention.h"
-#include "layers/kernels/attention_sight_internal.h"
+#include "layers/kernels/attention/attention.h"
+#include "layers/kernels/attention/attention_sight_internal.h"
+#include "layers/kernels/attention/attention_warps_internal.h"
 
 /* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. COPIES_KEYS, COPIES_VALUES:
  * whether forward makes dense copies of rows that lie at least APART floats apart, as the first-level cache has few
@@ -24,43 +25,16 @@ enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
 enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
 #endif
 enum { COPIES = COPIES_KEYS || COPIES_VALUES };
-/* WIDENS: whether backward reads bf16, of which it widens a block at a time. */
+/* WIDENS: whether backward reads bf16, of which it widens a block at a time. ON_WARPS: whether there are tensor cores.
+ */
 #if defined(SL_DEVICE_CUDA)
-enum { WIDENS = 0 };
+enum { WIDENS = 0, ON_WARPS = 1 };
 #else
-enum { WIDENS = 1 };
+enum { WIDENS = 1, ON_WARPS = 0 };
 #endif
 /* BEYOND: keys behind those that a vector of queries sees which a tile reads: of other queries', or all. */
 enum { APART = 256, BEYOND = !SCALES ? BLOCK : (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { SOON = 128 }; /* rows of the next head that are asked for */
-
-/* One head of one sequence. */
-struct head {
-    struct rows q, q_rope, k, v, k_rope;
-    struct past past; /* of the sequence's queries */
-    size_t keys;      /* of the sequence */
-    float scale;
-};
-
-/* QUERIES: the dtype of q and q_rope. */
-SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, enum sl_dtype queries, const void *q,
-                              const void *q_rope, const void *k, const void *v, const void *k_rope) {
-    const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
-    const size_t sequence = number / shape->heads, head = number % shape->heads;
-    const size_t query = sequence * shape->queries, key = sequence * shape->key_rows;
-    const size_t column = sl_attention_key_head(shape, head) * width, all = shape->heads * width;
-    const size_t turned = rope ? query * (shape->heads * rope) + head * rope : 0;
-    return (struct head){
-        .q = rows_of(queries, q, query * all + head * width, all, width),
-        .q_rope = rows_of(queries, rope ? q_rope : q, turned, shape->heads * rope, rope),
-        .k = rows_of(shape->keys, k, key * stride + column, stride, width),
-        .v = rows_of(shape->keys, v, key * stride + column, stride, width),
-        .k_rope = rows_of(shape->keys, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
-        .past = {shape->position, shape->window, shape->places ? shape->places + query : NULL},
-        .keys = shape->key_rows,
-        .scale = 1.0f / sqrtf((float)(width + rope)),
-    };
-}
 
 /* ---- scores ---- */
 
@@ -258,6 +232,10 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
         if (rounds) settle_few(sequences * queries, heads * width, o, stored);
         return;
     }
+    if (ON_WARPS && sl_attention_warps_take(shape)) {
+        sl_attention_warps_forward(shape, q, q_rope, k, v, k_rope, o, logsum);
+        return;
+    }
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored, places))
     for (size_t unit = 0; unit < sequences * heads * blocks; unit++) {
         const struct sl_attention all = {.sequences = sequences,
@@ -376,6 +354,7 @@ static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
 
 /* Teams that share the blocks of keys of a head. */
 static size_t teams_of(const struct sl_attention *shape) {
+    if (ON_WARPS && sl_attention_warps_take(shape)) return 1;
     const size_t heads = shape->sequences * sl_attention_key_heads(shape);
     return smaller((shape->queries + BLOCK - 1) / BLOCK, (heads + SL_TEAMS - 1) / heads);
 }
@@ -408,9 +387,10 @@ static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, si
     }
 }
 
+/* All gradients but dk_rope, of which SCRATCH gets the heads' parts. */
 static void backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                      const void *k_rope, const void *o, const float *logsum, const float *d_o, float *dq,
-                     float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
+                     float *dq_rope, float *dk, float *dv, void *scratch) {
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries, window = shape->window;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
@@ -483,10 +463,21 @@ static void backward(const struct sl_attention *shape, const void *q, const void
     if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq, shape->dq);
     if (teams > 1 && rope)
         add_teams(teams, rows, queries, heads * rope, window, places, own_rope, dq_rope, (struct sl_settled){0});
+}
+
+static void gradients_of_all(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
+                             const void *v, const void *k_rope, const void *o, const float *logsum, const float *d_o,
+                             float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
+    const size_t heads = shape->heads, rows = shape->sequences * shape->queries, rope = shape->rope;
+    float *deltas = scratch, *parts = deltas + teams_of(shape) * heads * rows;
+    if (ON_WARPS && sl_attention_warps_take(shape))
+        sl_attention_warps_backward(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, parts, deltas);
+    else
+        backward(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, scratch);
     const size_t leaves = shape->leaves ? shape->leaves : 1, of_leaf = heads / leaves * rows * rope;
     for (size_t leaf = 0; rope && leaf < leaves; leaf++)
         sum_heads(heads / leaves, rows * rope, parts + leaf * of_leaf, dk_rope + leaf * (rows * rope));
 }
 
 const struct sl_attention_kernels SL_ATTENTION_KERNELS = {
-    .forward = forward, .merge = merge, .scratch = scratch, .reads_stored = reads_stored, .backward = backward};
+    .forward = forward, .merge = merge, .scratch = scratch, .reads_stored = reads_stored, .backward = gradients_of_all};

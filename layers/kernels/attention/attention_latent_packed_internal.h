@@ -1,10 +1,10 @@
 /* attention_latent_packed_internal.h - scores of cached latents where several elements of a row lie in one vector, and
  * the fetching of rows ahead, for CPUs. */
-#ifndef SL_LAYERS_KERNELS_ATTENTION_LATENT_PACKED_INTERNAL_H
-#define SL_LAYERS_KERNELS_ATTENTION_LATENT_PACKED_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_PACKED_INTERNAL_H
+#define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_PACKED_INTERNAL_H
 
 #include "layers/kernels/rows/lanes_internal.h"
-#include "layers/kernels/tiles_internal.h"
+#include "layers/kernels/attention/tiles_internal.h"
 
 enum { ABREAST = 8, MOST_PACK = 4 };
 

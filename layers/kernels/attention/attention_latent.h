@@ -5,8 +5,8 @@
  * mean by the weights of attention is that of the latents, times V_h, plus bias_h: V is absorbed into the output. A
  * bias of the keys would add the same number to all scores of a query and head, which softmax does not see. So only
  * latents are read, and a read serves all heads. */
-#ifndef SL_LAYERS_KERNELS_ATTENTION_LATENT_H
-#define SL_LAYERS_KERNELS_ATTENTION_LATENT_H
+#ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_H
+#define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_H
 
 #include "spmd/base/dtype.h"
 

@@ -6,7 +6,7 @@
  * The time is that of reading the keys and values once. So a query's heads go together through blocks of keys: their
  * rows are read from their beginnings to their ends, which is how a CPU fetches ahead by itself. A head's bits do not
  * depend on the others. On NVIDIA a team has one head, its threads the keys, then the columns. */
-#include "layers/kernels/attention.h"
+#include "layers/kernels/attention/attention.h"
 #include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"

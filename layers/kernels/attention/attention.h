@@ -11,8 +11,8 @@
  *
  * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read; so is what backward reads
  * of forward's inputs, where the kernels read that. */
-#ifndef SL_LAYERS_KERNELS_ATTENTION_H
-#define SL_LAYERS_KERNELS_ATTENTION_H
+#ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_H
+#define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_H
 
 #include "spmd/base/bf16.h"
 #include "spmd/base/dtype.h"
@@ -39,6 +39,7 @@ struct sl_attention {
     const int32_t *places;
     struct sl_settled o, dq, dk, dv; /* forward's result; backward's, each of its array's shape, stride and all */
     enum sl_dtype stored_o;          /* of backward's o */
+    enum sl_dtype products;          /* to which operands of products may be rounded: SL_BF16 where the run's are */
     enum sl_dtype stored;            /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if it reads_stored */
 };
 

@@ -6,8 +6,8 @@
  * that an element of a row is multiplied for several heads at once. On CPUs four neighbouring elements go together, and
  * as many heads as then fill a vector are a group. A crew shares a query's groups, which have nothing in common but
  * what they read. On NVIDIA all heads are one group; a team has a query, its threads the tiles. */
-#include "layers/kernels/attention_latent.h"
-#include "layers/kernels/tiles_internal.h"
+#include "layers/kernels/attention/attention_latent.h"
+#include "layers/kernels/attention/tiles_internal.h"
 #include "spmd/base/crew.h"
 
 /* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
@@ -19,7 +19,7 @@ enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
 #define fetch(address, bytes) ((void)(address), (void)(bytes))
 #else
-#include "layers/kernels/attention_latent_packed_internal.h"
+#include "layers/kernels/attention/attention_latent_packed_internal.h"
 #endif
 static const float per_log_2 = 1.44269504f;
 

@@ -1,0 +1,204 @@
+/* warps_internal.h - the warps of a team, and products of small tiles by their tensor cores.
+ *
+ * A team has WARPS warps of 32 lanes. A tile of sums [16, 8] of floats, or two tiles of operands of bf16, lie in the
+ * registers of a warp's lanes, as NVIDIA's instructions want them (PTX ISA: mma.m16n8k16 and ldmatrix). In what follows
+ * lane l has row l / 4, and columns 2 (l % 4) and the next one, of each 8 x 8 elements.
+ *
+ * A thread on a GPU is one lane of one warp. Tests on a CPU define SL_WARPS_EMULATED: there one thread is all lanes of
+ * all warps, and does in loops what the instructions do. So what a lane has are arrays [LANES_HERE], and kernels are
+ * written for either: loops over warps and lanes have one step on a GPU. */
+#ifndef SL_LAYERS_KERNELS_ATTENTION_WARPS_INTERNAL_H
+#define SL_LAYERS_KERNELS_ATTENTION_WARPS_INTERNAL_H
+
+#include "layers/kernels/rows/vectors_internal.h"
+#include "spmd/base/bf16.h"
+#include "spmd/device/offload.h"
+
+enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP }; /* a team is as many threads as regions have (device/regions.c) */
+
+#if defined(SL_WARPS_EMULATED)
+enum { WARPS_HERE = WARPS, LANES_HERE = WARP, THREADS_HERE = TEAM };
+#define SL_TEAM()
+#else
+enum { WARPS_HERE = 1, LANES_HERE = 1, THREADS_HERE = 1 };
+#define SL_TEAM() SL_PRAGMA(omp parallel)
+#endif
+
+/* All warps, or lanes, that this thread is: NUMBER_OF tells which. */
+#define EACH_WARP(w) for (int w = 0; w < WARPS_HERE; w++)
+#define EACH_LANE(l) for (int l = 0; l < LANES_HERE; l++)
+
+struct sums { /* [16, 8]: rows l / 4 and 8 more; two columns of each */
+    float x[LANES_HERE][4];
+};
+/* [16, 16] on the left of a product, of which a register has two neighbours of a row; or two tiles [8, 16] on its
+ * right, two registers each, whose rows are columns of the product. */
+struct operand {
+    uint32_t x[LANES_HERE][4];
+};
+/* How an operand lies in memory: on the left, its rows; on the right, its rows; on the right, its columns [16, 2 * 8].
+ */
+enum operand_rows { LEFT, RIGHT, TURNED };
+
+/* ---- this thread ---- */
+
+#if defined(SL_WARPS_EMULATED)
+static inline int thread_of(int here) { return here; }
+static inline int warp_of(int here) { return here; }
+static inline int lane_of(int here) { return here; }
+static inline void wait_for_team(void) {}
+#elif defined(__NVPTX__)
+static inline int thread_of(int here) { return here + __nvvm_read_ptx_sreg_tid_x(); }
+static inline int warp_of(int here) { return thread_of(here) / WARP; }
+static inline int lane_of(int here) { return thread_of(here) % WARP; }
+SL_INLINE void wait_for_team(void) { SL_PRAGMA(omp barrier) }
+#else /* the host's pass of a build for GPUs: nothing runs here */
+static inline int thread_of(int here) { return here; }
+static inline int warp_of(int here) { return here; }
+static inline int lane_of(int here) { return here; }
+SL_INLINE void wait_for_team(void) { SL_PRAGMA(omp barrier) }
+#endif
+
+/* ---- numbers ---- */
+
+#if defined(__NVPTX__)
+SL_INLINE uint32_t pack_bf16(float low, float high) {
+    uint32_t packed;
+    __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+/* Two digits less than a float has: for what is rounded to bf16. */
+SL_INLINE float rough_exp2(float x) {
+    float y;
+    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#else
+SL_INLINE uint32_t pack_bf16(float low, float high) {
+    return sl_bf16_of_float(low) | (uint32_t)sl_bf16_of_float(high) << 16;
+}
+SL_INLINE float rough_exp2(float x) { return sl_exp2(x); }
+#endif
+
+/* ---- tiles ---- */
+
+/* The row and the first of 8 columns whose address lane L gives when an operand is read. */
+SL_INLINE size_t row_of_lane(int l, enum operand_rows how) {
+    return (size_t)(how == RIGHT ? l % 8 + l / 16 * 8 : l % 16);
+}
+SL_INLINE size_t column_of_lane(int l, enum operand_rows how) {
+    return (size_t)(how == RIGHT ? l / 8 % 2 * 8 : l / 16 * 8);
+}
+
+#if defined(__NVPTX__)
+/* X [16, 16] in a team's memory, rows PITCH apart, at 16 bytes. Addresses there have 32 bits. */
+SL_INLINE void read_operand(const uint16_t *x, size_t pitch, const enum operand_rows how, struct operand *to) {
+    const int l = lane_of(0);
+    const uint32_t lane = (uint32_t)(2 * (row_of_lane(l, how) * pitch + column_of_lane(l, how)));
+    const uint32_t at = (uint32_t)(uintptr_t)(const __attribute__((address_space(3))) void *)(const void *)x + lane;
+    uint32_t *r = to->x[0];
+    if (how == TURNED)
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                         : "r"(at)
+                         : "memory");
+    else
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                         : "r"(at)
+                         : "memory");
+}
+
+/* sums += left [16, 16] right^T, of the right operand's tile HALF. */
+SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
+    const uint32_t *a = left->x[0], *b = right->x[0] + 2 * half;
+    float *c = sums->x[0];
+    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Of the four lanes that have the same rows. */
+SL_INLINE void largest_of_row(float x[LANES_HERE]) {
+    for (int step = 1; step < 4; step *= 2) {
+        const float other = __nvvm_shfl_sync_bfly_f32(0xffffffffu, x[0], step, 0x1f);
+        x[0] = other > x[0] ? other : x[0];
+    }
+}
+SL_INLINE void sum_of_row(float x[LANES_HERE]) {
+    for (int step = 1; step < 4; step *= 2) x[0] += __nvvm_shfl_sync_bfly_f32(0xffffffffu, x[0], step, 0x1f);
+}
+#elif defined(SL_WARPS_EMULATED)
+SL_INLINE void read_operand(const uint16_t *x, size_t pitch, const enum operand_rows how, struct operand *to) {
+    EACH_LANE(l) {
+        for (int i = 0; i < 4; i++) { /* 8 x 8 elements, whose rows lanes 8 i to 8 i + 7 name */
+            uint16_t pair[2];
+            for (int e = 0; e < 2; e++) {
+                const int row = how == TURNED ? l % 4 * 2 + e : l / 4, column = how == TURNED ? l / 4 : l % 4 * 2 + e;
+                const int lane = 8 * i + row;
+                pair[e] = x[row_of_lane(lane, how) * pitch + column_of_lane(lane, how) + (size_t)column];
+            }
+            to->x[l][i] = pair[0] | (uint32_t)pair[1] << 16;
+        }
+    }
+}
+
+/* Element (ROW, K) of what lies on the left; of tile HALF on the right. */
+static inline float left_element(const struct operand *a, int row, int k) {
+    const uint32_t both = a->x[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
+    return sl_float_of_bf16((uint16_t)(both >> k % 2 * 16));
+}
+static inline float right_element(const struct operand *b, int half, int row, int k) {
+    const uint32_t both = b->x[row * 4 + k % 8 / 2][2 * half + k / 8];
+    return sl_float_of_bf16((uint16_t)(both >> k % 2 * 16));
+}
+
+SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
+    EACH_LANE(l) {
+        for (int i = 0; i < 4; i++) {
+            const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
+            for (int k = 0; k < 16; k++)
+                sums->x[l][i] += left_element(left, row, k) * right_element(right, half, column, k);
+        }
+    }
+}
+
+SL_INLINE void largest_of_row(float x[LANES_HERE]) {
+    for (int l = 0; l < LANES_HERE; l += 4) {
+        for (int i = 1; i < 4; i++) x[l] = x[l + i] > x[l] ? x[l + i] : x[l];
+        for (int i = 1; i < 4; i++) x[l + i] = x[l];
+    }
+}
+SL_INLINE void sum_of_row(float x[LANES_HERE]) {
+    for (int l = 0; l < LANES_HERE; l += 4) {
+        x[l] = (x[l] + x[l + 1]) + (x[l + 2] + x[l + 3]);
+        for (int i = 1; i < 4; i++) x[l + i] = x[l];
+    }
+}
+#else
+SL_INLINE void read_operand(const uint16_t *x, size_t pitch, const enum operand_rows how, struct operand *to) {
+    (void)x, (void)pitch, (void)how, (void)to;
+}
+SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
+    (void)left, (void)right, (void)half, (void)sums;
+}
+SL_INLINE void largest_of_row(float x[LANES_HERE]) { (void)x; }
+SL_INLINE void sum_of_row(float x[LANES_HERE]) { (void)x; }
+#endif
+
+/* Two tiles of sums, side by side, as an operand on the left. */
+SL_INLINE void round_sums(const struct sums *first, const struct sums *second, struct operand *to) {
+    EACH_LANE(l) {
+        for (int i = 0; i < 2; i++) {
+            to->x[l][i] = pack_bf16(first->x[l][2 * i], first->x[l][2 * i + 1]);
+            to->x[l][2 + i] = pack_bf16(second->x[l][2 * i], second->x[l][2 * i + 1]);
+        }
+    }
+}
+
+/* The row of a tile that element I of lane HERE's sums is of, and its column. */
+SL_INLINE size_t row_of_sum(int here, int i) { return (size_t)(lane_of(here) / 4 + i / 2 * 8); }
+SL_INLINE size_t column_of_sum(int here, int i) { return (size_t)(lane_of(here) % 4 * 2 + i % 2); }
+
+#endif
