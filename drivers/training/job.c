@@ -100,8 +100,6 @@ static int read_leaves(struct sl_job *job, const struct sl_engine *engine, struc
     if (job->options->offload & SL_OFFLOAD_WEIGHTS)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--exact and --offload weights: sums of leaves wait in memory; choose one of them");
-    if (engine->table == &sl_engine_nccl)
-        return sl_error_set(error, SL_BAD_INPUT, "--exact: engine nccl adds up in an order of its own: choose local");
     return SL_OK;
 }
 

@@ -61,10 +61,11 @@ static bool widens_weight(const struct sl_products *products, const struct sl_pl
            sl_gemm_widens(plan->gemm, m, n, shape->wgrad_rows / products->leaves, true, false, SL_EPILOGUE_NONE);
 }
 
-/* Where W's product sees all of dy anyway, and both it and the bias have a gradient. */
+/* Where W's product sees all of dy anyway, and both it and the bias have a gradient. The sums are of what bf16 keeps of
+ * dy: not where they are to be the same whether a coordinate has one leaf or several. */
 static void plan_sums(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->sums = shape->biased && trains(plan) && sl_plan_trains(plan, SL_AFFINE_BIAS) && !shape->transposed &&
-                     products->leaves == 1 && sl_gemm_sums(plan->gemm, shape->precision);
+                     products->leaves == 1 && !plan->leaf_axis && sl_gemm_sums(plan->gemm, shape->precision);
     if (products->sums) sl_plan_workspace(plan, (size_t)shape->out * sizeof(float), &products->added);
 }
 
