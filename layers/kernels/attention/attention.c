@@ -296,6 +296,7 @@ struct meeting {
 };
 
 static bool reads_stored(const struct sl_attention *shape) {
+    if (ON_WARPS) return sl_attention_warps_take(shape);
     return WIDENS && shape->width <= DEPTH && shape->rope <= DEPTH;
 }
 

@@ -56,8 +56,8 @@ struct sl_attention_kernels {
      * dq for teams that share a head, of which there are fewer the more heads there are: so they are never more than
      * some for each team of the device, and grow as QUERIES do. */
     size_t (*scratch)(const struct sl_attention *shape);
-    /* Whether backward of SHAPE reads bf16. Not on NVIDIA, where a team has no room for blocks of floats, nor of heads
-     * that are wider than most. */
+    /* Whether backward of SHAPE reads bf16. Not on NVIDIA without tensor cores, where a team has no room for blocks of
+     * floats, nor of heads that are wider than most. */
     bool (*reads_stored)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, or has one for each of its

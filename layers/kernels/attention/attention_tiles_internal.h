@@ -17,15 +17,18 @@ enum { OWN = 16 * WARPS, ACROSS = SL_WARPS_COLUMNS / 8, APART_BY = 8 };
 /* ---- rows in the team's memory ---- */
 
 typedef float four_floats __attribute__((vector_size(16), may_alias));
-typedef uint16_t four_halves __attribute__((vector_size(8), may_alias));
+typedef uint32_t two_words __attribute__((vector_size(8), may_alias)); /* four bf16 */
 
 /* Four neighbours of row ROW of X, as bf16 in two words. ALIGNED: they can be read at once. */
 SL_INLINE void read_four(struct rows x, size_t row, size_t column, bool aligned, uint32_t to[2]) {
     const size_t at = row * x.stride + column;
     if (x.bf16) {
         const uint16_t *from = x.bf16 + at;
-        to[0] = from[0] | (uint32_t)from[1] << 16;
-        to[1] = from[2] | (uint32_t)from[3] << 16;
+        const two_words both = aligned
+                                   ? *(const two_words *)(const void *)from
+                                   : (two_words){from[0] | (uint32_t)from[1] << 16, from[2] | (uint32_t)from[3] << 16};
+        to[0] = both[0];
+        to[1] = both[1];
         return;
     }
     const float *from = x.at + at;
@@ -39,7 +42,7 @@ SL_INLINE void read_four(struct rows x, size_t row, size_t column, bool aligned,
  * call this: 16 of them have a row's columns. */
 SL_INLINE void share_rows(struct rows x, size_t count, const size_t all, size_t column, const size_t pitch,
                           uint16_t *to) {
-    const bool aligned = x.stride % 4 == 0 && (uintptr_t)x.at % 16 == 0;
+    const bool aligned = x.stride % 4 == 0 && (x.bf16 ? (uintptr_t)x.bf16 % 8 : (uintptr_t)x.at % 16) == 0;
     for (int here = 0; here < THREADS_HERE; here++) {
         const size_t thread = (size_t)thread_of(here);
         for (size_t row = thread / 16; row < all; row += TEAM / 16) {

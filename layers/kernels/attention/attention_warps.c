@@ -21,10 +21,10 @@ struct block {
 static inline size_t blocks_of(size_t queries) { return (queries + OWN - 1) / OWN; }
 
 /* Block NUMBER of QUERIES of a sequence, of head HEAD of all sequences. */
-SL_INLINE struct block block_of(const struct sl_attention *shape, size_t head, size_t number, const float *q,
-                                const float *q_rope, const void *k, const void *v, const void *k_rope) {
+SL_INLINE struct block block_of(const struct sl_attention *shape, size_t head, size_t number, enum sl_dtype dtype,
+                                const void *q, const void *q_rope, const void *k, const void *v, const void *k_rope) {
     const size_t first = number * OWN;
-    return (struct block){.head = head_of(shape, head, SL_F32, q, q_rope, k, v, k_rope),
+    return (struct block){.head = head_of(shape, head, dtype, q, q_rope, k, v, k_rope),
                           .first = first,
                           .count = smaller(OWN, shape->queries - first),
                           .row = head / shape->heads * shape->queries + first,
@@ -315,14 +315,14 @@ SL_INLINE void write_keys(const struct block *b, const int columns, const struct
  * [OWN], Q and DY [FEW]. */
 SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, size_t key_head, size_t number,
                           const int columns, uint16_t *k_room, uint16_t *v_room, uint16_t *q_room, uint16_t *dy_room,
-                          const float *q, const float *q_rope, const float *k, const float *v, const float *k_rope,
+                          const void *q, const void *q_rope, const void *k, const void *v, const void *k_rope,
                           const float *logsum, const float *d_o, const float *deltas, const struct key_outputs *io) {
     const size_t pitch = SL_PITCH(columns), width = shape->width, heads = shape->heads, queries = shape->queries;
     const size_t rows = shape->sequences * queries, row = sequence * queries;
     const struct span span = heads_of(shape, key_head);
     struct key_sums own[WARPS_HERE];
     if (span.first == span.end) return;
-    struct block b = block_of(shape, sequence * heads + span.first, number, q, q_rope, k, v, k_rope);
+    struct block b = block_of(shape, sequence * heads + span.first, number, shape->keys, q, q_rope, k, v, k_rope);
     share_both(b.head.k, b.head.k_rope, b.first, b.count, OWN, pitch, k_room);
     share_rows(from_row(b.head.v, b.first), b.count, OWN, 0, pitch, v_room);
     EACH_WARP(w) {
@@ -331,7 +331,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
     }
     for (size_t head = span.first; head < span.end; head++) {
         const struct rows dy = {d_o + row * (heads * width) + head * width, heads * width, width, NULL};
-        b = block_of(shape, sequence * heads + head, number, q, q_rope, k, v, k_rope);
+        b = block_of(shape, sequence * heads + head, number, shape->keys, q, q_rope, k, v, k_rope);
         add_queries(&b, columns, k_room, v_room, q_room, dy_room, queries, dy, logsum + head * rows + row,
                     deltas + head * rows + row, own);
     }
@@ -380,7 +380,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
             SL_TEAM() {                                                                                                \
                 const struct sl_attention all = SL_SHAPE_HERE(keys);                                                   \
                 const struct block b =                                                                                 \
-                    block_of(&all, unit % every, blocks - 1 - unit / every, q, q_rope, k, v, k_rope);                  \
+                    block_of(&all, unit % every, blocks - 1 - unit / every, SL_F32, q, q_rope, k, v, k_rope);          \
                 forward_block(&b, COLUMNS, q_room, k_room, v_room, o, (b.row * heads + b.number) * width,              \
                               (struct sl_settled){rounds, stored}, logsum + b.number * (sequences * queries) + b.row); \
             }                                                                                                          \
@@ -388,11 +388,12 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
     }
 
 #define BACKWARD_QUERIES(COLUMNS, KEYS)                                                                                \
-    static void attention_queries_##COLUMNS(const struct sl_attention *shape, const float *q, const float *q_rope,     \
-                                            const float *k, const float *v, const float *k_rope, const void *o,        \
+    static void attention_queries_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope,       \
+                                            const void *k, const void *v, const void *k_rope, const void *o,           \
                                             const float *logsum, const float *d_o, float *dq, float *dq_rope,          \
                                             float *deltas) {                                                           \
         SL_SHAPE(shape);                                                                                               \
+        const enum sl_dtype inputs = shape->stored;                                                                    \
         const size_t every = sequences * heads, blocks = blocks_of(queries);                                           \
         const bool rounds = shape->dq.rounds, half = shape->stored_o == SL_BF16;                                       \
         uint16_t *stored = shape->dq.stored;                                                                           \
@@ -403,9 +404,9 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
             SL_ROOM(k_room, KEYS, COLUMNS);                                                                            \
             SL_ROOM(v_room, KEYS, COLUMNS);                                                                            \
             SL_TEAM() {                                                                                                \
-                const struct sl_attention all = SL_SHAPE_HERE(SL_F32);                                                 \
+                const struct sl_attention all = SL_SHAPE_HERE(inputs);                                                 \
                 const struct block b =                                                                                 \
-                    block_of(&all, unit % every, blocks - 1 - unit / every, q, q_rope, k, v, k_rope);                  \
+                    block_of(&all, unit % every, blocks - 1 - unit / every, inputs, q, q_rope, k, v, k_rope);          \
                 const struct outputs io = {o, d_o, dq, dq_rope, half, {rounds, stored}};                               \
                 const size_t sums = b.number * (sequences * queries) + b.row;                                          \
                 queries_block(&b, COLUMNS, q_room, dy_room, k_room, v_room, &io, (b.row * heads + b.number) * width,   \
@@ -416,11 +417,12 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
 
 /* The first keys are seen by most queries. */
 #define BACKWARD_KEYS(COLUMNS, QUERIES)                                                                                \
-    static void attention_keys_##COLUMNS(const struct sl_attention *shape, const float *q, const float *q_rope,        \
-                                         const float *k, const float *v, const float *k_rope, const float *logsum,     \
+    static void attention_keys_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope,          \
+                                         const void *k, const void *v, const void *k_rope, const float *logsum,        \
                                          const float *d_o, float *dk, float *dv, float *dk_rope,                       \
                                          const float *deltas) {                                                        \
         SL_SHAPE(shape);                                                                                               \
+        const enum sl_dtype inputs = shape->stored;                                                                    \
         const size_t key_heads = sl_attention_key_heads(shape), every = sequences * key_heads;                         \
         const size_t blocks = blocks_of(queries);                                                                      \
         const bool rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;                                         \
@@ -433,7 +435,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
             SL_ROOM(k_room, OWN, COLUMNS);                                                                             \
             SL_ROOM(v_room, OWN, COLUMNS);                                                                             \
             SL_TEAM() {                                                                                                \
-                const struct sl_attention all = SL_SHAPE_HERE(SL_F32);                                                 \
+                const struct sl_attention all = SL_SHAPE_HERE(inputs);                                                 \
                 const struct key_outputs io = {dk, dv, dk_rope, {rounds_dk, dk_stored}, {rounds_dv, dv_stored}};       \
                 keys_block(&all, unit % every / key_heads, unit % key_heads, unit / every, COLUMNS, k_room, v_room,    \
                            q_room, dy_room, q, q_rope, k, v, k_rope, logsum, d_o, deltas, &io);                        \
@@ -456,8 +458,8 @@ void sl_attention_warps_forward(const struct sl_attention *shape, const float *q
         attention_forward_128(shape, q, q_rope, k, v, k_rope, o, logsum);
 }
 
-void sl_attention_warps_backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                                 const float *v, const float *k_rope, const void *o, const float *logsum,
+void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
+                                 const void *v, const void *k_rope, const void *o, const float *logsum,
                                  const float *d_o, float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope,
                                  float *deltas) {
     if (shape->width + shape->rope <= 64) {

@@ -22,8 +22,8 @@ static inline bool sl_attention_warps_take(const struct sl_attention *shape) {
  */
 void sl_attention_warps_forward(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k,
                                 const void *v, const void *k_rope, float *o, float *logsum);
-void sl_attention_warps_backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                                 const float *v, const float *k_rope, const void *o, const float *logsum,
+void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
+                                 const void *v, const void *k_rope, const void *o, const float *logsum,
                                  const float *d_o, float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope,
                                  float *deltas);
 

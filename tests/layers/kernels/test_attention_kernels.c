@@ -246,6 +246,23 @@ static void expect_untouched(struct example *e, struct oracle *oracle) {
     }
 }
 
+/* Backward reads bf16, which all of its inputs are: the bits of dq, and of dk and dv, are those that E has. */
+static void check_bf16_inputs(const struct sl_kernels *kernels, struct example *e) {
+    struct sl_attention shape = e->shape;
+    const size_t half = half_of(&shape), wide = e->rows * shape.heads * shape.width;
+    uint16_t *q = settle(e->q, wide), *q_rope = settle(e->q_rope, e->rows * shape.heads * shape.rope);
+    uint16_t *kv = settle(e->kv, e->key_rows * shape.key_stride), *rope = settle(e->rope, e->key_rows * shape.rope);
+    float *dq = device_copy(e->dq, wide * sizeof *dq);
+    float *dkv = device_copy(e->dkv, e->key_rows * shape.key_stride * sizeof *dkv);
+    shape.stored = SL_BF16;
+    kernels->attention->backward(&shape, q, q_rope, kv, kv + half, rope, e->o, e->logsum, e->d_o, dq, e->dq_rope, dkv,
+                                 dkv + half, e->drope, e->scratch);
+    assert_memory_equal(dq, e->dq, wide * sizeof *dq);
+    assert_memory_equal(dkv, e->dkv, e->key_rows * shape.key_stride * sizeof *dkv);
+    void *const arrays[] = {q, q_rope, kv, rope, dq, dkv};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
 /* Whether attention of SHAPE runs on tensor cores: twice the half of a bf16's last bit. */
 static bool rounds(const struct sl_kernels *kernels, const struct sl_attention *shape) {
     return !strcmp(kernels->name, "as on GPUs") && sl_attention_warps_take(shape);
@@ -272,6 +289,7 @@ static void check_documents(struct numbers *numbers, struct sl_attention shape, 
         expect(name, &e, "dq_rope", e.dq_rope, oracle.dq_rope, roped, oracle.error);
         expect(name, &e, "dk, dv", e.dkv, oracle.dkv, e.key_rows * s->key_stride, oracle.error);
         expect(name, &e, "dk_rope", e.drope, oracle.drope, e.key_rows * s->rope, oracle.error);
+        if (rounds(kernels, s)) check_bf16_inputs(kernels, &e);
     }
     release_oracle(&oracle);
     release(&e);

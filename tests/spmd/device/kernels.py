@@ -29,7 +29,7 @@ KNOWN = {
     "attention_queries_64": (255, 0),
     "attention_queries_128": (255, 0),
     "attention_keys_64": (255, 0),
-    "attention_keys_128": (255, 64),
+    "attention_keys_128": (255, 96),
     "reduce.c reduce_few": (64, 64),
     "reduce.c reduce_tree": (64, 32),
     "words_global": (254, 0),
