@@ -108,6 +108,12 @@ int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a
     return gemm->backend->execute_settled(gemm, count, a, b, bias, settled, c, queue);
 }
 
+int sl_gemm_execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                           const float *x, float *c, void *queue) {
+    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
+    return gemm->backend->execute_adding(gemm, count, a, b, bias, x, c, queue);
+}
+
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,
                     enum sl_epilogue epilogue) {
     const struct sl_gemm gemm = {SL_F32, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};

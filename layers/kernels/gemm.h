@@ -1,6 +1,6 @@
 /* gemm.h - matrix products behind one table: plan once, execute often.
  *
- *     C[m, n] = op(A) op(B)  (+ bias[n])  or  C += op(A) op(B)
+ *     C[m, n] = op(A) op(B)  (+ bias[n])  (+ X[m, n])  or  C += op(A) op(B)
  * op(A) is [m, k]: A is stored as [m, k], or as [k, m] when transposed. op(B) is [k, n]: B is stored as [k, n], or as
  * [n, k] when transposed. All arrays are dense and row-major. A and B are float (SL_F32) or bf16 in uint16_t (SL_BF16);
  * sums, C and bias are always float. On one CPU the same plan gives the same bits for the same operands. */
@@ -52,6 +52,9 @@ struct sl_gemm_backend {
     void (*pack)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
     int (*execute_packed)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
                           const float *bias, struct sl_settled settled, float *c, void *queue);
+    /* sl_gemm_execute_adding; NULL: never. */
+    int (*execute_adding)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                          const float *x, float *c, void *queue);
     /* sl_gemm_execute_summing; NULL: never. */
     int (*execute_summing)(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
                            float *sums, void *queue);
@@ -95,6 +98,12 @@ int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, c
 bool sl_gemm_settles(const struct sl_gemm *gemm);
 int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                             struct sl_settled settled, float *c, void *queue);
+/* Whether BACKEND adds an array to a product as that ends. Not on CPUs, whose caches have what a sum then reads. */
+static inline bool sl_gemm_adds(const struct sl_gemm_backend *backend) { return backend->execute_adding != NULL; }
+/* sl_gemm_execute_many, whose C is that product, bias and all, plus X [count][m, n], which is another array than C. A
+ * row has the bits that it has in a product of its own. */
+int sl_gemm_execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                           const float *x, float *c, void *queue);
 /* Whether products of floats of these shapes take a B that lies as bf16, and a transposed A, too: they widen it as they
  * read it. */
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,

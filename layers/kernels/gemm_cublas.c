@@ -8,6 +8,8 @@
  * vectors of 16 bytes, which everything here has but slices of odd widths, and once for none. So the same operands at
  * addresses of the same alignment always give the same bits.
  *
+ * What is added to a product is its matrix C, which is another one than the result D, and has a factor of 1.
+ *
  * Sums of B's columns are those of the rows of the library's first operand. Where it has no product that leaves them, a
  * region adds them up beside it. */
 #include "layers/kernels/gemm.h"
@@ -169,8 +171,8 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { free(gemm->state); }
 
-static int alignment_of(const void *a, const void *b, const float *vector, const float *c) {
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)vector | (uintptr_t)c;
+static int alignment_of(const void *a, const void *b, const float *vector, const float *x, const float *c) {
+    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)vector | (uintptr_t)x | (uintptr_t)c;
     return all % VECTOR ? ANY : ALIGNED;
 }
 
@@ -178,9 +180,9 @@ static int alignment_of(const void *a, const void *b, const float *vector, const
 struct call {
     const void *a, *b;
     const float *vector; /* the bias, or where the sums go; NULL: neither */
+    const float *x;      /* what is added; NULL: nothing */
     float *c;
     int alignment;
-    bool accumulate;
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t second, product;
 };
@@ -189,7 +191,7 @@ static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, s
     const struct cublas *cublas = gemm->state;
     memset(&call->description, 0, sizeof call->description); /* whatever the library leaves as it is */
     if (gemm->epilogue == SL_EPILOGUE_NONE) call->vector = NULL;
-    call->alignment = alignment_of(call->a, call->b, call->vector, call->c);
+    call->alignment = alignment_of(call->a, call->b, call->vector, call->x, call->c);
     call->second = cublas->second;
     call->product = cublas->product;
     if (cublas->exists[call->alignment])
@@ -203,8 +205,9 @@ struct product {
     cublasLtHandle_t handle;
     void *workspace;
     const void *a, *b;
+    const float *x; /* what is added */
     float *c;
-    float one, kept; /* factors of the product, and of what was there */
+    float one, kept; /* factors of the product, and of what is added */
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t first, second, product;
     cublasLtMatmulAlgo_t algorithm;
@@ -213,7 +216,7 @@ struct product {
 static bool run_product(struct sl_cuda_queue *queue, const void *argument) {
     struct product *p = (struct product *)(uintptr_t)argument; /* which the library does not change */
     return CUBLAS(queue, cublasLtMatmul(p->handle, &p->description, &p->one, p->b, &p->first, p->a, &p->second,
-                                        &p->kept, p->c, &p->product, p->c, &p->product, &p->algorithm, p->workspace,
+                                        &p->kept, p->x, &p->product, p->c, &p->product, &p->algorithm, p->workspace,
                                         WORKSPACE, queue->stream));
 }
 
@@ -225,9 +228,10 @@ static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, con
     product.workspace = of(queue)->workspace;
     product.a = call->a;
     product.b = call->b;
+    product.x = call->x ? call->x : call->c;
     product.c = call->c;
     product.one = 1.0f;
-    product.kept = call->accumulate ? 1.0f : 0.0f;
+    product.kept = call->x ? 1.0f : 0.0f;
     product.description = call->description;
     product.first = cublas->first;
     product.second = call->second;
@@ -238,18 +242,23 @@ static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, con
 
 static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_none ? queue_or_none : sl_cuda_queue(); }
 
+/* C = op(A) op(B) + X, which may be C; NULL: nothing is added. */
+static int execute_one(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, const void *a, const void *b,
+                       const float *bias, const float *x, float *c) {
+    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c};
+    return open_call(queue, gemm, &call) ? multiply(queue, gemm, &call) : SL_FAILED;
+}
+
 static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue_or_none) {
-    struct sl_cuda_queue *queue = queue_of(queue_or_none);
-    struct call call = {.a = a, .b = b, .vector = bias, .c = c, .accumulate = accumulate};
-    return open_call(queue, gemm, &call) ? multiply(queue, gemm, &call) : SL_FAILED;
+    return execute_one(queue_of(queue_or_none), gemm, a, b, bias, accumulate ? c : NULL, c);
 }
 
 static int execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
                            float *sums, void *queue_or_none) {
     const struct cublas *cublas = gemm->state;
     struct sl_cuda_queue *queue = queue_of(queue_or_none);
-    struct call call = {.a = a, .b = b, .vector = sums, .c = c, .accumulate = accumulate};
+    struct call call = {.a = a, .b = b, .vector = sums, .x = accumulate ? c : NULL, .c = c};
     if (!open_call(queue, gemm, &call)) return SL_FAILED;
     if (cublas->epilogue[call.alignment] != SL_EPILOGUE_SUMS)
         sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, false, sums);
@@ -271,17 +280,22 @@ static bool merges(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int 
            found.workspaceSize <= WORKSPACE;
 }
 
-static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                        bool accumulate, float *c, void *queue_or_none) {
+static int execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                          const float *x, float *c, void *queue_or_none) {
     struct sl_cuda_queue *queue = queue_of(queue_or_none);
     const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    struct call call = {.a = a, .b = b, .vector = bias, .c = c, .accumulate = accumulate};
+    const size_t result = (size_t)gemm->m * (size_t)gemm->n;
+    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c};
     if (!open_call(queue, gemm, &call)) return SL_FAILED;
-    if (merges(queue, gemm, count, &call)) return multiply(queue, gemm, &call);
+    if (count == 1 || merges(queue, gemm, count, &call)) return multiply(queue, gemm, &call);
     for (size_t i = 0; i < (size_t)count; i++)
-        SL_TRY(execute(gemm, (const char *)a + i * row, b, bias, accumulate, c + i * (size_t)gemm->m * (size_t)gemm->n,
-                       queue));
+        SL_TRY(execute_one(queue, gemm, (const char *)a + i * row, b, bias, x ? x + i * result : NULL, c + i * result));
     return SL_OK;
+}
+
+static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                        bool accumulate, float *c, void *queue) {
+    return execute_adding(gemm, count, a, b, bias, accumulate ? c : NULL, c, queue);
 }
 
 const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
@@ -289,6 +303,7 @@ const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
                                                .plan = plan,
                                                .execute = execute,
                                                .execute_many = execute_many,
+                                               .execute_adding = execute_adding,
                                                .execute_summing = execute_summing,
                                                .release = release};
 const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
@@ -296,5 +311,6 @@ const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
                                                     .plan = plan,
                                                     .execute = execute,
                                                     .execute_many = execute_many,
+                                                    .execute_adding = execute_adding,
                                                     .execute_summing = execute_summing,
                                                     .release = release};

@@ -41,12 +41,14 @@ SL_INLINE void multiply_row(enum sl_dtype type_a, enum sl_dtype type_b, size_t n
 }
 
 SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct sl_gemm *gemm, size_t m, const void *a,
-                        const void *b, const float *bias, bool accumulate, struct sl_settled left, float *c) {
+                        const void *b, const float *bias, bool accumulate, const float *x, struct sl_settled left,
+                        float *c) {
     const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
     const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b, rounds = left.rounds;
+    const bool adds = x != NULL;
     uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(a, b, bias, c, stored))
+    SL_ROWS(is_device_ptr(a, b, bias, x, c, stored))
     for (size_t i = 0; i < m; i++) {
         float *row = c + i * n;
         SL_LANES()
@@ -55,7 +57,9 @@ SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct
             multiply_row(type_a, type_b, n, k, a, i * next_row, next_column, b, 1, k, row);
         else
             multiply_row(type_a, type_b, n, k, a, i * next_row, next_column, b, n, 1, row);
-        const size_t end = rounds ? (i + 1) * n : 0;
+        const size_t added = adds ? (i + 1) * n : 0, end = rounds ? (i + 1) * n : 0;
+        SL_LANES()
+        for (size_t j = i * n; j < added; j++) c[j] += x[j];
         SL_LANES()
         for (size_t j = i * n; j < end; j++) sl_settle(c, stored, j);
     }
@@ -66,9 +70,9 @@ static int execute_settled(const struct sl_gemm *gemm, int count, const void *a,
     const size_t m = (size_t)count * (size_t)gemm->m;
     (void)queue;
     if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, false, settled, c);
+        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, false, NULL, settled, c);
     else
-        multiply(SL_F32, SL_F32, gemm, m, a, b, bias, false, settled, c);
+        multiply(SL_F32, SL_F32, gemm, m, a, b, bias, false, NULL, settled, c);
     return SL_OK;
 }
 
@@ -77,9 +81,21 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     const struct sl_settled plain = {0};
     (void)queue;
     if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, SL_BF16, gemm, (size_t)gemm->m, a, b, bias, accumulate, plain, c);
+        multiply(SL_BF16, SL_BF16, gemm, (size_t)gemm->m, a, b, bias, accumulate, NULL, plain, c);
     else
-        multiply(SL_F32, SL_F32, gemm, (size_t)gemm->m, a, b, bias, accumulate, plain, c);
+        multiply(SL_F32, SL_F32, gemm, (size_t)gemm->m, a, b, bias, accumulate, NULL, plain, c);
+    return SL_OK;
+}
+
+static int execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                          const float *x, float *c, void *queue) {
+    const size_t m = (size_t)count * (size_t)gemm->m;
+    const struct sl_settled plain = {0};
+    (void)queue;
+    if (gemm->dtype == SL_BF16)
+        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, false, x, plain, c);
+    else
+        multiply(SL_F32, SL_F32, gemm, m, a, b, bias, false, x, plain, c);
     return SL_OK;
 }
 
@@ -93,9 +109,9 @@ static int execute_widening(const struct sl_gemm *gemm, int count, const void *a
     const size_t m = (size_t)count * (size_t)gemm->m;
     (void)queue;
     if (gemm->transpose_a)
-        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, accumulate, settled, c);
+        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, accumulate, NULL, settled, c);
     else
-        multiply(SL_F32, SL_BF16, gemm, m, a, b, bias, accumulate, settled, c);
+        multiply(SL_F32, SL_BF16, gemm, m, a, b, bias, accumulate, NULL, settled, c);
     return SL_OK;
 }
 
@@ -104,6 +120,7 @@ const struct sl_gemm_backend sl_gemm_reference = {.name = "reference",
                                                   .plan = plan,
                                                   .execute = execute,
                                                   .execute_settled = execute_settled,
+                                                  .execute_adding = execute_adding,
                                                   .widens = widens,
                                                   .execute_widening = execute_widening,
                                                   .release = release};

@@ -210,10 +210,12 @@ static void layer_norm_forward(size_t rows, size_t cols, const float *x, const f
     }
 }
 
-/* dx = rstd (g - mean(g) - normalized mean(g normalized)), g = dy scale */
-static void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
-                                      const float *rstd, const float *scale, float *dx) {
-    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, dx))
+/* dx = rstd (g - mean(g) - normalized mean(g normalized)) (+ summand), g = dy scale. The callers pass a constant ADDS,
+ * so that loops are made for each. */
+SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
+                                         const float *rstd, const float *scale, const bool adds, const float *summand,
+                                         float *dx) {
+    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, dx))
     for (size_t r = 0; r < rows; r++) {
         const float *in = dy + r * cols, *unit = normalized + r * cols;
         float *out = dx + r * cols;
@@ -226,7 +228,10 @@ static void layer_norm_backward_input(size_t rows, size_t cols, const float *dy,
         }
         const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
         SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = factor * (in[c] * scale[c] - mean - unit[c] * along);
+        for (size_t c = 0; c < cols; c++) {
+            const float value = factor * (in[c] * scale[c] - mean - unit[c] * along);
+            out[c] = adds ? value + summand[r * cols + c] : value;
+        }
     }
 }
 
@@ -266,11 +271,17 @@ static void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, c
 }
 
 static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
-                                const float *rstd, const float *scale, float *dx, float *dscale, float *dbias) {
+                                const float *rstd, const float *scale, const float *summand, float *dx, float *dscale,
+                                float *dbias) {
     const size_t together = SL_TOGETHER ? parts : 1;
     for (size_t part = 0; part < parts; part += together) {
         const size_t row = part * rows, at = row * cols;
-        layer_norm_backward_input(together * rows, cols, dy + at, normalized + at, rstd + row, scale, dx + at);
+        const size_t all = together * rows;
+        if (summand)
+            layer_norm_backward_input(all, cols, dy + at, normalized + at, rstd + row, scale, true, summand + at,
+                                      dx + at);
+        else
+            layer_norm_backward_input(all, cols, dy + at, normalized + at, rstd + row, scale, false, NULL, dx + at);
         layer_norm_backward_weight(together, rows, cols, dy + at, normalized + at, dscale + part * cols,
                                    dbias + part * cols);
     }

@@ -97,9 +97,10 @@ struct sl_kernels {
     void (*layer_norm_forward)(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
                                float epsilon, float *normalized, float *rstd, float *y);
     /* Of PARTS of ROWS rows: dx [parts, rows, cols], which must not be dy; dscale, dbias [parts, cols]: sums over a
-     * part's rows, overwritten. */
+     * part's rows, overwritten. SUMMAND [parts, rows, cols] is added to dx, unless it is NULL. */
     void (*layer_norm_backward)(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
-                                const float *rstd, const float *scale, float *dx, float *dscale, float *dbias);
+                                const float *rstd, const float *scale, const float *summand, float *dx, float *dscale,
+                                float *dbias);
 
     /* y = silu(x), slope = silu'(x). If WORDS is not NULL, both are multiplied by mask / keep, where mask[i] is 1 if
      * words[i] >> 9 < threshold and 0 otherwise. All [n]; y may be x. */

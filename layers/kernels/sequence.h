@@ -39,9 +39,11 @@ struct sl_sequence_kernels {
      * nobody has done so yet. */
     void (*rms_norm_dots)(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, bool half,
                           const float *gamma, float *dots);
-    /* dx = rstd (dy gamma - x rstd^2 dots / whole); dx must be neither dy nor x */
+    /* dx = rstd (dy gamma - x rstd^2 dots / whole); dx must be neither dy nor x. SUMMAND [rows, cols] is added, unless
+     * it is NULL; LEFT: how dx is then left. */
     void (*rms_norm_backward_input)(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
-                                    const float *rstd, const float *gamma, const float *dots, float *dx);
+                                    const float *rstd, const float *gamma, const float *dots, const float *summand,
+                                    struct sl_settled left, float *dx);
     /* Of PARTS of ROWS rows: dgamma [parts, cols] = sums over a part's rows of dy x rstd, dbeta [parts, cols] = sums
      * over them of dy. Both are overwritten; rows are added in ascending order. */
     void (*rms_norm_backward_weight)(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,

@@ -148,6 +148,14 @@ struct sl_result {
     bool done;        /* set by the module that has done so */
 };
 
+/* What a call on a device may add to y in forward, or to dx in I, in the pass that writes it: a residual connection's x
+ * or dy, as many floats. */
+struct sl_summand {
+    const float *x;
+    struct sl_result *result; /* how the sum may be left, or NULL: then this one's done is set, too */
+    bool done;                /* set by the module that has added X, which others add otherwise */
+};
+
 /* What the functions of a type are given in every call. The pipeline owns one for each coordinate. */
 struct sl_context {
     struct sl_spmd *self;
@@ -169,6 +177,7 @@ struct sl_context {
     struct sl_rounded rounded;  /* x in forward, dy in backward_input, where the parent has stored it; dy in the W that
                                    follows, where I has rounded it */
     struct sl_result *result;   /* NULL: y, or dx, is left as floats of any digits */
+    struct sl_summand *summand; /* NULL: nothing is to be added */
     bool accumulate;            /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
     struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */
     int inputs, targets;        /* columns of the batch's inputs and targets */
@@ -262,6 +271,9 @@ struct sl_module_type {
     bool needs_no_input, needs_no_gradient;
     bool rounds_result; /* forward or backward_input may see to context->result, and set done; their parent rounds what
                            they leave. For types that store and fuse */
+    bool adds_in_forward, adds_in_backward; /* forward, or I, may see to context->summand, and set done. For types that
+                                               store and fuse. One with children hands it to the last, or to the first:
+                                               sl_take_summand */
     bool rounds_gradient; /* I rounds dy as it reads it where context->storage is bf16: so nobody else need do so */
     bool dx_may_be_x;     /* backward_input may be given the same array for both, and W does without x */
     bool stores;          /* it takes x and dy as they are kept, in context->storage */

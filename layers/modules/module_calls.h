@@ -41,16 +41,38 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
     context->self->doing.module = outer;
     return status;
 }
+/* The call's summand, of which no child hears until the caller puts it back. */
+static inline struct sl_summand *sl_take_summand(struct sl_context *context) {
+    struct sl_summand *summand = context->summand;
+    context->summand = NULL;
+    return summand;
+}
+/* What the caller's pass adds, as it says with this; NULL: nothing. *LEFT is how it leaves the sum; NULL: as floats of
+ * any digits. */
+static inline const float *sl_added(const struct sl_context *context, struct sl_settled *left) {
+    struct sl_summand *const summand = context->summand;
+    struct sl_result *const result = summand && left ? summand->result : NULL;
+    if (left) {
+        left->rounds = result != NULL;
+        left->stored = result ? result->stored : NULL;
+    }
+    if (result) result->done = true;
+    if (summand) summand->done = true;
+    return summand ? summand->x : NULL;
+}
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
  * child whose y is only read where the parent's is; forward for all others. */
 static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
                                           float *y) {
     struct sl_result *const result = context->result;
+    struct sl_summand *const summand = context->summand;
     const char *outer = sl_module_enter(module, context);
     if (!module->type->rounds_result) context->result = NULL;
+    if (!module->type->adds_in_forward) context->summand = NULL;
     const int status = context->microbatches > 1 && !module->type->fuses ? sl_module_forward_each(module, context, x, y)
                                                                          : module->type->forward(module, context, x, y);
     context->result = result;
+    context->summand = summand;
     return sl_module_leave(context, outer, status);
 }
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -75,10 +97,13 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
     if (context->microbatches > 1 && !module->type->fuses)
         return sl_module_leave(context, outer, sl_module_backward_input_each(module, context, x, dy, dx));
     struct sl_result *const result = context->result;
+    struct sl_summand *const summand = context->summand;
     const struct sl_rounded rounded = context->rounded;
     if (!module->type->rounds_result) context->result = NULL;
+    if (!module->type->adds_in_backward) context->summand = NULL;
     int status = module->type->backward_input(module, context, x, dy, dx);
     context->result = result;
+    context->summand = summand;
     if (status == SL_OK && module->weights_follow) status = sl_module_weights_follow(module, context, x, dy);
     context->rounded = rounded; /* I may have noted for W what it has rounded */
     return sl_module_leave(context, outer, status);

@@ -177,6 +177,7 @@ static int forward_to_edge(const struct sl_module *module, struct sl_context *co
 
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
+    struct sl_summand *const summand = sl_take_summand(context); /* the last child's */
     for (int i = 0; i < last; i++) {
         if (rounds_in_forward(module, i)) {
             forward_stored(module, context, i);
@@ -184,6 +185,7 @@ static int sequential_forward(const struct sl_module *module, struct sl_context 
         }
         SL_TRY(forward_to_edge(module, context, i, x));
     }
+    context->summand = summand;
     return forward_of(module, context, last, x, y);
 }
 
@@ -226,12 +228,14 @@ static int backward_to_edge(const struct sl_module *module, struct sl_context *c
 
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
+    struct sl_summand *const summand = sl_take_summand(context); /* the first child's */
     for (int i = module->children - 1; i > 0; i--) {
         if (rounds_in_backward(module, i))
             backward_stored(module, context, i);
         else
             SL_TRY(backward_to_edge(module, context, i, dy));
     }
+    context->summand = summand;
     return backward_of(module, context, 0, x, dy, dx);
 }
 
@@ -251,6 +255,8 @@ static const struct sl_module_type sequential = {.name = "sequential",
                                                  .backward_input = sequential_backward_input,
                                                  .backward_weight = sequential_backward_weight,
                                                  .rounds_result = true,
+                                                 .adds_in_forward = true,
+                                                 .adds_in_backward = true,
                                                  .stores = true,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct sequential),
@@ -269,6 +275,13 @@ struct sl_module *sl_sequential(const char *name, int children, struct sl_module
 
 /* ---- residual ---- */
 
+/* On a device it hands what it adds to the inner module, whose last product, or first norm, may do so in its own pass.
+ */
+struct residual {
+    struct sl_module module;
+    bool hands;
+};
+
 static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *inner = module->child[0];
     if (inner->in != inner->out)
@@ -280,7 +293,14 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
     module->keeps_input = inner->keeps_input;
     module->keeps_gradient = inner->keeps_gradient;
+    ((struct residual *)module)->hands = sl_gemm_adds(plan->gemm);
     return SL_OK;
+}
+
+/* For the inner module, whose result is but a summand. Whether it adds X, too, it says. */
+static void hand_over(const struct sl_module *module, struct sl_context *context, struct sl_summand *summand) {
+    context->result = NULL;
+    context->summand = ((const struct residual *)module)->hands ? summand : NULL;
 }
 
 static size_t elements(const struct sl_module *module, const struct sl_context *context) {
@@ -289,18 +309,20 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_result *const result = context->result;
-    context->result = NULL; /* the inner module's is but a summand */
+    struct sl_summand summand = {x, result, false};
+    hand_over(module, context, &summand);
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
-    if (!context->unread) sl_add_result(context, result, elements(module, context), x, y);
+    if (!context->unread && !summand.done) sl_add_result(context, result, elements(module, context), x, y);
     return SL_OK;
 }
 
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_result *const result = context->result;
-    context->result = NULL;
+    struct sl_summand summand = {dy, result, false};
+    hand_over(module, context, dx ? &summand : NULL);
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
-    if (dx) sl_add_result(context, result, elements(module, context), dy, dx);
+    if (dx && !summand.done) sl_add_result(context, result, elements(module, context), dy, dx);
     return SL_OK;
 }
 
@@ -316,7 +338,8 @@ static const struct sl_module_type residual = {.name = "residual",
                                                .backward_weight = residual_backward_weight,
                                                .rounds_result = true,
                                                .stores = true,
-                                               .fuses = true};
+                                               .fuses = true,
+                                               .bytes = sizeof(struct residual)};
 
 struct sl_module *sl_residual(struct sl_module *inner) {
     return sl_module_new_parent(&residual, "", inner ? inner->in : 0, inner ? inner->out : 0, 1, &inner);

@@ -48,6 +48,10 @@ def kernels():
     point(close(result["kernels_ms"], 3e-3), "none is shorter than the shortest")
     sums = launch("column_sums_of", 10, "0x1", "0x2", "1+0", "0x8", "0x64", "0", "2+0", "0x1")
     point(gpu_model.predict(total(sums), GPU)["kernel_gb"] == 2 * 8 * (100 * 2 + 4) / 1e9, "column sums of bf16")
+    norm = [launch("backward_input_of", 10, "0x3e8", "0x64", *["1+0"] * 3, "0x64", "1+0", half, "1+0", "1+0", *more)
+            for half, *more in (("0", "0", "0", "0", "0"), ("0x1", "0x1", "2+0", "0x1", "3+0"))]
+    moved = [gpu_model.predict(total(line), GPU)["kernel_gb"] for line in norm]
+    point(moved == [12e-4, 16e-4], "a norm's gradient, and one of bf16 with summands, whose sum is stored")
     adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
     result = gpu_model.predict(total(adamw), GPU)
     point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")

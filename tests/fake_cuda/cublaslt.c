@@ -159,6 +159,7 @@ struct product {
     cublasLtMatrixLayoutOpaque_t a_layout, b_layout;
     uint64_t m, n, k;
     const void *a, *b;
+    const float *c;
     float *d;
     float alpha, beta;
     int64_t leading;
@@ -230,10 +231,11 @@ static void run_product(void *argument) {
     p->workspace[0]++; /* two streams must not share it */
     if (sums_rows(&p->description)) add_rows(p, a);
     for (uint64_t j = 0; j < p->n; j++) {
+        const float *c = p->c + j * (uint64_t)p->leading;
         float *d = p->d + j * (uint64_t)p->leading;
         multiply_column(p->m, p->k, a, b + j * p->k, sums);
         for (uint64_t i = 0; i < p->m; i++)
-            d[i] = p->alpha * sums[i] + (p->beta != 0.0f ? p->beta * d[i] : 0.0f) + (bias ? bias[i] : 0.0f);
+            d[i] = p->alpha * sums[i] + (p->beta != 0.0f ? p->beta * c[i] : 0.0f) + (bias ? bias[i] : 0.0f);
     }
     free(sums);
     free(b);
@@ -248,18 +250,18 @@ static bool lies_on_device(const void *memory) {
 static bool aligned(const void *memory, uint32_t alignment) { return (uintptr_t)memory % alignment == 0; }
 
 static void record(cudaStream_t stream, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
-                   cublasLtMatrixLayout_t d, bool adds, const void *const operand[3]) {
-    char name[3][64];
+                   cublasLtMatrixLayout_t d, bool adds, const void *const operand[4]) {
+    char name[4][64];
     if (!fake_records()) return;
-    for (int i = 0; i < 3; i++) fake_name(name[i], sizeof name[i], operand[i]);
+    for (int i = 0; i < 4; i++) fake_name(name[i], sizeof name[i], operand[i]);
     const size_t m = d->rows, n = d->cols, k = cols_of(description, 0, a);
     const bool half = a->type == CUDA_R_16BF, tf32 = description->arithmetic == CUBLAS_COMPUTE_32F_FAST_TF32;
     const size_t bytes = (m * k + k * n) * (half ? 2 : 4) + m * n * 4 * (adds ? 2 : 1);
-    fake_work(stream, "product %zu %zu %zu %s %zu %s %s %s", m, n, k,
+    fake_work(stream, "product %zu %zu %zu %s %zu %s %s %s %s", m, n, k,
               half   ? "bf16"
               : tf32 ? "tf32"
                      : "f32",
-              bytes, name[0], name[1], name[2]);
+              bytes, name[0], name[1], name[2], name[3]);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha,
@@ -273,16 +275,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const uint32_t *alignment = algorithm->alignment;
     if (!stream || fake_stream_device(stream) != fake_device() || handle->device != fake_device())
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the handle or the stream is another device's");
-    if (c != d || memcmp(c_layout, d_layout, sizeof *c_layout) || !fit(description, a_layout, b_layout, d_layout))
+    if (memcmp(c_layout, d_layout, sizeof *c_layout) || !fit(description, a_layout, b_layout, d_layout))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "these matrices do not fit");
-    if (!lies_on_device(a) || !lies_on_device(b) || !lies_on_device(d) || !lies_on_device(bias))
+    if (!lies_on_device(a) || !lies_on_device(b) || !lies_on_device(c) || !lies_on_device(d) || !lies_on_device(bias))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand does not lie in a device's memory");
-    if (!aligned(a, alignment[0]) || !aligned(b, alignment[1]) || !aligned(d, alignment[3]) ||
-        !aligned(bias, alignment[3]))
+    if (!aligned(a, alignment[0]) || !aligned(b, alignment[1]) || !aligned(c, alignment[2]) ||
+        !aligned(d, alignment[3]) || !aligned(bias, alignment[3]))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand is less aligned than promised");
     if (bytes < algorithm->workspace || !lies_on_device(workspace))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the workspace is too small");
-    record(stream, description, a_layout, d_layout, *(const float *)beta != 0.0f, (const void *const[]){a, b, d});
+    record(stream, description, a_layout, d_layout, *(const float *)beta != 0.0f, (const void *const[]){a, b, d, c});
     const struct product product = {.description = *description,
                                     .a_layout = *a_layout,
                                     .b_layout = *b_layout,
@@ -291,6 +293,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                     .k = cols_of(description, 0, a_layout),
                                     .a = a,
                                     .b = b,
+                                    .c = c,
                                     .d = d,
                                     .alpha = *(const float *)alpha,
                                     .beta = *(const float *)beta,

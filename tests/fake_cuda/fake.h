@@ -18,7 +18,7 @@
  *       copy KIND>KIND BYTES TO FROM               kinds: device, pinned, host
  *       fill MEMORY BYTES
  *       take device|pinned ALLOCATION BYTES        numbered in their order, but for the driver's own
- *       product M N K bf16|tf32|f32 BYTES A B C    bytes: of all operands; what is added to comes and leaves
+ *       product M N K bf16|tf32|f32 BYTES A B D C    bytes: of all operands, and of C where it is added
  *       mark EVENT, await EVENT                    an event is recorded in a stream, or makes it wait
  *       saw EVENT                                  the host finds it done, or has waited for it
  *     What is captured has its line when its graph is launched.

@@ -91,11 +91,13 @@ static void gate(const void *arg, size_t first, size_t end) {
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct gates gates = {.kernels = context->kernels->published};
+    struct sl_summand *const summand = sl_take_summand(context);
     for (int i = GATES; i <= INSIDE; i++) gates.tensor[i].x = at(module, context, (enum tensor)i);
     for (int i = GATE; i <= UP; i++)
         SL_TRY(sl_forward_left(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i].left));
     gates.tensor[INSIDE].left = sl_kept_settled(context, kept_of(module, INSIDE));
     sl_share(context, elements(module, context), 1, gate, &gates);
+    context->summand = summand;
     return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
 }
 
@@ -134,6 +136,7 @@ static const struct sl_module_type type = {.name = "gated_mlp",
                                            .backward_input = backward_input,
                                            .backward_weight = backward_weight,
                                            .rounds_result = true,
+                                           .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct gated_mlp)};

@@ -44,7 +44,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     (void)x;
     if (!dx) dx = sl_at(context, &own->unwanted);
     context->kernels->layer_norm_backward(microbatches, rows, cols, dy, normalized, rstd,
-                                          sl_value(module, context, SCALE), dx, dscale, dbias);
+                                          sl_value(module, context, SCALE), sl_added(context, NULL), dx, dscale, dbias);
     return SL_OK;
 }
 
@@ -54,6 +54,7 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .backward_input = backward_input,
                                                  .needs_no_input = true,
                                                  .needs_no_gradient = true,
+                                                 .adds_in_backward = true,
                                                  .stores = true,
                                                  .backward_weight = sl_norm_backward_weight,
                                                  .spares = true,

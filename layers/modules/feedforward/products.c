@@ -268,6 +268,16 @@ static bool reads_copy(struct sl_context *context, const struct sl_products *pro
     return products->forward.m <= context->caches->packs && count == 1;
 }
 
+/* C = A B + bias + what is to be added. */
+static int multiply_adding(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                           const void *b, const float *bias, struct sl_summand *summand, float *c) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_adding(gemm, count, a, b, bias, summand->x, c, context->queue);
+    sl_profile_end(context->profile, before);
+    summand->done = true; /* as floats: whoever keeps the sum rounds it */
+    return told(context, status);
+}
+
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
@@ -280,6 +290,8 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
     if (widens) return multiply_widening(context, gemm, count, a, kernel, bias, false, settled, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
     if (settles) return multiply_settled(context, gemm, count, a, b, bias, settled, c);
+    if (context->summand && sl_gemm_adds(gemm->backend))
+        return multiply_adding(context, gemm, count, a, b, bias, context->summand, c);
     return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
 }
 

@@ -150,7 +150,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
     kernels->rms_norm_dots(rows, parts, cols / parts, dy, x, half, gamma, each);
     SL_TRY(add_up(own, context, each, dots));
-    kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, half, rstd, gamma, dots, dx);
+    struct sl_settled left;
+    const float *summand = sl_added(context, &left);
+    kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, half, rstd, gamma, dots, summand, left, dx);
     return SL_OK;
 }
 
@@ -162,6 +164,7 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .backward_weight = sl_norm_backward_weight,
                                                .spares = true,
                                                .rounds_result = true,
+                                               .adds_in_backward = true,
                                                .rounds_gradient = true,
                                                .stores = true,
                                                .fuses = true,

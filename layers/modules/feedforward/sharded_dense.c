@@ -57,8 +57,7 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
     SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, 1, data, 1));
     if (dense->biased) SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, NULL, 1));
     dense->data_group = -1;
-    if (!data) return SL_OK;
-    return sl_plan_group(plan, data, &dense->data_group);
+    return data ? sl_plan_group(plan, data, &dense->data_group) : SL_OK;
 }
 
 /* Kernels that nobody gathers for the module, it gathers itself. */
@@ -306,12 +305,12 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const struct sharded *dense = own(module);
     const void *kernel;
     if (context->unread) return SL_OK;
+    if (dense->adds_up) context->summand = NULL; /* a coordinate's product is but a summand */
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
     SL_TRY(multiply(module, context, x, kernel, share));
-    if (!dense->adds_up) return SL_OK;
-    SL_TRY(add_up(module, context, share, y));
-    if (dense->biased) add_bias(module, context, y);
+    if (dense->adds_up) SL_TRY(add_up(module, context, share, y));
+    if (dense->adds_up && dense->biased) add_bias(module, context, y);
     return SL_OK;
 }
 
@@ -454,6 +453,7 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
      .rounds_result = true,                                                                                            \
+     .adds_in_forward = true,                                                                                          \
      .stores = true,                                                                                                   \
      .spares = true,                                                                                                   \
      .fuses = true,                                                                                                    \

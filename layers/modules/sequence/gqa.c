@@ -298,6 +298,7 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct gqa *gqa = own(module);
+    struct sl_summand *const summand = sl_take_summand(context);
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
     for (int i = Q; i < OUT; i++) {
         if (gqa->rope && i != V) /* these are kept as they are rotated */
@@ -310,6 +311,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
         attend_cached(module, context);
     else
         attend(module, context);
+    context->summand = summand;
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 
@@ -376,6 +378,7 @@ static const struct sl_module_type type = {.name = "gqa",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .backward_weight = backward_weight,
+                                           .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct gqa),

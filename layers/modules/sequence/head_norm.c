@@ -100,7 +100,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &norm->sums);
     kernels->rms_norm_dots(rows, 1, width, dy, x, half, scale, dots);
-    kernels->rms_norm_backward_input(rows, width, width, dy, x, half, rstd, scale, dots, dx);
+    kernels->rms_norm_backward_input(rows, width, width, dy, x, half, rstd, scale, dots, NULL, (struct sl_settled){0},
+                                     dx);
     return SL_OK;
 }
 

@@ -242,6 +242,7 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    struct sl_summand *const summand = sl_take_summand(context);
     SL_TRY(sl_check_positions(module, context, sl_mla_of(module)->shape.positions));
     SL_TRY(project(module, context, x));
     if (context->caches) {
@@ -250,6 +251,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     } else {
         sl_mla_attend(module, context, sl_mla_settled(module, context, OUTPUT));
     }
+    context->summand = summand;
     return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
 }
 
@@ -365,6 +367,7 @@ static const struct sl_module_type type = {.name = "mla",
                                            .forward = mla_forward,
                                            .backward_input = mla_backward_input,
                                            .backward_weight = mla_backward_weight,
+                                           .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct mla),

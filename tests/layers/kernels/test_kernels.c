@@ -412,7 +412,7 @@ static void layer_norm_and_its_gradients(void **state) {
             struct norm_case n = make_norm_case(&numbers, shapes[s][0], shapes[s][1]);
             kernels->layer_norm_forward(n.rows, n.cols, n.x, n.scale, n.bias, (float)EPSILON, n.normalized, n.rstd,
                                         n.y);
-            kernels->layer_norm_backward(1, n.rows, n.cols, n.dy, n.normalized, n.rstd, n.scale, n.dx, n.dscale,
+            kernels->layer_norm_backward(1, n.rows, n.cols, n.dy, n.normalized, n.rstd, n.scale, NULL, n.dx, n.dscale,
                                          n.dbias);
             expect_layer_norm(kernels, &n);
             free_norm_case(&n);

@@ -71,17 +71,20 @@ static void layer_norms_of_parts_are_those_of_each(void **state) {
             float *rstd = random_device_floats(&numbers, PARTS * rows, 0.5f, 2), *dx = device_floats(n);
             float *scale = random_device_floats(&numbers, cols, -1, 1), *alone = device_floats(rows * cols);
             float *dscale = device_floats(PARTS * cols), *dbias = device_floats(PARTS * cols);
-            float *its_scale = device_floats(cols), *its_bias = device_floats(cols);
-            kernels->layer_norm_backward(PARTS, rows, cols, dy, unit, rstd, scale, dx, dscale, dbias);
+            float *its_scale = device_floats(cols), *its_bias = device_floats(cols), *added = device_floats(n);
+            kernels->layer_norm_backward(PARTS, rows, cols, dy, unit, rstd, scale, NULL, dx, dscale, dbias);
             for (size_t p = 0; p < PARTS; p++) {
                 const size_t at = p * rows * cols;
-                kernels->layer_norm_backward(1, rows, cols, dy + at, unit + at, rstd + p * rows, scale, alone,
+                kernels->layer_norm_backward(1, rows, cols, dy + at, unit + at, rstd + p * rows, scale, NULL, alone,
                                              its_scale, its_bias);
                 assert_memory_equal(dx + at, alone, rows * cols * sizeof *dx);
                 assert_memory_equal(dscale + p * cols, its_scale, cols * sizeof *dscale);
                 assert_memory_equal(dbias + p * cols, its_bias, cols * sizeof *dbias);
             }
-            void *const taken[] = {dy, unit, rstd, dx, scale, alone, dscale, dbias, its_scale, its_bias};
+            kernels->layer_norm_backward(PARTS, rows, cols, dy, unit, rstd, scale, unit, added, dscale, dbias);
+            for (size_t i = 0; i < n; i++)
+                expect_close(kernels->name, i, added[i], (double)dx[i] + unit[i], 1e-6, 1e-6);
+            void *const taken[] = {dy, unit, rstd, dx, scale, alone, dscale, dbias, its_scale, its_bias, added};
             for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
         }
     }

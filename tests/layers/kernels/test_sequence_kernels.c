@@ -114,7 +114,8 @@ static void run_rms_norm(const struct sl_sequence_kernels *kernels, size_t rows,
         struct norm_part *p = &part[i];
         kernels->rms_norm_forward(rows, p->cols, whole, p->x, p->sums, p->gamma, p->beta, (float)EPSILON, p->rstd,
                                   p->y);
-        kernels->rms_norm_backward_input(rows, p->cols, whole, p->dy, p->x, false, p->rstd, p->gamma, p->dots, p->dx);
+        kernels->rms_norm_backward_input(rows, p->cols, whole, p->dy, p->x, false, p->rstd, p->gamma, p->dots, NULL,
+                                         (struct sl_settled){0}, p->dx);
         kernels->rms_norm_backward_weight(1, rows, p->cols, p->dy, p->x, false, p->rstd, p->dgamma, p->dbeta);
     }
 }
@@ -252,6 +253,7 @@ static void rms_norm_rounds_what_is_stored(void **state) {
             float *dots = device_floats(rows), *dgamma = device_floats(cols), *dbeta = device_floats(cols);
             uint16_t *x = device_array(n, sizeof *x), *want = device_array(n, sizeof *want);
             uint16_t *stored = device_array(n + 1, sizeof *stored);
+            struct sl_settled left = {0};
             passes->settle_bf16(n, p.x, x);
             passes->settle_bf16(n, p.dy, NULL);
             run_rms_norm(kernels, rows, cols, 1, &p);
@@ -267,11 +269,19 @@ static void rms_norm_rounds_what_is_stored(void **state) {
                 if (form & 2) assert_memory_equal(stored, want, n * sizeof *stored);
             }
             kernels->rms_norm_dots(rows, 1, cols, dy, x, true, p.gamma, dots);
-            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, dx);
+            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, NULL, left, dx);
             kernels->rms_norm_backward_weight(1, rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
             for (size_t r = 0; r < rows; r++) /* COLS terms of at most 4.5, which lanes may add in another order */
                 expect_close(at_level(level, "dots"), r, dots[r], p.dots[r], 0, 4.5 * (double)cols * 0x1p-22);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);
+            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, p.y, left, dx);
+            for (size_t i = 0; i < n; i++)
+                expect_close(at_level(level, "with summands"), i, dx[i], (double)p.dx[i] + p.y[i], 1e-6, 1e-6);
+            left = (struct sl_settled){true, want};
+            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, p.y, left, p.dx);
+            passes->settle_bf16(n, dx, stored);
+            assert_memory_equal(dx, p.dx, n * sizeof *dx);
+            assert_memory_equal(stored, want, n * sizeof *stored);
             assert_memory_equal(dgamma, p.dgamma, cols * sizeof *dgamma);
             assert_memory_equal(dbeta, p.dbeta, cols * sizeof *dbeta);
             assert_true(stored[n] == 0x1234 && y[n] == 3);

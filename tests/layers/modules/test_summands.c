@@ -1,0 +1,95 @@
+/* test_summands.c - what residual connections add, their inner modules may add in a pass of their own: the last product
+ * in forward on devices, the first norm in backward. The sums are those of a pass behind them. */
+#include "tests/rigs/module_rig.h"
+
+#include "layers/modules/transformer_modules.h"
+
+enum { COLUMNS = 24, INSIDE = 40 };
+
+static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
+static const struct sl_channels channels = {&mesh, "tensor", NULL};
+
+static struct sl_module *norm(void) { return sl_rms_norm("norm", COLUMNS, &channels); }
+static struct sl_module *layer_norm(void) { return sl_layer_norm("norm", COLUMNS); }
+static struct sl_module *dense(void) { return sl_dense("dense", COLUMNS, COLUMNS); }
+static struct sl_module *sharded(void) { return sl_sharded_dense("dense", COLUMNS, COLUMNS, 1, 1, &channels); }
+static struct sl_module *gated(void) { return sl_gated_mlp("mlp", COLUMNS, INSIDE, true, &channels); }
+static struct sl_module *dropout(void) { return sl_dropout(COLUMNS, 0.25); }
+
+static struct sl_module *block(void) {
+    struct sl_module *const part[] = {sl_layer_norm("norm", COLUMNS), sl_dense("up", COLUMNS, INSIDE), sl_silu(INSIDE),
+                                      sl_dense("down", INSIDE, COLUMNS)};
+    return sl_sequential("block", 4, part);
+}
+/* Its ends do not add; products and norms within it must not. */
+static struct sl_module *closed(void) {
+    struct sl_module *const part[] = {sl_dropout(COLUMNS, 0.25), sl_dense("up", COLUMNS, COLUMNS), norm(),
+                                      sl_dropout(COLUMNS, 0.25)};
+    return sl_sequential("closed", 4, part);
+}
+
+static const struct subject {
+    struct sl_module *(*make)(void);
+    bool in_forward, in_backward; /* whether it adds; products do where the build's do */
+} subjects[] = {{norm, false, true},  {layer_norm, false, true}, {dense, true, false},    {sharded, true, false},
+                {gated, true, false}, {block, true, true},       {dropout, false, false}, {closed, false, false}};
+
+/* Forward and backward of one microbatch, each with a summand; BEHIND: without, and it is added in a pass behind them.
+ */
+static void run(struct rig *rig, const struct subject *subject, enum sl_dtype precision, bool behind) {
+    open_rig_in(rig, precision, subject->make(), ROWS, 1, 1);
+    const bool in_forward = subject->in_forward && sl_gemm_adds(sl_gemm_find(NULL, NULL));
+    struct sl_summand summand = {rig->x, NULL, false};
+    rig->context.summand = behind ? NULL : &summand;
+    forward(rig);
+    assert_true(summand.done == (in_forward && !behind));
+    if (!summand.done) rig->context.kernels->add(rig->outputs, rig->x, rig->y);
+    summand = (struct sl_summand){rig->dy, NULL, false};
+    rig->context.summand = behind ? NULL : &summand;
+    backward(rig);
+    assert_true(summand.done == (subject->in_backward && !behind));
+    if (!summand.done) rig->context.kernels->add(rig->inputs, rig->dy, rig->dx);
+    sl_device.settle(NULL);
+}
+
+static void sums_are_those_of_a_pass_behind(void **state) {
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {
+        for (int d = 0; d < 2; d++) {
+            struct rig rig, plain;
+            run(&rig, &subjects[s], d ? SL_BF16 : SL_F32, false);
+            run(&plain, &subjects[s], d ? SL_BF16 : SL_F32, true);
+            for (size_t i = 0; i < rig.outputs; i++) expect_close("y", i, rig.y[i], plain.y[i], 2e-6, 2e-6);
+            for (size_t i = 0; i < rig.inputs; i++) expect_close("dx", i, rig.dx[i], plain.dx[i], 2e-6, 2e-6);
+            close_rig(&rig);
+            close_rig(&plain);
+        }
+    }
+}
+
+/* A residual connection hands its summands over on devices; its sums are those of the inner module and a pass. */
+static void residuals_add_once(void **state) {
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {
+        struct rig rig, plain;
+        open_rig(&rig, sl_residual(subjects[s].make()), ROWS, 1, 1);
+        forward(&rig);
+        backward(&rig);
+        run(&plain, &subjects[s], SL_F32, true);
+        for (size_t i = 0; i < rig.outputs; i++) expect_close("y", i, rig.y[i], plain.y[i], 2e-6, 2e-6);
+        for (size_t i = 0; i < rig.inputs; i++) expect_close("dx", i, rig.dx[i], plain.dx[i], 2e-6, 2e-6);
+        if (!sl_gemm_find(NULL, NULL)->on_device) {
+            assert_memory_equal(rig.y, plain.y, rig.outputs * sizeof *rig.y);
+            assert_memory_equal(rig.dx, plain.dx, rig.inputs * sizeof *rig.dx);
+        }
+        close_rig(&rig);
+        close_rig(&plain);
+    }
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_a_pass_behind),
+                                       cmocka_unit_test(residuals_add_once)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
