@@ -98,7 +98,7 @@ BYTES = {
     "round_block": lambda p: 6 * p[0] * p[5],
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
-    "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (6 + 4 * (p[6] is None)),
+    "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
     "dots_of": lambda p: p[0] * p[1] * p[2] * (4 + HALF[p[5]]),
     "backward_input_of": lambda p: p[0] * p[1] * (8 + HALF[p[7]] + 4 * p[10] + 2 * (p[13] is None)),
     "backward_weight_of": lambda p: p[1] * p[3] * p[5] * (4 + HALF[p[8]]),

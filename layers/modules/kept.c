@@ -21,6 +21,51 @@ int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
     return outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
+void sl_give_operand(struct sl_module *module) {
+    module->given_operand = true;
+    for (int i = 0; i < module->operand_readers; i++) sl_give_operand(module->child[i]);
+}
+
+void sl_give_operand_gradient(struct sl_module *module) {
+    module->given_operand_gradient = true;
+    if (module->children > 0) sl_give_operand_gradient(module->child[module->children - 1]);
+}
+
+/* An operand whose floats lie in the workspace, where its kernel may write them. */
+static int plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
+                        struct sl_kept *kept) {
+    SL_TRY(sl_plan_operand(plan, count, outlasts, lifetime, kept));
+    kept->rounds = true;
+    sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &kept->values);
+    if (!outlasts) sl_plan_kept_room(plan, kept);
+    return SL_OK;
+}
+
+int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
+                       struct sl_kept *kept) {
+    if (!child->reads_operand) return sl_plan_kept(plan, count, lifetime, kept);
+    sl_give_operand(child);
+    return plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
+}
+
+int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
+    if (child->reads_operand_gradient) {
+        sl_give_operand_gradient(child);
+        return plan_written(plan, count, child->keeps_gradient, SL_FROM_INPUT, kept);
+    }
+    SL_TRY(sl_plan_kept(plan, count, child->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN, kept));
+    if (sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
+    return SL_OK;
+}
+
+int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
+    if (!child->reads_operand)
+        return sl_plan_kept(plan, count, child->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT, kept);
+    sl_give_operand(child);
+    SL_TRY(sl_plan_operand(plan, count, true, SL_UNTIL_WEIGHT, kept));
+    return sl_plan_array(plan, count, SL_UNTIL_INPUT, &kept->values);
+}
+
 int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept) {
     struct sl_place values = {0};
     if (plan->storage != SL_F32) sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &values);

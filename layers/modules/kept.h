@@ -14,10 +14,10 @@ SL_BEGIN_C
 struct sl_kept {
     struct sl_place values; /* floats, those of the call's microbatches */
     size_t count;           /* elements of one microbatch */
-    bool rounds;            /* the storage is bf16, */
+    bool rounds;            /* the floats are left rounded: the storage is bf16, or nobody reads them (operand), */
     bool outlasts;          /* and calls that come later read the array, */
     bool stores;            /* or products of this one do: */
-    bool operand;           /* products read what is stored, and nobody reads the floats (sl_module's reads_operand) */
+    bool operand;           /* products read what is stored alone (sl_module's reads_operand) */
     struct sl_place stored; /* here, as bf16 */
 };
 
@@ -32,6 +32,18 @@ bool sl_keeps_operands(const struct sl_plan *plan);
 /* KEPT has COUNT elements for each microbatch, which are operands. They are stored in the stash if they must OUTLAST
  * the call, otherwise where the caller says (sl_plan_kept_beside), who plans the room for floats, too. */
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
+
+/* MODULE's parent keeps its x, or its dy, so: it is told, and its children whose x or dy that is. It reads_operand,
+ * or reads_operand_gradient. */
+void sl_give_operand(struct sl_module *module);
+void sl_give_operand_gradient(struct sl_module *module);
+/* KEPT has COUNT elements for each microbatch: CHILD's x until W, or the gradient of its y. It is an operand where
+ * CHILD, which has been planned, reads one: then kernels may leave the floats rounded. */
+int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
+                       struct sl_kept *kept);
+int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
+/* The same for an x whose floats I reads, too, as they were written. */
+int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
 /* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once and
  * reads bf16, or I does. */

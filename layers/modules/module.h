@@ -296,6 +296,7 @@ struct sl_module {
     /* An operand: where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too. Its parent
      * may keep it so, which it then says: */
     bool reads_operand, reads_operand_gradient, given_operand, given_operand_gradient;
+    int operand_readers; /* of a parent which reads_operand: its first children, who read its x */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */

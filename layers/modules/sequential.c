@@ -60,8 +60,8 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     *edge = (struct edge){0};
     edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
     edge->activation.count = edge->gradient.count = size;
-    after->given_operand = after->reads_operand;
-    before->given_operand_gradient = before->reads_operand_gradient;
+    if (after->reads_operand) sl_give_operand(after);
+    if (before->reads_operand_gradient) sl_give_operand_gradient(before);
     if (after->reads_operand)
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
     else if (after->keeps_input)
@@ -123,6 +123,9 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->child[0]->keeps_input;
     module->keeps_gradient = module->child[module->children - 1]->keeps_gradient;
     module->reads_stored = module->child[0]->reads_stored;
+    module->reads_operand = module->child[0]->reads_operand;
+    module->reads_operand_gradient = module->child[module->children - 1]->reads_operand_gradient;
+    module->operand_readers = 1;
     return plan_edges(module, plan);
 }
 

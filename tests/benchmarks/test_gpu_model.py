@@ -52,6 +52,10 @@ def kernels():
             for half, *more in (("0", "0", "0", "0", "0"), ("0x1", "0x1", "2+0", "0x1", "3+0"))]
     moved = [gpu_model.predict(total(line), GPU)["kernel_gb"] for line in norm]
     point(moved == [12e-4, 16e-4], "a norm's gradient, and one of bf16 with summands, whose sum is stored")
+    norm = ("0x2", "0x64", "1+0", "2+0", "0x64", "0x0", "3+0")
+    for y, each in (("0", 6), ("4+0", 10)):
+        moved = gpu_model.predict(total(launch("rms_norm_forward_bf16", 10, *norm, y, "5+0", "6+0", "7+0")), GPU)["kernel_gb"]
+        point(close(moved, 200 * each / 1e9), f"an RMS norm that writes bf16 moves {each} bytes an element")
     adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
     result = gpu_model.predict(total(adamw), GPU)
     point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")

@@ -29,21 +29,26 @@ static inline void draw(uint64_t seed, size_t n, float *values) {
     for (size_t i = 0; i < n; i++) values[i] = sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
 }
 
-static inline int plan_rig_in(struct rig *rig, enum sl_dtype precision, struct sl_module *module, int rows,
-                              int microbatches, int group, struct sl_plan *plan, struct sl_error *error) {
+/* LIKE says rows, group, precision and whatever else a test wants; products are the build's unless it says so. */
+static inline int plan_rig_like(struct rig *rig, const struct sl_plan *like, struct sl_module *module, int microbatches,
+                                struct sl_plan *plan, struct sl_error *error) {
     *rig = (struct rig){.module = module, .microbatches = microbatches};
     rig->mesh = (struct sl_mesh){.axes = 1, .axis = {{"data", 1}}, .size = 1};
     rig->self.mesh = &rig->mesh;
     assert_int_equal(sl_parameters_open(&rig->parameters, 1), SL_OK);
-    *plan = (struct sl_plan){.mesh = &rig->mesh,
-                             .gemm = sl_gemm_find(NULL, NULL),
-                             .precision = precision,
-                             .rows = rows,
-                             .wgrad_group = group,
-                             .parameters = &rig->parameters,
-                             .stash = &rig->stash,
-                             .error = error};
+    *plan = *like;
+    plan->mesh = &rig->mesh;
+    if (!plan->gemm) plan->gemm = sl_gemm_find(NULL, NULL);
+    plan->parameters = &rig->parameters;
+    plan->stash = &rig->stash;
+    plan->error = error;
     return sl_module_plan(module, plan);
+}
+
+static inline int plan_rig_in(struct rig *rig, enum sl_dtype precision, struct sl_module *module, int rows,
+                              int microbatches, int group, struct sl_plan *plan, struct sl_error *error) {
+    const struct sl_plan like = {.precision = precision, .rows = rows, .wgrad_group = group};
+    return plan_rig_like(rig, &like, module, microbatches, plan, error);
 }
 
 static inline int plan_rig(struct rig *rig, struct sl_module *module, int rows, int microbatches, int group,
@@ -51,12 +56,13 @@ static inline int plan_rig(struct rig *rig, struct sl_module *module, int rows, 
     return plan_rig_in(rig, SL_F32, module, rows, microbatches, group, plan, error);
 }
 
-static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct sl_module *module, int rows,
-                               int microbatches, int group) {
+static inline void open_rig_like(struct rig *rig, const struct sl_plan *like, struct sl_module *module,
+                                 int microbatches) {
+    const int rows = like->rows;
     struct sl_error error = {0};
     struct sl_plan plan;
     assert_non_null(module);
-    assert_int_equal(plan_rig_in(rig, precision, module, rows, microbatches, group, &plan, &error), SL_OK);
+    assert_int_equal(plan_rig_like(rig, like, module, microbatches, &plan, &error), SL_OK);
     assert_string_equal(plan.name, "");
     sl_parameters_layout(&rig->parameters, 1, 0, false);
     assert_int_equal(sl_parameters_take(&rig->parameters, &error), SL_OK);
@@ -71,7 +77,8 @@ static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct 
     rig->context = (struct sl_context){.self = &rig->self,
                                        .kernels = sl_kernels_select(),
                                        .rows = rows,
-                                       .wgrad_group = group,
+                                       .sequence = like->sequence,
+                                       .wgrad_group = like->wgrad_group,
                                        .dropout.step_key = sl_key_of_seed(7),
                                        .parameters = &rig->parameters,
                                        .stash = &rig->stash,
@@ -83,6 +90,12 @@ static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct 
     for (int i = 0; i < rig->parameters.count; i++)
         draw(3 + (uint64_t)i, rig->parameters.list[i].count, sl_parameter_value(&rig->parameters, i));
     sl_parameters_round(&rig->parameters, rig->context.kernels, 0);
+}
+
+static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct sl_module *module, int rows,
+                               int microbatches, int group) {
+    const struct sl_plan like = {.precision = precision, .rows = rows, .wgrad_group = group};
+    open_rig_like(rig, &like, module, microbatches);
 }
 
 static inline void open_rig(struct rig *rig, struct sl_module *module, int rows, int microbatches, int group) {

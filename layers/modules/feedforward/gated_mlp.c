@@ -45,10 +45,8 @@ static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tens
 static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     const size_t columns = ((struct gated_mlp *)module)->columns, in = (size_t)module->in;
     for (int i = GATE; i <= UP; i++) {
-        const enum sl_lifetime lifetime = module->child[i]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
-        SL_TRY(plan_tensor(module, plan, (enum tensor)(D_GATES + i), columns, lifetime));
-        if (sl_reads_stored_gradient(plan, module->child[i]))
-            sl_plan_kept_room(plan, &((struct gated_mlp *)module)->kept[D_GATES + i]);
+        struct sl_kept *kept = &((struct gated_mlp *)module)->kept[D_GATES + i];
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, kept));
     }
     return plan_tensor(module, plan, PART, in > columns ? in : columns, SL_UNTIL_RETURN);
 }
@@ -59,13 +57,17 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->child[GATE]->keeps_input;
     module->keeps_gradient = module->child[DOWN]->keeps_gradient;
     module->reads_stored = module->child[GATE]->reads_stored;
+    module->reads_operand = module->child[GATE]->reads_operand && module->child[UP]->reads_operand;
+    module->operand_readers = DOWN;
+    module->reads_operand_gradient = module->child[DOWN]->reads_operand_gradient;
     const double count = (double)plan->rows * (double)columns;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, count);
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, 2 * count);
     SL_TRY(plan_tensor(module, plan, GATES, columns, SL_UNTIL_INPUT));
     SL_TRY(plan_tensor(module, plan, UPS, columns, SL_UNTIL_INPUT));
-    SL_TRY(plan_tensor(module, plan, INSIDE, columns,
-                       module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN));
+    SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns,
+                              module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN,
+                              &((struct gated_mlp *)module)->kept[INSIDE]));
     if (sl_reads_stored(plan, module->child[DOWN]))
         sl_plan_kept_room(plan, &((struct gated_mlp *)module)->kept[INSIDE]);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);

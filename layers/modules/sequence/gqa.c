@@ -128,6 +128,10 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     }
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
     module->reads_stored = module->child[Q]->reads_stored;
+    module->reads_operand =
+        module->child[Q]->reads_operand && module->child[K]->reads_operand && module->child[V]->reads_operand;
+    module->operand_readers = OUT;
+    module->reads_operand_gradient = module->child[OUT]->reads_operand_gradient;
     return SL_OK;
 }
 
@@ -140,8 +144,7 @@ static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
     SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[KEYS]));
     SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[VALUES]));
-    SL_TRY(plan_tensor(plan, gqa->columns, gqa->module.child[OUT]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT,
-                       &kept[OUTPUT]));
+    SL_TRY(sl_plan_kept_both(plan, gqa->module.child[OUT], (size_t)plan->rows * gqa->columns, &kept[OUTPUT]));
     if (sl_reads_stored(plan, gqa->module.child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
     return sl_plan_array(plan, (size_t)plan->rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
 }
@@ -150,11 +153,8 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
     const struct sl_module *module = &gqa->module;
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
     for (int i = Q; i < OUT; i++) {
-        const enum sl_lifetime lifetime = module->child[i]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
-        struct sl_kept *kept = &gqa->kept[D_QUERIES + i];
-        SL_TRY(plan_tensor(plan, columns, lifetime, kept));
-        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_room(plan, kept);
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, &gqa->kept[D_QUERIES + i]));
     }
     const size_t in = (size_t)module->in;
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
@@ -312,14 +312,21 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     else
         attend(module, context);
     context->summand = summand;
+    if (gqa->kept[OUTPUT].operand) sl_keep(context, &gqa->kept[OUTPUT]);
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 
 /* ---- backward ---- */
 
-/* OUTPUT as it is kept. */
+/* OUTPUT as it is kept for products. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_kept_stored(context, &own(module)->kept[OUTPUT]);
+}
+
+/* And for attention: where only products read bf16, the floats are there, too. */
+static const float *attended(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_kept *kept = &own(module)->kept[OUTPUT];
+    return kept->operand ? sl_kept_values(context, kept) : output_of(module, context);
 }
 
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
@@ -341,7 +348,7 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     if (!rotates) shape.dq = settled(module, context, D_QUERIES);
     if (!rotates && !others) shape.dk = settled(module, context, D_KEYS);
     if (!others) shape.dv = settled(module, context, D_VALUES);
-    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, output_of(module, context),
+    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, attended(module, context),
                                           at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), NULL,
                                           d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
     rotate(module, context, true, D_KEYS, D_QUERIES);

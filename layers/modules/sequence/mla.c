@@ -82,15 +82,14 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->child[DOWN]->keeps_input;
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
     module->reads_stored = module->child[DOWN]->reads_stored;
+    module->reads_operand = module->child[DOWN]->reads_operand;
+    module->operand_readers = 1;
     return SL_OK;
 }
 
-/* How long a child's x and the gradient of its y last; CHILD may be one that there is not. */
+/* How long a child's x lasts; CHILD may be one that there is not. */
 static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int child) {
     return child < module->children && module->child[child]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
-}
-static enum sl_lifetime lifetime_of_gradient(const struct sl_module *module, int child) {
-    return module->child[child]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
 }
 
 /* KEPT [rows, columns]. */
@@ -98,18 +97,31 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-static int plan_forward(struct mla *mla, struct sl_plan *plan) {
+/* The whole latent has two readers, which are alike. */
+static int plan_latents(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
-    struct sl_kept *kept = mla->kept;
     const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
-    SL_TRY(plan_tensor(plan, 2 * mla->latent, keys ? keys : queries, &kept[LATENT]));
-    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, KV_UP), &kept[KV_LATENT]));
-    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, Q_UP), &kept[Q_LATENT]));
+    const size_t rows = (size_t)plan->rows, half = rows * mla->latent;
+    struct sl_kept *kept = mla->kept;
+    if (mla->rope && module->child[K_ROPE]->reads_operand && module->child[Q_ROPE]->reads_operand) {
+        sl_give_operand(module->child[Q_ROPE]);
+        SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, &kept[LATENT]));
+    } else {
+        SL_TRY(sl_plan_kept(plan, 2 * half, keys ? keys : queries, &kept[LATENT]));
+    }
+    for (int i = KV_UP; i <= Q_UP; i++)
+        SL_TRY(sl_plan_kept_input(plan, module->child[i], half, lifetime_of_input(module, i), &kept[input[i]]));
+    return SL_OK;
+}
+
+static int plan_forward(struct mla *mla, struct sl_plan *plan) {
+    struct sl_module *const *child = mla->module.child;
+    struct sl_kept *kept = mla->kept;
+    SL_TRY(plan_latents(mla, plan));
     if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
         SL_TRY(plan_tensor(plan, 2 * mla->columns, SL_UNTIL_INPUT, &kept[KEYS_VALUES]));
     SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
-    SL_TRY(plan_tensor(plan, mla->columns, module->child[OUT]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT,
-                       &kept[OUTPUT])); /* I reads it, too */
+    SL_TRY(sl_plan_kept_both(plan, child[OUT], (size_t)plan->rows * mla->columns, &kept[OUTPUT]));
     SL_TRY(sl_plan_array(plan, (size_t)plan->rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
     if (!mla->rope) return SL_OK;
     SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &kept[ROTATED_KEYS]));
@@ -127,8 +139,8 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++) {
         if (i == OUT) continue;
-        SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &kept[gradient[i]]));
-        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_room(plan, &kept[gradient[i]]);
+        const size_t count = (size_t)plan->rows * columns[gradient[i]];
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], count, &kept[gradient[i]]));
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
@@ -250,6 +262,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
         sl_mla_keep(module, context, OUTPUT);
     } else {
         sl_mla_attend(module, context, sl_mla_settled(module, context, OUTPUT));
+        if (sl_mla_of(module)->kept[OUTPUT].operand) sl_mla_keep(module, context, OUTPUT);
     }
     context->summand = summand;
     return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
@@ -260,6 +273,12 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 /* TENSOR as it is kept. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_stored(context, &sl_mla_of(module)->kept[tensor]);
+}
+
+/* OUTPUT as attention reads it: where only products read bf16, the floats are there, too. */
+static const float *attended(const struct sl_module *module, const struct sl_context *context) {
+    return sl_mla_of(module)->kept[OUTPUT].operand ? sl_mla_at(module, context, OUTPUT)
+                                                   : stored(module, context, OUTPUT);
 }
 
 /* Child I's x as it is kept; X is the module's own. */
@@ -307,8 +326,8 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     shape.dq = sl_mla_settled(module, context, D_QUERIES);
     shape.dk = sl_mla_settled(module, context, D_KEYS_VALUES);
     shape.dv = sl_settled_from(shape.dk, mla->columns);
-    context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
-                                          stored(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM), d_output,
+    context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys, attended(module, context),
+                                          sl_mla_at(module, context, LOGSUM), d_output,
                                           sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
                                           d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
     if (mla->leaves > 1)

@@ -1,22 +1,17 @@
-/* test_operands.c - what a sequence keeps for products of bf16 on a device alone, it keeps as bf16: with the bits of
- * floats that the products round themselves. On CPUs it keeps floats. */
+/* test_operands.c - what modules keep for products of bf16 on a device alone, they keep as bf16: with the bits of
+ * floats that the products round themselves. On CPUs they keep floats. */
 #include "tests/rigs/module_rig.h"
 
 #include "layers/modules/transformer_modules.h"
 
-enum { COLUMNS = 24, INSIDE = 40 };
+enum { COLUMNS = 24, INSIDE = 40, HEADS = 2, KEY_HEADS = 1, WIDTH = 12, LATENT = 10, ROPE = 4, SEQUENCE = ROWS };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
 static const struct sl_channels channels = {&mesh, "tensor", NULL};
 
-/* HIDDEN: a sequence of its own is around it, whose parent does not know what it reads. */
-static struct sl_module *whole(struct sl_module *module, bool hidden) {
-    return hidden ? sl_sequential("", 1, &module) : module;
-}
-
-static struct sl_module *silu_block(bool hidden) {
-    struct sl_module *const part[] = {sl_layer_norm("norm", COLUMNS), whole(sl_dense("up", COLUMNS, INSIDE), hidden),
-                                      sl_silu_dropout(INSIDE, 0.25), whole(sl_dense("down", INSIDE, COLUMNS), hidden)};
+static struct sl_module *silu_block(void) {
+    struct sl_module *const part[] = {sl_layer_norm("norm", COLUMNS), sl_dense("up", COLUMNS, INSIDE),
+                                      sl_silu_dropout(INSIDE, 0.25), sl_dense("down", INSIDE, COLUMNS)};
     return sl_residual(sl_sequential("block", 4, part));
 }
 
@@ -24,34 +19,108 @@ static struct sl_module *sharded(const char *name, int in, int out, bool biased)
     return biased ? sl_sharded_dense(name, in, out, 1, 1, &channels) : sl_sharded_product(name, in, out, &channels);
 }
 
-static struct sl_module *gelu_block_of(bool biased, bool hidden) {
-    struct sl_module *const part[] = {sl_rms_norm("norm", COLUMNS, &channels),
-                                      whole(sharded("up", COLUMNS, INSIDE, biased), hidden), sl_gelu(INSIDE),
-                                      whole(sharded("down", INSIDE, COLUMNS, biased), hidden)};
-    return sl_residual(sl_sequential("block", 4, part));
+static struct sl_module *norm(void) { return sl_rms_norm("norm", COLUMNS, &channels); }
+
+static struct sl_module *gelu_mlp(bool biased) {
+    struct sl_module *const part[] = {sharded("up", COLUMNS, INSIDE, biased), sl_gelu(INSIDE),
+                                      sharded("down", INSIDE, COLUMNS, biased)};
+    return sl_sequential("mlp", 3, part);
 }
-static struct sl_module *gelu_block(bool hidden) { return gelu_block_of(false, hidden); }
-static struct sl_module *biased_block(bool hidden) { return gelu_block_of(true, hidden); }
+
+/* Sequences within sequences, whose ends are products. */
+static struct sl_module *gelu_block_of(bool biased) {
+    struct sl_module *const part[] = {norm(), gelu_mlp(biased), sl_dropout(COLUMNS, 0.25)};
+    return sl_residual(sl_sequential("block", 3, part));
+}
+static struct sl_module *gelu_block(void) { return gelu_block_of(false); }
+static struct sl_module *biased_block(void) { return gelu_block_of(true); }
 
 /* Types that write floats, which the sequence rounds; and products in turn. */
-static struct sl_module *others(bool hidden) {
+static struct sl_module *others(void) {
     struct sl_module *const part[] = {sl_dropout(COLUMNS, 0.25),
-                                      whole(sl_dense("first", COLUMNS, INSIDE), hidden),
+                                      sl_dense("first", COLUMNS, INSIDE),
                                       sl_residual(sl_rms_norm("norm", INSIDE, &channels)),
-                                      whole(sl_dense("second", INSIDE, INSIDE), hidden),
-                                      whole(sl_dense("third", INSIDE, INSIDE), hidden),
+                                      sl_dense("second", INSIDE, INSIDE),
+                                      sl_dense("third", INSIDE, INSIDE),
                                       sl_erf_gelu(INSIDE),
-                                      whole(sl_dense("last", INSIDE, COLUMNS), hidden)};
+                                      sl_dense("last", INSIDE, COLUMNS)};
     return sl_sequential("others", 7, part);
 }
 
-static struct sl_module *(*const subjects[])(bool hidden) = {silu_block, gelu_block, biased_block, others};
+static struct sl_module *gated_block(void) {
+    return sl_residual(
+        sl_sequential("", 2, (struct sl_module *[]){norm(), sl_gated_mlp("mlp", COLUMNS, INSIDE, true, &channels)}));
+}
 
-static void run(struct rig *rig, struct sl_module *module, int group) {
-    open_rig_in(rig, SL_BF16, module, ROWS, MICROBATCHES, group);
+static struct sl_module *latent_of(int rope, double dropout) {
+    const struct sl_mla shape = {COLUMNS, HEADS, LATENT, rope, SEQUENCE, dropout};
+    return sl_residual(sl_sequential("", 2, (struct sl_module *[]){norm(), sl_mla("mla", &shape, &channels)}));
+}
+static struct sl_module *latent(void) { return latent_of(0, 0.0); }
+static struct sl_module *rotated_latent(void) { return latent_of(ROPE, 0.25); }
+
+static struct sl_module *grouped_of(bool rotates, bool head_norms, bool biases) {
+    const struct sl_gqa shape = {.dimension = COLUMNS,
+                                 .heads = HEADS,
+                                 .key_heads = KEY_HEADS,
+                                 .width = WIDTH,
+                                 .biases = biases,
+                                 .out_bias = biases,
+                                 .head_norms = head_norms,
+                                 .epsilon = 1e-6,
+                                 .rotates = rotates,
+                                 .rotary = {.base = 10000},
+                                 .positions = SEQUENCE};
+    return sl_residual(sl_sequential("", 2, (struct sl_module *[]){norm(), sl_gqa("gqa", &shape, &channels)}));
+}
+static struct sl_module *grouped(void) { return grouped_of(false, false, true); }
+static struct sl_module *rotated_grouped(void) { return grouped_of(true, false, false); }
+static struct sl_module *normed_grouped(void) { return grouped_of(true, true, true); }
+
+static struct sl_module *layer(void) {
+    return sl_sequential("", 2, (struct sl_module *[]){latent_of(ROPE, 0.0), biased_block()});
+}
+
+/* OPERANDS: modules whose x their parents keep as one. ATTENDS: what attention gives is kept as floats, too. */
+static const struct subject {
+    const char *name;
+    struct sl_module *(*make)(void);
+    int operands;
+    bool attends;
+} subjects[] = {
+    {"silu_block", silu_block, 2, false},
+    {"gelu_block", gelu_block, 3, false},
+    {"biased_block", biased_block, 3, false},
+    {"others", others, 4, false},
+    {"gated_block", gated_block, 4, false},
+    {"latent", latent, 5, true},
+    {"rotated_latent", rotated_latent, 8, true},
+    {"grouped", grouped, 5, true},
+    {"rotated_grouped", rotated_grouped, 5, true},
+    {"normed_grouped", normed_grouped, 7, true},
+    {"layer", layer, 10, true},
+};
+
+static void run(struct rig *rig, const struct subject *subject, const struct sl_gemm_backend *gemm, int group,
+                bool weights_follow) {
+    const struct sl_plan like = {.gemm = gemm,
+                                 .precision = SL_BF16,
+                                 .rows = 2 * ROWS,
+                                 .sequence = SEQUENCE,
+                                 .wgrad_group = group,
+                                 .has_dx = true,
+                                 .weights_follow = weights_follow,
+                                 .nobody_waits = weights_follow};
+    open_rig_like(rig, &like, subject->make(), MICROBATCHES);
     forward(rig);
     backward(rig);
     weigh(rig, false);
+}
+
+static int operands_of(const struct sl_module *module) {
+    int count = module->given_operand;
+    for (int i = 0; i < module->children; i++) count += operands_of(module->child[i]);
+    return count;
 }
 
 static void expect_same(const struct rig *a, const struct rig *b) {
@@ -64,27 +133,40 @@ static void expect_same(const struct rig *a, const struct rig *b) {
                             a->parameters.list[i].count * sizeof(float));
 }
 
+/* Beside the same products, of which the plan does not know that a device has them. */
+static void expect_operands(const struct subject *subject, int group, bool weights_follow) {
+    struct sl_gemm_backend rounding = *sl_gemm_find(NULL, NULL);
+    const bool on_device = rounding.on_device;
+    struct rig rig, plain;
+    rounding.on_device = false;
+    run(&rig, subject, NULL, group, weights_follow);
+    run(&plain, subject, &rounding, group, weights_follow);
+    expect_same(&plain, &rig);
+    assert_int_equal(operands_of(plain.module), 0);
+    if (operands_of(rig.module) != (on_device ? subject->operands : 0))
+        fail_msg("%s keeps %d operands", subject->name, operands_of(rig.module));
+    if (on_device ? rig.stash.elements >= plain.stash.elements && !subject->attends
+                  : rig.stash.elements != plain.stash.elements)
+        fail_msg("%s keeps %zu floats, and %zu without operands", subject->name, rig.stash.elements,
+                 plain.stash.elements);
+    close_rig(&rig);
+    close_rig(&plain);
+}
+
 static void operands_have_the_bits_of_floats_that_are_rounded(void **state) {
     (void)state;
-    const bool on_device = sl_gemm_find(NULL, NULL)->on_device;
-    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {
-        for (int group = 1; group <= MICROBATCHES; group *= 2) {
-            struct rig rig, plain;
-            run(&rig, subjects[s](false), group);
-            run(&plain, subjects[s](true), group);
-            expect_same(&plain, &rig);
-            if (on_device)
-                assert_true(rig.stash.elements < plain.stash.elements);
-            else
-                assert_int_equal(rig.stash.elements, plain.stash.elements);
-            close_rig(&rig);
-            close_rig(&plain);
-        }
-    }
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++)
+        for (int group = 1; group <= MICROBATCHES; group *= 2) expect_operands(&subjects[s], group, false);
+}
+
+static void so_have_those_that_weights_read_at_once(void **state) {
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) expect_operands(&subjects[s], 1, true);
 }
 
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(operands_have_the_bits_of_floats_that_are_rounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(operands_have_the_bits_of_floats_that_are_rounded),
+                                       cmocka_unit_test(so_have_those_that_weights_read_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
