@@ -96,6 +96,7 @@
 #include "layers/storage/file_tree.h"
 #include "layers/storage/gguf.h"
 #include "layers/storage/names.h"
+#include "layers/storage/parts.h"
 #include "layers/storage/prompts.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/store.h"

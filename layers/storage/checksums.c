@@ -198,5 +198,6 @@ int sl_checksums_parse(struct sl_store *store, const char *text, struct sl_error
         return sl_error_set(error, SL_BAD_INPUT, "%s: damaged: the checksum of its header is %s, the file says %s",
                             store->path, sl_hash_print(root, is), sl_hash_print(written, was));
     store->checksums = true;
+    store->root = root;
     return SL_OK;
 }

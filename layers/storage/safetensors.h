@@ -34,9 +34,10 @@ int sl_safetensors_read(struct sl_store *store, const char *path, struct sl_erro
 /* The same, but the tensors stay in the mapped file, read-only, and are not looked at. Nobody may truncate the file
  * while the store lives. */
 int sl_safetensors_map(struct sl_store *store, const char *path, struct sl_error *error);
-/* Reads all data of STORE once, if it was mapped or read. SL_BAD_INPUT names a tensor that is damaged, as its checksum
- * tells if the file has checksums, or that has a float that is not finite. BETWEEN (may be NULL) is called after every
- * few megabytes; if it returns a status other than SL_OK, that is returned. */
+/* Reads all data of STORE once, if it was mapped or read, also in parts (layers/storage/parts.h). SL_BAD_INPUT names a
+ * tensor that is damaged, as its checksum tells if the file has checksums, or that has a float that is not finite.
+ * BETWEEN (may be NULL) is called after every few megabytes; if it returns a status other than SL_OK, that is returned.
+ */
 int sl_safetensors_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
 /* Whether PATH was cut short: it ends before the end of what its header says, as the line in ERROR then tells. */
 bool sl_safetensors_is_cut(const char *path, struct sl_error *error);

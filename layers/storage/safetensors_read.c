@@ -280,5 +280,7 @@ bool sl_safetensors_is_cut(const char *path, struct sl_error *error) {
 }
 
 int sl_safetensors_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
+    for (int i = 0; i < store->parts; i++) SL_TRY(sl_checksums_verify(&store->part[i], between, arg, error));
+    if (store->parts) return SL_OK;
     return store->path ? sl_checksums_verify(store, between, arg, error) : SL_OK;
 }

@@ -34,7 +34,10 @@ static void add_product(const struct sl_low_rank *adapter, size_t row, size_t co
 
 void sl_tensor_read(const struct sl_tensor *tensor, size_t first, size_t count, float *to) {
     const float *data = tensor->array.data;
-    memcpy(to, data + first, count * sizeof *to);
+    if (data)
+        memcpy(to, data + first, count * sizeof *to);
+    else
+        sl_pieces_read(tensor, first, count, to);
     if (!tensor->adapter.rank) return;
     const size_t columns = tensor->array.shape[1];
     for (size_t i = first, some; i < first + count; i += some, to += some) {
@@ -43,6 +46,21 @@ void sl_tensor_read(const struct sl_tensor *tensor, size_t first, size_t count, 
         if (some > ABREAST) some = ABREAST;
         add_product(&tensor->adapter, i / columns, i % columns, columns, some, to);
     }
+}
+
+int sl_tensor_hold(struct sl_tensor *tensor) {
+    const size_t bytes = sl_tensor_bytes(tensor);
+    if (!tensor->pieces || tensor->array.data) return SL_OK;
+    tensor->array.data = malloc(bytes);
+    if (!tensor->array.data) return SL_FAILED;
+    sl_pieces_read(tensor, 0, bytes / sizeof(float), tensor->array.data);
+    return SL_OK;
+}
+
+void sl_tensor_let_go(struct sl_tensor *tensor) {
+    if (!tensor->pieces) return;
+    free(tensor->array.data);
+    tensor->array.data = NULL;
 }
 
 /* ---- tensors ---- */
@@ -151,13 +169,16 @@ static bool lies_in_file(const struct sl_store *store, const void *data) {
 
 void sl_store_relax(const struct sl_store *store) {
     if (store->mapping) madvise(store->mapping, store->mapped, MADV_DONTNEED);
+    for (int i = 0; i < store->parts; i++) sl_store_relax(&store->part[i]);
 }
 
 void sl_store_free(struct sl_store *store) {
     for (int i = 0; i < store->count; i++) {
         void *data = store->tensor[i].array.data;
         if (!lies_in_file(store, data)) free(data);
+        free(store->tensor[i].piece);
     }
+    for (int i = 0; i < store->parts; i++) sl_store_free(&store->part[i]);
     for (int i = 0; i < store->notes; i++) {
         free(store->note[i].key);
         free(store->note[i].text);
@@ -168,6 +189,7 @@ void sl_store_free(struct sl_store *store) {
     free(store->path);
     free(store->tensor);
     free(store->note);
+    free(store->part);
     sl_names_free(&store->tensor_names);
     sl_names_free(&store->note_names);
     *store = (struct sl_store){0};

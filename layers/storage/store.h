@@ -14,11 +14,23 @@ struct sl_low_rank {
     float scale;
 };
 
+/* Some of a tensor's elements, where these lie in several places: elements [first, first + count) of a shard. So a
+ * tensor that was sharded, and whose shards were shared out along data, needs one piece a coordinate, however many rows
+ * it has. */
+struct sl_tensor_piece {
+    int part;              /* of the store's parts, from 0 */
+    struct sl_shard shard; /* where its elements are in the tensor */
+    size_t first, count;   /* elements of the shard */
+    const float *data;     /* [count]: not owned; NULL: they are not at hand */
+};
+
 struct sl_tensor {
-    char name[128];             /* stays as it is while the tensor is in a store */
-    struct sl_array array;      /* the store owns the data; NULL: the tensor is only declared */
-    uint64_t checksum;          /* of the data in the file that the store was read from, if it has checksums */
-    struct sl_low_rank adapter; /* sl_tensor_read adds scale A B */
+    char name[128];                /* stays as it is while the tensor is in a store */
+    struct sl_array array;         /* the store owns the data; NULL: the tensor is only declared */
+    uint64_t checksum;             /* of the data in the file that the store was read from, if it has checksums */
+    struct sl_low_rank adapter;    /* sl_tensor_read adds scale A B */
+    struct sl_tensor_piece *piece; /* [pieces]: where the elements lie that have no place in ARRAY */
+    int pieces, most_pieces;
 };
 
 struct sl_note {
@@ -40,6 +52,10 @@ struct sl_store {
     char *mapping;          /* where it is mapped; NULL: they do not */
     size_t mapped;          /* bytes */
     struct sl_draft *draft; /* the file while it has not been committed; else NULL */
+    uint64_t root;          /* the checksum of all the rest, of a file with checksums that was read */
+    /* If they lie in several files (layers/storage/parts.h), of which tensors then have pieces: */
+    struct sl_store *part;
+    int parts;
 };
 
 /* Adds a zeroed tensor; sl_store_declare adds one without data. NULL if there is no memory, or if the name is too long
@@ -65,8 +81,28 @@ const char *sl_store_note(const struct sl_store *store, const char *key);
 /* Writes the bytes of an array to *BYTES; false if they do not fit a size_t. */
 bool sl_array_bytes(enum sl_dtype dtype, int dims, const size_t *shape, size_t *bytes);
 size_t sl_tensor_bytes(const struct sl_tensor *tensor);
+/* Copies the elements of TENSOR into memory, one after another, if they lie in pieces: its array has the data until
+ * sl_tensor_let_go. Otherwise both do nothing. SL_FAILED without memory. */
+int sl_tensor_hold(struct sl_tensor *tensor);
+void sl_tensor_let_go(struct sl_tensor *tensor);
 /* TO [count] = the elements of TENSOR, of float32, from FIRST on, with its adapter. */
 void sl_tensor_read(const struct sl_tensor *tensor, size_t first, size_t count, float *to);
+
+/* ---- pieces ---- */
+
+/* Appends PIECE to TENSOR, which is declared. SL_FAILED without memory. */
+int sl_pieces_add(struct sl_tensor *tensor, const struct sl_tensor_piece *piece);
+
+/* Whether SHARD has the elements of an array of ELEMENTS, each at most once, and has the elements [first, first +
+ * count) of PIECE. */
+bool sl_piece_is_possible(const struct sl_tensor_piece *piece, size_t elements);
+
+/* The first element of TENSOR that none of its pieces has; as many as there are: none. If the pieces have as many
+ * elements as the tensor, each of them then lies in one piece. */
+size_t sl_pieces_missing(const struct sl_tensor *tensor);
+
+/* TO [count] = the elements of TENSOR from FIRST on, all of which its pieces have. */
+void sl_pieces_read(const struct sl_tensor *tensor, size_t first, size_t count, float *to);
 
 SL_END_C
 #endif
