@@ -28,7 +28,7 @@ static const struct sl_option table[] = {
 
 /* A name and what the two files have under it; NULL: nothing. */
 struct row {
-    const struct sl_tensor *tensor[2];
+    struct sl_tensor *tensor[2];
     bool comparable; /* both have it, in the same shape */
     size_t differ;   /* values that are not the same bits; where the dtypes are two, not the same numbers */
     double largest, relative;
@@ -81,6 +81,14 @@ static void compare_values(struct row *row) {
     if (apart > 0) row->norm = isinf(apart) ? apart : sqrt(apart / fmax(squares[0], squares[1]));
 }
 
+/* What lies in parts of a checkpoint is put together for it. */
+static int hold_both(struct row *row, struct sl_error *error) {
+    for (int side = 0; side < 2; side++)
+        if (sl_tensor_hold(row->tensor[side]))
+            return sl_error_set(error, SL_FAILED, "no memory to compare %s", row->tensor[side]->name);
+    return SL_OK;
+}
+
 /* Both stores are sorted by name. */
 static int compare_tensors(struct comparison *c, struct sl_error *error) {
     const struct sl_store *a = &c->store[0], *b = &c->store[1];
@@ -92,7 +100,10 @@ static int compare_tensors(struct comparison *c, struct sl_error *error) {
         if (order <= 0) row->tensor[0] = &a->tensor[i++];
         if (order >= 0) row->tensor[1] = &b->tensor[j++];
         row->comparable = order == 0 && same_shape(&row->tensor[0]->array, &row->tensor[1]->array);
+        if (row->comparable) SL_TRY(hold_both(row, error));
         if (row->comparable) compare_values(row);
+        for (int side = 0; side < 2; side++)
+            if (row->tensor[side]) sl_tensor_let_go(row->tensor[side]);
         c->equal += is_equal(row);
         c->differing += order == 0 && !is_equal(row);
         c->alone[0] += order < 0;

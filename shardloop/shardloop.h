@@ -160,6 +160,7 @@
 #include "layers/replay/frames.h"
 #include "layers/replay/ring.h"
 #include "layers/replay/state.h"
+#include "layers/snapshot/saved_parts.h"
 #include "layers/snapshot/snapshot.h"
 
 /* The models that there are, and generation. */

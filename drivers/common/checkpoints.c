@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "collectives/launcher.h"
+#include "layers/snapshot/saved_parts.h"
 
 enum { KEPT = 2, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 }; /* KEPT checkpoints */
 static const char *const data_keys[] = {"data", "eval-data", NULL};  /* options and notes */
@@ -24,6 +25,9 @@ const struct sl_option sl_checkpoint_table[] = {
      .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
+    {"save-parts", SL_OPTION_FLAG, FIELD(parts),
+     .help = "with --save and several processes, each writes a part of the checkpoint, with what it has, and an index "
+             "names the parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
     {"save-async", SL_OPTION_FLAG, FIELD(async),
      .help =
          "with --save-every, copy what a checkpoint holds between two steps, and write it while the next steps run: "
@@ -57,6 +61,8 @@ int sl_checkpoints_check(const struct sl_options *command, const struct sl_check
     if (options->async && (!options->save || !options->every))
         return sl_error_set(error, SL_BAD_INPUT,
                             "--save-async: needs checkpoints on the way: --save DIR and --save-every N");
+    if (options->parts && !options->save)
+        return sl_error_set(error, SL_BAD_INPUT, "--save-parts: needs a directory, --save DIR");
     if (!options->every || options->save) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--save-every %d: needs a directory, --save DIR", options->every);
 }
@@ -146,6 +152,7 @@ static int prepare_directory(struct sl_checkpoints *c, struct sl_error *error) {
     SL_TRY(lock_directory(c, error));
     const int64_t last = sl_checkpoint_last_step(c->options.save);
     SL_TRY(sl_checkpoint_name(c->options.save, last < 0 ? 0 : last, path, error));
+    if (last > c->first) sl_checkpoint_at(c->options.save, last, path);
     if (last <= c->first) return sl_draft_check(path, SL_LINKS_REPLACED, error);
     return sl_error_set(error, SL_BAD_INPUT,
                         "--save: %s is there, and this run begins after %" PRId64
@@ -159,6 +166,10 @@ int sl_checkpoints_open(struct sl_checkpoints *c, struct sl_error *error) {
     c->first = about.step;
     if (c->options.save) SL_TRY(prepare_directory(c, error));
     return c->options.async ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
+}
+
+int sl_checkpoints_join(struct sl_checkpoints *c, struct sl_error *error) {
+    return c->options.async && c->options.parts ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
 
 /* What is still being written keeps the directory locked. */
@@ -177,22 +188,61 @@ int sl_checkpoints_resume(const struct sl_checkpoints *c, struct sl_spmd *self, 
     return c->options.resume ? sl_checkpoint_load(self, trainer, c->from, c->setting, about) : SL_OK;
 }
 
-int sl_checkpoints_make_room(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
-    return c->options.async ? sl_snapshot_open(c->snapshot, self, trainer) : SL_OK;
+static bool in_parts(const struct sl_checkpoint_options *options, const struct sl_spmd *self) {
+    return options->save && options->parts && sl_saved_parts_are_possible(self);
+}
+
+int sl_checkpoints_plan_bytes(const struct sl_checkpoint_options *options, struct sl_spmd *self,
+                              struct sl_trainer *trainer, struct sl_budget *budget) {
+    return options->async ? sl_snapshot_plan_bytes(self, trainer, in_parts(options, self), budget) : SL_OK;
+}
+
+/* All processes of a run write: none of them may be left when the next run begins. The one that has kept others out
+ * lets these in. */
+static int share_lock(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
+    const char *directory = c->options.save;
+    if (self->coordinate == 0 && flock(c->lock, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK)
+        return sl_fail(self, SL_BAD_INPUT, "--save %s: another run saves there", directory);
+    SL_TRY(sl_barrier(self, sl_trainer_world(trainer)));
+    if (self->coordinate == 0) return SL_OK;
+    c->lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    c->locked = c->lock >= 0;
+    if (c->locked) flock(c->lock, LOCK_SH | LOCK_NB);
+    return SL_OK;
+}
+
+int sl_checkpoints_make_room(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
+    const bool parts = in_parts(&c->options, self);
+    if (parts) {
+        SL_TRY(sl_saved_parts_prove(self, trainer, c->options.save));
+        SL_TRY(share_lock(c, self, trainer));
+    }
+    return c->options.async ? sl_snapshot_open(c->snapshot, self, trainer, parts) : SL_OK;
+}
+
+static int save_now(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
+                    const struct sl_checkpoint *about, bool parts) {
+    const char *directory = c->options.save;
+    char path[SL_MAX_PATH];
+    if (parts) return sl_saved_parts_save(self, trainer, directory, about, c->setting, c->notes);
+    SL_TRY(sl_checkpoint_name(directory, sl_trainer_steps(trainer), path, &self->error));
+    return sl_checkpoint_save(self, trainer, path, about, c->setting, c->notes);
 }
 
 int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last) {
     const int64_t step = sl_trainer_steps(trainer);
     const struct sl_checkpoint about = {.samples = samples, .seed = c->seed};
-    char path[SL_MAX_PATH];
     const bool due = last || (c->options.every && step % c->options.every == 0);
     if (!c->options.save || !due) return SL_OK;
-    if (c->options.async && !last)
+    /* A step that is there already is saved as one file, which takes its place in one rename. */
+    const bool parts = in_parts(&c->options, self);
+    bool new = parts;
+    if (parts) SL_TRY(sl_saved_parts_are_new(self, trainer, c->options.save, &new));
+    if (c->options.async && !last && new == parts)
         return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes, KEPT);
     if (c->options.async) SL_TRY(sl_snapshot_wait(c->snapshot, self, trainer));
-    SL_TRY(sl_checkpoint_name(c->options.save, step, path, &self->error));
-    SL_TRY(sl_checkpoint_save(self, trainer, path, &about, c->setting, c->notes));
+    SL_TRY(save_now(c, self, trainer, &about, new));
     return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, KEPT, &self->error) : SL_OK;
 }
 
@@ -226,6 +276,7 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
+    if (c->options.parts) used += snprintf(text + used, size - (size_t)used, " --save-parts");
     if (c->options.async) used += snprintf(text + used, size - (size_t)used, " --save-async");
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
         used += snprintf(text + used, size - (size_t)used, " --metrics %s", quote(metrics, directory));
@@ -269,6 +320,7 @@ void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64
         return;
     }
     if (sl_checkpoint_name(c->options.save, step, path, NULL)) return;
+    sl_checkpoint_at(c->options.save, step, path);
     print_command(c, interrupted ? 0 : more_than(steps), command, sizeof command);
     if (interrupted)
         sl_remark("interrupted after step %" PRId64 ", saved in %s; go on with: %s", step - 1, path, command);

@@ -13,6 +13,7 @@ enum sl_restart_mesh { SL_RESTART_SAME, SL_RESTART_FEWER };
 struct sl_checkpoint_options {
     const char *save, *resume; /* NULL: not asked for */
     int every;                 /* steps; 0: only at the end */
+    bool parts;                /* each process writes its own part */
     bool async;                /* written by a thread while the run goes on */
     int restart;               /* how often a run that dies is started again (drivers/training/restart.h) */
     const char *launcher;      /* by which; NULL: the engine's */
@@ -34,8 +35,8 @@ struct sl_checkpoints {
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */
     bool locked;
-    int lock;                     /* of the directory that is saved in, while it is locked */
-    struct sl_snapshot *snapshot; /* in the process that writes, with --save-async; else NULL */
+    int lock; /* of the directory that is saved in, while it is locked: with parts, each process's */
+    struct sl_snapshot *snapshot; /* in a process that writes, with --save-async; else NULL */
 };
 
 /* Whether the OPTIONS of COMMAND fit each other. */
@@ -70,9 +71,15 @@ void sl_checkpoints_close(struct sl_checkpoints *checkpoints);
 int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                           struct sl_checkpoint *about);
 
-/* Collective, before the first step: takes the memory that saving needs beside the run. */
-int sl_checkpoints_make_room(const struct sl_checkpoints *checkpoints, struct sl_spmd *self,
-                             struct sl_trainer *trainer);
+/* Before the run, in the other processes: starts what they need to save parts while the run goes on. */
+int sl_checkpoints_join(struct sl_checkpoints *checkpoints, struct sl_error *error);
+
+/* Collective: adds to BUDGET what sl_checkpoints_make_room will take. TRAINER is planned. */
+int sl_checkpoints_plan_bytes(const struct sl_checkpoint_options *options, struct sl_spmd *self,
+                              struct sl_trainer *trainer, struct sl_budget *budget);
+/* Collective, before the first step: takes the memory that saving needs beside the run; for parts, finds out that all
+ * processes see one directory, and locks it. */
+int sl_checkpoints_make_room(struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer);
 /* Collective, after each step: saves the run where it is time, or the LAST step. SAMPLES have been taken so far. With
  * --save-async what has been saved before the last step may still be on its way to the disk; once the last step is
  * saved, everything is there. */

@@ -58,9 +58,8 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     step->rate = sl_learning_rate_at(&training->rate, step->number);
     step->norm = NAN;
     *stop = sl_interrupt_arrived() != 0;
-    if (self->coordinate == 0 &&
-        (training->report.lost.status || sl_snapshot_has_failed(training->checkpoints.snapshot)))
-        *stop = true;
+    if (self->coordinate == 0 && training->report.lost.status) *stop = true;
+    if (sl_snapshot_has_failed(training->checkpoints.snapshot)) *stop = true;
     SL_TRY(take_kept_step(training, worker, step, ring, stop));
     if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
     if (options->clip > 0) step->norm = sl_trainer_norm(worker->trainer);
@@ -239,6 +238,7 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     const struct sl_trace_run run = sl_job_trace(job);
     if (job->options->trace && training->steps > 1)
         SL_TRY(sl_trace_file_open(&training->trace, &run, training->steps - 1, error));
+    SL_TRY(sl_checkpoints_join(&training->checkpoints, error));
     SL_TRY(sl_run(&job->mesh, engine, program, training));
     return sl_memory_refuse(job, engine, training->memory, error);
 }
@@ -327,7 +327,7 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
         json_object_set_new(object, "snapshots", describe_snapshots(&account));
     }
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
-    if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
+    if (object && saves(training) && sl_checkpoint_at(options->save, step, saved))
         json_object_set_new(object, "saved", json_string(saved));
     if (object && !sl_training_done(training) && options->resume)
         json_object_set_new(object, "nothing_to_do", json_true());

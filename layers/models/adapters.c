@@ -46,6 +46,8 @@ static int merge_one(const struct sl_store *store, const char *name, int length,
         return sl_error_set(error, SL_BAD_INPUT, "%s: %s is [%zu, %zu], and its adapter [%zu, %zu] by [%zu, %zu]",
                             store->path ? store->path : "the values", kernel->name, shape[0], shape[1],
                             a->array.shape[0], rank, b->array.shape[0], b->array.shape[1]);
+    if (sl_tensor_hold(a) || sl_tensor_hold(b))
+        return sl_error_set(error, SL_FAILED, "no memory for the adapter of %s", kernel->name);
     kernel->adapter = (struct sl_low_rank){a->array.data, b->array.data, rank, sl_lora_scale((int)rank, alpha)};
     return SL_OK;
 }

@@ -170,6 +170,21 @@ static void read_straight(const struct sl_publication *p, const struct sl_publis
     }
 }
 
+/* Elements that lie in parts of a checkpoint are put together while the tensor is read: otherwise each row would be
+ * looked for. */
+static int hold(const struct sl_publication *p, int number, struct sl_error *error) {
+    for (int part = 0; part < PARTS && p->tensor[number].part[part]; part++) {
+        struct sl_tensor *tensor = (struct sl_tensor *)(uintptr_t)p->tensor[number].part[part]; /* it is the values' */
+        if (sl_tensor_hold(tensor)) return sl_error_set(error, SL_FAILED, "no memory for tensor %s", tensor->name);
+    }
+    return SL_OK;
+}
+
+static void let_go(const struct sl_publication *p, int number) {
+    for (int part = 0; part < PARTS && p->tensor[number].part[part]; part++)
+        sl_tensor_let_go((struct sl_tensor *)(uintptr_t)p->tensor[number].part[part]);
+}
+
 void sl_publication_read(const struct sl_publication *p, int number, size_t first, size_t rows, float *to) {
     const struct sl_published_tensor *tensor = &p->tensor[number];
     if (is_turned(p, tensor->about, tensor->dims))
@@ -191,14 +206,16 @@ int sl_publication_encode(const struct sl_publication *p, int number, enum sl_we
     const size_t columns = tensor->dims == 1 ? tensor->shape[0] : tensor->shape[1];
     const size_t abreast = columns < FLOATS ? FLOATS / columns : 1;
     float *values = malloc(abreast * columns * sizeof *values);
-    if (!values) return sl_error_set(error, SL_FAILED, "no memory for tensor %s", tensor->name);
-    for (size_t r = 0, some; r < rows; r += some) {
+    int status =
+        values ? hold(p, number, error) : sl_error_set(error, SL_FAILED, "no memory for tensor %s", tensor->name);
+    for (size_t r = 0, some; r < rows && status == SL_OK; r += some) {
         some = rows - r < abreast ? rows - r : abreast;
         sl_publication_read(p, number, r, some, values);
         sl_weight_write(type, values, some * columns, (char *)to + sl_weight_bytes(type, r * columns));
     }
+    let_go(p, number);
     free(values);
-    return SL_OK;
+    return status;
 }
 
 int sl_publication_copy(const struct sl_publication *p, struct sl_store *store, struct sl_error *error) {
@@ -206,7 +223,9 @@ int sl_publication_copy(const struct sl_publication *p, struct sl_store *store, 
         const struct sl_published_tensor *from = &p->tensor[i];
         const struct sl_tensor *to = sl_store_add(store, from->name, SL_F32, from->dims, from->shape);
         if (!to) return sl_error_set(error, SL_FAILED, "no memory for tensor %s", from->name);
+        SL_TRY(hold(p, i, error));
         sl_publication_read(p, i, 0, from->dims == 1 ? 1 : from->shape[0], to->array.data);
+        let_go(p, i);
     }
     return SL_OK;
 }

@@ -1,12 +1,16 @@
 /* snapshot.c - a copy of a run in memory, and the thread that writes it. */
 #include "layers/snapshot/snapshot.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "layers/snapshot/saved_parts_internal.h"
 #include "spmd/base/memory.h"
 
 struct sl_snapshot {
@@ -15,21 +19,78 @@ struct sl_snapshot {
     char directory[SL_MAX_PATH];
     int64_t step;
     int keep;
-    /* Coordinate 0's. */
+    int part, parts;       /* from 1; 0: one file */
+    struct sl_store whole; /* of parts, in the process that writes their index */
+    /* Coordinate 0's, or of parts each one's. */
     float *memory; /* the tensors' */
     struct sl_snapshot_account account;
     /* Both sides', under the mutex. */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool writes, ends;
+    bool gives_up;         /* no more parts will come */
     struct sl_error error; /* of the first write that has failed */
     pthread_t thread;
 };
 
+/* Nanoseconds. */
+enum { PAUSE = 20000000, LOOK = 5000000 };
+
+/* Waits for a change, or for as long; the mutex is held. */
+static void pause_for(struct sl_snapshot *s, long nanoseconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += nanoseconds;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+}
+
 /* ---- the thread ---- */
+
+/* Returns once part PATH is there, under the name that it has when it is whole; false: it will not come. */
+static bool await_part(struct sl_snapshot *s, const char *path) {
+    bool given_up = false;
+    while (access(path, F_OK)) {
+        if (given_up) return false;
+        pthread_mutex_lock(&s->mutex);
+        if (!s->gives_up) pause_for(s, LOOK);
+        given_up = s->gives_up;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    return true;
+}
+
+static int find_root(struct sl_snapshot *s, int part, uint64_t *root, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    struct sl_store there = {0};
+    SL_TRY(sl_checkpoint_part_name(s->directory, s->step, part, s->parts, path, error));
+    if (!await_part(s, path)) return sl_error_set(error, SL_FAILED, "%s: has not been written", path);
+    const int status = sl_safetensors_map(&there, path, error);
+    *root = there.root;
+    sl_store_free(&there);
+    return status;
+}
+
+static void write_part(struct sl_snapshot *s, struct sl_error *error) {
+    uint64_t root[SL_MAX_COORDINATES];
+    char path[SL_MAX_PATH];
+    int status = sl_checkpoint_part_name(s->directory, s->step, s->part, s->parts, path, error);
+    if (status == SL_OK) status = sl_safetensors_write(&s->store, path, error);
+    for (int part = 1; part <= s->parts && s->part == 1 && status == SL_OK; part++)
+        status = find_root(s, part, &root[part - 1], error);
+    if (status) error->status = SL_FAILED; /* it could be written when the run began */
+    if (s->part != 1 || status) return;
+    sl_saved_parts_index(&s->whole, s->directory, s->step, s->parts, root, error);
+    if (!error->status) sl_checkpoint_prune(s->directory, s->step, s->keep, error);
+}
 
 static void write_copy(struct sl_snapshot *s, struct sl_error *error) {
     char path[SL_MAX_PATH];
+    if (s->parts) {
+        write_part(s, error);
+        return;
+    }
     if (sl_checkpoint_name(s->directory, s->step, path, error)) return;
     if (sl_safetensors_write(&s->store, path, error))
         error->status = SL_FAILED; /* it could be written when the run began */
@@ -83,7 +144,7 @@ int sl_snapshot_start(struct sl_snapshot **snapshot, struct sl_error *error) {
 void sl_snapshot_close(struct sl_snapshot *s) {
     if (!s) return;
     pthread_mutex_lock(&s->mutex);
-    s->ends = true;
+    s->ends = s->gives_up = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
     pthread_join(s->thread, NULL);
@@ -91,6 +152,7 @@ void sl_snapshot_close(struct sl_snapshot *s) {
     pthread_mutex_destroy(&s->mutex);
     for (int i = 0; i < s->store.count; i++) s->store.tensor[i].array.data = NULL; /* it is in memory */
     sl_store_free(&s->store);
+    sl_store_free(&s->whole);
     sl_memory_give(s->memory);
     free(s);
 }
@@ -98,17 +160,11 @@ void sl_snapshot_close(struct sl_snapshot *s) {
 /* Returns once nothing is being written. Others are told meanwhile that this coordinate is at work; SL_FAILED once the
  * run has ended. */
 static int await(struct sl_snapshot *s, struct sl_spmd *self, struct sl_error *error) {
-    enum { PAUSE = 20000000 }; /* nanoseconds */
     const double began = sl_now();
     int status = SL_OK;
     pthread_mutex_lock(&s->mutex);
     while (s->writes && status == SL_OK) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PAUSE;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&s->changed, &s->mutex, &until);
+        pause_for(s, PAUSE);
         pthread_mutex_unlock(&s->mutex);
         status = sl_progress(self);
         pthread_mutex_lock(&s->mutex);
@@ -144,8 +200,18 @@ static size_t bytes_of(const struct sl_store *store) {
     return bytes;
 }
 
+static int plan_part(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
+    struct sl_store own = {0}, whole = {0};
+    const int status = sl_saved_parts_declare(self, trainer, &own, &whole);
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, bytes_of(&own));
+    sl_store_free(&own);
+    sl_store_free(&whole);
+    return status;
+}
+
 /* On paper peers say nothing, and stages are taken to be alike. */
-int sl_snapshot_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
+int sl_snapshot_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, bool parts, struct sl_budget *budget) {
+    if (parts) return plan_part(self, trainer, budget);
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_store store = {0};
     float said = 1;
@@ -175,8 +241,18 @@ static void take(struct sl_snapshot *s, struct sl_spmd *self, struct sl_error *e
     }
 }
 
-int sl_snapshot_open(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
+static int open_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
+    struct sl_error error = {0}, first;
+    s->part = self->coordinate + 1;
+    s->parts = self->mesh->size;
+    SL_TRY(sl_saved_parts_declare(self, trainer, &s->store, &s->whole));
+    take(s, self, &error);
+    return sl_saved_parts_agree(self, trainer, &error, &first, 0, NULL);
+}
+
+int sl_snapshot_open(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, bool parts) {
     struct sl_error error = {0};
+    if (parts) return open_part(s, self, trainer);
     const bool has_copy = self->coordinate == 0;
     SL_TRY(sl_checkpoint_declare(self, trainer, s ? &s->store : NULL));
     if (has_copy) take(s, self, &error);
@@ -185,8 +261,25 @@ int sl_snapshot_open(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
 
 /* ---- saving ---- */
 
+static struct sl_error error_of(struct sl_snapshot *s) {
+    pthread_mutex_lock(&s->mutex);
+    const struct sl_error error = s->error;
+    pthread_mutex_unlock(&s->mutex);
+    return error;
+}
+
+/* Collective: returns once the parts are written, as all learn; the index still may be on its way. Coordinate 0, whose
+ * thread waits for the others' parts, does not wait for it before it knows that they come. */
+static int await_parts(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
+    struct sl_error error = {0}, first;
+    if (s->part != 1) SL_TRY(await(s, self, &error));
+    if (s->part == 1) error = error_of(s);
+    return sl_saved_parts_agree(self, trainer, &error, &first, 0, NULL);
+}
+
 int sl_snapshot_wait(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
     struct sl_error error = {0};
+    if (s && s->parts) SL_TRY(await_parts(s, self, trainer));
     if (self->coordinate == 0) SL_TRY(await(s, self, &error));
     return sl_checkpoint_agree(self, trainer, &error);
 }
@@ -195,13 +288,44 @@ int sl_snapshot_wait(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
 static void describe(struct sl_snapshot *s, struct sl_trainer *trainer, const char *directory,
                      const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
                      int keep, struct sl_error *error) {
+    struct sl_store *noted = s->parts ? &s->whole : &s->store;
     s->step = sl_trainer_steps(trainer);
     s->keep = keep;
     const int length = snprintf(s->directory, sizeof s->directory, "%s", directory);
     if (length >= SL_MAX_PATH)
         sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", directory);
-    else if (sl_checkpoint_note(&s->store, trainer, about, settings, notes))
+    else if (sl_checkpoint_note(noted, trainer, about, settings, notes))
         sl_error_set(error, SL_FAILED, "%s: no memory to save the run", directory);
+}
+
+/* Names of this step are free: a run that was killed may have left a part that would be taken for this one's. */
+static void clear_step(const struct sl_snapshot *s, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    for (int part = 1; part <= s->parts && !error->status; part++) {
+        sl_checkpoint_part_name(s->directory, s->step, part, s->parts, path, error);
+        if (!error->status && unlink(path) && errno != ENOENT)
+            sl_error_set(error, SL_FAILED, "%s: cannot be removed: %s", path, strerror(errno));
+    }
+}
+
+/* Each coordinate copies its own part, and hands it over. */
+static int save_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, const char *directory,
+                     const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
+                     int keep) {
+    struct sl_error error = {0}, first;
+    SL_TRY(await_parts(s, self, trainer));
+    if (s->part == 1) SL_TRY(await(s, self, &error));
+    if (!error.status) describe(s, trainer, directory, about, settings, notes, keep, &error);
+    if (!error.status && sl_saved_parts_note(self, trainer, &s->store))
+        sl_error_set(&error, SL_FAILED, "%s: no memory to save the run", directory);
+    if (!error.status && s->part == 1) clear_step(s, &error);
+    SL_TRY(sl_saved_parts_agree(self, trainer, &error, &first, 0, NULL));
+    const double began = sl_now();
+    SL_TRY(sl_saved_parts_export(self, trainer, &s->store));
+    s->account.copied += sl_now() - began;
+    s->account.copies++;
+    hand_over(s);
+    return SL_OK;
 }
 
 int sl_snapshot_save(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, const char *directory,
@@ -209,6 +333,7 @@ int sl_snapshot_save(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
                      int keep) {
     struct sl_error error = {0};
     const bool has_copy = self->coordinate == 0;
+    if (s && s->parts) return save_part(s, self, trainer, directory, about, settings, notes, keep);
     if (has_copy) SL_TRY(await(s, self, &error));
     if (has_copy && !error.status) describe(s, trainer, directory, about, settings, notes, keep, &error);
     SL_TRY(sl_checkpoint_agree(self, trainer, &error));

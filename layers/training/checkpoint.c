@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/storage/parts.h"
 #include "layers/training/exchange.h"
 
 static const char version_key[] = "shardloop.checkpoint", config_prefix[] = "config.";
@@ -140,7 +141,11 @@ static int read_step(const struct sl_store *file, const char *path, uint64_t *st
 }
 
 static int map_file(struct sl_store *file, const char *path, int *number, uint64_t *step, struct sl_error *error) {
-    if (sl_safetensors_map(file, path, error)) return name_older(path, error);
+    if ((sl_parts_is_index(path) ? sl_parts_map : sl_safetensors_map)(file, path, error))
+        return name_older(path, error);
+    if (sl_store_note(file, SL_CHECKPOINT_PART_KEY))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a part of a checkpoint: its index, step-*%s, names all of them",
+                            path, SL_CHECKPOINT_INDEX);
     SL_TRY(read_version(file, path, number, error));
     return *number ? read_step(file, path, step, error) : SL_OK;
 }

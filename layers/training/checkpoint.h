@@ -13,8 +13,10 @@
  *     others                what the program that trains wants to find again
  *
  * A directory holds a run's latest checkpoints as step-00000100.safetensors, which is also what their step entry must
- * say. An older file is removed only after the new one is whole and on the disk. A crash may leave a partial file whose
- * name ends in .tmp. A symbolic link under a checkpoint's name is replaced, never followed, when the run saves. */
+ * say; or, where processes have written their own parts (layers/snapshot/saved_parts.h), as step-00000100.index.json,
+ * an index as in layers/storage/parts.h with the same notes. Whatever reads a checkpoint takes either. An older one is
+ * removed only after the new one is whole and on the disk. A crash may leave partial files whose names end in .tmp, and
+ * parts without an index. A symbolic link under a checkpoint's name is replaced, never followed, when the run saves. */
 #ifndef SL_LAYERS_TRAINING_CHECKPOINT_H
 #define SL_LAYERS_TRAINING_CHECKPOINT_H
 
@@ -22,6 +24,10 @@
 #include "layers/training/trainer.h"
 
 SL_BEGIN_C
+
+#define SL_CHECKPOINT_INDEX ".index.json"
+/* The note by which a part tells that it is one. */
+#define SL_CHECKPOINT_PART_KEY "shardloop.part"
 
 struct sl_checkpoint {
     int64_t step;    /* optimizer steps taken so far */
@@ -89,11 +95,19 @@ int sl_checkpoint_agree(struct sl_spmd *self, struct sl_trainer *trainer, struct
 
 /* ---- a directory of checkpoints ---- */
 
-/* Writes the name of the checkpoint after STEP steps to PATH. SL_BAD_INPUT if it is too long. */
+/* Writes the name of the checkpoint after STEP steps to PATH: of a whole file, of an index, or of part PART, from 1, of
+ * PARTS. SL_BAD_INPUT if it is too long. */
 int sl_checkpoint_name(const char *directory, int64_t step, char path[SL_MAX_PATH], struct sl_error *error);
+int sl_checkpoint_index_name(const char *directory, int64_t step, char path[SL_MAX_PATH], struct sl_error *error);
+int sl_checkpoint_part_name(const char *directory, int64_t step, int part, int parts, char path[SL_MAX_PATH],
+                            struct sl_error *error);
+/* Writes to PATH the name of the checkpoint after STEP steps that is there: the index if only that is, otherwise the
+ * whole file's. Returns whether one of them is there. */
+bool sl_checkpoint_at(const char *directory, int64_t step, char path[SL_MAX_PATH]);
 
-/* Writes to PATH the name of the checkpoint with the most steps that is whole, as far as its size tells. SL_BAD_INPUT
- * if there is none. SKIPPED (may be NULL) says which one of more steps is not whole; its status is SL_OK if none is. */
+/* Writes to PATH the name of the checkpoint with the most steps that is whole, as far as sizes tell; of parts, also as
+ * far as they are there. SL_BAD_INPUT if there is none. SKIPPED (may be NULL) says which one of more steps is not
+ * whole; its status is SL_OK if none is. */
 int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *skipped,
                          struct sl_error *error);
 /* The same with fewer steps than the checkpoint PATH has. False if there is none, or if PATH's name is no checkpoint's.
@@ -105,8 +119,8 @@ int64_t sl_checkpoint_step_of(const char *path);
 /* The steps of the checkpoint that sl_checkpoint_latest finds in DIRECTORY; -1 if there is none. */
 int64_t sl_checkpoint_last_step(const char *directory);
 
-/* Removes the checkpoints of fewer steps than STEP, except the latest KEEP - 1 of them, and the files that crashes have
- * left. */
+/* Removes the checkpoints of fewer steps than STEP, except the latest KEEP - 1 of them; the files that crashes have
+ * left; and an index beside a whole file of the same step. Of a checkpoint in parts the index goes first. */
 int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error);
 
 SL_END_C

@@ -1,4 +1,6 @@
-/* checkpoint_directory.c - finds and removes the checkpoints of a run in a directory. */
+/* checkpoint_directory.c - finds and removes the checkpoints of a run in a directory: whole files, and indices of
+ * parts.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -7,93 +9,166 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "layers/storage/parts.h"
 #include "layers/training/checkpoint.h"
 #include "spmd/base/memory.h"
 
-static const char prefix[] = "step-", suffix[] = ".safetensors", torn[] = ".tmp";
+static const char prefix[] = "step-", suffix[] = ".safetensors", torn[] = ".tmp", part_word[] = ".part-", of[] = "-of-";
 enum { DIGITS = 8, MOST_DIGITS = 18 };
 
-int sl_checkpoint_name(const char *directory, int64_t step, char path[SL_MAX_PATH], struct sl_error *error) {
-    const int length = snprintf(path, SL_MAX_PATH, "%s/%s%0*" PRId64 "%s", directory, prefix, DIGITS, step, suffix);
+/* ---- names ---- */
+
+/* END is what comes after the steps. */
+static int print_name(const char *directory, int64_t step, const char *end, char path[SL_MAX_PATH],
+                      struct sl_error *error) {
+    const int length = snprintf(path, SL_MAX_PATH, "%s/%s%0*" PRId64 "%s", directory, prefix, DIGITS, step, end);
     if (length < SL_MAX_PATH) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", directory);
 }
 
-/* Reads a checkpoint's name; what comes after it goes to *REST. -1: it is none. */
-static int64_t step_of(const char *name, const char **rest) {
-    if (strncmp(name, prefix, sizeof prefix - 1)) return -1;
-    const char *digit = name + sizeof prefix - 1;
-    const size_t digits = strspn(digit, "0123456789");
-    if (digits < DIGITS || digits > MOST_DIGITS || strncmp(digit + digits, suffix, sizeof suffix - 1)) return -1;
-    *rest = digit + digits + sizeof suffix - 1;
-    return strtoll(digit, NULL, 10);
+int sl_checkpoint_name(const char *directory, int64_t step, char path[SL_MAX_PATH], struct sl_error *error) {
+    return print_name(directory, step, suffix, path, error);
 }
+
+int sl_checkpoint_index_name(const char *directory, int64_t step, char path[SL_MAX_PATH], struct sl_error *error) {
+    return print_name(directory, step, SL_CHECKPOINT_INDEX, path, error);
+}
+
+int sl_checkpoint_part_name(const char *directory, int64_t step, int part, int parts, char path[SL_MAX_PATH],
+                            struct sl_error *error) {
+    char end[64];
+    snprintf(end, sizeof end, "%s%d%s%d%s", part_word, part, of, parts, suffix);
+    return print_name(directory, step, end, path, error);
+}
+
+/* What a name of a checkpoint's directory means. */
+enum kind { NONE, WHOLE, INDEX, PART, TORN };
 
 static bool ends_with(const char *text, const char *end) {
     const size_t length = strlen(text), last = strlen(end);
     return length >= last && !strcmp(text + length - last, end);
 }
 
-static int by_step(const void *a, const void *b) {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
+static bool skip(const char **at, const char *word) {
+    const size_t length = strlen(word);
+    const bool there = !strncmp(*at, word, length);
+    if (there) *at += length;
+    return there;
 }
 
-/* Lists the steps of a directory's checkpoints, the most first; the caller frees them. Returns how many, or -1 with the
- * error set. CLEANS: also removes what crashes have left. */
-static int list_steps(const char *directory, bool cleans, int64_t **steps, struct sl_error *error) {
-    DIR *open = opendir(directory);
-    *steps = NULL;
-    if (!open) {
-        sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", directory, strerror(errno));
-        return -1;
-    }
-    int count = 0, capacity = 0;
-    for (const struct dirent *entry; count >= 0 && (entry = readdir(open));) {
-        const char *rest;
-        const int64_t step = step_of(entry->d_name, &rest);
-        if (step < 0) continue;
-        if (cleans && ends_with(rest, torn)) unlinkat(dirfd(open), entry->d_name, 0);
-        if (*rest) continue;
-        int64_t *grown = sl_grow(*steps, count, &capacity, 16, sizeof *grown);
-        if (grown) {
-            grown[count++] = step;
-            *steps = grown;
-        } else {
-            sl_error_set(error, SL_FAILED, "%s: no memory to list it", directory);
-            count = -1;
+static bool skip_number(const char **at) {
+    const size_t digits = strspn(*at, "0123456789");
+    *at += digits;
+    return digits > 0;
+}
+
+/* Reads NAME; the number of steps goes to *STEP. */
+static enum kind kind_of(const char *name, int64_t *step) {
+    if (!skip(&name, prefix)) return NONE;
+    const size_t digits = strspn(name, "0123456789");
+    if (digits < DIGITS || digits > MOST_DIGITS || (digits > DIGITS && *name == '0')) return NONE;
+    *step = strtoll(name, NULL, 10);
+    name += digits;
+    enum kind kind = WHOLE;
+    if (skip(&name, SL_CHECKPOINT_INDEX)) {
+        kind = INDEX;
+    } else {
+        if (skip(&name, part_word)) {
+            kind = PART;
+            if (!skip_number(&name) || !skip(&name, of) || !skip_number(&name)) return NONE;
         }
+        if (!skip(&name, suffix)) return NONE;
+    }
+    if (*name) return ends_with(name, torn) ? TORN : NONE;
+    return kind;
+}
+
+static bool is_cut(const char *path, struct sl_error *error) {
+    return (sl_parts_is_index(path) ? sl_parts_are_cut : sl_safetensors_is_cut)(path, error);
+}
+
+/* ---- what there is ---- */
+
+/* An entry of a directory that is no checkpoint's is not listed. */
+struct entry {
+    int64_t step;
+    enum kind kind;
+    char *name;
+};
+struct list {
+    int count, capacity;
+    struct entry *entry;
+};
+
+static void free_list(struct list *list) {
+    for (int i = 0; i < list->count; i++) free(list->entry[i].name);
+    free(list->entry);
+}
+
+/* The most steps first; of one step the whole file, then the index, then parts. */
+static int by_step(const void *a, const void *b) {
+    const struct entry *x = a, *y = b;
+    if (x->step != y->step) return x->step < y->step ? 1 : -1;
+    return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+static bool add(struct list *list, const char *name, int64_t step, enum kind kind) {
+    struct entry *grown = sl_grow(list->entry, list->count, &list->capacity, 16, sizeof *grown);
+    if (!grown) return false;
+    list->entry = grown;
+    grown[list->count] = (struct entry){step, kind, strdup(name)};
+    return grown[list->count++].name;
+}
+
+/* Free LIST also after a failure. */
+static int list_all(const char *directory, struct list *list, struct sl_error *error) {
+    DIR *open = opendir(directory);
+    *list = (struct list){0};
+    if (!open) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", directory, strerror(errno));
+    bool fits = true;
+    for (const struct dirent *entry; fits && (entry = readdir(open));) {
+        int64_t step;
+        const enum kind kind = kind_of(entry->d_name, &step);
+        if (kind) fits = add(list, entry->d_name, step, kind);
     }
     closedir(open);
-    if (count > 0) qsort(*steps, (size_t)count, sizeof **steps, by_step);
-    return count;
+    if (!fits) return sl_error_set(error, SL_FAILED, "%s: no memory to list it", directory);
+    if (list->count) qsort(list->entry, (size_t)list->count, sizeof *list->entry, by_step);
+    return SL_OK;
+}
+
+static bool counts(const struct entry *entry) { return entry->kind == WHOLE || entry->kind == INDEX; }
+
+static int path_of(const char *directory, const struct entry *entry, char path[SL_MAX_PATH], struct sl_error *error) {
+    return print_name(directory, entry->step, entry->kind == INDEX ? SL_CHECKPOINT_INDEX : suffix, path, error);
 }
 
 int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *skipped,
                          struct sl_error *error) {
     struct sl_error reason = {0}, first = {0};
-    int64_t *steps;
-    const int count = list_steps(directory, false, &steps, &reason);
+    struct list list;
+    const int status = list_all(directory, &list, &reason);
     bool found = false;
-    for (int i = 0; i < count && !found; i++) {
-        found = !sl_checkpoint_name(directory, steps[i], path, &reason) && !sl_safetensors_is_cut(path, &reason);
+    for (int i = 0; i < list.count && status == SL_OK && !found; i++) {
+        if (!counts(&list.entry[i])) continue;
+        found = !path_of(directory, &list.entry[i], path, &reason) && !is_cut(path, &reason);
         if (!found && !first.status) first = reason;
     }
-    free(steps);
+    free_list(&list);
     if (skipped) *skipped = first;
     if (found) return SL_OK;
-    if (count < 0) return sl_error_set(error, reason.status, "%s", reason.message);
-    if (count > 0) return sl_error_set(error, SL_BAD_INPUT, "no checkpoint is whole: %s", first.message);
+    if (status) return sl_error_set(error, reason.status, "%s", reason.message);
+    if (first.status) return sl_error_set(error, SL_BAD_INPUT, "no checkpoint is whole: %s", first.message);
     return sl_error_set(error, SL_BAD_INPUT, "%s: there is no checkpoint, %s00000000%s or after more steps", directory,
                         prefix, suffix);
 }
 
 /* Cuts PATH into DIRECTORY and the checkpoint's step, which is returned; -1 where its name is no checkpoint's. */
 static int64_t split(const char *path, char directory[SL_MAX_PATH]) {
-    const char *slash = strrchr(path, '/'), *rest;
-    const char *name = slash ? slash + 1 : path;
-    const int64_t step = step_of(name, &rest);
-    if (step < 0 || *rest) return -1;
+    const char *slash = strrchr(path, '/');
+    int64_t step;
+    const enum kind kind = kind_of(slash ? slash + 1 : path, &step);
+    if (kind != WHOLE && kind != INDEX) return -1;
     snprintf(directory, SL_MAX_PATH, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     if (!*directory) strcpy(directory, "/");
     return step;
@@ -107,14 +182,14 @@ int64_t sl_checkpoint_step_of(const char *path) {
 bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]) {
     char directory[SL_MAX_PATH];
     const int64_t step = split(path, directory);
-    int64_t *steps;
+    struct list list;
     if (step < 0) return false;
-    const int count = list_steps(directory, false, &steps, NULL);
+    const int status = list_all(directory, &list, NULL);
     bool found = false;
-    for (int i = 0; i < count && !found; i++)
-        found = steps[i] < step && !sl_checkpoint_name(directory, steps[i], older, NULL) &&
-                !sl_safetensors_is_cut(older, NULL);
-    free(steps);
+    for (int i = 0; i < list.count && status == SL_OK && !found; i++)
+        found = counts(&list.entry[i]) && list.entry[i].step < step &&
+                !path_of(directory, &list.entry[i], older, NULL) && !is_cut(older, NULL);
+    free_list(&list);
     return found;
 }
 
@@ -123,18 +198,55 @@ int64_t sl_checkpoint_last_step(const char *directory) {
     return sl_checkpoint_latest(directory, path, NULL, NULL) ? -1 : sl_checkpoint_step_of(path);
 }
 
-int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error) {
-    int64_t *steps;
-    struct sl_error reason;
-    const int count = list_steps(directory, true, &steps, &reason);
-    int status = count < 0 ? sl_error_set(error, SL_FAILED, "%s", reason.message) : SL_OK;
-    for (int i = 0, older = 0; i < count && status == SL_OK; i++) {
-        char path[SL_MAX_PATH];
-        if (steps[i] >= step || ++older < keep) continue;
-        status = sl_checkpoint_name(directory, steps[i], path, error);
-        if (status == SL_OK && unlink(path) && errno != ENOENT)
-            status = sl_error_set(error, SL_FAILED, "%s: cannot be removed: %s", path, strerror(errno));
+bool sl_checkpoint_at(const char *directory, int64_t step, char path[SL_MAX_PATH]) {
+    if (!sl_checkpoint_name(directory, step, path, NULL) && !access(path, F_OK)) return true;
+    if (!sl_checkpoint_index_name(directory, step, path, NULL) && !access(path, F_OK)) return true;
+    sl_checkpoint_name(directory, step, path, NULL);
+    return false;
+}
+
+/* ---- what goes ---- */
+
+static int remove_entry(const char *directory, const struct entry *entry, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    if (snprintf(path, sizeof path, "%s/%s", directory, entry->name) >= (int)sizeof path)
+        return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", directory);
+    if (!unlink(path) || errno == ENOENT || entry->kind == TORN) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "%s: cannot be removed: %s", path, strerror(errno));
+}
+
+/* Entries of one step, FIRST to END, which a run keeps as a checkpoint or not. A step without one keeps no parts. */
+static int prune_step(const char *directory, const struct entry *first, const struct entry *end, bool keeps,
+                      struct sl_error *error) {
+    bool whole = false, index = false;
+    for (const struct entry *entry = first; entry < end; entry++) {
+        const bool stays = keeps && (entry->kind == PART ? index : entry->kind == WHOLE || !whole);
+        whole |= entry->kind == WHOLE;
+        if (entry->kind == INDEX && stays) index = true;
+        if (entry->kind == TORN || !stays) SL_TRY(remove_entry(directory, entry, error));
+        /* Parts go once that is on the disk. */
+        if (entry->kind == INDEX && !stays) {
+            char path[SL_MAX_PATH];
+            SL_TRY(path_of(directory, entry, path, error));
+            sl_sync_parent(path);
+        }
     }
-    free(steps);
+    return SL_OK;
+}
+
+int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error) {
+    struct list list;
+    struct sl_error reason;
+    int status = list_all(directory, &list, &reason);
+    if (status) status = sl_error_set(error, SL_FAILED, "%s", reason.message);
+    int older = 0; /* checkpoints so far of fewer steps */
+    for (int i = 0, end; i < list.count && status == SL_OK; i = end) {
+        const struct entry *entry = &list.entry[i];
+        for (end = i; end < list.count && list.entry[end].step == entry->step;) end++;
+        const bool older_one = entry->step < step && counts(entry);
+        status =
+            prune_step(directory, entry, list.entry + end, entry->step >= step || (older_one && ++older < keep), error);
+    }
+    free_list(&list);
     return status;
 }

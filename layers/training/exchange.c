@@ -34,6 +34,7 @@ struct exchange {
     enum sl_state state;
     bool imports;
     bool leaves_adapters; /* they keep the values that they have */
+    bool spreads;         /* replicas that have the same values export each its own share of them */
     float scale;
     struct sl_store *store; /* at coordinate 0 */
     float *sent, *received; /* [PIECE] */
@@ -48,8 +49,9 @@ static bool has_own_floats(const struct exchange *x, int range) {
 }
 
 /* Whether coordinates along data have different parts of RANGE: those that they are given apart, where all values are
- * rounded. */
+ * rounded; or that they export apart. */
 static bool keeps_parts(const struct exchange *x, int range) {
+    if (x->spreads && sl_range_trains(x->parameters, range)) return true;
     return x->state != SL_VALUES || (!x->imports && has_own_floats(x, range));
 }
 
@@ -184,16 +186,16 @@ static void copy_runs(const struct exchange *x, int owner, const struct sl_param
     const struct sl_shard shard =
         sl_spec_shard(&parameter->spec, x->self->mesh, owner, parameter->dims, parameter->shape);
     const size_t run = sl_shard_run(&shard);
-    float *data = tensor->array.data;
     for (size_t i = first, count; i < end; i += count, piece += count) {
         const size_t global = sl_shard_global_index(&shard, i);
-        float *place = data + global;
         count = run - i % run < end - i ? run - i % run : end - i;
-        if (x->imports)
+        if (x->imports) {
             sl_tensor_read(tensor, global, count, piece);
-        else
-            memcpy(place, piece, count * sizeof *piece);
-        if (x->imports || x->scale == 1.0f) continue;
+            continue;
+        }
+        float *place = (float *)tensor->array.data + global;
+        memcpy(place, piece, count * sizeof *piece);
+        if (x->scale == 1.0f) continue;
         for (size_t e = 0; e < count; e++) place[e] *= x->scale;
     }
 }
@@ -317,6 +319,63 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
         }
         free(parts.list);
     }
+    return status;
+}
+
+/* ---- each coordinate by itself ---- */
+
+static int no_memory(struct sl_spmd *self, const char *name) {
+    return sl_fail(self, SL_FAILED, "no memory to declare %s", name);
+}
+
+/* OWNER's PART: a tensor of its own there, and at coordinate 0 a piece of the whole one. */
+static int declare_part(const struct exchange *x, int owner, const struct part *part, struct sl_store *own,
+                        struct sl_store *whole) {
+    const struct sl_parameter *parameter = &part->parameter;
+    const struct sl_mesh *mesh = x->self->mesh;
+    char name[128];
+    name_of(x->parameters, x->state, parameter->name, name);
+    if (x->self->coordinate == owner && !sl_store_declare(own, name, SL_F32, 1, &part->count))
+        return no_memory(x->self, name);
+    if (x->self->coordinate != 0) return SL_OK;
+    struct sl_tensor *tensor = sl_store_find(whole, name);
+    if (!tensor) tensor = sl_store_declare(whole, name, SL_F32, parameter->dims, parameter->shape);
+    if (!tensor) return no_memory(x->self, name);
+    const struct sl_tensor_piece piece = {
+        .part = owner,
+        .shard = sl_spec_shard(&parameter->spec, mesh, owner, parameter->dims, parameter->shape),
+        .first = part->first,
+        .count = part->count};
+    return sl_pieces_add(tensor, &piece) ? no_memory(x->self, name) : SL_OK;
+}
+
+int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                   enum sl_state state, struct sl_store *own, struct sl_store *whole) {
+    struct exchange x = {.self = self, .world = world, .parameters = parameters, .state = state, .spreads = true};
+    int status = SL_OK;
+    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(&x, owner, &parts);
+        for (int i = 0; i < parts.count && status == SL_OK; i++)
+            status = declare_part(&x, owner, &parts.list[i], own, whole);
+        free(parts.list);
+    }
+    return status;
+}
+
+int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
+                  struct sl_store *own) {
+    struct exchange x = {.self = self, .parameters = parameters, .state = state, .spreads = true};
+    struct parts parts = {0};
+    int status = list_own(&x, &parts);
+    for (int i = 0; i < parts.count && status == SL_OK; i++) {
+        const struct part *part = &parts.list[i];
+        char name[128];
+        name_of(parameters, state, part->parameter.name, name);
+        status = copy_own(&x, &part->parameter, part->first, part->count, sl_store_find(own, name)->array.data);
+        if (status == SL_OK) status = sl_progress(self);
+    }
+    free(parts.list);
     return status;
 }
 

@@ -41,6 +41,16 @@ int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const s
 int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                enum sl_state state, struct sl_store *store);
 
+/* Where each coordinate has a store of its own, OWN, for what it alone writes: of a shard that several hold, its share
+ * if they share out the range, otherwise all of it at the first one.
+ * Collective over WORLD: declares OWN's tensors, of one dim, and in WHOLE, on coordinate 0, the whole tensors, with a
+ * piece for each coordinate (layers/storage/store.h). */
+int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                   enum sl_state state, struct sl_store *own, struct sl_store *whole);
+/* Copies this coordinate's values or state to OWN, whose declared tensors have their memory. */
+int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
+                  struct sl_store *own);
+
 /* Collective over the mesh: coordinate 0 gets the record of every coordinate. RECORDS is [coordinates], each of BYTES,
  * a multiple of 4; a coordinate fills in its own before the call. If coordinates share memory, all must pass the same
  * array. */

@@ -14,7 +14,7 @@ if ! "$python" -c 'import xxhash' 2>/dev/null; then
 fi
 driver=$drivers/looping_pipeline
 file=saved/step-00000002.safetensors
-awk '/^```python/ { on = 1; next } /^```/ { on = 0 } on' "$source/docs/checkpoints.md" >verify.py
+awk '/^```python/ { on = ++count == 1; next } /^```/ { on = 0 } on' "$source/docs/checkpoints.md" >verify.py
 
 call --mesh model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 2 --save saved
 "$python" verify.py $file >out 2>err && [ -s verify.py ]

@@ -307,6 +307,8 @@ for driver in looping_pipeline 'transformer train'; do
         refuses "--restart: \"$value\" is not an integer from 0" $driver --restart "$value"
     done
     refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $driver --save-async
+    refuses '--save-parts: needs a directory, --save DIR' $driver --save-parts
+    refuses '--save-parts=2: takes no value' $driver --save-parts=2
     refuses '--restart-mesh: "less" ' $driver --restart-mesh less
     refuses '--restart-mesh fewer: --launcher "srun -n 2" starts as many processes each time: write %n' $driver --restart 2 --save nowhere \
         --save-every 1 --engine mpi --restart-mesh fewer --launcher 'srun -n 2'
