@@ -2,11 +2,13 @@
 """crash_resume.py DRIVERS [--engines local,mpi] [--kills N] [--seed N] - runs that save are killed at random moments, over
 schedules, meshes and engines, and go on from their last checkpoint, or from the beginning where there is none: by threads
 or by processes, whichever comes up, and perhaps to be killed again. The last checkpoint is that of a run that nobody
-killed, byte for byte, and no temporary file is left beside it. Of processes one is killed, or their launcher. Prints
+killed, byte for byte (in parts: value for value, for threads write one file), and no temporary file is left beside it. Of processes one is killed, or their launcher. Prints
 TAP. With SL_TEST_LONG set, 1,000 kills in place of 6."""
 
 import argparse
+import array
 import hashlib
+import json
 import os
 import random
 import re
@@ -34,6 +36,7 @@ transformer = ("transformer train --data {text} --model-dimension 16 --n-heads 2
 cells = [  # a mesh, a schedule, and how the state is kept
     f"{classifier} --layers 4 --mesh data=1,model=2 --schedule plain --save-every 7",
     f"{classifier} --layers 8 --mesh data=2,model=2 --schedule looping --save-every 5",
+    f"{classifier} --layers 4 --mesh data=2,model=2 --schedule 1f1b --save-every 3 --save-parts",
     f"{transformer} --blocks 4 --mesh pipe=2 --schedule zbv --save-every 5",
     f"{classifier} --layers 4 --mesh data=2,model=2 --schedule 1f1b --save-every 6 --optimizer sgd --momentum 0.9",
     f"{transformer} --blocks 2 --mesh data=2,tensor=2 --save-every 6 --fsdp --warmup 5 --lr-schedule cosine",
@@ -63,7 +66,7 @@ def start(cell, engine):
     """The run in a session of its own, from what there is in saved."""
     driver, *arguments = cell.format(text=os.path.join(work, "text")).split()
     command = [os.path.join(given.drivers, driver), *arguments, "--steps", str(STEPS), "--save", saved, "--engine", engine]
-    if os.path.isdir(saved) and any(name.endswith(".safetensors") for name in os.listdir(saved)):
+    if os.path.isdir(saved) and any(re.fullmatch(r"step-\d+\.(safetensors|index\.json)", name) for name in os.listdir(saved)):
         command += ["--resume", saved]
     if engine == "mpi":
         command = [mpirun, str(coordinates(cell)), *command, "--timeout", "20"]
@@ -158,12 +161,46 @@ def kill(run, engine, after):
     return status != 0
 
 
-def last():
-    path = os.path.join(saved, f"step-{STEPS:08d}.safetensors")
-    if not os.path.exists(path):
-        return "no file"
+def tensors(path):
     with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    del header["__metadata__"]
+    return {name: array.array("f", data[slice(*tensor["data_offsets"])]) for name, tensor in header.items()}
+
+
+def joined(path):
+    """The tensors of the index PATH; docs/checkpoints.md says what it means."""
+    with open(path) as file:
+        index = json.load(file)
+    parts = [tensors(os.path.join(saved, name)) for name, _ in index["parts"]]
+    whole = {}
+    for name, tensor in index["tensors"].items():
+        elements = 1
+        for size in tensor["shape"]:
+            elements *= size
+        whole[name] = array.array("f", bytes(4 * elements))
+        for part, first, count, *dims in tensor["pieces"]:
+            places = [0]
+            for segments, segment, start, piece in dims or [[1, elements, 0, elements]]:
+                places = [(p * segments + s) * segment + start + i for p in places for s in range(segments) for i in range(piece)]
+            for place, value in zip(places[first : first + count], parts[part - 1][name]):
+                whole[name][place] = value
+    return whole
+
+
+def last(cell):
+    path, index = (os.path.join(saved, f"step-{STEPS:08d}.{end}") for end in ("safetensors", "index.json"))
+    hashed = hashlib.sha256()
+    if "--save-parts" in cell and (os.path.exists(path) or os.path.exists(index)):
+        for name, values in sorted((tensors(path) if os.path.exists(path) else joined(index)).items()):
+            hashed.update(name.encode() + values.tobytes())
+    elif os.path.exists(path):
+        with open(path, "rb") as file:
+            hashed.update(file.read())
+    else:
+        return "no file"
+    return hashed.hexdigest()
 
 
 def error():
@@ -179,7 +216,7 @@ def measure(cell):
         began = time.monotonic()
         status = finish(start(cell, engine))
         seconds[engine] = time.monotonic() - began
-        hashes.add(last())
+        hashes.add(last(cell))
         if status != 0:
             bad.append(f"{engine}: status {status}: {error()!r}")
     if len(hashes) != 1:
@@ -204,9 +241,11 @@ def chain(whole, cell, seconds, most):
     engine = chance.choice(engines)
     status = finish(start(cell, engine))
     bad = [f"{' then '.join(story)}: {failure}" for failure in failures]
-    if status != 0 or last() != whole:
-        bad.append(f"{' then '.join(story)}, goes on by {engine}: status {status}, {last()}: {error()!r}")
-    left = [name for name in os.listdir(saved) if not name.endswith(".safetensors")] if os.path.isdir(saved) else []
+    if status != 0 or last(cell) != whole:
+        bad.append(f"{' then '.join(story)}, goes on by {engine}: status {status}, {last(cell)}: {error()!r}")
+    names = os.listdir(saved) if os.path.isdir(saved) else []
+    left = [name for name in names if not name.endswith((".safetensors", ".index.json")) or
+            (".part-" in name and name.split(".")[0] + ".index.json" not in names)]
     if left:
         bad.append(f"{' then '.join(story)}: left are {left}")
     return killed, bad

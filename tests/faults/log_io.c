@@ -5,7 +5,7 @@
  *
  * IO_LOG/events has a line for each call that succeeded, in their order: "create PATH", "mkdir PATH", "sync PATH
  * NUMBER", "syncdir PATH", "rename FROM TO NUMBER", "unlink PATH". NUMBER names the file IO_LOG/NUMBER, which has what
- * the file held after the call. Paths have no space in them. */
+ * the file held after the call; it is a process's own, for several may run at once. Paths have no space in them. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -72,7 +72,7 @@ static bool path_of(int file, char path[PATH_MAX]) {
 /* Copies what PATH holds. Returns the copy's number. */
 static int copy(const char *path) {
     char buffer[1 << 16], name[PATH_MAX];
-    snprintf(name, sizeof name, "%s/%d", folder, copies);
+    snprintf(name, sizeof name, "%s/%ld.%d", folder, (long)getpid(), copies);
     const int from = real_open(path, O_RDONLY), to = real_open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     for (ssize_t count; from >= 0 && to >= 0 && (count = read(from, buffer, sizeof buffer)) > 0;)
         if (write(to, buffer, (size_t)count) != count) abort();
@@ -86,7 +86,7 @@ static void tell(const char *what, const char *path, const char *other, const ch
     pthread_mutex_lock(&one_at_a_time);
     fprintf(events, "%s %s", what, path);
     if (other) fprintf(events, " %s", other);
-    if (copied) fprintf(events, " %d", copy(copied));
+    if (copied) fprintf(events, " %ld.%d", (long)getpid(), copy(copied));
     fputc('\n', events);
     fflush(events);
     pthread_mutex_unlock(&one_at_a_time);

@@ -3,6 +3,8 @@
 that a disk may then hold is rebuilt, and a run goes on from it: it ends with the bytes of a run that was not cut, or is
 refused with one line where nothing that was promised to stay is lost. LOG_IO is log_io.c, built. Prints TAP.
 
+Where processes save parts, threads go on, and values are compared; without SL_TEST_LONG from some of the states.
+
 What a disk may hold: of a file that was not synced nothing, zeros, its first half, or all; of changes of a folder's names
 since it was synced, any of them. What has been synced is there."""
 
@@ -10,6 +12,8 @@ import collections
 import hashlib
 import itertools
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -24,15 +28,24 @@ jobs = {
     "looping_pipeline --save-async": "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2 --save-every 1 --save-async",
     "transformer": f"transformer train --mesh data=1,tensor=2 --data {{text}} {tiny} --save-every 2",
 }
+parts = "looping_pipeline --save-parts"
+if shutil.which("mpirun"):
+    jobs[parts] = "looping_pipeline --hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2 --schedule 1f1b --save-every 2 --save-parts"
+mpirun = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mpirun"), "2"]
+MOST = 60  # states of parts that are tried
 work = folder()
 here = os.path.join(work, "here")
 saved = os.path.join(here, "saved")
 
 
-def run(job, *more, **environment):
+def run(job, *more, launcher=(), **environment):
     driver, *arguments = jobs[job].format(text=os.path.join(work, "text")).split()
-    return subprocess.run([os.path.join(drivers, driver), *arguments, "--steps", str(STEPS), "--save", saved, *more], cwd=work,
-                          env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*launcher, os.path.join(drivers, driver), *arguments, "--steps", str(STEPS), "--save", saved, *more],
+                          cwd=work, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+
+
+def is_checkpoint(path):
+    return re.fullmatch(r"step-\d+\.(safetensors|index\.json)", os.path.basename(path)) is not None
 
 
 class Disk:
@@ -96,7 +109,7 @@ class Disk:
     def promised(self):
         """Whether a checkpoint is sure to be there, whichever changes are taken."""
         gone = {name for changes in self.changes.values() for remove, _ in changes for name in remove}
-        return any(path.endswith(".safetensors") and path not in gone for path in self.sure)
+        return any(is_checkpoint(path) and path not in gone for path in self.sure)
 
 
 def content(log, number):
@@ -144,6 +157,9 @@ def judge(job, whole, state, promised):
     """What is wrong with the run that goes on from STATE; None: nothing."""
     rebuild(state)
     done = run(job, "--resume", saved)
+    if done.returncode == 0 and job == parts:
+        differ = subprocess.run([os.path.join(drivers, "diff"), saved, whole], capture_output=True, text=True)
+        return None if differ.returncode == 0 else f"it ends with other values: {differ.stdout[:300]!r}"
     if done.returncode == 0:
         return None if last() == whole else "it ends with other bytes"
     if done.returncode != 2 or done.stderr.count("\n") != 1:
@@ -170,14 +186,23 @@ for job in jobs:
     shutil.rmtree(here, ignore_errors=True)
     os.mkdir(log)
     os.mkdir(here)
-    done = run(job, LD_PRELOAD=shim, IO_UNDER=here, IO_LOG=log)
+    if job == parts:
+        done = run(job, "--engine", "mpi", launcher=[*mpirun, "env", f"LD_PRELOAD={shim}"], IO_UNDER=here, IO_LOG=log)
+    else:
+        done = run(job, LD_PRELOAD=shim, IO_UNDER=here, IO_LOG=log)
     with open(os.path.join(log, "events")) as file:
         events = [line.split() for line in file]
     kinds = collections.Counter(event[0] for event in events)
     point(f"{job} saves, with {', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}",
           [] if done.returncode == 0 and kinds["sync"] and kinds["syncdir"] and kinds["rename"] else [done.stderr])
-    whole = last()
     states = cuts(events, log)
+    if job == parts:
+        whole = os.path.join(work, "whole")
+        shutil.move(saved, whole)
+        if not os.environ.get("SL_TEST_LONG") and len(states) > MOST:
+            states = random.Random(1).sample(states, MOST)
+    else:
+        whole = last()
     tried += len(states)
     point(f"{job}: from {len(states)} states of the disk it goes on to the same bytes, or nothing that was synced is lost",
           try_all(job, whole, states))

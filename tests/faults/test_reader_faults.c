@@ -1,6 +1,7 @@
 /* test_reader_faults.c - every reader of files, with the seeds of its harness: each call that takes memory or reads
  * fails, one after another. A reader then does without it, or says so in one line, and gives back what it has: the
  * sanitizers see leaks. Without a fault it has the result that it had before. */
+#include "tests/faults/part_files.h"
 #include "tests/rigs/changes.h"
 #include "tests/rigs/faults.h"
 #include "tests/rigs/folder.h"
@@ -164,6 +165,27 @@ static int read_checkpoint(const uint8_t *head, struct sl_error *error) {
     int status = sl_checkpoint_check(path, settings, NULL, &about, error);
     if (status == SL_OK) status = sl_checkpoint_latest(folder, latest, NULL, error);
     return status;
+}
+
+static int write_parts(const uint8_t *head, struct sl_error *error) {
+    (void)head;
+    writes_json = true;
+    const int status = write_index(path, error);
+    const bool on = faults.on;
+    writes_json = faults.on = false;
+    if (status == SL_OK) { /* what was written while something failed is whole */
+        char *is = read_text(path), *was = read_text(index_path);
+        assert_string_equal(is, was);
+        free(is);
+        free(was);
+    }
+    faults.on = on;
+    return status;
+}
+
+static int read_parts(const uint8_t *head, struct sl_error *error) {
+    (void)head;
+    return read_index(error);
 }
 
 static int read_tokenizer(const uint8_t *head, struct sl_error *error) {
@@ -354,6 +376,8 @@ static const struct subject {
     {"published folder", NULL, 0, read_folder, "", NULL},
     {"safetensors", "safetensors", 0, read_safetensors, NULL, NULL},
     {"checkpoints", "checkpoint", 1, read_checkpoint, NULL, "step-00000002.safetensors"},
+    {"parts", NULL, 0, read_parts, "", NULL},
+    {"parts that are written", NULL, 0, write_parts, "before", NULL},
     {"tokenizers", "tokenizer", 2, read_tokenizer, NULL, NULL},
     {"tokens", "tokens", 3, read_tokens, NULL, NULL},
     {"directories of tokens", "tokens", 3, read_directory, NULL, NULL},
@@ -436,12 +460,13 @@ static int make_files(void **state) {
     memset(large, 'a', sizeof large - 1);
     json_set_alloc_funcs(take_for_json, free);
     if (sl_tokenizer_open(&words, SL_TEST_DATA "/tokenizers/gpt2.json", NULL, NULL)) return -1;
-    return make_folder(folder, "test_reader_faults") ? 0 : -1;
+    return make_folder(folder, "test_reader_faults") && make_parts(folder) ? 0 : -1;
 }
 
 static int remove_files(void **state) {
     (void)state;
     sl_tokenizer_close(words);
+    remove_parts();
     return rmdir(folder); /* no temporary file is left there */
 }
 

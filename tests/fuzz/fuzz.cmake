@@ -14,6 +14,7 @@ set(parsers
     mesh
     metrics
     options
+    parts
     peak
     prompts
     publish
