@@ -90,7 +90,7 @@ static int read_each_axis(struct sl_job *job, const struct sl_mesh *leaves, stru
 }
 
 /* Reads "data=8,tensor=4". */
-static int read_leaves(struct sl_job *job, const struct sl_engine *engine, struct sl_error *error) {
+static int read_leaves(struct sl_job *job, struct sl_error *error) {
     const char *text = job->options->exact;
     struct sl_mesh leaves;
     struct sl_error reason = {0};
@@ -128,7 +128,7 @@ int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_
             "--graph on: needs an NVIDIA GPU, and this build computes on the device %s: choose off or auto",
             sl_device.name);
     job->passes = 1;
-    SL_TRY(read_leaves(job, engine, error));
+    SL_TRY(read_leaves(job, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
     return find_products(job, error);
 }
