@@ -296,7 +296,9 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
     module->keeps_input = inner->keeps_input;
     module->keeps_gradient = inner->keeps_gradient;
-    ((struct residual *)module)->hands = sl_gemm_adds(plan->gemm);
+    /* A product adds x before its bias, a pass behind it: where leaves' sums have the same bits whatever a coordinate
+     * has of them, passes add. */
+    ((struct residual *)module)->hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
     return SL_OK;
 }
 
