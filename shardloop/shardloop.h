@@ -85,6 +85,7 @@
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/rows/many_rows.h"
+#include "layers/kernels/rows/norms.h"
 #include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/rows/packed_weights.h"
 #include "layers/kernels/sequence.h"

@@ -56,6 +56,10 @@ def kernels():
     for y, each in (("0", 6), ("4+0", 10)):
         moved = gpu_model.predict(total(launch("rms_norm_forward_bf16", 10, *norm, y, "5+0", "6+0", "7+0")), GPU)["kernel_gb"]
         point(close(moved, 200 * each / 1e9), f"an RMS norm that writes bf16 moves {each} bytes an element")
+    for half, each in (("0", 12), ("0x1", 10)):
+        rows = ("0x3", "0x2", "0x18", "0x64", "1+0", half, "2+0", "3+0", "4+0", "5+0", "0", "0", "0", "0x1", "6+0")
+        moved = gpu_model.predict(total(launch("whole_norm_backward", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2 * 100 * (24 * each + 3 * 8) / 1e9), f"an RMS norm's backward moves {each} bytes an element, and 8 of each team")
     adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
     result = gpu_model.predict(total(adamw), GPU)
     point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")

@@ -17,6 +17,7 @@ struct rms_norm {
     struct sl_place sums;      /* [rows], to be added up */
     int parts;                 /* leaves of this coordinate; 1 without leaves */
     struct sl_place part_sums; /* [rows, parts], where there are several */
+    struct sl_place room;      /* of the kernels of whole rows, where these are used */
     struct sl_place no_shift; /* [microbatches of a call, columns]: where there is no beta, zeros, and what nobody reads
                                */
 };
@@ -28,6 +29,11 @@ static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
     if (own->norm.no_shift) return SL_OK;
     SL_TRY(sl_plan_parameter_by_rule(plan, "beta", SL_INIT_ZEROS, 0.0f, 1, &columns));
     return sl_plan_expect_sharded(plan, BETA, 0, own->axis, 1);
+}
+
+/* On a device, where nobody else has a part of the rows. */
+static bool is_whole(const struct rms_norm *own, const struct sl_kernels *kernels) {
+    return kernels->whole_norms && own->group < 0 && own->parts == 1;
 }
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
@@ -47,6 +53,11 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_norm_count(plan, module->in);
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->forward_only) return SL_OK;
+    const struct sl_kernels *kernels = sl_kernels_select();
+    if (is_whole(own, kernels))
+        sl_plan_workspace(plan,
+                          kernels->norms->rms_norm_room(sl_plan_run(plan), rows, (size_t)module->in) * sizeof(float),
+                          &own->room);
     sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     return sl_norm_plan_sums(&own->norm, plan);
 }
@@ -122,7 +133,11 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
                               .rstd = sl_at(context, &own->norm.rstd),
                               .y = result && result->unread ? NULL : y,
                               .result = result};
-    if (own->group < 0 && own->parts == 1) {
+    if (is_whole(own, context->kernels)) {
+        const struct sl_settled left = result ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
+        context->kernels->norms->rms_norm_forward(rows, cols, x, pass.gamma, pass.beta, own->epsilon, pass.rstd, pass.y,
+                                                  left);
+    } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
         sl_share(context, rows, cols, add_squares, &pass);
@@ -133,6 +148,21 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
+/* Whether the sums that I leaves are the gradients: those of the one microbatch whose W follows at once. */
+static bool leaves_gradients(const struct sl_module *module, const struct sl_context *context, bool accumulate) {
+    return module->weights_follow && !accumulate && is_whole((const struct rms_norm *)module, context->kernels);
+}
+
+/* Where I leaves the sums for parameter I. */
+static float *sums_for(const struct sl_module *module, const struct sl_context *context, int i) {
+    const struct rms_norm *own = (const struct rms_norm *)module;
+    if (i == BETA && own->norm.no_shift) return sl_at(context, &own->no_shift);
+    const bool accumulate = context->accumulate || context->microbatch > 0;
+    if (leaves_gradients(module, context, accumulate) && !sl_is_frozen(module, context, i))
+        return sl_gradient(module, context, i);
+    return sl_at(context, &own->norm.sum[i]);
+}
+
 /* Leaves each microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
@@ -140,20 +170,31 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in, parts = (size_t)own->parts;
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
-    float *dgamma = sl_at(context, &own->norm.sum[GAMMA]),
-          *dbeta = sl_at(context, own->norm.no_shift ? &own->no_shift : &own->norm.sum[BETA]);
+    float *dgamma = sums_for(module, context, GAMMA), *dbeta = sums_for(module, context, BETA);
     const size_t microbatches = sl_call_microbatches(context);
     const bool half = context->storage != SL_F32;
+    struct sl_settled left = {0};
+    const float *summand = dx ? sl_added(context, &left) : NULL;
+    if (dx && is_whole(own, context->kernels)) {
+        context->kernels->norms->rms_norm_backward(microbatches, rows / microbatches, cols, dy, x, half, rstd, gamma,
+                                                   summand, left, dx, module->frozen ? NULL : dgamma, dbeta,
+                                                   sl_at(context, &own->room));
+        return SL_OK;
+    }
     if (!module->frozen)
         kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
     kernels->rms_norm_dots(rows, parts, cols / parts, dy, x, half, gamma, each);
     SL_TRY(add_up(own, context, each, dots));
-    struct sl_settled left;
-    const float *summand = sl_added(context, &left);
     kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, half, rstd, gamma, dots, summand, left, dx);
     return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    if (leaves_gradients(module, context, context->accumulate)) return SL_OK;
+    return sl_norm_backward_weight(module, context, x, dy);
 }
 
 static const struct sl_module_type rms_norm = {.name = "rms_norm",
@@ -161,7 +202,7 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .forward = forward,
                                                .backward_input = backward_input,
                                                .needs_no_gradient = true,
-                                               .backward_weight = sl_norm_backward_weight,
+                                               .backward_weight = backward_weight,
                                                .spares = true,
                                                .rounds_result = true,
                                                .adds_in_backward = true,

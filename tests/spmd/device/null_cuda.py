@@ -117,8 +117,8 @@ BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--b
 LAUNCHES = (
     (360, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
     (340, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
-    (610, "transformer", *BLOCKS),
-    (640, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
+    (510, "transformer", *BLOCKS),
+    (590, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
 )
 JOBS = (
     ("looping_pipeline", *ALONE),

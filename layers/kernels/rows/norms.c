@@ -1,0 +1,138 @@
+/* norms.c - RMS norms of whole rows, built as kernels.c is.
+ *
+ * In backward a team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
+ * then, a thread a column, for dx and for what these rows add to the parameters' gradients. What all teams add is
+ * summed up by a second region.
+ *
+ * The build defines SL_NORM_KERNELS, the table's name. */
+#include "layers/kernels/rows/norms.h"
+#include "layers/kernels/rows/slices_internal.h"
+#include "spmd/base/vector_math.h"
+#include "spmd/device/offload.h"
+
+enum {
+    TOGETHER = 8, /* rows of a team: all that its threads read first is asked for at once */
+    ALONG = 16,   /* threads of a row: with TOGETHER rows the 128 threads of a team */
+};
+
+SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* What bf16 keeps of X. */
+SL_INLINE float settled(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
+
+static void whole_norm_forward(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
+                               float epsilon, float *rstd, float *y, struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))
+    for (size_t r = 0; r < rows; r++) {
+        const size_t at = r * cols;
+        float sum = 0.0f;
+        SL_LANES(reduction(+ : sum))
+        for (size_t c = 0; c < cols; c++) sum += x[at + c] * x[at + c];
+        const float reciprocal = 1.0f / sqrtf(sum / (float)cols + epsilon);
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) {
+            const float value = x[at + c] * reciprocal * gamma[c] + beta[c];
+            if (stored) stored[at + c] = sl_bf16_of_float(value);
+            if (y) y[at + c] = rounds ? settled(value) : value;
+        }
+        rstd[r] = reciprocal;
+    }
+}
+
+static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
+
+static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
+
+/* With HALF as a constant: element I of x, and of dy. */
+SL_INLINE float element(const void *x, const bool half, size_t i) {
+    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? settled(dy[i]) : dy[i]; }
+
+/* SUMS [parts, blocks, 2, cols]: what each block's rows add to dgamma and dbeta, if it WEIGHS. */
+SL_INLINE void whole_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,
+                                   const bool half, const float *rstd, const float *gamma, const float *summand,
+                                   struct sl_settled left, float *dx, bool weighs, float *sums) {
+    const size_t blocks = blocks_of(rows);
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(dy, x, rstd, gamma, summand, stored, dx, sums))
+    for (size_t b = 0; b < parts * blocks; b++) {
+        const size_t above = b % blocks * TOGETHER, first = b / blocks * rows + above;
+        const size_t count = smaller(TOGETHER, rows - above);
+        float dots[TOGETHER * ALONG], along[TOGETHER];
+        SL_THREADS()
+        for (size_t t = 0; t < TOGETHER * ALONG; t++) {
+            const size_t at = (first + t / ALONG) * cols, end = t / ALONG < count ? cols : 0;
+            float dot = 0.0f;
+            for (size_t c = t % ALONG; c < end; c += ALONG)
+                dot += gradient_of(dy, half, at + c) * gamma[c] * element(x, half, at + c);
+            dots[t] = dot;
+        }
+        SL_THREADS()
+        for (size_t r = 0; r < count; r++) {
+            float dot = 0.0f;
+            for (size_t t = 0; t < ALONG; t++) dot += dots[r * ALONG + t];
+            along[r] = rstd[first + r] * rstd[first + r] * (dot / (float)cols);
+        }
+        SL_THREADS()
+        for (size_t c = 0; c < cols; c++) {
+            float to_gamma = 0.0f, to_beta = 0.0f;
+            for (size_t r = 0; r < count; r++) {
+                const size_t at = (first + r) * cols + c;
+                const float gradient = gradient_of(dy, half, at), in = element(x, half, at), factor = rstd[first + r];
+                const float value = factor * (gradient * gamma[c] - in * along[r]);
+                dx[at] = summand ? value + summand[at] : value;
+                if (rounds) sl_settle(dx, stored, at);
+                to_gamma += gradient * (in * factor);
+                to_beta += gradient;
+            }
+            if (weighs) {
+                sums[b * 2 * cols + c] = to_gamma;
+                sums[b * 2 * cols + cols + c] = to_beta;
+            }
+        }
+    }
+}
+
+/* Dgamma and dbeta [parts, cols] of SUMS, in the order of slices. */
+static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *sums, float *dgamma, float *dbeta) {
+    const size_t groups = column_groups(cols);
+    SL_ROWS(is_device_ptr(sums, dgamma, dbeta))
+    for (size_t g = 0; g < parts * 2 * groups; g++) {
+        const size_t part = g / (2 * groups), which = g / groups % 2, group = g % groups * SL_COLUMNS;
+        float slices[SLICE_SUMS], *to = (which ? dbeta : dgamma) + part * cols;
+        SL_THREADS()
+        for (size_t t = 0; t < SLICE_THREADS; t++) {
+            const struct slice s = slice_of(blocks, cols, group, t);
+            if (s.first >= cols) continue;
+            float sum[SL_BLOCK], *place = slice_sums(slices, to, t, s.first);
+            SL_IN_BLOCK()
+            for (size_t c = 0; c < s.count; c++) sum[c] = 0.0f;
+            for (size_t b = part * blocks + s.begin; b < part * blocks + s.end; b++) {
+                const float *in = sums + (b * 2 + which) * cols + s.first;
+                SL_IN_BLOCK()
+                for (size_t c = 0; c < s.count; c++) sum[c] += in[c];
+            }
+            SL_IN_BLOCK()
+            for (size_t c = 0; c < s.count; c++) place[c] = sum[c];
+        }
+        add_slices(slices, cols, group, to);
+    }
+}
+
+static void rms_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
+                              const float *rstd, const float *gamma, const float *summand, struct sl_settled left,
+                              float *dx, float *dgamma, float *dbeta, float *room) {
+    const bool weighs = dgamma;
+    if (half)
+        whole_norm_backward(parts, rows, cols, dy, x, true, rstd, gamma, summand, left, dx, weighs, room);
+    else
+        whole_norm_backward(parts, rows, cols, dy, x, false, rstd, gamma, summand, left, dx, weighs, room);
+    if (weighs) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
+}
+
+const struct sl_norm_kernels SL_NORM_KERNELS = {
+    .rms_norm_forward = whole_norm_forward, .rms_norm_room = rms_norm_room, .rms_norm_backward = rms_norm_backward};

@@ -1,0 +1,34 @@
+/* norms.h - RMS norms of whole rows, which read each array from memory once: for devices, whose caches hold a row, or
+ * some of them, from one loop to the next. sequence.h has the same step by step, for rows of which others have a part.
+ *
+ * All arrays are dense, [rows, cols]. */
+#ifndef SL_LAYERS_KERNELS_ROWS_NORMS_H
+#define SL_LAYERS_KERNELS_ROWS_NORMS_H
+
+#include "spmd/base/base.h"
+#include "spmd/base/bf16.h"
+
+SL_BEGIN_C
+
+/* X in backward is bf16 where HALF: then dy is rounded as it is read. */
+struct sl_norm_kernels {
+    /* rstd [rows] = 1 / sqrt(mean of x^2 over a row + epsilon), y = x rstd gamma + beta, left as LEFT says. Y is NULL
+     * where only what is stored will be read. */
+    void (*rms_norm_forward)(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
+                             float epsilon, float *rstd, float *y, struct sl_settled left);
+    /* Floats of backward's room. */
+    size_t (*rms_norm_room)(size_t parts, size_t rows, size_t cols);
+    /* Of PARTS of ROWS rows: dx = rstd (dy gamma - x rstd^2 mean of dy gamma x), which must be neither dy nor x, plus
+     * SUMMAND, unless it is NULL, and left as LEFT says; and, unless DGAMMA is NULL, dgamma [parts, cols] = sums over a
+     * part's rows of dy x rstd and dbeta [parts, cols] = sums over them of dy, overwritten. Sums have an order of their
+     * own, always the same. */
+    void (*rms_norm_backward)(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
+                              const float *rstd, const float *gamma, const float *summand, struct sl_settled left,
+                              float *dx, float *dgamma, float *dbeta, float *room);
+};
+
+extern const struct sl_norm_kernels sl_norm_kernels_v2, sl_norm_kernels_v3, sl_norm_kernels_v4;
+extern const struct sl_norm_kernels sl_norm_kernels_device; /* in builds for devices */
+
+SL_END_C
+#endif

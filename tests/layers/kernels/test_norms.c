@@ -1,0 +1,201 @@
+/* test_norms.c - RMS norms of whole rows, of every level that this CPU has, against naive oracles in double; how they
+ * leave what they write, against themselves. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/kernels.h"
+
+static const double EPSILON = 1e-6;
+static const size_t shapes[][3] = {{1, 1, 1},   {1, 3, 2},    {2, 8, 10},  {1, 7, 64},
+                                   {3, 21, 33}, {1, 40, 520}, {2, 9, 1100}};
+enum { SHAPES = sizeof shapes / sizeof *shapes }; /* parts, rows of each, columns */
+
+/* Inputs, and what kernels make of them. */
+struct norm {
+    size_t parts, rows, cols, count;
+    float *x, *gamma, *beta, *dy, *summand;
+    float *rstd, *y, *dx, *dgamma, *dbeta, *room;
+};
+
+static struct norm make_norm(const struct sl_norm_kernels *kernels, struct numbers *numbers, const size_t shape[3]) {
+    const size_t parts = shape[0], rows = shape[1], cols = shape[2], count = parts * rows * cols;
+    return (struct norm){
+        .parts = parts,
+        .rows = rows,
+        .cols = cols,
+        .count = count,
+        .x = random_device_floats(numbers, count, -1, 3),
+        .gamma = random_device_floats(numbers, cols, 0.5f, 1.5f),
+        .beta = random_device_floats(numbers, cols, -1, 1),
+        .dy = random_device_floats(numbers, count, -1, 1),
+        .summand = random_device_floats(numbers, count, -1, 1),
+        .rstd = device_floats(parts * rows),
+        .y = device_floats(count),
+        .dx = device_floats(count),
+        .dgamma = random_device_floats(numbers, parts * cols, -1, 1),
+        .dbeta = random_device_floats(numbers, parts * cols, -1, 1),
+        .room = device_floats(kernels->rms_norm_room(parts, rows, cols)),
+    };
+}
+
+static void free_norm(struct norm *n) {
+    float *const arrays[] = {n->x, n->gamma, n->beta,   n->dy,    n->summand, n->rstd,
+                             n->y, n->dx,    n->dgamma, n->dbeta, n->room};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+static void forward(const struct sl_norm_kernels *kernels, const struct norm *n, float *y, struct sl_settled left) {
+    kernels->rms_norm_forward(n->parts * n->rows, n->cols, n->x, n->gamma, n->beta, (float)EPSILON, n->rstd, y, left);
+}
+
+static void backward(const struct sl_norm_kernels *kernels, const struct norm *n, const float *dy, const void *x,
+                     bool half, const float *summand, struct sl_settled left, float *dx) {
+    kernels->rms_norm_backward(n->parts, n->rows, n->cols, dy, x, half, n->rstd, n->gamma, summand, left, dx, n->dgamma,
+                               n->dbeta, n->room);
+}
+
+/* SUMMAND: dx has it, too. */
+static void expect_rows(const struct norm *n, bool summand) {
+    for (size_t r = 0; r < n->parts * n->rows; r++) {
+        double squares = 0, dot = 0;
+        for (size_t c = 0; c < n->cols; c++) {
+            const size_t at = r * n->cols + c;
+            squares += (double)n->x[at] * n->x[at];
+            dot += (double)n->dy[at] * n->gamma[c] * n->x[at];
+        }
+        const double rstd = 1 / sqrt(squares / (double)n->cols + EPSILON);
+        expect_close("rstd", r, n->rstd[r], rstd, 1e-6, 1e-6);
+        for (size_t c = 0; c < n->cols; c++) {
+            const size_t at = r * n->cols + c;
+            const double dx = rstd * (n->dy[at] * n->gamma[c] - n->x[at] * rstd * rstd * dot / (double)n->cols);
+            expect_close("y", at, n->y[at], n->x[at] * rstd * n->gamma[c] + n->beta[c], 2e-6, 2e-6);
+            expect_close("dx", at, n->dx[at], dx + (summand ? n->summand[at] : 0), 2e-5, 2e-6);
+        }
+    }
+}
+
+static void expect_sums(const struct norm *n) {
+    for (size_t i = 0; i < n->parts * n->cols; i++) {
+        const size_t first = i / n->cols * n->rows;
+        double dgamma = 0, dbeta = 0;
+        for (size_t r = first; r < first + n->rows; r++) {
+            const size_t at = r * n->cols + i % n->cols;
+            dgamma += (double)n->dy[at] * n->x[at] * n->rstd[r];
+            dbeta += n->dy[at];
+        }
+        expect_close("dgamma", i, n->dgamma[i], dgamma, 5e-6, 5e-6);
+        expect_close("dbeta", i, n->dbeta[i], dbeta, 5e-6, 5e-6);
+    }
+}
+
+#define FOR_EACH_NORM(kernels, n)                                                                                      \
+    for (int level = 0; sl_kernels_available(level); level++)                                                          \
+        for (const struct sl_norm_kernels *kernels = sl_kernels_available(level)->norms; kernels; kernels = NULL)      \
+            for (int s = 0; s < SHAPES; s++)                                                                           \
+                for (struct norm n = make_norm(kernels, &(struct numbers){(uint64_t)s + 5}, shapes[s]); n.parts;       \
+                     free_norm(&n), n.parts = 0)
+
+static void whole_rows_and_their_gradients(void **state) {
+    (void)state;
+    const struct sl_settled plain = {0};
+    FOR_EACH_NORM(kernels, n) {
+        for (int adds = 0; adds < 2; adds++) {
+            forward(kernels, &n, n.y, plain);
+            backward(kernels, &n, n.dy, n.x, false, adds ? n.summand : NULL, plain, n.dx);
+            expect_rows(&n, adds);
+            expect_sums(&n);
+        }
+    }
+}
+
+/* Without the sums nobody has dgamma and dbeta. */
+static void frozen_parameters_need_no_sums(void **state) {
+    (void)state;
+    const struct sl_settled plain = {0};
+    FOR_EACH_NORM(kernels, n) {
+        forward(kernels, &n, n.y, plain);
+        kernels->rms_norm_backward(n.parts, n.rows, n.cols, n.dy, n.x, false, n.rstd, n.gamma, NULL, plain, n.dx, NULL,
+                                   NULL, NULL);
+        expect_rows(&n, false);
+    }
+}
+
+/* Y, or dx, once as floats, and as they are left otherwise. */
+static void results_are_left_rounded(void **state) {
+    (void)state;
+    const struct sl_settled plain = {0};
+    FOR_EACH_NORM(kernels, n) {
+        float *rounded = device_floats(n.count);
+        uint16_t *stored = device_array(n.count, sizeof *stored), *alone = device_array(n.count, sizeof *alone);
+        forward(kernels, &n, n.y, plain);
+        forward(kernels, &n, rounded, (struct sl_settled){true, stored});
+        forward(kernels, &n, NULL, (struct sl_settled){true, alone});
+        uint16_t *expected = settle(n.y, n.count);
+        assert_memory_equal(rounded, n.y, n.count * sizeof *rounded);
+        assert_memory_equal(stored, expected, n.count * sizeof *stored);
+        assert_memory_equal(alone, expected, n.count * sizeof *alone);
+        forward(kernels, &n, rounded, (struct sl_settled){true, NULL});
+        assert_memory_equal(rounded, n.y, n.count * sizeof *rounded);
+        release_array(expected);
+        backward(kernels, &n, n.dy, n.x, false, n.summand, plain, n.dx);
+        backward(kernels, &n, n.dy, n.x, false, n.summand, (struct sl_settled){true, stored}, rounded);
+        expected = settle(n.dx, n.count);
+        assert_memory_equal(rounded, n.dx, n.count * sizeof *rounded);
+        assert_memory_equal(stored, expected, n.count * sizeof *stored);
+        release_array(expected);
+        release_array(rounded);
+        release_array(stored);
+        release_array(alone);
+    }
+}
+
+/* Backward of an x that is kept as bf16 is that of what x widens to, and of dy rounded. */
+static void stored_rows_are_widened(void **state) {
+    (void)state;
+    const struct sl_settled plain = {0};
+    FOR_EACH_NORM(kernels, n) {
+        float *dy = device_copy(n.dy, n.count * sizeof *dy), *dx = device_floats(n.count);
+        uint16_t *x = settle(n.x, n.count), *unread = settle(n.dy, n.count);
+        forward(kernels, &n, n.y, plain);
+        backward(kernels, &n, n.dy, n.x, false, NULL, plain, n.dx);
+        float *dgamma = device_copy(n.dgamma, n.parts * n.cols * sizeof *dgamma);
+        float *dbeta = device_copy(n.dbeta, n.parts * n.cols * sizeof *dbeta);
+        backward(kernels, &n, dy, x, true, NULL, plain, dx);
+        assert_memory_equal(dx, n.dx, n.count * sizeof *dx);
+        assert_memory_equal(dgamma, n.dgamma, n.parts * n.cols * sizeof *dgamma);
+        assert_memory_equal(dbeta, n.dbeta, n.parts * n.cols * sizeof *dbeta);
+        void *const arrays[] = {dy, dx, x, unread, dgamma, dbeta};
+        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    }
+}
+
+/* A row has the bits that it has alone, and a part its own sums. */
+static void parts_are_those_that_are_alone(void **state) {
+    (void)state;
+    const struct sl_settled plain = {0};
+    FOR_EACH_NORM(kernels, n) {
+        const size_t each = n.rows * n.cols;
+        float *dx = device_floats(each), *dgamma = device_floats(n.cols), *dbeta = device_floats(n.cols);
+        forward(kernels, &n, n.y, plain);
+        backward(kernels, &n, n.dy, n.x, false, NULL, plain, n.dx);
+        for (size_t p = 0; p < n.parts; p++) {
+            kernels->rms_norm_backward(1, n.rows, n.cols, n.dy + p * each, n.x + p * each, false, n.rstd + p * n.rows,
+                                       n.gamma, NULL, plain, dx, dgamma, dbeta, n.room);
+            assert_memory_equal(dx, n.dx + p * each, each * sizeof *dx);
+            assert_memory_equal(dgamma, n.dgamma + p * n.cols, n.cols * sizeof *dgamma);
+            assert_memory_equal(dbeta, n.dbeta + p * n.cols, n.cols * sizeof *dbeta);
+        }
+        release_array(dx);
+        release_array(dgamma);
+        release_array(dbeta);
+    }
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_rows_and_their_gradients), cmocka_unit_test(frozen_parameters_need_no_sums),
+        cmocka_unit_test(results_are_left_rounded),       cmocka_unit_test(stored_rows_are_widened),
+        cmocka_unit_test(parts_are_those_that_are_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
