@@ -143,7 +143,7 @@ int sl_gemm_execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, co
 }
 
 bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
-    return backend->execute_summing && dtype == SL_BF16;
+    return backend->execute_summing && (dtype == SL_BF16 || backend->sums_floats);
 }
 
 int sl_gemm_execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,

@@ -55,9 +55,10 @@ struct sl_gemm_backend {
     /* sl_gemm_execute_adding; NULL: never. */
     int (*execute_adding)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                           const float *x, float *c, void *queue);
-    /* sl_gemm_execute_summing; NULL: never. */
+    /* sl_gemm_execute_summing; NULL: never. Of bf16, and of floats if SUMS_FLOATS. */
     int (*execute_summing)(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
                            float *sums, void *queue);
+    bool sums_floats;
     void (*release)(struct sl_gemm *gemm);
     /* Which version of a library it is, and which of the CPU's instructions it uses, into TEXT; NULL: its name says
      * all.
@@ -123,8 +124,8 @@ void sl_gemm_pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void 
  * says. */
 int sl_gemm_execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
                            const float *bias, struct sl_settled settled, float *c, void *queue);
-/* Whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: for bf16 alone, as a library may add up floats that it
- * has rounded to TF32. */
+/* Whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: for bf16, and for floats where it rounds these to TF32
+ * anyway, for it may add them up so. */
 bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype);
 /* C (+)= op(A) B of a plan with that epilogue, and SUMS [n] = the sums of the columns of B [k, n], in float and in an
  * order of the backend's. B must not be transposed. */

@@ -313,4 +313,5 @@ const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
                                                     .execute_many = execute_many,
                                                     .execute_adding = execute_adding,
                                                     .execute_summing = execute_summing,
+                                                    .sums_floats = true,
                                                     .release = release};

@@ -13,22 +13,25 @@ static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl
                                                          &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
-/* COUNT numbers: as they are multiplied, and, BY elements behind what is aligned, on the device. */
+/* COUNT numbers that bf16 has, and so TF32: as they are multiplied, and, BY elements behind what is aligned, on the
+ * device. */
 struct operand {
     float *value;
-    uint16_t *memory, *data;
+    char *memory;
+    void *data;
 };
 
-static struct operand make_operand(struct numbers *numbers, size_t count, size_t by) {
-    struct operand operand = {floats(count), sl_device.take((count + by) * sizeof(uint16_t)), NULL};
+static struct operand make_operand(struct numbers *numbers, enum sl_dtype dtype, size_t count, size_t by) {
+    const size_t size = sl_dtype_size(dtype);
+    struct operand operand = {floats(count), sl_device.take((count + by) * size), NULL};
     uint16_t *halves = array_of(count, sizeof *halves);
     assert_non_null(operand.memory);
-    operand.data = operand.memory + by;
+    operand.data = operand.memory + by * size;
     for (size_t i = 0; i < count; i++) {
         halves[i] = sl_bf16_of_float(next_float(numbers, -1.0f, 1.0f));
         operand.value[i] = sl_float_of_bf16(halves[i]);
     }
-    sl_device.copy(operand.data, halves, count * sizeof *halves);
+    sl_device.copy(operand.data, dtype == SL_BF16 ? (void *)halves : operand.value, count * size);
     free(halves);
     return operand;
 }
@@ -76,14 +79,13 @@ static void expect_sums(const struct sl_gemm *gemm, const float *b, const float 
 }
 
 /* The weight gradient of m inputs, n outputs and k rows. */
-static void check(struct numbers *numbers, const struct sl_gemm_backend *backend, const int shape[3], bool accumulate,
-                  size_t by) {
+static void check(struct numbers *numbers, const struct sl_gemm_backend *backend, enum sl_dtype dtype,
+                  const int shape[3], bool accumulate, size_t by) {
     const size_t m = (size_t)shape[0], n = (size_t)shape[1], k = (size_t)shape[2];
     struct sl_gemm gemm;
     assert_int_equal(
-        sl_gemm_plan(&gemm, backend, SL_BF16, shape[0], shape[1], shape[2], true, false, SL_EPILOGUE_SUMS, NULL),
-        SL_OK);
-    struct operand a = make_operand(numbers, k * m, by), b = make_operand(numbers, k * n, by);
+        sl_gemm_plan(&gemm, backend, dtype, shape[0], shape[1], shape[2], true, false, SL_EPILOGUE_SUMS, NULL), SL_OK);
+    struct operand a = make_operand(numbers, dtype, k * m, by), b = make_operand(numbers, dtype, k * n, by);
     float *before = random_floats(numbers, m * n, -1.0f, 1.0f), *c = floats(m * n), *sums = floats(n);
     float *product = make_result(before, m * n), *left = make_result(before, n);
     assert_int_equal(sl_gemm_execute_summing(&gemm, a.data, b.data, accumulate, product, left, NULL), SL_OK);
@@ -108,12 +110,15 @@ static void products_leave_sums_of_columns(void **state) {
     static const int shapes[][3] = {{96, 128, 32}, {64, 8, 300}, {7, 33, 65}, {1, 1, 1}, {16, 24, 1}};
     struct numbers numbers = {1};
     int checked = 0;
-    for (int i = 0; i < BACKENDS; i++) {
-        if (!sl_gemm_supports(backends[i], SL_BF16) || !sl_gemm_sums(backends[i], SL_BF16)) continue;
+    for (int i = 0; i < 2 * BACKENDS; i++) {
+        const struct sl_gemm_backend *backend = backends[i / 2];
+        const enum sl_dtype dtype = i % 2 ? SL_BF16 : SL_F32;
+        if (!sl_gemm_supports(backend, dtype) || !sl_gemm_sums(backend, dtype)) continue;
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int form = 0; form < 4; form++, checked++)
-                check(&numbers, backends[i], shapes[s], form & 1, form & 2 ? 1 : 0);
+                check(&numbers, backend, dtype, shapes[s], form & 1, form & 2 ? 1 : 0);
     }
+    assert_false(sl_gemm_sums(&sl_gemm_cublas, SL_F32)); /* whose floats keep their digits */
     if (!checked) printf("# no backend of this build leaves sums\n");
 }
 
