@@ -87,6 +87,7 @@ BYTES = {
     "column_sums_of": lambda p: p[1] * p[3] * (p[4] * HALF[p[7]] + 4 + 4 * p[5]),
     "words_of_keys": lambda p: 4 * p[0] * p[8],
     "layer_norm_forward": lambda p: 12 * p[0] * p[2],
+    "layer_norm_rounded": lambda p: 10 * p[0] * p[2],
     "layer_norm_backward_input": lambda p: p[0] * p[2] * (12 + 4 * p[7]),
     "layer_norm_backward_weight": lambda p: 8 * p[1] * p[3] * p[5],
     "silu_masked": lambda p: p[0] * (16 if p[1] else 12),

@@ -60,6 +60,8 @@ def kernels():
         rows = ("0x3", "0x2", "0x18", "0x64", "1+0", half, "2+0", "3+0", "4+0", "5+0", "0", "0", "0", "0x1", "6+0")
         moved = gpu_model.predict(total(launch("whole_norm_backward", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 2 * 100 * (24 * each + 3 * 8) / 1e9), f"an RMS norm's backward moves {each} bytes an element, and 8 of each team")
+    layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
+    point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
     adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
     result = gpu_model.predict(total(adamw), GPU)
     point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")

@@ -26,9 +26,17 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct layer_norm *own = (const struct layer_norm *)module;
-    context->kernels->layer_norm_forward((size_t)context->rows, (size_t)module->in, x, sl_value(module, context, SCALE),
-                                         sl_value(module, context, BIAS), (float)SL_NORM_EPSILON,
-                                         sl_kept_values(context, &own->normalized), sl_at(context, &own->norm.rstd), y);
+    const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
+    const float *scale = sl_value(module, context, SCALE), *bias = sl_value(module, context, BIAS);
+    float *normalized = sl_kept_values(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
+    uint16_t *operand = sl_operand_result(context);
+    if (operand) {
+        context->kernels->operands->layer_norm_forward(rows, cols, x, scale, bias, (float)SL_NORM_EPSILON, normalized,
+                                                       rstd, operand);
+        context->result->done = true;
+    } else {
+        context->kernels->layer_norm_forward(rows, cols, x, scale, bias, (float)SL_NORM_EPSILON, normalized, rstd, y);
+    }
     sl_keep(context, &own->normalized);
     return SL_OK;
 }
@@ -54,6 +62,7 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .backward_input = backward_input,
                                                  .needs_no_input = true,
                                                  .needs_no_gradient = true,
+                                                 .rounds_result = true,
                                                  .adds_in_backward = true,
                                                  .stores = true,
                                                  .backward_weight = sl_norm_backward_weight,

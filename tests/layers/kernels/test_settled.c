@@ -366,6 +366,23 @@ static void check_operands(const struct sl_kernels *kernels, size_t n, const flo
     release_array(rounded);
 }
 
+static void check_layer_norm(const struct sl_kernels *kernels, size_t rows, size_t cols, const float *x) {
+    const size_t n = rows * cols;
+    float *scale = device_floats(cols), *unit = device_floats(n), *same = device_floats(n), *y = device_floats(n);
+    float *rstd = device_floats(rows), *its = device_floats(rows);
+    uint16_t *want = halves(n), *rounded = halves(n);
+    for (size_t c = 0; c < cols; c++) scale[c] = 0.5f + x[c];
+    kernels->layer_norm_forward(rows, cols, x, scale, x, 1e-6f, unit, rstd, y);
+    kernels->round_bf16(n, y, want);
+    kernels->operands->layer_norm_forward(rows, cols, x, scale, x, 1e-6f, same, its, rounded);
+    sl_device.settle(NULL);
+    assert_memory_equal(same, unit, n * sizeof *same);
+    assert_memory_equal(its, rstd, rows * sizeof *its);
+    assert_memory_equal(rounded, want, n * sizeof *rounded);
+    void *const taken[] = {scale, unit, same, y, rstd, its, want, rounded};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
+}
+
 static void operands_are_rounded(void **state) {
     (void)state;
     struct numbers numbers = {7};
@@ -378,6 +395,8 @@ static void operands_are_rounded(void **state) {
             uint32_t *words = (void *)device_floats(n);
             kernels->draws->words(sl_key_of_seed((uint64_t)n), (uint32_t)n, words);
             check_operands(kernels, n, x, dy);
+            check_layer_norm(kernels, 1, n, x);
+            if (n % 3 == 0) check_layer_norm(kernels, 3, n / 3, x);
             check_silu(kernels, n, x, words);
             check_silu(kernels, n, x, NULL);
             release_array(x);
