@@ -42,6 +42,8 @@ def read_options():
     parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
     parser.add_argument("--predict", nargs="?", const="H100", metavar="FIGURES", help="without a GPU: steps on one of these FIGURES, from what "
                         "build/cuda asks of it; H100, or with others, as in H100,bandwidth=4800: " + ", ".join(gpu_model.H100))
+    parser.add_argument("--kernels", choices=gpu_model.JOBS, metavar="JOB", help="with --predict: the kernels and products of one of its jobs, "
+                        "what they move and how long they take: " + "; ".join(gpu_model.JOBS))
     parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
     parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
     parser.add_argument("--compare", metavar="OLD.json", help="then compare with what an earlier run wrote")
@@ -51,7 +53,9 @@ def read_options():
     if options.gpu and (options.only or options.peers or options.level or options.compare or options.against):
         parser.error("--gpu has benchmarks and peers of its own: it goes with --json, --quick and --build alone")
     if options.predict is not None and (options.gpu or options.only or options.peers or options.level or options.compare or options.against):
-        parser.error("--predict goes with --json and --build alone")
+        parser.error("--predict goes with --json, --kernels and --build alone")
+    if options.kernels and options.predict is None:
+        parser.error("--kernels goes with --predict")
     if options.measured and not options.compare:
         parser.error("--measured goes with --compare")
     if options.against and (options.compare or options.peers):
@@ -114,6 +118,14 @@ def measure(options, about):
 def predict(options):
     """Measures nothing."""
     figures, build = gpu_model.read_gpu(options.predict), options.build or "build/cuda"
+    if options.kernels:
+        rows = gpu_model.kernels(build, figures, *gpu_model.JOBS[options.kernels])
+        if options.json:
+            for row in rows:
+                print(json.dumps({"job": options.kernels} | report.rounded(row)), flush=True)
+        else:
+            gpu_model.print_kernels(options.kernels, rows)
+        return
     results = {name: report.rounded(gpu_model.step(build, figures, *job)) for name, job in gpu_model.JOBS.items()}
     if options.json:
         for name, result in results.items():

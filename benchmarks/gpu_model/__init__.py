@@ -207,6 +207,25 @@ def totals(lines, gpu, waits):
     return sums
 
 
+def by_kernel(lines, gpu):
+    """The launches and products of an account's LINES, by ((part, kernel), "count", "bytes" or "s"); products by their sizes."""
+    sums = collections.Counter()
+    for _, kind, name, *rest in lines:
+        if kind == "launch":
+            part, moved, seconds = price_launch(name, int(rest[0]), [number(word) for word in rest[3:]], gpu)
+            key = part.split()[0], function_of(name)
+        elif kind == "product":
+            m, n, k, moved = int(name), int(rest[0]), int(rest[1]), int(rest[3])
+            _, seconds = price_product(m, n, k, rest[2], moved, gpu)
+            key = "products", f"{m} x {n} x {k} {rest[2]}"
+        else:
+            continue
+        sums[key, "count"] += 1
+        sums[key, "bytes"] += moved
+        sums[key, "s"] += seconds
+    return sums
+
+
 PARTS = ("products", "attention", "optimizer", "kernels", "communication")
 
 
@@ -262,8 +281,8 @@ def null_cuda():
     return module
 
 
-def step(build, gpu, program, options, devices=1):
-    """A step of the driver PROGRAM, as predicted."""
+def count_step(build, program, options, account):
+    """What ACCOUNT makes of a step of the driver PROGRAM, on all its devices."""
     build = pathlib.Path(build)
     driver = build / "drivers" / program
     if not (build / "tests/null_cuda").is_dir() or not driver.exists():
@@ -271,11 +290,23 @@ def step(build, gpu, program, options, devices=1):
     counter = null_cuda()
     with tempfile.TemporaryDirectory() as work:
         try:
-            sums = counter.step(str(build), f"{work}/record", str(driver), *options.split(),
-                                account=lambda lines: totals(lines, gpu, counter.WAITS))
+            return counter.step(str(build), f"{work}/record", str(driver), *options.split(), account=account)
         except (RuntimeError, subprocess.SubprocessError) as error:
             raise Failure(str(error)) from error
+
+
+def step(build, gpu, program, options, devices=1):
+    """A step of the driver PROGRAM, as predicted."""
+    sums = count_step(build, program, options, lambda lines: totals(lines, gpu, null_cuda().WAITS))
     return predict(sums, gpu, devices)
+
+
+def kernels(build, gpu, program, options, devices=1):
+    """Rows of the kernels and products of such a step, those that take most of its time first."""
+    sums = count_step(build, program, options, lambda lines: by_kernel(lines, gpu))
+    rows = [{"part": key[0], "kernel": key[1], "launches": count / devices, "gb": sums.get((key, "bytes"), 0) / devices / 1e9,
+             "ms": 1e3 * sums[key, "s"] / devices} for (key, field), count in sums.items() if field == "count"]
+    return sorted(rows, key=lambda row: -row["ms"])
 
 
 def article(build, gpu, model, precision):
@@ -292,6 +323,12 @@ def table(results):
         times = [result[f"{part}_ms"] for part in (*PARTS, "device", "host", "waits")]
         cells = [f"{result['launches']:.0f}", *(f"{ms:.2f}" for ms in times), f"{result['ms']:.2f}"]
         yield f"| {name} | {' | '.join(cells)} | {100 * result['share_of_floor']:.0f} % |"
+
+
+def print_kernels(job, rows):
+    print(f"{job}\n\n| part | kernel | launches | GB | ms |\n| --- | --- | ---: | ---: | ---: |")
+    for row in rows:
+        print(f"| {row['part']} | `{row['kernel']}` | {row['launches']:.0f} | {row['gb']:.3f} | {row['ms']:.3f} |")
 
 
 def print_all(results, gpu):

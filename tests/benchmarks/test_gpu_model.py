@@ -100,6 +100,15 @@ def steps():
     point(close(halves["ms"], result["ms"] / 2), "two devices share it")
 
 
+def lists():
+    lines = ["1 product 1000 1000 1000 bf16 8000", launch("add", 10, "0xf4240", "1+0", "2+0"), launch("add", 5, "0xf4240", "1+0", "2+0"),
+             launch("other", 10, "0x1"), "1 call cudaStreamSynchronize"]
+    sums = gpu_model.by_kernel([line.split() for line in lines], GPU)
+    add = ("kernels", "add")
+    point(sums[add, "count"] == 2 and close(sums[add, "bytes"], 24e6) and close(sums[add, "s"], 36e-3), "a kernel's launches are added up")
+    point({key for key, _ in sums} == {add, ("products", "1000 x 1000 x 1000 bf16"), ("unknown", "other")}, "products are told by their sizes")
+
+
 def figures():
     point(gpu_model.read_gpu("H100") == gpu_model.H100, "H100 has its own figures")
     told = gpu_model.read_gpu("bandwidth=4800,launch_us=2")
@@ -125,6 +134,10 @@ def real(build):
     for name in ("article, bf16 stored", "transformer, bf16", "transformer, bf16 stored"):
         unknown = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS[name])["unknown"]
         point(unknown == [], f"and all of {name}: {unknown}")
+    for name in ("transformer, bf16", "article, bf16, two GPUs"):
+        whole, rows = (call(build, gpu_model.H100, *gpu_model.JOBS[name]) for call in (gpu_model.step, gpu_model.kernels))
+        point(close(sum(row["ms"] for row in rows if row["part"] == "kernels"), whole["kernels_ms"]) and
+              close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
     one_sequence(build)
 
 
@@ -159,5 +172,6 @@ else:
     products()
     kernels()
     steps()
+    lists()
     figures()
 plan()

@@ -209,6 +209,8 @@ def bad_options(work):
     refuses("name the folder of a build", "--build", work, "--against", work)
     refuses("name the folder of a build", "--build", work)
     refuses("--predict goes with", "--predict", "H100", "--gpu")
+    refuses("--kernels goes with --predict", "--kernels", "article, bf16")
+    refuses("invalid choice: 'article'", "--predict", "--kernels", "article")
     refuses('--predict: "H300" is neither', "--predict", "H300")
     refuses("has no looping_pipeline and tests/null_cuda", "--predict", "--build", work)
 

@@ -117,8 +117,8 @@ BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--b
 LAUNCHES = (
     (310, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
     (275, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
-    (510, "transformer", *BLOCKS),
-    (590, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
+    (460, "transformer", *BLOCKS),
+    (540, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
 )
 JOBS = (
     ("looping_pipeline", *ALONE),
