@@ -37,8 +37,6 @@ SL_INLINE float gelu_slope(float x) {
     return s * (1.0f + v * (e * s) * (gelu_linear + 3.0f * gelu_cubic * (v * v)));
 }
 
-SL_INLINE float gelu_settled(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
-
 /* ---- floats ---- */
 
 void SL_GELU_FORWARD(size_t n, const float *x, float *y) {
@@ -116,7 +114,7 @@ SL_INLINE void backward_bf16(size_t n, const uint16_t *x, const float *dy, const
         fetch_half_to_write(dx_stored, end, next);
         SL_ELEMENTWISE(is_device_ptr(x, dy, dx, dx_stored), simdlen(ABREAST))
         for (size_t i = first; i < end; i++) {
-            const uint16_t result = sl_bf16_of_float(gelu_settled(dy[i]) * gelu_slope(sl_float_of_bf16(x[i])));
+            const uint16_t result = sl_bf16_of_float(sl_bf16_part(dy[i]) * gelu_slope(sl_float_of_bf16(x[i])));
             if (floats) dx[i] = sl_float_of_bf16(result);
             dx_stored[i] = result;
         }

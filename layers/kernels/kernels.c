@@ -5,6 +5,7 @@
  * SL_LEVEL, the level's. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/rows/fetch_internal.h"
+#include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
@@ -119,11 +120,6 @@ static void sum_of_squares(size_t n, const float *x, double *room, double *sum) 
         room[p] = squares;
     }
     add_parts(room, 1.0, sum);
-}
-
-/* With HALF as a constant: x is bf16. */
-SL_INLINE float element(const void *x, const bool half, size_t i) {
-    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
 SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void *x, const bool half, bool accumulate,

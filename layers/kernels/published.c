@@ -60,10 +60,6 @@ static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_se
     }
 }
 
-SL_INLINE float element(const void *x, const bool half, size_t i) {
-    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-
 SL_INLINE void gate_gradients(size_t first, size_t end, const void *gate, const void *x, const bool half,
                               const float *dy, float *dgate, float *dx) {
     SL_IN_BLOCK()

@@ -17,6 +17,9 @@ SL_INLINE uint16_t sl_bf16_of_float(float x) {
     return (uint16_t)(rounded >> 16);
 }
 
+/* What bf16 keeps of X. */
+SL_INLINE float sl_bf16_part(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
+
 /* How an array of floats is left: rounded, and stored as bf16 too where STORED, of its shape, is not NULL. Zeros: as it
  * is computed. */
 struct sl_settled {

@@ -6,6 +6,7 @@
  *
  * The build defines SL_NORM_KERNELS, the table's name. */
 #include "layers/kernels/rows/norms.h"
+#include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
@@ -16,9 +17,6 @@ enum {
 };
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* What bf16 keeps of X. */
-SL_INLINE float settled(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
 
 static void whole_norm_forward(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
                                float epsilon, float *rstd, float *y, struct sl_settled left) {
@@ -35,7 +33,7 @@ static void whole_norm_forward(size_t rows, size_t cols, const float *x, const f
         for (size_t c = 0; c < cols; c++) {
             const float value = x[at + c] * reciprocal * gamma[c] + beta[c];
             if (stored) stored[at + c] = sl_bf16_of_float(value);
-            if (y) y[at + c] = rounds ? settled(value) : value;
+            if (y) y[at + c] = rounds ? sl_bf16_part(value) : value;
         }
         rstd[r] = reciprocal;
     }
@@ -44,12 +42,6 @@ static void whole_norm_forward(size_t rows, size_t cols, const float *x, const f
 static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
 
 static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
-
-/* With HALF as a constant: element I of x, and of dy. */
-SL_INLINE float element(const void *x, const bool half, size_t i) {
-    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? settled(dy[i]) : dy[i]; }
 
 /* SUMS [parts, blocks, 2, cols]: what each block's rows add to dgamma and dbeta, if it WEIGHS. */
 SL_INLINE void whole_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,

@@ -15,9 +15,6 @@ enum {
     AHEAD = 4, /* rows from the one in work to the one that is asked for */
 };
 
-/* What bf16 keeps of X. */
-SL_INLINE float settled(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
-
 static void square_sums(size_t rows, size_t cols, const float *x, float *sums) {
     SL_ROWS(is_device_ptr(x, sums))
     for (size_t r = 0; r < rows; r++) {
@@ -53,7 +50,7 @@ static void rms_norm_forward_bf16(size_t rows, size_t cols, size_t whole, const 
         const float reciprocal = 1.0f / sqrtf(sums[r] / (float)whole + epsilon);
         if (!stored) {
             SL_LANES()
-            for (size_t c = 0; c < cols; c++) y[at + c] = settled(in[c] * reciprocal * gamma[c] + beta[c]);
+            for (size_t c = 0; c < cols; c++) y[at + c] = sl_bf16_part(in[c] * reciprocal * gamma[c] + beta[c]);
         } else if (!y) {
             SL_LANES()
             for (size_t c = 0; c < cols; c++)
@@ -68,12 +65,6 @@ static void rms_norm_forward_bf16(size_t rows, size_t cols, size_t whole, const 
         rstd[r] = reciprocal;
     }
 }
-
-/* Of backward's operands, with HALF as a constant: element I of x, and of dy. */
-SL_INLINE float element(const void *x, const bool half, size_t i) {
-    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? settled(dy[i]) : dy[i]; }
 
 SL_INLINE void dots_of(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, const bool half,
                        const float *gamma, float *dots) {

@@ -5,6 +5,13 @@
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 
+/* With HALF as a constant: element I of X, which is bf16 or floats. */
+SL_INLINE float element(const void *x, const bool half, size_t i) {
+    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+/* The same of a gradient, of which bf16 is kept where the rest is bf16. */
+SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? sl_bf16_part(dy[i]) : dy[i]; }
+
 /* Elements FIRST to END of X; STORED may be NULL. There is a loop for either: of one loop a compiler makes stores under
  * a mask, which are slow where numbers become narrower. EACH() stands before the loops. */
 #define SL_SETTLE(EACH, first, end, x, stored)                                                                         \
