@@ -51,6 +51,30 @@ static inline const char *fuzz_file(int i, const void *data, size_t size) {
     return path[i];
 }
 
+/* DIRECTORY, a new one of the harness NAME, in memory where there is room. */
+static inline void fuzz_directory(char directory[64], const char *name) {
+    snprintf(directory, 64, "%s/%s.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", name);
+    FUZZ_PROMISE(mkdtemp(directory), "%s", directory);
+}
+
+static inline void fuzz_put(const char *path, const void *data, size_t size) {
+    FILE *file = fopen(path, "wb");
+    FUZZ_PROMISE(file && fwrite(data, 1, size, file) == size && !fclose(file), "%s", path);
+}
+
+/* Each three bytes are a place and the bits that change there. Returns whether the file is another one. */
+static inline bool fuzz_change(const char *path, const uint8_t *data, size_t size) {
+    static uint8_t file[4096], was[4096];
+    FILE *stream = fopen(path, "rb");
+    FUZZ_PROMISE(stream, "%s", path);
+    const size_t length = fread(file, 1, sizeof file, stream);
+    fclose(stream);
+    memcpy(was, file, length);
+    for (size_t i = 0; i + 2 < size; i += 3) file[(data[i] | (size_t)data[i + 1] << 8) % length] ^= data[i + 2];
+    fuzz_put(path, file, length);
+    return memcmp(file, was, length) != 0;
+}
+
 /* A stream that goes nowhere. */
 static inline FILE *fuzz_nowhere(void) {
     static FILE *file;

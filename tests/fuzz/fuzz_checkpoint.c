@@ -10,20 +10,10 @@ enum { AS_IT_IS, REPAIRED, CHANGED, WAYS };
 
 static char directory[64]; /* of one input */
 
-static void make_directory(void) {
-    snprintf(directory, sizeof directory, "%s/fuzz_checkpoint.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    FUZZ_PROMISE(mkdtemp(directory), "%s", directory);
-}
-
 static const char *at(int64_t step) {
     static char path[SL_MAX_PATH];
     FUZZ_PROMISE(!sl_checkpoint_name(directory, step, path, NULL), "%s", path);
     return path;
-}
-
-static void put(const char *path, const void *data, size_t size) {
-    FILE *file = fopen(path, "wb");
-    FUZZ_PROMISE(file && fwrite(data, 1, size, file) == size && !fclose(file), "%s", path);
 }
 
 static void write_checkpoint(int64_t step) {
@@ -52,19 +42,6 @@ static void repair(const char *path) {
     sl_store_free(&store);
 }
 
-/* Each three bytes are a place and the bits that change there. Returns whether the file is another one. */
-static bool change(const char *path, const uint8_t *data, size_t size) {
-    static uint8_t file[4096], was[4096];
-    FILE *stream = fopen(path, "rb");
-    FUZZ_PROMISE(stream, "%s", path);
-    const size_t length = fread(file, 1, sizeof file, stream);
-    fclose(stream);
-    memcpy(was, file, length);
-    for (size_t i = 0; i + 2 < size; i += 3) file[(data[i] | (size_t)data[i + 1] << 8) % length] ^= data[i + 2];
-    put(path, file, length);
-    return memcmp(file, was, length) != 0;
-}
-
 static int verify(const char *path, struct sl_error *error) {
     struct sl_store store = {0};
     int version;
@@ -81,11 +58,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sl_error error = {0};
     struct sl_checkpoint about = {0};
     bool changed = true;
-    make_directory();
+    fuzz_directory(directory, "fuzz_checkpoint");
     write_checkpoint(1);
     write_checkpoint(2);
-    if (way == CHANGED) changed = change(at(2), data + 1, size - 1);
-    if (way != CHANGED) put(at(2), data + 1, size - 1);
+    if (way == CHANGED) changed = fuzz_change(at(2), data + 1, size - 1);
+    if (way != CHANGED) fuzz_put(at(2), data + 1, size - 1);
     if (way == REPAIRED) repair(at(2));
     FUZZ_PROMISE(!sl_checkpoint_latest(directory, path, NULL, &error), "%s", error.message); /* 1 is whole */
     const int checked = sl_checkpoint_check(path, settings, NULL, &about, &error);

@@ -17,18 +17,12 @@ static char file[SL_MAX_PATH], index_path[SL_MAX_PATH], part_path[PARTS][SL_MAX_
 static uint64_t root[PARTS];
 
 static void make_directory(void) {
-    snprintf(directory, sizeof directory, "%s/fuzz_parts.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    FUZZ_PROMISE(mkdtemp(directory), "%s", directory);
+    fuzz_directory(directory, "fuzz_parts");
     int status = sl_checkpoint_name(directory, 1, file, NULL);
     status |= sl_checkpoint_index_name(directory, STEP, index_path, NULL);
     for (int p = 0; p < PARTS; p++)
         status |= sl_checkpoint_part_name(directory, STEP, p + 1, PARTS, part_path[p], NULL);
     FUZZ_PROMISE(!status, "%s", directory);
-}
-
-static void put(const char *path, const void *data, size_t size) {
-    FILE *stream = fopen(path, "wb");
-    FUZZ_PROMISE(stream && fwrite(data, 1, size, stream) == size && !fclose(stream), "%s", path);
 }
 
 static void note(struct sl_store *store, const char *step) {
@@ -81,21 +75,8 @@ static void seal(const uint8_t *data, size_t size) {
     memcpy(text, "{\"shardloop.xxh3\":\"", 19);
     memcpy(text + 19, sl_hash_print(sl_hash(text + FIRST_LINE, size), digits), SL_HASH_DIGITS);
     memcpy(text + FIRST_LINE - 3, "\",\n", 3);
-    put(index_path, text, FIRST_LINE + size);
+    fuzz_put(index_path, text, FIRST_LINE + size);
     free(text);
-}
-
-/* Each three bytes are a place and the bits that change there. Returns whether the file is another one. */
-static bool change(const char *path, const uint8_t *data, size_t size) {
-    static uint8_t is[4096], was[4096];
-    FILE *stream = fopen(path, "rb");
-    FUZZ_PROMISE(stream, "%s", path);
-    const size_t length = fread(is, 1, sizeof is, stream);
-    fclose(stream);
-    memcpy(was, is, length);
-    for (size_t i = 0; i + 2 < size; i += 3) is[(data[i] | (size_t)data[i + 1] << 8) % length] ^= data[i + 2];
-    put(path, is, length);
-    return memcmp(is, was, length) != 0;
 }
 
 /* The values that were written. */
@@ -145,10 +126,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool changed = true;
     make_directory();
     write_all();
-    if (way == AS_IT_IS) put(index_path, data + 1, size - 1);
+    if (way == AS_IT_IS) fuzz_put(index_path, data + 1, size - 1);
     if (way == SEALED) seal(data + 1, size - 1);
-    if (way == CHANGED) changed = change(index_path, data + 1, size - 1);
-    if (way == PART_CHANGED) changed = change(part_path[data[0] / WAYS % PARTS], data + 1, size - 1);
+    if (way == CHANGED) changed = fuzz_change(index_path, data + 1, size - 1);
+    if (way == PART_CHANGED) changed = fuzz_change(part_path[data[0] / WAYS % PARTS], data + 1, size - 1);
     FUZZ_PROMISE(!sl_checkpoint_latest(directory, path, NULL, &error), "%s", error.message); /* 1 is whole */
     const int checked = sl_checkpoint_check(path, settings, NULL, &about, &error);
     if (checked) fuzz_refused(checked, &error);
