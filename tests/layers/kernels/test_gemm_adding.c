@@ -1,43 +1,10 @@
 /* test_gemm_adding.c - products that add another array as they end: beside a naive product in double, for every backend
  * that does so. */
-#include "tests/rigs/numbers.h"
-
-#include "layers/kernels/gemm.h"
-#include "spmd/base/bf16.h"
-#include "spmd/device/device.h"
+#include "tests/rigs/operands.h"
 
 #include <stdio.h>
 
-static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl_gemm_onednn, &sl_gemm_blocked,
-                                                         &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
-enum { BACKENDS = sizeof backends / sizeof *backends, COUNT = 3 };
-
-/* Numbers: as they are multiplied or added, and, BY elements behind what is aligned, on the device. */
-struct operand {
-    float *value;
-    char *memory;
-    void *data;
-};
-
-static struct operand make_operand(struct numbers *numbers, enum sl_dtype dtype, size_t count, size_t by) {
-    const size_t size = sl_dtype_size(dtype);
-    struct operand operand = {random_floats(numbers, count, -1.0f, 1.0f), sl_device.take((count + by) * size), NULL};
-    uint16_t *halves = array_of(count, sizeof *halves);
-    assert_non_null(operand.memory);
-    operand.data = operand.memory + by * size;
-    for (size_t i = 0; dtype == SL_BF16 && i < count; i++) {
-        halves[i] = sl_bf16_of_float(operand.value[i]);
-        operand.value[i] = sl_float_of_bf16(halves[i]);
-    }
-    sl_device.copy(operand.data, dtype == SL_BF16 ? (void *)halves : operand.value, count * size);
-    free(halves);
-    return operand;
-}
-
-static void free_operand(struct operand *operand) {
-    sl_device.give(operand->memory);
-    free(operand->value);
-}
+enum { COUNT = 3 };
 
 /* Sums of K + 2 numbers err by less than (k + 4) 2^-24 times the sum of magnitudes, in whatever order; operands of TF32
  * by half a unit in their tenth bit. */
@@ -64,9 +31,10 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
     assert_int_equal(sl_gemm_plan(&gemm, backend, dtype, shape[0], shape[1], shape[2], false, false,
                                   biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, NULL),
                      SL_OK);
-    struct operand a = make_operand(numbers, dtype, m * k, 0), b = make_operand(numbers, dtype, k * n, 0);
-    struct operand bias = make_operand(numbers, SL_F32, n, 0), x = make_operand(numbers, SL_F32, m * n, by);
-    struct operand c = make_operand(numbers, SL_F32, m * n, 0);
+    struct operand a = make_operand(numbers, dtype, false, m * k, 0), b = make_operand(numbers, dtype, false, k * n, 0);
+    struct operand bias = make_operand(numbers, SL_F32, false, n, 0),
+                   x = make_operand(numbers, SL_F32, false, m * n, by);
+    struct operand c = make_operand(numbers, SL_F32, false, m * n, 0);
     float *result = floats(m * n), *added = floats(m * n);
     assert_int_equal(
         sl_gemm_execute_adding(&gemm, COUNT, a.data, b.data, biased ? bias.data : NULL, x.data, c.data, NULL), SL_OK);

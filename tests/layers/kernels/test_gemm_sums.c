@@ -1,45 +1,9 @@
 /* test_gemm_sums.c - products that leave the sums of B's columns, too: beside a naive product and sums in double, for
  * every backend that does so; the others refuse. */
-#include "tests/rigs/numbers.h"
-
-#include "layers/kernels/gemm.h"
-#include "spmd/base/bf16.h"
-#include "spmd/device/device.h"
+#include "tests/rigs/operands.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl_gemm_onednn, &sl_gemm_blocked,
-                                                         &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
-enum { BACKENDS = sizeof backends / sizeof *backends };
-
-/* COUNT numbers that bf16 has, and so TF32: as they are multiplied, and, BY elements behind what is aligned, on the
- * device. */
-struct operand {
-    float *value;
-    char *memory;
-    void *data;
-};
-
-static struct operand make_operand(struct numbers *numbers, enum sl_dtype dtype, size_t count, size_t by) {
-    const size_t size = sl_dtype_size(dtype);
-    struct operand operand = {floats(count), sl_device.take((count + by) * size), NULL};
-    uint16_t *halves = array_of(count, sizeof *halves);
-    assert_non_null(operand.memory);
-    operand.data = operand.memory + by * size;
-    for (size_t i = 0; i < count; i++) {
-        halves[i] = sl_bf16_of_float(next_float(numbers, -1.0f, 1.0f));
-        operand.value[i] = sl_float_of_bf16(halves[i]);
-    }
-    sl_device.copy(operand.data, dtype == SL_BF16 ? (void *)halves : operand.value, count * size);
-    free(halves);
-    return operand;
-}
-
-static void free_operand(struct operand *operand) {
-    sl_device.give(operand->memory);
-    free(operand->value);
-}
 
 /* On the device, full of numbers that go, or are added to. */
 static float *make_result(const float *before, size_t count) {
@@ -85,7 +49,7 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
     struct sl_gemm gemm;
     assert_int_equal(
         sl_gemm_plan(&gemm, backend, dtype, shape[0], shape[1], shape[2], true, false, SL_EPILOGUE_SUMS, NULL), SL_OK);
-    struct operand a = make_operand(numbers, dtype, k * m, by), b = make_operand(numbers, dtype, k * n, by);
+    struct operand a = make_operand(numbers, dtype, true, k * m, by), b = make_operand(numbers, dtype, true, k * n, by);
     float *before = random_floats(numbers, m * n, -1.0f, 1.0f), *c = floats(m * n), *sums = floats(n);
     float *product = make_result(before, m * n), *left = make_result(before, n);
     assert_int_equal(sl_gemm_execute_summing(&gemm, a.data, b.data, accumulate, product, left, NULL), SL_OK);
