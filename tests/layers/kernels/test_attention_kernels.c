@@ -331,9 +331,9 @@ static void equals_the_oracle(void **state) {
 static void products_of_bf16_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {14};
-    const size_t queries[] = {5, 16, 63, 64, 65, 131, 200},
+    const size_t queries[] = {131, 16, 5, 64, 63, 65, 200},
                  widths[][2] = {{64, 0}, {16, 16}, {64, 16}, {128, 0}, {20, 0}};
-    for (size_t i = 0; i < 7; i++) {
+    for (size_t i = 0; i < 7; i += step) {
         for (size_t w = 0; w < 5; w++) {
             const size_t n = 5 * i + w;
             struct sl_attention shape = training(1 + n % 2, queries[i], 1 + n % 3, widths[w][0], widths[w][1]);
