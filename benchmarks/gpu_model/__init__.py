@@ -110,6 +110,8 @@ BYTES = {
     "sl_gelu_backward_device": lambda p: 12 * (p[1] - p[0]),
     "sl_gelu_forward_rounded_device": lambda p: 6 * p[0],
     "sl_gelu_backward_rounded_device": lambda p: 10 * p[0],
+    "sl_gelu_forward_stored_device": lambda p: 4 * p[0],
+    "sl_gelu_backward_stored_device": lambda p: 6 * p[0],
     "forward_bf16": lambda p: (p[1] - p[0]) * (8 + 4 * p[5]),
     "backward_bf16": lambda p: (p[1] - p[0]) * (8 + 4 * p[4]),
     "lookup": lambda p: p[0] * p[4] * (4 + HALF[p[8]]),

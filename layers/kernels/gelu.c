@@ -1,6 +1,6 @@
 /* gelu.c - gelu in its tanh form (Hendrycks & Gimpel 2016), and its VJP, built as kernels.c is.
  *
- * The build defines SL_GELU_FORWARD, SL_GELU_BACKWARD, and both with _BF16 and with _ROUNDED behind them, the
+ * The build defines SL_GELU_FORWARD, SL_GELU_BACKWARD, and both with _BF16, _ROUNDED and _STORED behind them, the
  * functions' names, and lets the compiler fuse a * b + c: arithmetic takes longer here than memory does. */
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/rows/fetch_internal.h"
@@ -126,4 +126,17 @@ void SL_GELU_BACKWARD_BF16(size_t n, const uint16_t *x, const float *dy, float *
         backward_bf16(n, x, dy, true, dx, dx_stored);
     else
         backward_bf16(n, x, dy, false, NULL, dx_stored);
+}
+
+/* ---- of what a product has left as bf16 ---- */
+
+void SL_GELU_FORWARD_STORED(size_t n, const uint16_t *x, uint16_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(gelu_of(sl_float_of_bf16(x[i])));
+}
+
+void SL_GELU_BACKWARD_STORED(size_t n, const uint16_t *x, uint16_t *dx) {
+    SL_ELEMENTWISE(is_device_ptr(x, dx), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++)
+        dx[i] = sl_bf16_of_float(sl_float_of_bf16(dx[i]) * gelu_slope(sl_float_of_bf16(x[i])));
 }

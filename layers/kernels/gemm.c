@@ -55,6 +55,9 @@ static int check(const struct sl_gemm *gemm, struct sl_error *error) {
     if (gemm->epilogue == SL_EPILOGUE_SUMS && (gemm->transpose_b || !sl_gemm_sums(gemm->backend, gemm->dtype)))
         return sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" do not add up columns of %s%s",
                             gemm->backend->name, sl_dtypes[gemm->dtype].name, gemm->transpose_b ? " by rows" : "");
+    if (gemm->epilogue >= SL_EPILOGUE_GELU && (gemm->dtype != SL_BF16 || !sl_gemm_leaves_bf16(gemm->backend)))
+        return sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" do not leave gelu of %s",
+                            gemm->backend->name, sl_dtypes[gemm->dtype].name);
     return SL_OK;
 }
 
@@ -112,6 +115,22 @@ int sl_gemm_execute_adding(const struct sl_gemm *gemm, int count, const void *a,
                            const float *x, float *c, void *queue) {
     tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
     return gemm->backend->execute_adding(gemm, count, a, b, bias, x, c, queue);
+}
+
+/* These lie in a device's memory, of which sanitizers are not told. */
+int sl_gemm_execute_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                         const uint16_t *x, uint16_t *c, void *queue) {
+    return gemm->backend->execute_bf16(gemm, count, a, b, bias, x, c, queue);
+}
+
+int sl_gemm_execute_gelu(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                         uint16_t *x, uint16_t *y, void *queue) {
+    return gemm->backend->execute_gelu(gemm, count, a, b, bias, x, y, queue);
+}
+
+int sl_gemm_execute_slope(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
+                          uint16_t *dx, void *queue) {
+    return gemm->backend->execute_slope(gemm, count, a, b, x, dx, queue);
 }
 
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,

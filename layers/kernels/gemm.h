@@ -3,7 +3,8 @@
  *     C[m, n] = op(A) op(B)  (+ bias[n])  (+ X[m, n])  or  C += op(A) op(B)
  * op(A) is [m, k]: A is stored as [m, k], or as [k, m] when transposed. op(B) is [k, n]: B is stored as [k, n], or as
  * [n, k] when transposed. All arrays are dense and row-major. A and B are float (SL_F32) or bf16 in uint16_t (SL_BF16);
- * sums, C and bias are always float. On one CPU the same plan gives the same bits for the same operands. */
+ * sums are always float, and so are C and bias, but where a function says otherwise. On one CPU the same plan gives the
+ * same bits for the same operands. */
 #ifndef SL_LAYERS_KERNELS_GEMM_H
 #define SL_LAYERS_KERNELS_GEMM_H
 
@@ -14,8 +15,16 @@
 SL_BEGIN_C
 
 /* What a product does besides: it adds a bias, or leaves the sums of B's columns, too, which are a bias's gradient
- * where B is that of a layer's result. */
-enum sl_epilogue { SL_EPILOGUE_NONE, SL_EPILOGUE_BIAS, SL_EPILOGUE_SUMS };
+ * where B is that of a layer's result. Or it leaves gelu (in its tanh form) of itself, with a bias or without, or
+ * itself times gelu's slope: of bf16 alone, for sl_gemm_execute_gelu and sl_gemm_execute_slope. */
+enum sl_epilogue {
+    SL_EPILOGUE_NONE,
+    SL_EPILOGUE_BIAS,
+    SL_EPILOGUE_SUMS,
+    SL_EPILOGUE_GELU,
+    SL_EPILOGUE_BIAS_GELU,
+    SL_EPILOGUE_SLOPE
+};
 
 struct sl_gemm_backend;
 
@@ -55,6 +64,13 @@ struct sl_gemm_backend {
     /* sl_gemm_execute_adding; NULL: never. */
     int (*execute_adding)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                           const float *x, float *c, void *queue);
+    /* sl_gemm_execute_bf16, sl_gemm_execute_gelu and sl_gemm_execute_slope; NULL: never. */
+    int (*execute_bf16)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                        const uint16_t *x, uint16_t *c, void *queue);
+    int (*execute_gelu)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                        uint16_t *x, uint16_t *y, void *queue);
+    int (*execute_slope)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
+                         uint16_t *dx, void *queue);
     /* sl_gemm_execute_summing; NULL: never. Of bf16, and of floats if SUMS_FLOATS. */
     int (*execute_summing)(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
                            float *sums, void *queue);
@@ -101,10 +117,23 @@ int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a
                             struct sl_settled settled, float *c, void *queue);
 /* Whether BACKEND adds an array to a product as that ends. Not on CPUs, whose caches have what a sum then reads. */
 static inline bool sl_gemm_adds(const struct sl_gemm_backend *backend) { return backend->execute_adding != NULL; }
-/* sl_gemm_execute_many, whose C is that product, bias and all, plus X [count][m, n], which is another array than C. A
- * row has the bits that it has in a product of its own. */
+/* sl_gemm_execute_many, whose C is that product, bias and all, plus X [count][m, n], which is another array than C, but
+ * where the backend leaves bf16 alone. A row has the bits that it has in a product of its own. */
 int sl_gemm_execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                            const float *x, float *c, void *queue);
+/* Whether products of bf16 leave bf16 alone, with gelu or its slope, too. Not on CPUs. */
+static inline bool sl_gemm_leaves_bf16(const struct sl_gemm_backend *backend) { return backend->execute_bf16 != NULL; }
+/* sl_gemm_execute_adding of a plan for bf16, all of whose arrays are bf16: C is rounded once, when BIAS, if the plan
+ * has one, and X, which may be NULL, have been added to the product. */
+int sl_gemm_execute_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                         const uint16_t *x, uint16_t *c, void *queue);
+/* X [count][m, n] = the products and the bias, and Y = gelu(X), of a plan for bf16 with such an epilogue; gelu may read
+ * X before it is rounded. */
+int sl_gemm_execute_gelu(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                         uint16_t *x, uint16_t *y, void *queue);
+/* DX [count][m, n] = the products times gelu'(X), of a plan for bf16 with that epilogue. */
+int sl_gemm_execute_slope(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
+                          uint16_t *dx, void *queue);
 /* Whether products of floats of these shapes take a B that lies as bf16, and a transposed A, too: they widen it as they
  * read it. */
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,

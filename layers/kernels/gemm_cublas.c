@@ -11,9 +11,14 @@
  * What is added to a product is its matrix C, which is another one than the result D, and has a factor of 1.
  *
  * Sums of B's columns are those of the rows of the library's first operand. Where it has no product that leaves them, a
- * region adds them up beside it. */
+ * region adds them up beside it.
+ *
+ * A product of bf16 leaves floats or bf16. In the library's bf16 ones the bias, what is added, and what gelu reads are
+ * bf16, too; gelu is applied to the sum before that is rounded. Where it has no product with gelu, or with its slope, a
+ * region goes over what a plain one has left. */
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/sequence.h"
 
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -25,11 +30,18 @@
 enum { VECTOR = 16, WORKSPACE = 32 << 20 }; /* bytes; the workspace is what NVIDIA advises for its largest GPUs */
 enum { ALIGNED, ANY, ALIGNMENTS };
 
+enum { FLOATS, HALVES, RESULTS }; /* what it leaves */
+
+/* How a product is computed. */
+struct choice {
+    cublasLtMatmulAlgo_t algorithm;
+    enum sl_epilogue epilogue; /* the product's own: less than the plan's, where a region does the rest */
+    bool exists;
+};
+
 struct cublas {
-    cublasLtMatrixLayoutOpaque_t first, second, product;
-    cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
-    enum sl_epilogue epilogue[ALIGNMENTS]; /* the product's own: none, where a region adds up columns */
-    bool exists[ALIGNMENTS];
+    cublasLtMatrixLayoutOpaque_t first, second, product[RESULTS];
+    struct choice choice[RESULTS][ALIGNMENTS];
 };
 
 /* What each queue needs once: products of one queue run one after another, so that they share the workspace. */
@@ -79,11 +91,14 @@ static bool describe_matrix(struct sl_cuda_queue *queue, cublasLtMatrixLayout_t 
     return CUBLAS(queue, cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows, cols));
 }
 
+static enum sl_dtype type_of_result(int result) { return result == HALVES ? SL_BF16 : SL_F32; }
+
 static bool describe_matrices(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas) {
     const int m = gemm->m, n = gemm->n, k = gemm->k;
     return describe_matrix(queue, &cublas->first, gemm->dtype, gemm->transpose_b ? n : k, gemm->transpose_b ? k : n) &&
            describe_matrix(queue, &cublas->second, gemm->dtype, gemm->transpose_a ? k : m, gemm->transpose_a ? m : k) &&
-           describe_matrix(queue, &cublas->product, SL_F32, m, n);
+           describe_matrix(queue, &cublas->product[FLOATS], SL_F32, m, n) &&
+           describe_matrix(queue, &cublas->product[HALVES], SL_BF16, m, n);
 }
 
 static cublasComputeType_t arithmetic(const struct sl_gemm *gemm) {
@@ -94,67 +109,101 @@ static cublasComputeType_t arithmetic(const struct sl_gemm *gemm) {
 #define SET(queue, description, attribute, value)                                                                      \
     CUBLAS(queue, cublasLtMatmulDescSetAttribute(description, attribute, &(value), sizeof(value)))
 
-/* On the caller's stack, for VECTOR, which is the bias or where the sums go, is part of it and a plan serves many
- * threads. */
+static uint32_t epilogue_of(enum sl_epilogue epilogue) {
+    static const uint32_t all[] = {[SL_EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+                                   [SL_EPILOGUE_SUMS] = CUBLASLT_EPILOGUE_BGRADA,
+                                   [SL_EPILOGUE_GELU] = CUBLASLT_EPILOGUE_GELU_AUX,
+                                   [SL_EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                   [SL_EPILOGUE_SLOPE] = CUBLASLT_EPILOGUE_DGELU};
+    return all[epilogue];
+}
+
+static bool has_vector(enum sl_epilogue epilogue) {
+    return epilogue == SL_EPILOGUE_BIAS || epilogue == SL_EPILOGUE_SUMS || epilogue == SL_EPILOGUE_BIAS_GELU;
+}
+
+static bool has_gelu(enum sl_epilogue epilogue) { return epilogue >= SL_EPILOGUE_GELU; }
+
+/* On the caller's stack, for what it points at is part of it and a plan serves many threads: VECTOR, which is the bias
+ * or where the sums go, and what gelu reads, BEFORE. */
 static bool describe(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue wanted,
-                     const float *vector, cublasLtMatmulDesc_t description) {
+                     const void *vector, const void *before, cublasLtMatmulDesc_t description) {
     const int32_t first = gemm->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t second = gemm->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const uint32_t epilogue = wanted == SL_EPILOGUE_SUMS ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BIAS;
+    const uint32_t epilogue = wanted == SL_EPILOGUE_NONE ? CUBLASLT_EPILOGUE_DEFAULT : epilogue_of(wanted);
+    const int64_t columns = gemm->n;
     if (!CUBLAS(queue, cublasLtMatmulDescInit(description, arithmetic(gemm), CUDA_R_32F)) ||
         !SET(queue, description, CUBLASLT_MATMUL_DESC_TRANSA, first) ||
         !SET(queue, description, CUBLASLT_MATMUL_DESC_TRANSB, second))
         return false;
-    return wanted == SL_EPILOGUE_NONE || (SET(queue, description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
-                                          SET(queue, description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector));
+    if (wanted == SL_EPILOGUE_NONE) return true;
+    if (!SET(queue, description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)) return false;
+    if (has_vector(wanted) && !SET(queue, description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector)) return false;
+    return !has_gelu(wanted) || (SET(queue, description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before) &&
+                                 SET(queue, description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns));
 }
 
 #define PREFER(queue, preference, attribute, value)                                                                    \
     CUBLAS(queue, cublasLtMatmulPreferenceSetAttribute(preference, attribute, &(value), sizeof(value)))
 
-static bool prefer(struct sl_cuda_queue *queue, uint32_t operands, uint32_t floats,
+static bool prefer(struct sl_cuda_queue *queue, uint32_t operands, uint32_t results,
                    cublasLtMatmulPreference_t preference) {
     const uint64_t workspace = WORKSPACE;
     return CUBLAS(queue, cublasLtMatmulPreferenceInit(preference)) &&
            PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
            PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, operands) &&
            PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, operands) &&
-           PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, floats) &&
-           PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, floats);
+           PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, results) &&
+           PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, results);
 }
 
-/* The library's first choice. The bias is not read here, but its address tells its alignment. */
-static void choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue epilogue,
-                   struct cublas *cublas, int alignment) {
+/* The library's first choice. What is pointed at is not read here, but its address tells its alignment. */
+static bool choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue epilogue,
+                   struct cublas *cublas, int result, int alignment) {
     const uint32_t operands = alignment == ALIGNED ? VECTOR : (uint32_t)sl_dtype_size(gemm->dtype);
-    const uint32_t floats = alignment == ALIGNED ? VECTOR : (uint32_t)sizeof(float);
+    const uint32_t results = alignment == ALIGNED ? VECTOR : (uint32_t)sl_dtype_size(type_of_result(result));
+    const void *somewhere = (const void *)(uintptr_t)results;
+    struct choice *choice = &cublas->choice[result][alignment];
+    cublasLtMatrixLayout_t product = &cublas->product[result];
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
-    cublas->exists[alignment] =
-        describe(queue, gemm, epilogue, (const float *)(uintptr_t)floats, &description) &&
-        prefer(queue, operands, floats, &preference) &&
-        !cublasLtMatmulAlgoGetHeuristic(of(queue)->handle, &description, &cublas->first, &cublas->second,
-                                        &cublas->product, &cublas->product, &preference, 1, &found, &count) &&
-        count == 1 && !found.state;
-    cublas->epilogue[alignment] = epilogue;
-    if (cublas->exists[alignment]) cublas->algorithm[alignment] = found.algo;
+    choice->exists = describe(queue, gemm, epilogue, somewhere, somewhere, &description) &&
+                     prefer(queue, operands, results, &preference) &&
+                     !cublasLtMatmulAlgoGetHeuristic(of(queue)->handle, &description, &cublas->first, &cublas->second,
+                                                     product, product, &preference, 1, &found, &count) &&
+                     count == 1 && !found.state;
+    choice->epilogue = epilogue;
+    if (choice->exists) choice->algorithm = found.algo;
+    return choice->exists;
+}
+
+/* What is left of an epilogue if a region does the rest. */
+static enum sl_epilogue without_region(enum sl_epilogue epilogue) {
+    if (epilogue == SL_EPILOGUE_BIAS_GELU) return SL_EPILOGUE_BIAS;
+    return epilogue == SL_EPILOGUE_BIAS ? epilogue : SL_EPILOGUE_NONE;
+}
+
+/* The library keeps what gelu reads in rows of whole vectors. */
+static bool may_fuse(const struct sl_gemm *gemm, int alignment) {
+    return !has_gelu(gemm->epilogue) || (alignment == ALIGNED && gemm->n % (VECTOR / (int)sizeof(uint16_t)) == 0);
 }
 
 /* What works for any alignment works for vectors. */
-static bool choose_all(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas) {
-    for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
-        choose(queue, gemm, gemm->epilogue, cublas, alignment);
-        if (!cublas->exists[alignment] && gemm->epilogue == SL_EPILOGUE_SUMS)
-            choose(queue, gemm, SL_EPILOGUE_NONE, cublas, alignment);
-    }
-    if (!cublas->exists[ALIGNED]) {
-        cublas->exists[ALIGNED] = cublas->exists[ANY];
-        cublas->epilogue[ALIGNED] = cublas->epilogue[ANY];
-        cublas->algorithm[ALIGNED] = cublas->algorithm[ANY];
-    }
-    return cublas->exists[ALIGNED];
+static bool choose_all(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas, int result) {
+    struct choice *choice = cublas->choice[result];
+    for (int alignment = 0; alignment < ALIGNMENTS; alignment++)
+        if (!may_fuse(gemm, alignment) || !choose(queue, gemm, gemm->epilogue, cublas, result, alignment))
+            choose(queue, gemm, without_region(gemm->epilogue), cublas, result, alignment);
+    if (!choice[ALIGNED].exists) choice[ALIGNED] = choice[ANY];
+    return choice[ALIGNED].exists;
+}
+
+/* Whether products of GEMM leave RESULT. */
+static bool leaves(const struct sl_gemm *gemm, int result) {
+    if (result == FLOATS) return !has_gelu(gemm->epilogue);
+    return gemm->dtype == SL_BF16 && gemm->epilogue != SL_EPILOGUE_SUMS;
 }
 
 static int plan(struct sl_gemm *gemm, struct sl_error *error) {
@@ -162,7 +211,10 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
     struct cublas *cublas = calloc(1, sizeof *cublas);
     if (!cublas) return sl_error_set(error, SL_FAILED, "matrix products: no memory");
     gemm->state = cublas;
-    if (of(queue) && describe_matrices(queue, gemm, cublas) && choose_all(queue, gemm, cublas)) return SL_OK;
+    bool found = of(queue) && describe_matrices(queue, gemm, cublas);
+    for (int result = 0; found && result < RESULTS; result++)
+        found = !leaves(gemm, result) || choose_all(queue, gemm, cublas, result);
+    if (found) return SL_OK;
     free(cublas);
     if (sl_device.settle(error)) return SL_FAILED;
     return sl_error_set(error, SL_FAILED, "cuBLAS has no product with m = %d, n = %d, k = %d", gemm->m, gemm->n,
@@ -171,31 +223,38 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { free(gemm->state); }
 
-static int alignment_of(const void *a, const void *b, const float *vector, const float *x, const float *c) {
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)vector | (uintptr_t)x | (uintptr_t)c;
-    return all % VECTOR ? ANY : ALIGNED;
-}
-
 /* Operands, and how they lie. */
 struct call {
     const void *a, *b;
-    const float *vector; /* the bias, or where the sums go; NULL: neither */
-    const float *x;      /* what is added; NULL: nothing */
-    float *c;
-    int alignment;
+    const void *vector; /* the bias, or where the sums go; NULL: neither */
+    const void *before; /* what gelu reads; NULL: there is none */
+    const void *x;      /* what is added; NULL: nothing */
+    void *c;
+    int result, alignment;
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t second, product;
 };
 
+static int alignment_of(const struct call *call) {
+    const uintptr_t operands = (uintptr_t)call->a | (uintptr_t)call->b | (uintptr_t)call->vector;
+    const uintptr_t results = (uintptr_t)call->before | (uintptr_t)call->x | (uintptr_t)call->c;
+    return (operands | results) % VECTOR ? ANY : ALIGNED;
+}
+
+static const struct choice *choice_of(const struct sl_gemm *gemm, const struct call *call) {
+    return &((const struct cublas *)gemm->state)->choice[call->result][call->alignment];
+}
+
 static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
     const struct cublas *cublas = gemm->state;
     memset(&call->description, 0, sizeof call->description); /* whatever the library leaves as it is */
-    if (gemm->epilogue == SL_EPILOGUE_NONE) call->vector = NULL;
-    call->alignment = alignment_of(call->a, call->b, call->vector, call->x, call->c);
+    if (!has_vector(gemm->epilogue)) call->vector = NULL;
+    call->alignment = alignment_of(call);
     call->second = cublas->second;
-    call->product = cublas->product;
-    if (cublas->exists[call->alignment])
-        return of(queue) && describe(queue, gemm, cublas->epilogue[call->alignment], call->vector, &call->description);
+    call->product = cublas->product[call->result];
+    const struct choice *choice = choice_of(gemm, call);
+    if (choice->exists)
+        return of(queue) && describe(queue, gemm, choice->epilogue, call->vector, call->before, &call->description);
     sl_cuda_fail(queue, "cuBLAS", "no product for operands that lie at these addresses");
     return false;
 }
@@ -205,8 +264,8 @@ struct product {
     cublasLtHandle_t handle;
     void *workspace;
     const void *a, *b;
-    const float *x; /* what is added */
-    float *c;
+    const void *x; /* what is added */
+    void *c;
     float one, kept; /* factors of the product, and of what is added */
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t first, second, product;
@@ -220,6 +279,13 @@ static bool run_product(struct sl_cuda_queue *queue, const void *argument) {
                                         WORKSPACE, queue->stream));
 }
 
+/* What a region applies gelu to lies where gelu's x belongs. */
+static void *result_of(const struct sl_gemm *gemm, const struct call *call) {
+    const bool whole = choice_of(gemm, call)->epilogue == gemm->epilogue;
+    const bool forward = gemm->epilogue == SL_EPILOGUE_GELU || gemm->epilogue == SL_EPILOGUE_BIAS_GELU;
+    return forward && !whole ? (void *)(uintptr_t)call->before : call->c;
+}
+
 static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, const struct call *call) {
     const struct cublas *cublas = gemm->state;
     struct product product;
@@ -228,74 +294,116 @@ static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, con
     product.workspace = of(queue)->workspace;
     product.a = call->a;
     product.b = call->b;
-    product.x = call->x ? call->x : call->c;
-    product.c = call->c;
+    product.c = result_of(gemm, call);
+    product.x = call->x ? call->x : product.c;
     product.one = 1.0f;
     product.kept = call->x ? 1.0f : 0.0f;
     product.description = call->description;
     product.first = cublas->first;
     product.second = call->second;
     product.product = call->product;
-    product.algorithm = cublas->algorithm[call->alignment];
+    product.algorithm = choice_of(gemm, call)->algorithm;
     return sl_cuda_enqueue(queue, run_product, &product, sizeof product) ? SL_OK : SL_FAILED;
 }
 
 static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_none ? queue_or_none : sl_cuda_queue(); }
 
-/* C = op(A) op(B) + X, which may be C; NULL: nothing is added. */
-static int execute_one(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, const void *a, const void *b,
-                       const float *bias, const float *x, float *c) {
-    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c};
-    return open_call(queue, gemm, &call) ? multiply(queue, gemm, &call) : SL_FAILED;
-}
-
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue_or_none) {
-    return execute_one(queue_of(queue_or_none), gemm, a, b, bias, accumulate ? c : NULL, c);
-}
-
-static int execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
-                           float *sums, void *queue_or_none) {
-    const struct cublas *cublas = gemm->state;
-    struct sl_cuda_queue *queue = queue_of(queue_or_none);
-    struct call call = {.a = a, .b = b, .vector = sums, .x = accumulate ? c : NULL, .c = c};
-    if (!open_call(queue, gemm, &call)) return SL_FAILED;
-    if (cublas->epilogue[call.alignment] != SL_EPILOGUE_SUMS)
-        sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, false, sums);
-    return multiply(queue, gemm, &call);
-}
-
 /* Whether COUNT products can be one, in which every row has the bits that it has alone: by the algorithm that was
  * chosen for the rows of one of them, if it takes as many, and if each of them alone would lie as aligned. */
 static bool merges(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
     const struct cublas *cublas = gemm->state;
+    const enum sl_dtype dtype = type_of_result(call->result);
     const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    const size_t result = (size_t)gemm->m * (size_t)gemm->n * sizeof(float);
+    const size_t result = (size_t)gemm->m * (size_t)gemm->n * sl_dtype_size(dtype);
     cublasLtMatmulHeuristicResult_t found;
     if (call->alignment == ALIGNED && (row % VECTOR || result % VECTOR)) return false;
     return describe_matrix(queue, &call->second, gemm->dtype, count * gemm->m, gemm->k) &&
-           describe_matrix(queue, &call->product, SL_F32, count * gemm->m, gemm->n) &&
+           describe_matrix(queue, &call->product, dtype, count * gemm->m, gemm->n) &&
            !cublasLtMatmulAlgoCheck(of(queue)->handle, &call->description, (void *)&cublas->first, &call->second,
-                                    &call->product, &call->product, &cublas->algorithm[call->alignment], &found) &&
+                                    &call->product, &call->product, &choice_of(gemm, call)->algorithm, &found) &&
            found.workspaceSize <= WORKSPACE;
 }
 
-static int execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                          const float *x, float *c, void *queue_or_none) {
-    struct sl_cuda_queue *queue = queue_of(queue_or_none);
-    const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    const size_t result = (size_t)gemm->m * (size_t)gemm->n;
-    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c};
-    if (!open_call(queue, gemm, &call)) return SL_FAILED;
-    if (count == 1 || merges(queue, gemm, count, &call)) return multiply(queue, gemm, &call);
-    for (size_t i = 0; i < (size_t)count; i++)
-        SL_TRY(execute_one(queue, gemm, (const char *)a + i * row, b, bias, x ? x + i * result : NULL, c + i * result));
+/* Does what the product of CALL, of ROWS rows, has left to a region. */
+static void do_rest(const struct sl_gemm *gemm, const struct call *call, size_t rows) {
+    const struct sl_sequence_kernels *kernels = sl_kernels_select()->sequence;
+    const size_t n = rows * (size_t)gemm->n;
+    if (!has_gelu(gemm->epilogue) || choice_of(gemm, call)->epilogue == gemm->epilogue) return;
+    if (gemm->epilogue == SL_EPILOGUE_SLOPE)
+        kernels->gelu_backward_stored(n, call->before, call->c);
+    else
+        kernels->gelu_forward_stored(n, call->before, call->c);
+}
+
+/* All operands ROWS rows of A further on. */
+static struct call from(const struct sl_gemm *gemm, const struct call *call, size_t rows) {
+    const size_t in = rows * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
+    const size_t out = rows * (size_t)gemm->n * sl_dtype_size(type_of_result(call->result));
+    struct call next = *call;
+    next.a = (const char *)call->a + in;
+    next.c = (char *)call->c + out;
+    if (call->x) next.x = (const char *)call->x + out;
+    if (call->before) next.before = (const char *)call->before + out;
+    return next;
+}
+
+/* C = op(A) op(B) + X, which may be C, of COUNT products that share B. */
+static int execute_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
+    if (!open_call(queue, gemm, call)) return SL_FAILED;
+    if (count == 1 || merges(queue, gemm, count, call)) {
+        SL_TRY(multiply(queue, gemm, call));
+        do_rest(gemm, call, (size_t)count * (size_t)gemm->m);
+        return SL_OK;
+    }
+    for (size_t i = 0; i < (size_t)count; i++) {
+        struct call one = from(gemm, call, i * (size_t)gemm->m);
+        SL_TRY(execute_call(queue, gemm, 1, &one));
+    }
     return SL_OK;
+}
+
+static int execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                          const float *x, float *c, void *queue) {
+    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c, .result = FLOATS};
+    return execute_call(queue_of(queue), gemm, count, &call);
 }
 
 static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                         bool accumulate, float *c, void *queue) {
     return execute_adding(gemm, count, a, b, bias, accumulate ? c : NULL, c, queue);
+}
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
+    return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
+}
+
+static int execute_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                        const uint16_t *x, uint16_t *c, void *queue) {
+    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c, .result = HALVES};
+    return execute_call(queue_of(queue), gemm, count, &call);
+}
+
+static int execute_gelu(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                        uint16_t *x, uint16_t *y, void *queue) {
+    struct call call = {.a = a, .b = b, .vector = bias, .before = x, .c = y, .result = HALVES};
+    return execute_call(queue_of(queue), gemm, count, &call);
+}
+
+static int execute_slope(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
+                         uint16_t *dx, void *queue) {
+    struct call call = {.a = a, .b = b, .before = x, .c = dx, .result = HALVES};
+    return execute_call(queue_of(queue), gemm, count, &call);
+}
+
+static int execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
+                           float *sums, void *queue_or_none) {
+    struct sl_cuda_queue *queue = queue_of(queue_or_none);
+    struct call call = {.a = a, .b = b, .vector = sums, .x = accumulate ? c : NULL, .c = c, .result = FLOATS};
+    if (!open_call(queue, gemm, &call)) return SL_FAILED;
+    if (choice_of(gemm, &call)->epilogue != SL_EPILOGUE_SUMS)
+        sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, false, sums);
+    return multiply(queue, gemm, &call);
 }
 
 const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
@@ -304,6 +412,9 @@ const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
                                                .execute = execute,
                                                .execute_many = execute_many,
                                                .execute_adding = execute_adding,
+                                               .execute_bf16 = execute_bf16,
+                                               .execute_gelu = execute_gelu,
+                                               .execute_slope = execute_slope,
                                                .execute_summing = execute_summing,
                                                .release = release};
 const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",

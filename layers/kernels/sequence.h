@@ -62,6 +62,9 @@ struct sl_sequence_kernels {
     /* y, or dx, of the two of floats, rounded to bf16 alone: where products read nothing else. All [n]. */
     void (*gelu_forward_rounded)(size_t n, const float *x, uint16_t *y);
     void (*gelu_backward_rounded)(size_t n, const float *x, const float *dy, uint16_t *dx);
+    /* y = gelu(x), and dx = dx gelu'(x), of bf16 alone. All [n]. */
+    void (*gelu_forward_stored)(size_t n, const uint16_t *x, uint16_t *y);
+    void (*gelu_backward_stored)(size_t n, const uint16_t *x, uint16_t *dx);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2], or, unless PLACES [rows] is
@@ -160,18 +163,24 @@ typedef void sl_gelu_forward_bf16(size_t n, const float *x, uint16_t *x_stored, 
 typedef void sl_gelu_backward_bf16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
 typedef void sl_gelu_forward_rounded(size_t n, const float *x, uint16_t *y);
 typedef void sl_gelu_backward_rounded(size_t n, const float *x, const float *dy, uint16_t *dx);
+typedef void sl_gelu_forward_stored(size_t n, const uint16_t *x, uint16_t *y);
+typedef void sl_gelu_backward_stored(size_t n, const uint16_t *x, uint16_t *dx);
 extern sl_gelu_forward sl_gelu_forward_v2, sl_gelu_forward_v3, sl_gelu_forward_v4;
 extern sl_gelu_backward sl_gelu_backward_v2, sl_gelu_backward_v3, sl_gelu_backward_v4;
 extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_v2, sl_gelu_forward_bf16_v3, sl_gelu_forward_bf16_v4;
 extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_v2, sl_gelu_backward_bf16_v3, sl_gelu_backward_bf16_v4;
 extern sl_gelu_forward_rounded sl_gelu_forward_rounded_v2, sl_gelu_forward_rounded_v3, sl_gelu_forward_rounded_v4;
 extern sl_gelu_backward_rounded sl_gelu_backward_rounded_v2, sl_gelu_backward_rounded_v3, sl_gelu_backward_rounded_v4;
+extern sl_gelu_forward_stored sl_gelu_forward_stored_v2, sl_gelu_forward_stored_v3, sl_gelu_forward_stored_v4;
+extern sl_gelu_backward_stored sl_gelu_backward_stored_v2, sl_gelu_backward_stored_v3, sl_gelu_backward_stored_v4;
 extern sl_gelu_forward sl_gelu_forward_device; /* in builds for devices */
 extern sl_gelu_backward sl_gelu_backward_device;
 extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_device;
 extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_device;
 extern sl_gelu_forward_rounded sl_gelu_forward_rounded_device;
 extern sl_gelu_backward_rounded sl_gelu_backward_rounded_device;
+extern sl_gelu_forward_stored sl_gelu_forward_stored_device;
+extern sl_gelu_backward_stored sl_gelu_backward_stored_device;
 
 SL_END_C
 #endif

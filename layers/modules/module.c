@@ -175,6 +175,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     module->parameters = 0;
     module->reads_operand = module->reads_operand_gradient = false;
     module->given_operand = module->given_operand_gradient = false;
+    module->leaves_gelu = module->leaves_slope = false;
     int status = plan_named(module, plan);
     plan->run = run;
     plan->storage = storage;

@@ -146,12 +146,15 @@ struct sl_result {
     uint16_t *stored; /* as bf16, too, unless NULL; */
     bool unread;      /* then the floats need not be written: nobody reads them */
     bool done;        /* set by the module that has done so */
+    uint16_t *gelu;   /* of those that leave_gelu or leave_slope, which must do so: y is left here, and gelu(y) where y
+                         would be stored; or the x of the gelu, whose slope dx is multiplied by. NULL: neither */
 };
 
 /* What a call on a device may add to y in forward, or to dx in I, in the pass that writes it: a residual connection's x
  * or dy, as many floats. */
 struct sl_summand {
     const float *x;
+    const uint16_t *stored;   /* x as bf16, where it lies so, or NULL; then X may be NULL */
     struct sl_result *result; /* how the sum may be left, or NULL: then this one's done is set, too */
     bool done;                /* set by the module that has added X, which others add otherwise */
 };
@@ -274,6 +277,7 @@ struct sl_module_type {
     bool adds_in_forward, adds_in_backward; /* forward, or I, may see to context->summand, and set done. For types that
                                                store and fuse. One with children hands it to the last, or to the first:
                                                sl_take_summand */
+    bool is_gelu;                           /* y = gelu(x) in its tanh form, which products on both sides may see to */
     bool rounds_gradient; /* I rounds dy as it reads it where context->storage is bf16: so nobody else need do so */
     bool dx_may_be_x;     /* backward_input may be given the same array for both, and W does without x */
     bool stores;          /* it takes x and dy as they are kept, in context->storage */
@@ -296,7 +300,9 @@ struct sl_module {
     /* An operand: where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too. Its parent
      * may keep it so, which it then says: */
     bool reads_operand, reads_operand_gradient, given_operand, given_operand_gradient;
-    int operand_readers; /* of a parent which reads_operand: its first children, who read its x */
+    bool gelu_follows, gelu_precedes; /* a gelu alone reads y, or leaves x: its parent says so before it is planned. */
+    bool leaves_gelu, leaves_slope;   /* Then forward, or I, can do that one's part, too (struct sl_result) */
+    int operand_readers;              /* of a parent which reads_operand: its first children, who read its x */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */

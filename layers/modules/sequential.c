@@ -8,9 +8,13 @@
  * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
  * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. Where
  * the storage is bf16, all are in these buffers while a call lasts; and gradients that W reads at once are beside them
- * as they would be stored. So are operands on a device, which the child that writes them may leave as bf16 alone. */
+ * as they would be stored. So are operands on a device, which the child that writes them may leave as bf16 alone.
+ *
+ * On a device a gelu may be part of the products on both its sides: then nobody calls it, its x and y are kept as bf16
+ * alone, and its dy is nowhere. */
 struct edge {
     struct sl_kept activation, gradient;
+    bool gelu; /* the edge leads to such a gelu */
 };
 
 struct sequential {
@@ -32,11 +36,18 @@ static float *gradient(const struct sl_module *module, const struct sl_context *
 
 /* ---- sequential ---- */
 
+/* Whether child I is a gelu between two others. */
+static bool is_gelu(const struct sl_module *module, int i) {
+    return i > 0 && i < module->children - 1 && module->child[i]->type->is_gelu;
+}
+
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
     const bool has_dx = plan->has_dx;
     for (int i = 0; i < module->children; i++) {
         struct sl_module *child = module->child[i];
+        child->gelu_follows = is_gelu(module, i + 1);
+        child->gelu_precedes = is_gelu(module, i - 1);
         if (i > 0 && child->in != module->child[i - 1]->out)
             return sl_error_set(
                 plan->error, SL_BAD_INPUT, "%schild %d (%s) takes %d columns, but child %d (%s) gives %d", plan->name,
@@ -53,6 +64,22 @@ static bool shares_place(const struct sl_module *module, int i) {
            module->child[i + 1]->type->dx_may_be_x;
 }
 
+/* Whether edge I leads to a gelu that is part of the products on both its sides, which keep all that is left of it. */
+static bool leads_to_gelu(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *before = module->child[i], *after;
+    if (!is_gelu(module, i + 1) || !before->leaves_gelu) return false;
+    after = module->child[i + 2];
+    if (plan->forward_only) return true;
+    if (!after->leaves_slope || !after->keeps_input) return false;
+    if (plan->storage == SL_F32) return after->reads_operand && before->reads_operand_gradient;
+    return before->keeps_gradient || sl_reads_stored_gradient(plan, before);
+}
+
+/* What a gelu reads, which forward alone does not keep. */
+static int plan_gelu(struct sl_plan *plan, size_t size, struct sl_kept *x) {
+    return sl_plan_operand(plan, size, !plan->forward_only, SL_UNTIL_INPUT, x);
+}
+
 /* What is kept of edge I, of SIZE elements; all else is its buffer's. */
 static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size_t size, struct edge *edge) {
     static const struct sl_place none = {0};
@@ -62,13 +89,16 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     edge->activation.count = edge->gradient.count = size;
     if (after->reads_operand) sl_give_operand(after);
     if (before->reads_operand_gradient) sl_give_operand_gradient(before);
-    if (after->reads_operand)
+    edge->gelu = leads_to_gelu(module, plan, i);
+    if (edge->gelu)
+        SL_TRY(plan_gelu(plan, size, &edge->activation));
+    else if (after->reads_operand)
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
     else if (after->keeps_input)
         SL_TRY(sl_plan_kept_at(plan, &none, size, SL_UNTIL_WEIGHT, &edge->activation));
     if (before->reads_operand_gradient)
         SL_TRY(sl_plan_operand(plan, size, before->keeps_gradient, SL_FROM_INPUT, &edge->gradient));
-    else if (shares_place(module, i))
+    else if (shares_place(module, i) && !edge->gelu)
         edge->gradient = edge->activation;
     else if (before->keeps_gradient)
         SL_TRY(sl_plan_kept_at(plan, &none, size, SL_FROM_INPUT, &edge->gradient));
@@ -78,7 +108,7 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
 /* Whether the edge's floats lie in the stash alone: all do where the storage is float, but for operands'. */
 static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
-    return plan->storage == SL_F32 && after->keeps_input && !after->reads_operand;
+    return plan->storage == SL_F32 && after->keeps_input && !after->reads_operand && !edge_of(module, i)->gelu;
 }
 
 static bool stashes_gradient(const struct sl_module *module, const struct sl_plan *plan, int i) {
@@ -91,6 +121,13 @@ static bool stores_gradient_beside(const struct sl_plan *plan, const struct sl_m
     return sl_reads_stored_gradient(plan, child) || (child->reads_operand_gradient && !child->keeps_gradient);
 }
 
+/* So of what child I + 1 reads where forward is all, or a gelu before it has left as bf16 alone. */
+static bool stores_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
+    if (plan->forward_only && (edge_of(module, i)->gelu || behind)) return true;
+    return sl_reads_stored(plan, module->child[i + 1]);
+}
+
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     struct edge *edges = ((struct sequential *)module)->edge;
     const int count = module->children - 1;
@@ -98,11 +135,10 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     struct sl_place buffer[2], room[2];
     for (int i = 0; i < count; i++) {
         const size_t width = (size_t)module->child[i]->out;
-        const bool stashed = stashes_input(module, plan, i) && stashes_gradient(module, plan, i);
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
+        const bool stashed = stashes_input(module, plan, i) && stashes_gradient(module, plan, i);
         if (!stashed && width > columns[i % 2]) columns[i % 2] = width;
-        const bool beside =
-            stores_gradient_beside(plan, module->child[i]) || sl_reads_stored(plan, module->child[i + 1]);
+        const bool beside = stores_gradient_beside(plan, module->child[i]) || stores_beside(module, plan, i);
         if (beside && width > stored[i % 2]) stored[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) {
@@ -113,7 +149,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         if (!stashes_input(module, plan, i)) edges[i].activation.values = buffer[i % 2];
         if (!stashes_gradient(module, plan, i)) edges[i].gradient.values = buffer[i % 2];
         if (stores_gradient_beside(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
-        if (sl_reads_stored(plan, module->child[i + 1])) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
+        if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
     }
     return SL_OK;
 }
@@ -178,12 +214,28 @@ static int forward_to_edge(const struct sl_module *module, struct sl_context *co
     return status;
 }
 
+/* Child I's forward, and that of the gelu behind it. */
+static int forward_to_gelu(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
+    const struct sl_kept *kept = &edge_of(module, i)->activation, *y = &edge_of(module, i + 1)->activation;
+    struct sl_result result = {.stored = sl_at(context, &y->stored), .unread = true};
+    struct sl_result *const before = context->result;
+    result.gelu = sl_at(context, &kept->stored);
+    context->result = &result;
+    const int status = forward_of(module, context, i, x, activation(module, context, i));
+    context->result = before;
+    return status;
+}
+
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
     struct sl_summand *const summand = sl_take_summand(context); /* the last child's */
     for (int i = 0; i < last; i++) {
         if (rounds_in_forward(module, i)) {
             forward_stored(module, context, i);
+            continue;
+        }
+        if (edge_of(module, i)->gelu) {
+            SL_TRY(forward_to_gelu(module, context, i++, x));
             continue;
         }
         SL_TRY(forward_to_edge(module, context, i, x));
@@ -229,12 +281,26 @@ static int backward_to_edge(const struct sl_module *module, struct sl_context *c
     return status;
 }
 
+/* Child I's I, and that of the gelu before it. */
+static int backward_to_gelu(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
+    const struct edge *edge = edge_of(module, i - 2);
+    struct sl_result result = {.stored = sl_at(context, &edge->gradient.stored), .unread = true};
+    struct sl_result *const before = context->result;
+    result.gelu = sl_at(context, &edge->activation.stored);
+    context->result = &result;
+    const int status = backward_of(module, context, i, NULL, dy, gradient(module, context, i - 2));
+    context->result = before;
+    return status;
+}
+
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
     struct sl_summand *const summand = sl_take_summand(context); /* the first child's */
     for (int i = module->children - 1; i > 0; i--) {
         if (rounds_in_backward(module, i))
             backward_stored(module, context, i);
+        else if (i > 1 && edge_of(module, i - 2)->gelu)
+            SL_TRY(backward_to_gelu(module, context, i--, dy));
         else
             SL_TRY(backward_to_edge(module, context, i, dy));
     }
@@ -314,7 +380,7 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = {x, result, false};
+    struct sl_summand summand = {.x = x, .result = result};
     hand_over(module, context, &summand);
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
     if (!context->unread && !summand.done) sl_add_result(context, result, elements(module, context), x, y);
@@ -324,7 +390,7 @@ static int residual_forward(const struct sl_module *module, struct sl_context *c
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = {dy, result, false};
+    struct sl_summand summand = {.x = dy, .result = result};
     hand_over(module, context, dx ? &summand : NULL);
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
     if (dx && !summand.done) sl_add_result(context, result, elements(module, context), dy, dx);

@@ -3,6 +3,7 @@
  * device's stream. */
 #include "cublasLt.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
     if (fake_fails(__func__)) return CUBLAS_STATUS_INTERNAL_ERROR
 
 enum { SUMS_ALIGNMENT = 16 }; /* bytes, of an operand whose rows are added up */
+enum { GELU_COLUMN = 8 };     /* elements, of which a column of what gelu reads has a multiple */
 
 struct cublasLtContext {
     int device;
@@ -83,6 +85,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
         return set(&description->epilogue, sizeof(uint32_t), value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(&description->bias, sizeof(void *), value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&description->before, sizeof(void *), value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&description->leading, sizeof(int64_t), value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -111,17 +117,38 @@ static uint64_t cols_of(const cublasLtMatmulDescOpaque_t *description, int which
     return description->operation[which] == CUBLAS_OP_T ? layout->rows : layout->cols;
 }
 
+/* Rows of operands that nobody promised to lie at vectors are not added up, so that callers must see to that. */
+static bool sums_rows(const cublasLtMatmulDescOpaque_t *description) {
+    return description->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+}
+
+static bool applies_gelu(const cublasLtMatmulDescOpaque_t *description) {
+    return description->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           description->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool applies_slope(const cublasLtMatmulDescOpaque_t *description) {
+    return description->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool adds_bias(const cublasLtMatmulDescOpaque_t *description) {
+    return description->epilogue == CUBLASLT_EPILOGUE_BIAS || description->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* Gelu is asked for of bf16 alone, and reads whole vectors. */
+static bool fits_gelu(const cublasLtMatmulDescOpaque_t *description, const cublasLtMatrixLayoutOpaque_t *d) {
+    if (!applies_gelu(description) && !applies_slope(description)) return true;
+    return d->type == CUDA_R_16BF && description->before && description->leading % GELU_COLUMN == 0 &&
+           description->leading >= (int64_t)d->rows;
+}
+
 static bool fit(const cublasLtMatmulDescOpaque_t *description, const cublasLtMatrixLayoutOpaque_t *a,
                 const cublasLtMatrixLayoutOpaque_t *b, const cublasLtMatrixLayoutOpaque_t *d) {
     const bool tf32 = description->arithmetic == CUBLAS_COMPUTE_32F_FAST_TF32;
     return rows_of(description, 0, a) == d->rows && cols_of(description, 1, b) == d->cols &&
-           cols_of(description, 0, a) == rows_of(description, 1, b) && a->type == b->type && d->type == CUDA_R_32F &&
-           (a->type == CUDA_R_32F || (a->type == CUDA_R_16BF && !tf32));
-}
-
-/* Rows of operands that nobody promised to lie at vectors are not added up, so that callers must see to that. */
-static bool sums_rows(const cublasLtMatmulDescOpaque_t *description) {
-    return description->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+           cols_of(description, 0, a) == rows_of(description, 1, b) && a->type == b->type &&
+           (d->type == CUDA_R_32F || (d->type == CUDA_R_16BF && a->type == CUDA_R_16BF && !sums_rows(description))) &&
+           (a->type == CUDA_R_32F || (a->type == CUDA_R_16BF && !tf32)) && fits_gelu(description, d);
 }
 
 /* The one algorithm there is: it relies on the alignment that it was promised and on all of the workspace. */
@@ -158,9 +185,9 @@ struct product {
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t a_layout, b_layout;
     uint64_t m, n, k;
-    const void *a, *b;
-    const float *c;
-    float *d;
+    cudaDataType type; /* of c, d and the bias */
+    const void *a, *b, *c;
+    void *d;
     float alpha, beta;
     int64_t leading;
     char *workspace;
@@ -175,17 +202,40 @@ static float tf32_of(float value) {
     return value;
 }
 
+static float float_of(const void *array, cudaDataType type, uint64_t at) {
+    float value;
+    if (type != CUDA_R_16BF) return ((const float *)array)[at];
+    const uint32_t bits = (uint32_t)((const uint16_t *)array)[at] << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+static void put(void *array, cudaDataType type, uint64_t at, float value) {
+    uint32_t bits;
+    if (type != CUDA_R_16BF) {
+        ((float *)array)[at] = value;
+        return;
+    }
+    memcpy(&bits, &value, sizeof bits);
+    ((uint16_t *)array)[at] =
+        isnan(value) ? (uint16_t)(bits >> 16 | 64) : (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+/* Of the tanh form, whose inner function is u = sqrt(2 / pi) (x + 0.044715 x^3). */
+static float gelu(float x) {
+    const float u = 0.797884561f * (x + 0.044715f * x * x * x);
+    return 0.5f * x * (1.0f + tanhf(u));
+}
+static float gelu_slope(float x) {
+    const float u = 0.797884561f * (x + 0.044715f * x * x * x), t = tanhf(u);
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.797884561f * (1.0f + 0.134145f * x * x);
+}
+
 static float element(const void *operand, const cublasLtMatrixLayoutOpaque_t *layout, uint64_t row, uint64_t col,
                      bool tf32) {
-    const uint64_t at = row + col * (uint64_t)layout->leading;
-    float value;
-    if (layout->type == CUDA_R_16BF) {
-        const uint32_t bits = (uint32_t)((const uint16_t *)operand)[at] << 16;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-    }
-    value = ((const float *)operand)[at];
-    return tf32 ? tf32_of(value) : value;
+    const float value = float_of(operand, layout->type, row + col * (uint64_t)layout->leading);
+    return tf32 && layout->type == CUDA_R_32F ? tf32_of(value) : value;
 }
 
 /* op(A) [k][m], or op(B) [n][k], as floats of our own. */
@@ -222,20 +272,32 @@ __attribute__((no_sanitize("thread", "address", "undefined"))) static void add_r
     }
 }
 
+/* Column J of the result, of the SUMS of its products. */
+static void finish_column(const struct product *p, uint64_t j, const float *sums) {
+    const cublasLtMatmulDescOpaque_t *d = &p->description;
+    for (uint64_t i = 0; i < p->m; i++) {
+        const uint64_t at = i + j * (uint64_t)p->leading, before = i + j * (uint64_t)d->leading;
+        float value = p->alpha * sums[i] + (p->beta != 0.0f ? p->beta * float_of(p->c, p->type, at) : 0.0f);
+        if (adds_bias(d)) value += float_of(d->bias, p->type, i);
+        if (applies_gelu(d)) {
+            put(d->before, p->type, before, value);
+            value = gelu(value);
+        }
+        if (applies_slope(d)) value *= gelu_slope(float_of(d->before, p->type, before));
+        put(p->d, p->type, at, value);
+    }
+}
+
 static void run_product(void *argument) {
     const struct product *p = argument;
-    const float *bias = p->description.epilogue == CUBLASLT_EPILOGUE_BIAS ? p->description.bias : NULL;
     if (fake_number("FAKE_CUDA_IDLE", 0)) return;
     float *a = copy_operand(p, 0), *b = copy_operand(p, 1), *sums = malloc(p->m * sizeof *sums);
     if (!a || !b || !sums) abort();
     p->workspace[0]++; /* two streams must not share it */
     if (sums_rows(&p->description)) add_rows(p, a);
     for (uint64_t j = 0; j < p->n; j++) {
-        const float *c = p->c + j * (uint64_t)p->leading;
-        float *d = p->d + j * (uint64_t)p->leading;
         multiply_column(p->m, p->k, a, b + j * p->k, sums);
-        for (uint64_t i = 0; i < p->m; i++)
-            d[i] = p->alpha * sums[i] + (p->beta != 0.0f ? p->beta * c[i] : 0.0f) + (bias ? bias[i] : 0.0f);
+        finish_column(p, j, sums);
     }
     free(sums);
     free(b);
@@ -256,7 +318,9 @@ static void record(cudaStream_t stream, cublasLtMatmulDesc_t description, cublas
     for (int i = 0; i < 4; i++) fake_name(name[i], sizeof name[i], operand[i]);
     const size_t m = d->rows, n = d->cols, k = cols_of(description, 0, a);
     const bool half = a->type == CUDA_R_16BF, tf32 = description->arithmetic == CUBLAS_COMPUTE_32F_FAST_TF32;
-    const size_t bytes = (m * k + k * n) * (half ? 2 : 4) + m * n * 4 * (adds ? 2 : 1);
+    const size_t result = m * n * (d->type == CUDA_R_16BF ? 2 : 4);
+    const size_t results = 1 + adds + applies_gelu(description) + applies_slope(description);
+    const size_t bytes = (m * k + k * n) * (half ? 2 : 4) + result * results;
     fake_work(stream, "product %zu %zu %zu %s %zu %s %s %s %s", m, n, k,
               half   ? "bf16"
               : tf32 ? "tf32"
@@ -271,16 +335,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
                               cudaStream_t stream) {
     FAKE_PRODUCT();
-    const float *bias = description->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? d : description->bias;
+    const void *vector = adds_bias(description) || sums_rows(description) ? description->bias : d;
+    const void *before = applies_gelu(description) || applies_slope(description) ? description->before : d;
     const uint32_t *alignment = algorithm->alignment;
     if (!stream || fake_stream_device(stream) != fake_device() || handle->device != fake_device())
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the handle or the stream is another device's");
     if (memcmp(c_layout, d_layout, sizeof *c_layout) || !fit(description, a_layout, b_layout, d_layout))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "these matrices do not fit");
-    if (!lies_on_device(a) || !lies_on_device(b) || !lies_on_device(c) || !lies_on_device(d) || !lies_on_device(bias))
+    if (!lies_on_device(a) || !lies_on_device(b) || !lies_on_device(c) || !lies_on_device(d) ||
+        !lies_on_device(vector) || !lies_on_device(before))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand does not lie in a device's memory");
     if (!aligned(a, alignment[0]) || !aligned(b, alignment[1]) || !aligned(c, alignment[2]) ||
-        !aligned(d, alignment[3]) || !aligned(bias, alignment[3]))
+        !aligned(d, alignment[3]) || !aligned(vector, alignment[3]) || !aligned(before, alignment[3]))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand is less aligned than promised");
     if (bytes < algorithm->workspace || !lies_on_device(workspace))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the workspace is too small");
@@ -291,6 +357,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                     .m = d_layout->rows,
                                     .n = d_layout->cols,
                                     .k = cols_of(description, 0, a_layout),
+                                    .type = d_layout->type,
                                     .a = a,
                                     .b = b,
                                     .c = c,

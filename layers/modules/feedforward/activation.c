@@ -216,6 +216,7 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .forward_stored = gelu_forward_stored,
                                                 .backward_stored = gelu_backward_stored,
                                                 .rounds_result = true,
+                                                .is_gelu = true,
                                                 .dx_may_be_x = true,
                                                 .fuses = true};
 static const struct sl_module_type erf_gelu_type = {.name = "erf_gelu",

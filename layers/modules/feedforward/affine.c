@@ -62,7 +62,7 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
     const size_t outputs = (size_t)context->rows * (size_t)module->out;
     const void *a = sl_products_input_operand(products, module, context, outputs, dy);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a,
-                                      sl_products_kernel(products, module, context), false, dx);
+                                      sl_products_kernel(products, module, context), false, dx, NULL);
 }
 
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -185,7 +185,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
         if (dense->leaves.count > 1)
             SL_TRY(sl_leaf_products_input_gradient(&alone, &dense->leaves, products, a, kernel, dx + e * count));
         else
-            SL_TRY(sl_products_input_gradient(context, products, 1, a, kernel, false, dx + e * count));
+            SL_TRY(sl_products_input_gradient(context, products, 1, a, kernel, false, dx + e * count, NULL));
     }
     return SL_OK;
 }

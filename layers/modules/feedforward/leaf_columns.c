@@ -88,7 +88,7 @@ int sl_leaf_columns_input_gradient(struct sl_context *context, const struct sl_l
         const void *a = pack(context, columns, operand, rows, i, stored ? (const void *)stored : dy, stored != NULL);
         const void *b = kernel_of(context, columns, products, i, kernel);
         SL_TRY(sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, b, false,
-                                          sl_tree_summand(&tree, i)));
+                                          sl_tree_summand(&tree, i), NULL));
         sl_tree_add(&tree, i);
     }
     return SL_OK;

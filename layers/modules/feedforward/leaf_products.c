@@ -77,7 +77,7 @@ int sl_leaf_products_input_gradient(struct sl_context *context, const struct sl_
     float *slice = sl_at(context, &leaves->packed);
     for (int i = 0; i < leaves->count; i++) {
         SL_TRY(sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), dy,
-                                          kernel_of(leaves, products, i, kernel), false, slice));
+                                          kernel_of(leaves, products, i, kernel), false, slice, NULL));
         context->kernels->sequence->copy_block(rows, leaves->width, slice, leaves->width, dx + before(leaves, i), in);
     }
     return SL_OK;

@@ -18,6 +18,8 @@ void sl_products_release(struct sl_products *products) {
     sl_gemm_release(&products->forward);
     sl_gemm_release(&products->input_gradient);
     sl_gemm_release(&products->weight_gradient);
+    sl_gemm_release(&products->gelu);
+    sl_gemm_release(&products->slope);
 }
 
 /* Whether the kernel has a gradient. */
@@ -67,6 +69,28 @@ static void plan_sums(struct sl_products *products, struct sl_plan *plan, const 
     products->sums = shape->biased && trains(plan) && sl_plan_trains(plan, SL_AFFINE_BIAS) && !shape->transposed &&
                      products->leaves == 1 && !plan->leaf_axis && sl_gemm_sums(plan->gemm, shape->precision);
     if (products->sums) sl_plan_workspace(plan, (size_t)shape->out * sizeof(float), &products->added);
+}
+
+/* A gelu's part goes with products of all rows and columns; where sums of leaves must not depend on how many of these a
+ * coordinate has, with none. */
+static void plan_gelu(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const bool leaves = shape->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
+    const bool fuses = leaves && products->leaves == 1 && !plan->leaf_axis && !shape->transposed;
+    products->leaves_gelu = fuses && shape->gelu_follows;
+    products->leaves_slope = fuses && shape->gelu_precedes && !plan->forward_only;
+    if (leaves && shape->epilogue == SL_EPILOGUE_BIAS)
+        sl_plan_workspace(plan, (size_t)shape->out * sizeof(uint16_t), &products->bias);
+}
+
+static int plan_gelu_products(struct sl_products *products, struct sl_plan *plan,
+                              const struct sl_products_shape *shape) {
+    const enum sl_epilogue gelu = shape->epilogue == SL_EPILOGUE_BIAS ? SL_EPILOGUE_BIAS_GELU : SL_EPILOGUE_GELU;
+    if (products->leaves_gelu)
+        SL_TRY(sl_gemm_plan(&products->gelu, plan->gemm, SL_BF16, shape->rows, shape->out, shape->in, false, false,
+                            gelu, plan->error));
+    if (!products->leaves_slope) return SL_OK;
+    return sl_gemm_plan(&products->slope, plan->gemm, SL_BF16, shape->rows, shape->in, shape->out, false, true,
+                        SL_EPILOGUE_SLOPE, plan->error);
 }
 
 /* Bytes are counted in the caches' elements. */
@@ -119,7 +143,9 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
         plan_operands(products, plan, shape);
     else if (trains(plan) && products->takes_floats)
         plan_widened(products, plan, shape);
+    plan_gelu(products, plan, shape);
     if (plan->sizes_only) return SL_OK;
+    SL_TRY(plan_gelu_products(products, plan, shape));
     SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
                         shape->epilogue, plan->error));
     if (plan->forward_only) return SL_OK;
@@ -268,11 +294,65 @@ static bool reads_copy(struct sl_context *context, const struct sl_products *pro
     return products->forward.m <= context->caches->packs && count == 1;
 }
 
-/* C = A B + bias + what is to be added. */
-static int multiply_adding(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                           const void *b, const float *bias, struct sl_summand *summand, float *c) {
+/* BIAS [out], which may be NULL, as bf16: as the parameters have it, or rounded here. */
+static const uint16_t *rounded_bias(const struct sl_context *context, const struct sl_products *products,
+                                    const float *bias) {
+    const uint16_t *rounded = bias ? sl_parameters_rounded(context->parameters, bias) : NULL;
+    if (!bias || rounded) return rounded;
+    uint16_t *room = sl_at(context, &products->bias);
+    context->kernels->round_bf16((size_t)products->forward.n, bias, room);
+    return room;
+}
+
+/* Whether a product by GEMM leaves what RESULT, which may be NULL, asks for as bf16 alone: what passes from module to
+ * module where the storage is bf16, also where a stage ends, so that its bits do not depend on that. */
+static bool leaves_bf16(const struct sl_context *context, const struct sl_gemm *gemm, const struct sl_result *result) {
+    return result && result->unread && result->stored && context->storage != SL_F32 && gemm->dtype == SL_BF16 &&
+           sl_gemm_leaves_bf16(gemm->backend);
+}
+
+/* RESULT = A B + BIAS + X, as bf16. */
+static int multiply_bf16(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                         const void *b, const uint16_t *bias, const uint16_t *x, struct sl_result *result) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_adding(gemm, count, a, b, bias, summand->x, c, context->queue);
+    const int status = sl_gemm_execute_bf16(gemm, count, a, b, bias, x, result->stored, context->queue);
+    sl_profile_end(context->profile, before);
+    result->done = true;
+    return told(context, status);
+}
+
+/* The same with a gelu's part. */
+static int multiply_gelu(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                         const void *b, const uint16_t *bias, struct sl_result *result) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_gelu(gemm, count, a, b, bias, result->gelu, result->stored, context->queue);
+    sl_profile_end(context->profile, before);
+    result->done = true;
+    return told(context, status);
+}
+
+static int multiply_slope(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                          const void *b, struct sl_result *result) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_slope(gemm, count, a, b, result->gelu, result->stored, context->queue);
+    sl_profile_end(context->profile, before);
+    result->done = true;
+    return told(context, status);
+}
+
+/* C = A B + bias + what is to be added. */
+static int multiply_adding(struct sl_context *context, const struct sl_products *products, int count, const void *a,
+                           const void *b, const float *bias, struct sl_summand *summand, float *c) {
+    const struct sl_gemm *gemm = &products->forward;
+    const float *x = summand->x;
+    if (summand->stored && leaves_bf16(context, gemm, summand->result)) {
+        summand->done = true;
+        return multiply_bf16(context, gemm, count, a, b, rounded_bias(context, products, bias), summand->stored,
+                             summand->result);
+    }
+    if (!x) context->kernels->widen_bf16((size_t)count * (size_t)gemm->m * (size_t)gemm->n, summand->stored, c);
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_adding(gemm, count, a, b, bias, x ? x : c, c, context->queue);
     sl_profile_end(context->profile, before);
     summand->done = true; /* as floats: whoever keeps the sum rounds it */
     return told(context, status);
@@ -290,18 +370,24 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
     if (widens) return multiply_widening(context, gemm, count, a, kernel, bias, false, settled, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
     if (settles) return multiply_settled(context, gemm, count, a, b, bias, settled, c);
+    if (result && result->gelu)
+        return multiply_gelu(context, &products->gelu, count, a, b, rounded_bias(context, products, bias), result);
+    if (leaves_bf16(context, gemm, result))
+        return multiply_bf16(context, gemm, count, a, b, rounded_bias(context, products, bias), NULL, result);
     if (context->summand && sl_gemm_adds(gemm->backend))
-        return multiply_adding(context, gemm, count, a, b, bias, context->summand, c);
+        return multiply_adding(context, products, count, a, b, bias, context->summand, c);
     return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
 }
 
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                               const void *kernel, bool accumulate, float *c) {
+                               const void *kernel, bool accumulate, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->input_gradient;
     count *= products->leaves;
     if (products->widens_input)
         return sl_products_multiply_widening(context, gemm, count, a, kernel, NULL, accumulate, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
+    if (result && result->gelu) return multiply_slope(context, &products->slope, count, a, b, result);
+    if (leaves_bf16(context, gemm, result)) return multiply_bf16(context, gemm, count, a, b, NULL, NULL, result);
     return sl_products_multiply_many(context, gemm, count, a, b, NULL, accumulate, c);
 }
 

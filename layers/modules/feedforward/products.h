@@ -13,7 +13,10 @@ SL_BEGIN_C
 
 struct sl_products {
     struct sl_gemm forward, input_gradient, weight_gradient;
-    enum sl_dtype kernel; /* the type in which the kernel lies in memory, or is gathered */
+    struct sl_gemm gelu, slope;     /* forward and the input gradient, with a gelu's part */
+    bool leaves_gelu, leaves_slope; /* where these are planned */
+    struct sl_place bias;           /* [out]: rounded, where nobody else has it so */
+    enum sl_dtype kernel;           /* the type in which the kernel lies in memory, or is gathered */
     /* In the workspace: room for x and dy of the product with the most rows in the operands' type, where that may be
      * another than theirs. */
     struct sl_place x, dy;
@@ -37,7 +40,8 @@ struct sl_products_shape {
     bool float_kernel;         /* the kernel stays float in every storage */
     bool own_kernel;           /* forward's kernel is the whole of a parameter, and stays the same while caches do */
     bool kept;                 /* W is given x and dy as they are kept */
-    bool biased;               /* W should leave the bias's gradient, too, where the backend can */
+    bool gelu_follows, gelu_precedes; /* the products should do a gelu's part, too, where the backend can */
+    bool biased;                      /* W should leave the bias's gradient, too, where the backend can */
     /* Into so many leaves the rows divide, each of which has products of its own: forward's and the input gradient's
      * one after another, as microbatches have them; the weight gradient's, by calls for its rows. 0: 1 */
     int leaves;
@@ -91,9 +95,10 @@ int sl_products_multiply_widening(struct sl_context *context, const struct sl_ge
  * products->kernel. Where the product can leave C as RESULT says, it does; RESULT may be NULL. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result);
-/* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL as above. */
+/* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL and RESULT as above, which must not
+ * go together with ACCUMULATE. */
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                               const void *kernel, bool accumulate, float *c);
+                               const void *kernel, bool accumulate, float *c, struct sl_result *result);
 /* C (+)= A^T B, which sl_products_kept has given, by the weight gradient's product; of a leaf, if there are several.
  * Where products->sums, BIAS [out], a gradient in the context's way, is or gets the sums of B's columns; else it may be
  * NULL. */

@@ -151,11 +151,15 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                                 !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
                                             .kept = dense->group < 0 || dense->scatters,
                                             .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
+                                            .gelu_follows = module->gelu_follows && !dense->adds_up,
+                                            .gelu_precedes = module->gelu_precedes && !dense->adds_up,
                                             .biased = dense->biased && dense->leaves.count == 1};
     sl_load_repeat(plan, dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
     module->takes_floats = dense->products.takes_floats;
+    module->leaves_gelu = dense->products.leaves_gelu;
+    module->leaves_slope = dense->products.leaves_slope;
     if (!dense->adds_up) sl_products_offer(&dense->products, module, plan, dense->biased);
     if (plan->load) count(dense, plan);
     if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
@@ -364,7 +368,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                         : sl_products_input_operand(products, module, context, rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
         return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
-    return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx);
+    return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx,
+                                      context->result);
 }
 
 /* GRADIENT [in, whole] (+)= X^T B: X as it is kept. */

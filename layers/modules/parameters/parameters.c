@@ -405,6 +405,18 @@ void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *f
     *count = stop > begin && !parameter->frozen ? stop - begin : 0;
 }
 
+const uint16_t *sl_parameters_rounded(const struct sl_parameters *parameters, const float *value) {
+    if (!parameters->rounds || sl_kernels_are_bf16_alone(parameters)) return NULL;
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        const uintptr_t first = (uintptr_t)range->value, at = (uintptr_t)value;
+        const size_t count = range->own_floats ? 0 : range->count;
+        if (range->rounded && at >= first && at < first + count * sizeof *value)
+            return range->rounded + (at - first) / sizeof *value;
+    }
+    return NULL;
+}
+
 bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range) {
     const struct sl_range *storage = &parameters->range[range];
     if (!parameters->rounds || sl_kernels_are_bf16_alone(parameters) || sl_range_is_common(parameters, range))

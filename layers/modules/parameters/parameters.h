@@ -277,6 +277,8 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
 
 /* Whether all of RANGE that this coordinate rounds are values of its own shard, which nobody else reads as bf16 here.
  */
+/* The number of a parameter's at VALUE, and those behind it, as bf16; NULL where kernels alone are. */
+const uint16_t *sl_parameters_rounded(const struct sl_parameters *parameters, const float *value);
 bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range);
 /* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together it rounds this
  * coordinate's part; the members meet before they read. Where others' floats are not there it rounds this coordinate's,

@@ -164,7 +164,7 @@ static int add_gradient(struct sl_context *context, const struct chunk *chunk, i
                         bool accumulate, float *dx) {
     const struct sl_products *products = chunk->products;
     if (reads_rows(products))
-        return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, dx);
+        return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, dx, NULL);
     return sl_products_multiply_many(context, &products->input_gradient, count * products->leaves, a, chunk->kernel,
                                      NULL, accumulate, dx);
 }

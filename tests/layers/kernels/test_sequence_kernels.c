@@ -355,11 +355,17 @@ static void gelu_rounds_what_is_stored(void **state) {
                 assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             }
             assert_memory_equal(y, want, n * sizeof *y);
+            memset(y_kept, 0, n * sizeof *kept);
+            kernels->gelu_forward_stored(n, kept, y_kept);
+            assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             memcpy(want, dy, n * sizeof *dy);
             passes->settle_bf16(n, want, NULL);
             kernels->gelu_backward(n, settled, want, want);
             passes->settle_bf16(n, want, want_kept);
             kernels->gelu_backward_bf16(n, x_kept, dy, NULL, y_kept);
+            assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
+            passes->round_bf16(n, dy, y_kept);
+            kernels->gelu_backward_stored(n, x_kept, y_kept);
             assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             memset(y_kept, 0, n * sizeof *kept);
             kernels->gelu_backward_bf16(n, x_kept, dy, dx, y_kept);
