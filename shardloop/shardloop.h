@@ -78,6 +78,7 @@
 /* Matrix products and other loops, for modules of one's own. */
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_latent.h"
+#include "layers/kernels/dropout.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"

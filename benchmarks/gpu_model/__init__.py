@@ -92,6 +92,8 @@ BYTES = {
     "layer_norm_backward_weight": lambda p: 8 * p[1] * p[3] * p[5],
     "silu_masked": lambda p: p[0] * (16 if p[1] else 12),
     "silu_rounded": lambda p: p[0] * (14 if p[1] else 10),
+    "drop_parts": lambda p: p[0] * p[7] * (10 if p[9] else 12),
+    "drop_rows": lambda p: p[0] * p[3] * (10 if p[9] else 12),
     "softmax_cross_entropy": lambda p: 8 * p[0] * p[2],
     "add_losses": lambda p: 12 * p[0],
     "adamw_of": lambda p: (p[1] - p[0]) * (28 + 4 * p[2] + 2 * sum(p[19:20])),
@@ -127,9 +129,13 @@ BYTES = {
     **{f"attention_keys_{n}": lambda p: 24 * rows_of_heads(p) * p[7] for n in (64, 128)},
     "add_teams": lambda p: p[0] * p[5] * (4 * p[4] + 4 + 2 * (p[9] is None)),
 }
-# Arithmetic that counts beside the bytes: attention's. In float32 without tensor cores two products forward, five
+HASH = 300  # of a pair of random words: 75 operations of integers, of which a GPU does a quarter of float32's arithmetic
+
+# Arithmetic that counts beside the bytes: hashes, and attention's. In float32 without tensor cores two products forward, five
 # backward; with them two, three for the queries' gradients, and four for those of keys and values, over whole tiles.
 FLOPS = {
+    "drop_parts": lambda p: HASH * p[0] * p[1],
+    "drop_rows": lambda p: HASH * p[0] * p[1],
     "forward": lambda p: 4 * p[6] * p[2] * p[0] * pairs(p[3]),
     "backward": lambda p: 10 * p[5] * p[2] * p[4] * pairs(p[3]),
 }

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 #include "spmd/device/cuda.h"
 
@@ -206,21 +207,6 @@ static bool leaves(const struct sl_gemm *gemm, int result) {
     return gemm->dtype == SL_BF16 && gemm->epilogue != SL_EPILOGUE_SUMS;
 }
 
-static int plan(struct sl_gemm *gemm, struct sl_error *error) {
-    struct sl_cuda_queue *queue = sl_cuda_queue();
-    struct cublas *cublas = calloc(1, sizeof *cublas);
-    if (!cublas) return sl_error_set(error, SL_FAILED, "matrix products: no memory");
-    gemm->state = cublas;
-    bool found = of(queue) && describe_matrices(queue, gemm, cublas);
-    for (int result = 0; found && result < RESULTS; result++)
-        found = !leaves(gemm, result) || choose_all(queue, gemm, cublas, result);
-    if (found) return SL_OK;
-    free(cublas);
-    if (sl_device.settle(error)) return SL_FAILED;
-    return sl_error_set(error, SL_FAILED, "cuBLAS has no product with m = %d, n = %d, k = %d", gemm->m, gemm->n,
-                        gemm->k);
-}
-
 static void release(struct sl_gemm *gemm) { free(gemm->state); }
 
 /* Operands, and how they lie. */
@@ -304,6 +290,45 @@ static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, con
     product.product = call->product;
     product.algorithm = choice_of(gemm, call)->algorithm;
     return sl_cuda_enqueue(queue, run_product, &product, sizeof product) ? SL_OK : SL_FAILED;
+}
+
+/* What works for vectors runs once, on memory that is thrown away, where there is so much: so the library's code is
+ * loaded before a step in which coordinates wait for each other, and what it cannot do after all is heard of here. */
+static int run_once(struct sl_cuda_queue *queue, struct sl_gemm *gemm) {
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k, word = sizeof(float);
+    const size_t size[] = {m * k * word, k * n * word, n * word, m * n * word, m * n * word};
+    enum { PLACES = sizeof size / sizeof *size };
+    size_t at[PLACES + 1] = {0};
+    for (int i = 0; i < PLACES; i++) at[i + 1] = sl_round_up(at[i] + size[i], VECTOR);
+    char *memory = sl_device.take(at[PLACES]);
+    int status = SL_OK;
+    for (int result = 0; memory && status == SL_OK && result < RESULTS; result++) {
+        struct call call = {.a = memory,
+                            .b = memory + at[1],
+                            .vector = memory + at[2],
+                            .before = has_gelu(gemm->epilogue) ? memory + at[3] : NULL,
+                            .c = memory + at[4],
+                            .result = result};
+        if (!leaves(gemm, result)) continue;
+        status = open_call(queue, gemm, &call) ? multiply(queue, gemm, &call) : SL_FAILED;
+    }
+    sl_device.give(memory);
+    return status;
+}
+
+static int plan(struct sl_gemm *gemm, struct sl_error *error) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    struct cublas *cublas = calloc(1, sizeof *cublas);
+    if (!cublas) return sl_error_set(error, SL_FAILED, "matrix products: no memory");
+    gemm->state = cublas;
+    bool found = of(queue) && describe_matrices(queue, gemm, cublas);
+    for (int result = 0; found && result < RESULTS; result++)
+        found = !leaves(gemm, result) || choose_all(queue, gemm, cublas, result);
+    if (found && run_once(queue, gemm) == SL_OK) return SL_OK;
+    free(cublas);
+    if (sl_device.settle(error)) return SL_FAILED;
+    return sl_error_set(error, SL_FAILED, "cuBLAS has no product with m = %d, n = %d, k = %d", gemm->m, gemm->n,
+                        gemm->k);
 }
 
 static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_none ? queue_or_none : sl_cuda_queue(); }

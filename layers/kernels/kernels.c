@@ -1,8 +1,8 @@
 /* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
  * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_DRAWS,
- * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS and SL_OPERAND_KERNELS, those of the tables beside it, and
- * SL_LEVEL, the level's. */
+ * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS, SL_OPERAND_KERNELS and SL_DROPOUT_KERNELS, those of the
+ * tables beside it, and SL_LEVEL, the level's. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
@@ -415,6 +415,7 @@ const struct sl_kernels SL_KERNELS = {
     .hashes = SL_STREAMS,
     .slices = SL_SLICES,
     .whole_norms = SL_TOGETHER,
+    .draws_dropout = SL_TOGETHER,
     .sequence = &SL_SEQUENCE_KERNELS,
     .published = &SL_PUBLISHED_KERNELS,
     .draws = &SL_DRAWS,
@@ -422,6 +423,7 @@ const struct sl_kernels SL_KERNELS = {
     .latent = &SL_LATENT_KERNELS,
     .experts = &SL_EXPERT_KERNELS,
     .operands = &SL_OPERAND_KERNELS,
+    .dropouts = &SL_DROPOUT_KERNELS,
     .norms = &SL_NORM_KERNELS,
     .fill = fill,
     .add = add,

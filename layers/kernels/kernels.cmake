@@ -1,7 +1,7 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
 set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attention/attention.c kernels/attention/attention_decode.c
     kernels/attention/attention_latent.c kernels/gelu.c kernels/published.c kernels/expert.c
-    kernels/operands/operands.c kernels/rows/norms.c)
+    kernels/operands/operands.c kernels/rows/norms.c kernels/dropout.c)
 set_source_files_properties(kernels/attention/attention.c kernels/attention/attention_decode.c kernels/attention/attention_latent.c kernels/gelu.c
     kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
     PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
@@ -32,6 +32,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_GELU_FORWARD_ROUNDED=sl_gelu_forward_rounded_device SL_GELU_BACKWARD_ROUNDED=sl_gelu_backward_rounded_device
         SL_GELU_FORWARD_STORED=sl_gelu_forward_stored_device SL_GELU_BACKWARD_STORED=sl_gelu_backward_stored_device
         SL_OPERAND_KERNELS=sl_operand_kernels_device SL_NORM_KERNELS=sl_norm_kernels_device
+        SL_DROPOUT_KERNELS=sl_dropout_kernels_device
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_PUBLISHED_KERNELS=sl_published_kernels_device SL_DRAWS=sl_draws_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
@@ -91,7 +92,8 @@ function(sl_add_level level)
         SL_GELU_FORWARD_BF16=sl_gelu_forward_bf16_${level} SL_GELU_BACKWARD_BF16=sl_gelu_backward_bf16_${level}
         SL_GELU_FORWARD_ROUNDED=sl_gelu_forward_rounded_${level} SL_GELU_BACKWARD_ROUNDED=sl_gelu_backward_rounded_${level}
         SL_GELU_FORWARD_STORED=sl_gelu_forward_stored_${level} SL_GELU_BACKWARD_STORED=sl_gelu_backward_stored_${level}
-        SL_OPERAND_KERNELS=sl_operand_kernels_${level} SL_NORM_KERNELS=sl_norm_kernels_${level})
+        SL_OPERAND_KERNELS=sl_operand_kernels_${level} SL_NORM_KERNELS=sl_norm_kernels_${level}
+        SL_DROPOUT_KERNELS=sl_dropout_kernels_${level})
 endfunction()
 sl_add_level(v2)
 sl_add_level(v3)

@@ -8,6 +8,7 @@
 
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_latent.h"
+#include "layers/kernels/dropout.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/operands/operands.h"
 #include "layers/kernels/rows/norms.h"
@@ -56,10 +57,11 @@ struct sl_draws {
 };
 
 struct sl_kernels {
-    const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
-    bool hashes;      /* adamw does: on the host */
-    bool whole_norms; /* norms of rows that are here as a whole are those of rows/norms.h: on devices */
-    int slices;       /* sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs */
+    const char *name;   /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
+    bool hashes;        /* adamw does: on the host */
+    bool whole_norms;   /* norms of rows that are here as a whole are those of rows/norms.h: on devices */
+    bool draws_dropout; /* dropout draws its words itself, by dropout.h: on devices */
+    int slices; /* sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs */
     const struct sl_sequence_kernels *sequence;
     const struct sl_published_kernels *published;
     const struct sl_draws *draws;
@@ -67,6 +69,7 @@ struct sl_kernels {
     const struct sl_latent_kernels *latent;
     const struct sl_expert_kernels *experts;
     const struct sl_operand_kernels *operands;
+    const struct sl_dropout_kernels *dropouts;
     const struct sl_norm_kernels *norms;
 
     /* y [n] = value */

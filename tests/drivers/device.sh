@@ -58,6 +58,7 @@ offload)
     all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_parts" "$build/tests/test_adamw" "$build/tests/test_leaves"
     all_ran "the optimizer adamw runs on a device" "$layers/kernels/adamw_internal.h" "$build/tests/test_adamw"
     all_ran "random numbers are drawn on a device" "$layers/kernels/draws.c" "$build/tests/test_kernels" "$build/tests/test_parts"
+    all_ran "dropout draws its words on a device" "$layers/kernels/dropout.c" "$build/tests/test_dropout_kernels"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels"
     all_ran "attention runs on a device" "$layers/kernels/attention/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
     all_ran "norms of whole rows run on a device" "$layers/kernels/rows/norms.c" "$build/tests/test_norms"

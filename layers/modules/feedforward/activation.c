@@ -15,7 +15,7 @@ struct dropout {
     struct activation activation;
     double rate;
     int layer, number;     /* its layer in the stage; its number in the model */
-    struct sl_place words; /* random, uint32_t [rows, cols] */
+    struct sl_place words; /* random, uint32_t [rows, cols]; nowhere, where kernels draw them */
     const char *axis;      /* over which rows are sharded, and */
     int whole;             /* the columns of a whole one; 0: they are not sharded */
 };
@@ -67,20 +67,34 @@ static float keep(const struct dropout *dropout, const struct sl_context *contex
 /* Kept is what has the upper 23 bits of its word below this: where the uniform number made of them is below KEEP. */
 static uint32_t threshold(float keep) { return (uint32_t)ceilf(keep * 0x1p23f); }
 
-static const uint32_t *draw_words(const struct sl_module *module, const struct sl_context *context) {
+/* Those of the call: each microbatch has its own keys, or they follow from rows and columns. */
+static struct sl_dropout_words words_of(const struct sl_module *module, const struct sl_context *context) {
     const struct dropout *dropout = (const struct dropout *)module;
     const struct sl_dropout_source *source = &context->dropout;
     const uint32_t rows = (uint32_t)context->rows, cols = (uint32_t)module->in;
-    uint32_t *words = sl_at(context, &dropout->words);
-    if (source->layer_key && !dropout->whole) { /* each microbatch has its own keys */
+    if (source->layer_key && !dropout->whole) {
         const size_t microbatches = sl_call_microbatches(context), count = (size_t)rows * cols / microbatches;
-        context->kernels->draws->words_each(microbatches, source->layer_key + dropout->layer, source->next_keys,
-                                            (uint32_t)count, words);
-        return words;
+        return (struct sl_dropout_words){.keys = source->layer_key + dropout->layer,
+                                         .next = source->next_keys,
+                                         .parts = microbatches,
+                                         .part = (uint32_t)count};
     }
-    const uint32_t first = dropout->whole ? cols * (uint32_t)sl_axis_index(context->self, dropout->axis) : 0;
-    const struct sl_key key = sl_fold_in(source->step_key, (uint32_t)dropout->number);
-    context->kernels->draws->words_global(key, source->first_row, rows, first, cols, cols, words);
+    return (struct sl_dropout_words){
+        .key = sl_fold_in(source->step_key, (uint32_t)dropout->number),
+        .first_row = source->first_row,
+        .rows = rows,
+        .first_col = dropout->whole ? cols * (uint32_t)sl_axis_index(context->self, dropout->axis) : 0,
+        .cols = cols};
+}
+
+static const uint32_t *draw_words(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_dropout_words from = words_of(module, context);
+    const struct sl_draws *draws = context->kernels->draws;
+    uint32_t *words = sl_at(context, &((const struct dropout *)module)->words);
+    if (from.keys)
+        draws->words_each(from.parts, from.keys, from.next, from.part, words);
+    else
+        draws->words_global(from.key, from.first_row, from.rows, from.first_col, from.cols, from.cols, words);
     return words;
 }
 
@@ -95,7 +109,8 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
                             plan->name, module->type->name, SL_LAYER_DROPOUTS);
     dropout->layer = plan->layer;
     dropout->number = plan->global_layer * SL_LAYER_DROPOUTS + plan->dropouts++;
-    sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(uint32_t), &dropout->words);
+    if (!sl_kernels_select()->draws_dropout)
+        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(uint32_t), &dropout->words);
     if (dropout->rate > 0 && !plan->forward_only)
         sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_DROPOUT, (double)plan->rows * module->in);
     return plan_slope(module, plan);
@@ -127,14 +142,33 @@ static int silu_forward(const struct sl_module *module, struct sl_context *conte
     return silu(module, context, x, 1.0f, NULL, y);
 }
 
+/* By KERNEL, which draws the words. */
+static int drop(const struct sl_module *module, struct sl_context *context, const float *x, float *y,
+                void (*kernel)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays)) {
+    const float kept = keep((const struct dropout *)module, context);
+    const struct sl_dropout_words words = words_of(module, context);
+    const struct sl_dropout_arrays arrays = {.x = x,
+                                             .threshold = threshold(kept),
+                                             .keep = kept,
+                                             .y = y,
+                                             .stored = sl_operand_result(context),
+                                             .slope = slope_of(module, context)};
+    kernel(&words, &arrays);
+    if (arrays.stored) context->result->done = true;
+    return keep_slope(module, context);
+}
+
 static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const float kept = keep((const struct dropout *)module, context);
+    const struct sl_kernels *kernels = context->kernels;
+    if (kernels->draws_dropout && kept < 1.0f) return drop(module, context, x, y, kernels->dropouts->silu_dropout);
     return silu(module, context, x, kept, kept < 1.0f ? draw_words(module, context) : NULL, y);
 }
 
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct dropout *dropout = (const struct dropout *)module;
     const float kept = keep(dropout, context);
+    if (context->kernels->draws_dropout) return drop(module, context, x, y, context->kernels->dropouts->dropout);
     /* Where all is kept, any words will do. */
     const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
     context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
