@@ -78,7 +78,7 @@ static void plan_gelu(struct sl_products *products, struct sl_plan *plan, const 
     const bool fuses = leaves && products->leaves == 1 && !plan->leaf_axis && !shape->transposed;
     products->leaves_gelu = fuses && shape->gelu_follows;
     products->leaves_slope = fuses && shape->gelu_precedes && !plan->forward_only;
-    if (leaves && shape->epilogue == SL_EPILOGUE_BIAS)
+    if (leaves && plan->forward_only && shape->epilogue == SL_EPILOGUE_BIAS) /* where kernels alone are bf16 */
         sl_plan_workspace(plan, (size_t)shape->out * sizeof(uint16_t), &products->bias);
 }
 
