@@ -144,6 +144,12 @@ TENSOR_FLOPS = {
     **{f"attention_queries_{n}": lambda p: 6 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
     **{f"attention_keys_{n}": lambda p: 8 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
 }
+# Of that, what no kernel can do without: with tensor cores two products forward and five backward, of the pairs that are
+# seen. The queries' kernel has three of these, the keys' two.
+NEEDED = {
+    **{f"attention_{kernel}_{n}": lambda p, products=products: 2 * products * p[7] * p[2] * p[6] * pairs(p[3])
+       for n in (64, 128) for kernel, products in (("forward", 2), ("queries", 3), ("keys", 2))},
+}
 PARAMETERS = {"forward": 23, "backward": 37}  # other files have functions of these names
 ATTENTION = ("forward", "backward", "add_teams", *TENSOR_FLOPS)
 OPTIMIZERS = ("adamw_of",)
@@ -175,6 +181,16 @@ def price_launch(name, blocks, parameters, gpu):
     return part, moved, seconds
 
 
+def least_of(name, parameters, gpu):
+    """Seconds that attention's arithmetic takes at least: as products of its type where tensor cores make it."""
+    function = function_of(name)
+    if len(parameters) != PARAMETERS.get(function, len(parameters)):
+        return 0.0
+    if function in NEEDED:
+        return NEEDED[function](parameters) / (gpu["products_reach"] * gpu["bf16"] * 1e12)
+    return FLOPS[function](parameters) / (gpu["kernels_reach"] * gpu["f32"] * 1e12) if function in ("forward", "backward") else 0.0
+
+
 def price_product(m, n, k, kind, moved, gpu):
     """(flops, seconds)"""
     flops = 2 * m * n * k
@@ -200,8 +216,9 @@ def totals(lines, gpu, waits):
 
     for _, kind, name, *rest in lines:
         if kind == "launch":
-            part, moved, seconds = price_launch(name, int(rest[0]), [number(word) for word in rest[3:]], gpu)
-            add(part, bytes=moved, s=seconds)
+            parameters = [number(word) for word in rest[3:]]
+            part, moved, seconds = price_launch(name, int(rest[0]), parameters, gpu)
+            add(part, bytes=moved, s=seconds, least=least_of(name, parameters, gpu))
         elif kind == "product":
             m, n, k, moved = int(name), int(rest[0]), int(rest[1]), int(rest[3])
             flops, seconds = price_product(m, n, k, rest[2], moved, gpu)
@@ -251,11 +268,12 @@ def predict(sums, gpu, devices=1):
     host, waits = 1e-3 * gpu["launch_us"] * launches, 1e3 * of("waits", "s")
     step = max(device, host) + waits
     floor = result["products_ms"] + result["optimizer_ms"]
+    bound = floor + 1e3 * of("attention", "least")
     return result | {
         "launches": launches, "gflop": of("products", "flops") / 1e9, "waits_ms": waits, "device_ms": device,
         "kernel_gb": sum(of(part, "bytes") for part in ("attention", "optimizer", "kernels")) / 1e9,
         "product_gb": of("products", "bytes") / 1e9, "host_ms": host, "ms": step, "floor_ms": floor,
-        "share_of_floor": floor / step if step else 0.0, "unknown": unknown,
+        "share_of_floor": floor / step if step else 0.0, "share_of_bound": bound / step if step else 0.0, "unknown": unknown,
     }
 
 
@@ -325,12 +343,12 @@ def article(build, gpu, model, precision):
 
 def table(results):
     """Markdown: a row a job, by name."""
-    yield "| job | launches | products ms | attention | optimizer | other kernels | copies, NCCL | device | host | waits | step | floor / step |"
-    yield "| --- |" + " ---: |" * 11
+    yield "| job | launches | products ms | attention | optimizer | other kernels | copies, NCCL | device | host | waits | step | floor / step | with attention's |"
+    yield "| --- |" + " ---: |" * 12
     for name, result in results.items():
         times = [result[f"{part}_ms"] for part in (*PARTS, "device", "host", "waits")]
         cells = [f"{result['launches']:.0f}", *(f"{ms:.2f}" for ms in times), f"{result['ms']:.2f}"]
-        yield f"| {name} | {' | '.join(cells)} | {100 * result['share_of_floor']:.0f} % |"
+        yield f"| {name} | {' | '.join(cells)} | {100 * result['share_of_floor']:.0f} % | {100 * result['share_of_bound']:.0f} % |"
 
 
 def print_kernels(job, rows):

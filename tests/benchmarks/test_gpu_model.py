@@ -82,6 +82,9 @@ def kernels():
         result = gpu_model.predict(gpu_model.totals([line.split()], fast | {"kernel_us": 1e-9}, ()), fast)
         point(close(result["attention_ms"], 1e3 * 2 * products * 8 * 3 * 64 * 64 / (4.0 * 1e12)),
               f"or {products} products of whole tiles")
+        needed = 2 if kernel == "keys" else products
+        share = result["share_of_bound"] * result["ms"]
+        point(close(share, 1e3 * 2 * needed * 8 * gpu_model.pairs(128) / (4.0 * 1e12)), f"of which {needed} are needed, of pairs that are seen")
     result = gpu_model.predict(total(launch("forward", 10, "0x1"), launch("other", 10, "0x1")), GPU)
     point(result["unknown"] == ["forward", "other"] and close(result["kernels_ms"], 6e-3), "what is not known is told")
 
