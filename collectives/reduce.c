@@ -30,6 +30,8 @@ struct work_and_arrays {
     struct work work;
     void *array[2 * SL_MAX_COORDINATES];
 };
+_Static_assert(sizeof(struct work_and_arrays) <= SL_MOST_CONSTANT, "a device keeps it");
+_Static_assert(sizeof(struct work) == sizeof(struct sl_matrices) + 4 * sizeof(int), "with nothing between its fields");
 
 /* Where the elements of a block lie: BLOCK is one of SL_BLOCK columns of a row, or of what is left of it. */
 struct place {
@@ -167,10 +169,16 @@ SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, co
         reduce_floats(dtype, reduction, false, r, array, block);
 }
 
-/* A device gets all of it in one copy. */
-SL_INLINE void reduce_many(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
-    const size_t blocks = blocks_of(&r->work.matrices);
-    SL_BLOCKS(map(to : r[:1]))
+/* Where regions read it: on a device it stays from the first time on. */
+SL_INLINE const struct work_and_arrays *in_reach(const struct work_and_arrays *r) {
+    const size_t bytes = offsetof(struct work_and_arrays, array) + (size_t)r->work.arrays * sizeof *r->array;
+    return SL_PARAMETERS ? sl_device.constant(r, bytes) : r;
+}
+
+SL_INLINE void reduce_many(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *all) {
+    const size_t blocks = blocks_of(&all->work.matrices);
+    const struct work_and_arrays *r = in_reach(all);
+    SL_BLOCKS(is_device_ptr(r))
     for (size_t block = 0; block < blocks; block++) reduce_block(dtype, reduction, &r->work, r->array, block);
 }
 
@@ -194,9 +202,10 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
 }
 
 /* A kernel of its own: what waits needs memory, which others do without. */
-SL_INLINE void reduce_tree(enum sl_dtype dtype, const struct work_and_arrays *r) {
-    const size_t blocks = blocks_of(&r->work.matrices);
-    SL_BLOCKS(map(to : r[:1]))
+SL_INLINE void reduce_tree(enum sl_dtype dtype, const struct work_and_arrays *all) {
+    const size_t blocks = blocks_of(&all->work.matrices);
+    const struct work_and_arrays *r = in_reach(all);
+    SL_BLOCKS(is_device_ptr(r))
     for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_TREE, true, &r->work, r->array, block);
 }
 

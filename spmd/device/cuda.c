@@ -4,6 +4,7 @@
  * the other one reaches. Both keep a current device for each thread, and so does this file: its queue. */
 #include "spmd/device/cuda.h"
 
+#include "spmd/device/constants.h"
 #include "spmd/device/device.h"
 #include "spmd/device/regions.h"
 #include "spmd/device/tape.h"
@@ -88,6 +89,7 @@ static void close(void) {
     sl_tape_close(queue);
     close_aside(queue);
     sl_cuda_regions.close(queue);
+    sl_constants_close(queue);
     if (queue->products) queue->free_products(queue->products);
     SL_CUDA(queue, cudaStreamDestroy(queue->stream));
     *queue = (struct sl_cuda_queue){0};
@@ -110,7 +112,10 @@ static int open(int number, void **opened, struct sl_error *error) {
         return settle(error);
     enable_peers(number);
     queue->watched = memory_is_watched();
-    return sl_cuda_regions.open(queue, error);
+    const int status = sl_cuda_regions.open(queue, error);
+    if (status || sl_constants_open(queue)) return status;
+    sl_cuda_regions.close(queue); /* no region is to read what is not there */
+    return settle(error);
 }
 
 struct sl_cuda_queue *sl_cuda_queue(void) {
@@ -318,6 +323,8 @@ static bool offloads(void) {
     return !initial;
 }
 
+static const void *constant(const void *from, size_t bytes) { return sl_constants_find(sl_cuda_queue(), from, bytes); }
+
 static void begin_region(void) { sl_cuda_regions.begin(); }
 
 static int distance(int one, int other) {
@@ -365,6 +372,7 @@ const struct sl_device_table sl_device = {
     .begin_step = begin_step,
     .end_step = end_step,
     .report_graphs = report_graphs,
+    .constant = constant,
     .begin_region = begin_region,
     .offloads = offloads,
     .distance = distance,

@@ -9,6 +9,7 @@
 SL_BEGIN_C
 
 struct sl_tape;
+struct sl_constants;
 
 struct sl_cuda_queue {
     /* Does not synchronize with other streams; NULL: not open. Others get it by sl_cuda_stream. */
@@ -23,7 +24,8 @@ struct sl_cuda_queue {
     /* What the library of matrix products keeps for each queue, and the function that frees it with the queue. */
     void *products;
     void (*free_products)(void *products);
-    void *regions;        /* what spmd/device/regions.c keeps for the queue */
+    void *regions;                  /* what spmd/device/regions.c keeps for the queue */
+    struct sl_constants *constants; /* what regions read beside arrays (constants.h) */
     struct sl_tape *tape; /* what the thread asks for in a step (tape.h); NULL: there are no graphs of steps */
     bool watched;         /* the host looks into the device's memory: a target region is waited for */
 };

@@ -20,6 +20,8 @@ SL_BEGIN_C
  * where it does not, or else the queue fails. */
 enum sl_graphs { SL_GRAPHS_OFF, SL_GRAPHS_AUTO, SL_GRAPHS_ON };
 
+enum { SL_MOST_CONSTANT = 4096 }; /* bytes */
+
 /* What became of it. */
 struct sl_graph_report {
     int steps, replayed; /* of them, those that were graphs to the end */
@@ -75,6 +77,11 @@ struct sl_device_table {
     void (*follow)(void *mark);
     void (*await)(void *mark);
     void (*free_mark)(void *mark);
+    /* Memory that target regions can read, with the BYTES (at most SL_MOST_CONSTANT) that are at FROM now: good for the
+     * regions that come before the next call, which only read it. What has the same bytes as in an earlier call need
+     * not be copied again; so a step, whose lists of pointers are those of steps before it, copies none. What lies
+     * between fields must be set, too. Where there are no queues, it is FROM itself. */
+    const void *(*constant)(const void *from, size_t bytes);
     /* Stands before a target region (spmd/device/offload.h), where the device has a queue; NULL where it has none. */
     void (*begin_region)(void);
 

@@ -109,6 +109,7 @@ const struct sl_device_table sl_device = {
     .follow = pass,
     .await = pass,
     .free_mark = pass,
+    .constant = constant,
     .begin_step = begin_step,
     .end_step = end_step,
     .offloads = offloads,

@@ -15,7 +15,7 @@
  *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
  *   SL_PARAMETERS                whether a region takes pointers best as parameters of its own, not in a struct: on
- *                                devices, which otherwise get that in a copy
+ *                                devices, which otherwise read that in memory
  *   SL_CREWS                     whether a kernel may have a crew's help (spmd/base/crew.h): false on devices
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
  *   SL_TOGETHER                  whether a kernel takes all parts that it is given in one region: on devices, where

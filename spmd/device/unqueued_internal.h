@@ -23,6 +23,10 @@ static int mark(void **mark, struct sl_error *error) {
     return SL_OK;
 }
 static void pass(void *mark) { (void)mark; }
+static const void *constant(const void *from, size_t bytes) {
+    (void)bytes;
+    return from;
+}
 static void begin_step(const void *owner, enum sl_graphs graphs) { (void)owner, (void)graphs; }
 static void end_step(void) {}
 static int distance(int one, int other) { return one != other; }

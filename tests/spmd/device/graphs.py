@@ -34,6 +34,7 @@ TOGETHER = (
     (True, "transformer", *CUT, *RATES),
     (False, "transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl", *RATES),
     (False, "transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--fsdp", *RATES),
+    (True, "transformer", *NARROW, "--mesh", "tensor=8", "--n-heads", "8", *RATES),
 )
 
 

@@ -127,6 +127,30 @@ static void copies_rows(void **state) {
     settled();
 }
 
+/* More of them than there is room for: what is in the queue has read the first ones before they are written over. */
+static void constants_are_what_they_were(void **state) {
+    (void)state;
+    enum { LISTS = 700, LONG = SL_MOST_CONSTANT / sizeof(int32_t) };
+    int32_t *list = array_of(LONG, sizeof *list), *host = array_of(LISTS * (size_t)LONG, sizeof *host);
+    int32_t *all = sl_device.take(LISTS * (size_t)SL_MOST_CONSTANT);
+    for (int i = 0; i < LISTS; i++) {
+        for (int j = 0; j < LONG; j++) list[j] = i + j;
+        const void *there = sl_device.constant(list, SL_MOST_CONSTANT);
+        sl_device.copy(all + (size_t)i * LONG, there, SL_MOST_CONSTANT);
+        assert_true(sl_device.shares_memory || sl_device.reaches(there));
+        assert_true(there == sl_device.constant(list, SL_MOST_CONSTANT)); /* found, not copied */
+        assert_true(sl_device.shares_memory || there != sl_device.constant(list, sizeof *list));
+        memset(list, 0xff, SL_MOST_CONSTANT); /* the caller may use it again */
+    }
+    sl_device.copy(host, all, LISTS * (size_t)SL_MOST_CONSTANT);
+    for (int i = 0; i < LISTS; i++)
+        for (int j = 0; j < LONG; j++) assert_int_equal(host[(size_t)i * LONG + j], i + j);
+    sl_device.give(all);
+    free(list);
+    free(host);
+    settled();
+}
+
 /* Each overwrites what the one before has written: the last one wins. */
 static void keeps_the_order(void **state) {
     (void)state;
@@ -393,6 +417,7 @@ int main(void) {
         cmocka_unit_test(refuses_more_than_there_is),
         cmocka_unit_test(copies_in_all_directions),
         cmocka_unit_test(copies_rows),
+        cmocka_unit_test(constants_are_what_they_were),
         cmocka_unit_test(keeps_the_order),
         cmocka_unit_test(queues_follow_each_other),
         cmocka_unit_test(tells_what_it_reaches),

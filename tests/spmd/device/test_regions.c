@@ -336,6 +336,7 @@ static void opening_tells_what_is_missing(void **state) {
     } cases[] = {
         {"cuMemAlloc_v2@1", "device 2: cuMemAlloc: memory of target regions: unknown error"},
         {"cudaMemcpyAsync@1", "device 2: cudaMemcpyAsync: unknown error"},
+        {"cuMemAlloc_v2@2", "device 2: cuMemAlloc: memory of constants: unknown error"},
     };
     setenv("FAKE_CUDA_DEVICES", "3", 1); /* one of which no queue has been closed, whose memory would be taken */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

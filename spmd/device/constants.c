@@ -1,0 +1,108 @@
+/* constants.c - device memory that has the same bytes as some of the host's: it is looked for among what was copied
+ * before, so that a step, whose lists are those of the steps before it, copies none. */
+#include "spmd/device/constants.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spmd/base/hash.h"
+#include "spmd/base/memory.h"
+#include "spmd/device/device.h"
+#include "spmd/device/driver.h"
+
+enum {
+    ROOM = 1 << 20, /* bytes of a queue: 4096 lists of the arrays of eight members */
+    ALIGNMENT = 64,
+    MOST = ROOM / ALIGNMENT,
+    PLACES = 2 * MOST,
+};
+
+struct constant {
+    uint32_t at, bytes; /* where it lies; 0 bytes: the place is free */
+};
+
+struct sl_constants {
+    char *memory;      /* the device's [ROOM] */
+    char mirror[ROOM]; /* what it has */
+    size_t used;
+    struct constant place[PLACES]; /* by hash; taken places follow each other */
+    int device;
+    struct sl_constants *next; /* in the list of those that no queue has */
+};
+
+/* As with what regions.c keeps: freeing waits for all that the device does. */
+static struct sl_constants *spare;
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct sl_constants *take_spare(int device) {
+    pthread_mutex_lock(&spare_lock);
+    struct sl_constants **at = &spare, *found;
+    while (*at && (*at)->device != device) at = &(*at)->next;
+    found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&spare_lock);
+    return found;
+}
+
+bool sl_constants_open(struct sl_cuda_queue *queue) {
+    const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
+    CUdeviceptr memory = 0;
+    if (!driver) return false;
+    queue->constants = take_spare(queue->device);
+    if (queue->constants) return true;
+    if (!sl_cuda_drove(queue, "cuMemAlloc", "memory of constants", driver->allocate(&memory, ROOM))) return false;
+    struct sl_constants *own = calloc(1, sizeof *own);
+    if (!own) {
+        driver->free(memory);
+        sl_cuda_fail(queue, "constants", "no memory for what they are");
+        return false;
+    }
+    own->memory = (char *)(uintptr_t)memory;
+    own->device = queue->device;
+    queue->constants = own;
+    return true;
+}
+
+void sl_constants_close(struct sl_cuda_queue *queue) {
+    struct sl_constants *own = queue->constants;
+    if (!own) return;
+    pthread_mutex_lock(&spare_lock);
+    own->next = spare;
+    spare = own;
+    pthread_mutex_unlock(&spare_lock);
+    queue->constants = NULL;
+}
+
+/* The place of these bytes, or the free one that they would have. */
+static struct constant *look_up(struct sl_constants *own, const void *from, size_t bytes) {
+    size_t i = sl_hash(from, bytes) % PLACES;
+    while (own->place[i].bytes &&
+           (own->place[i].bytes != bytes || memcmp(own->mirror + own->place[i].at, from, bytes) != 0))
+        i = (i + 1) % PLACES;
+    return &own->place[i];
+}
+
+/* Where there is no more room, all begins anew: what is in the queue reads its constants before they are written over.
+ */
+const void *sl_constants_find(struct sl_cuda_queue *queue, const void *from, size_t bytes) {
+    struct sl_constants *own = queue->constants;
+    if (!own || !bytes) return NULL; /* it could not be opened, and has said so */
+    if (bytes > SL_MOST_CONSTANT) {
+        sl_cuda_fail(queue, "constants", "one has more than 4096 bytes");
+        return own->memory;
+    }
+    struct constant *place = look_up(own, from, bytes);
+    if (place->bytes) return own->memory + place->at;
+    if (own->used + bytes > ROOM) {
+        memset(own->place, 0, sizeof own->place);
+        own->used = 0;
+        place = look_up(own, from, bytes);
+    }
+    *place = (struct constant){(uint32_t)own->used, (uint32_t)bytes};
+    own->used += sl_round_up(bytes, ALIGNMENT);
+    memcpy(own->mirror + place->at, from, bytes);
+    queue->busy = true;
+    SL_CUDA(queue, cudaMemcpyAsync(own->memory + place->at, from, bytes, cudaMemcpyDefault, sl_cuda_stream(queue)));
+    return own->memory + place->at;
+}
