@@ -20,19 +20,20 @@ size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out) {
     return sl_device.shares_memory ? 0 : rows * ((in + out) * sizeof(float) + 3 * sizeof(int32_t));
 }
 
-bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, struct sl_budget *held) {
-    *room = (struct sl_batch_room){.rows = rows, .in = in, .out = out};
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, size_t times,
+                        struct sl_budget *held) {
+    *room = (struct sl_batch_room){.rows = rows, .in = in, .out = out, .times = times};
     if (sl_device.shares_memory) return true;
     room->inputs = sl_device_take(held, SL_MEMORY_BATCH, rows * in * sizeof *room->inputs);
     room->labels = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->labels);
     room->tokens = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->tokens);
     room->places = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->places);
-    room->host_tokens = sl_device.take_host(rows * sizeof *room->host_tokens);
-    room->host_places = sl_device.take_host(rows * sizeof *room->host_places);
-    room->host_inputs = sl_device.take_host(rows * in * sizeof *room->host_inputs);
-    room->host_labels = sl_device.take_host(rows * sizeof *room->host_labels);
+    room->host_tokens = sl_device.take_host(times * rows * sizeof *room->host_tokens);
+    room->host_places = sl_device.take_host(times * rows * sizeof *room->host_places);
+    room->host_inputs = sl_device.take_host(times * rows * in * sizeof *room->host_inputs);
+    room->host_labels = sl_device.take_host(times * rows * sizeof *room->host_labels);
     room->targets = sl_device_take(held, SL_MEMORY_BATCH, rows * out * sizeof *room->targets);
-    room->host_targets = sl_device.take_host(rows * out * sizeof *room->host_targets);
+    room->host_targets = sl_device.take_host(times * rows * out * sizeof *room->host_targets);
     return room->inputs && room->labels && room->host_inputs && room->host_labels && room->tokens &&
            room->host_tokens && room->targets && room->host_targets && room->places && room->host_places;
 }
@@ -50,22 +51,24 @@ void sl_batch_room_close(struct sl_batch_room *room) {
     sl_device.give_host(room->host_targets);
 }
 
-/* FROM where the device can read it: at FROM itself, or copied through HOST to ROOM. */
-static const void *bring(const void *from, size_t bytes, void *host, void *room) {
+/* FROM where the device can read it: at FROM itself, or copied through buffer NUMBER of HOST to ROOM. */
+static const void *bring(const void *from, size_t bytes, size_t number, void *host, void *room) {
     if (!from || sl_device.shares_memory || sl_device.reaches(from)) return from;
-    memcpy(host, from, bytes);
-    sl_device.copy(room, host, bytes);
+    char *through = (char *)host + number * bytes;
+    memcpy(through, from, bytes);
+    sl_device.copy(room, through, bytes);
     return room;
 }
 
-struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch) {
-    if (!sl_device.shares_memory) sl_device.settle(NULL); /* it may still copy from the room, or read it */
+struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch, size_t number) {
+    const size_t rows = room->rows, which = number % room->times;
+    if (!sl_device.shares_memory && which == 0) sl_device.settle(NULL); /* copies may still read the host's buffers */
     return (struct sl_batch){
         .rows = batch->rows,
-        .inputs = bring(batch->inputs, room->rows * room->in * sizeof(float), room->host_inputs, room->inputs),
-        .labels = bring(batch->labels, room->rows * sizeof(int32_t), room->host_labels, room->labels),
-        .tokens = bring(batch->tokens, room->rows * sizeof(int32_t), room->host_tokens, room->tokens),
-        .places = bring(batch->places, room->rows * sizeof(int32_t), room->host_places, room->places),
-        .targets = bring(batch->targets, room->rows * room->out * sizeof(float), room->host_targets, room->targets),
+        .inputs = bring(batch->inputs, rows * room->in * sizeof(float), which, room->host_inputs, room->inputs),
+        .labels = bring(batch->labels, rows * sizeof(int32_t), which, room->host_labels, room->labels),
+        .tokens = bring(batch->tokens, rows * sizeof(int32_t), which, room->host_tokens, room->tokens),
+        .places = bring(batch->places, rows * sizeof(int32_t), which, room->host_places, room->places),
+        .targets = bring(batch->targets, rows * room->out * sizeof(float), which, room->host_targets, room->targets),
     };
 }

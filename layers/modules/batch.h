@@ -26,24 +26,27 @@ struct sl_batch {
 /* Rows [FIRST, FIRST + ROWS) of BATCH, whose inputs have IN columns and whose targets have OUT. */
 struct sl_batch sl_batch_rows(const struct sl_batch *batch, int first, int rows, int in, int out);
 
-/* Buffers for a batch: on the device, and on the host as pinned memory, from which a copy runs while the host goes on.
- * The pointers are NULL if host and device share memory. */
+/* Buffers for a batch: on the device, and on the host, TIMES as many, as pinned memory, from which a copy runs while
+ * the host goes on. The pointers are NULL if host and device share memory. */
 struct sl_batch_room {
-    size_t rows, in, out;
+    size_t rows, in, out, times;
     float *inputs, *host_inputs, *targets, *host_targets;
     int32_t *labels, *host_labels, *tokens, *host_tokens, *places, *host_places;
 };
 
-/* Takes buffers for batches of ROWS rows, whose inputs have IN columns and whose targets have OUT, and counts those of
- * the device in HELD. False if there is no memory. Free with sl_batch_room_close, also after a failure. */
-bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, struct sl_budget *held);
+/* Takes buffers for batches of ROWS rows, whose inputs have IN columns and whose targets have OUT, of which TIMES come
+ * before the host waits, and counts those of the device in HELD. False if there is no memory. Free with
+ * sl_batch_room_close, also after a failure. */
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, size_t times,
+                        struct sl_budget *held);
 void sl_batch_room_close(struct sl_batch_room *room);
 /* Bytes of device memory that sl_batch_room_open takes. */
 size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out);
 
 /* Returns BATCH at addresses that the device can read. Arrays that it cannot read are copied into ROOM, in the order of
- * the queue. The caller may change BATCH at once. The next call waits for the queue, then uses ROOM again. */
-struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch);
+ * the queue, over those of the call before. The caller may change BATCH at once. NUMBER counts the batches from 0 on;
+ * before each first one of TIMES the host waits for the queue. */
+struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch, size_t number);
 
 SL_END_C
 #endif

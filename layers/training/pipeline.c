@@ -394,7 +394,7 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
 static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
     SL_TRY(sl_pipeline_check_batch(p, &step->batch, phase));
     p->step = step;
-    p->batch = sl_batch_bring(&p->room, &step->batch);
+    p->batch = sl_batch_bring(&p->room, &step->batch, (size_t)step->pass);
     p->context.phase = phase;
     p->context.position = step->position;
     p->context.first_sequence = step->first_sequence;

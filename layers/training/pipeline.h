@@ -71,6 +71,7 @@ struct sl_pipeline_options {
     bool offload_activations;
     const char *offload_directory;
     int wgrad_group; /* microbatches of one weight-gradient product; must divide the number of microbatches */
+    int passes;      /* calls of sl_pipeline_train with UNREAD that follow each other at most; 0 counts as 1 */
 };
 
 /* The fewest of MICROBATCHES, into groups of which they divide, whose ROWS each make together a product that is deep
@@ -116,6 +117,7 @@ struct sl_pipeline_step {
     int first_sequence;
     bool begins;
     bool accumulate;                /* add the gradients to those of the calls before */
+    int pass;                       /* number of this call among the PASSES between which the host does not wait */
     struct sl_key step_key;         /* key of dropout by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
     /* Factor of each row's loss in the gradient; to train, not 0. For the gradient of the mean loss it is 1 / this

@@ -363,7 +363,9 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         p->output_gradients = sl_device_take(held, SL_MEMORY_KEPT, loss_bytes(p));
         taken = taken && p->outputs && p->output_gradients;
     }
-    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p), held) && taken;
+    const size_t times = p->options.passes > 0 ? (size_t)p->options.passes : 1;
+    const size_t targets = (size_t)sl_pipeline_targets(p);
+    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in, targets, times, held) && taken;
     if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
     return open_links(p);
 }

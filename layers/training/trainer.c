@@ -26,6 +26,7 @@ struct sl_trainer {
     struct sl_key dropout;                  /* root of the keys of dropout by global position */
     struct sl_leaves leaves;                /* with exact; and what each of this coordinate's has counted, */
     struct sl_metrics *counts;              /* [leaves], and [coordinates, leaves] */
+    struct sl_pass_sums sums;               /* of the step's passes */
     bool lost;                              /* the last step had gradients that are not finite, on any coordinate */
 };
 
@@ -197,6 +198,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.held = &self->held;
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
+    t->options.pipeline.passes = passes(t);
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
     SL_TRY(sl_check_patterns(self, &t->updates.world, &t->parameters));
     if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, gradients, &t->parameters));
@@ -238,7 +240,7 @@ void sl_trainer_plan_bytes(const struct sl_trainer *t, struct sl_budget *budget)
     sl_parameters_plan_bytes(&t->parameters, budget);
     sl_pipeline_plan_bytes(t->pipeline, budget);
     sl_budget_add(budget, SL_MEMORY_GRADIENTS, waiting_bytes(t));
-    sl_budget_add(budget, SL_MEMORY_RUNTIME, counts_bytes(t));
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, counts_bytes(t) + sl_pass_sums_bytes(passes(t)));
 }
 
 int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
@@ -246,6 +248,7 @@ int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
     SL_TRY(sl_parameters_take_common(&t->parameters, t->self, data_of(t)));
     SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
     SL_TRY(open_leaves(t));
+    SL_TRY(sl_pass_sums_open(&t->sums, passes(t), &t->self->held, &t->self->error));
     SL_TRY(sl_updates_meet(&t->updates));
     if (!from || t->parameters.adapters) SL_TRY(sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
     if (from) SL_TRY(sl_import_base(t->self, &t->updates.world, &t->parameters, from));
@@ -261,6 +264,7 @@ void sl_trainer_close(struct sl_trainer *t) {
     sl_parameters_close(&t->parameters);
     sl_leaves_close(&t->leaves);
     free(t->counts);
+    sl_pass_sums_close(&t->sums);
     free(t);
 }
 
@@ -327,14 +331,11 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.optimizer.learning_rate = learning_rate;
 }
 
-/* After the last pass everything of the step is in the queue before the host waits for its sums. */
-static int end_pass(struct sl_trainer *t, struct sl_pipeline_step *step, bool last) {
-    const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
-    if (last) SL_TRY(sl_updates_finish(&t->updates));
-    sl_pipeline_read(t->pipeline, step);
-    SL_TRY(sl_device.settle(&t->self->error));
-    sl_profile_end(t->profile, before);
-    return SL_OK;
+/* After the last pass everything of the step is in the queue before the host waits for the sums of all. */
+static int end_passes(struct sl_trainer *t, struct sl_metrics *sums) {
+    SL_TRY(sl_updates_finish(&t->updates));
+    sl_pass_sums_read(&t->sums, sl_pipeline_sums(t->pipeline), t->counts ? parts(t) : passes(t), sums);
+    return sl_device.settle(&t->self->error);
 }
 
 /* A row's part in the mean loss of this replica, or of its leaf, of whose gradients the mean over all follows. */
@@ -351,6 +352,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
                                sl_pipeline_targets(t->pipeline)),
         .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
         .accumulate = pass % parts(t) > 0,
+        .pass = pass,
         .unread = true,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
         .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
@@ -359,7 +361,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
 }
 
 /* Gradients are summed over data after the last one. */
-static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
+static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
     const bool last = pass == passes(t) - 1;
     struct sl_pipeline_step step = pass_of(t, batch, pass);
     step.begin = last ? loop_begins : NULL;
@@ -371,11 +373,9 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     step.journal = t->recording;
     if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
-    SL_TRY(end_pass(t, &step, last));
-    if (!last && t->updates.leaves && (pass + 1) % parts(t) == 0)
-        SL_TRY(sl_updates_end_leaf(&t->updates, pass / parts(t)));
-    sl_add_counts(sums, &step.metrics);
-    return SL_OK;
+    sl_pass_sums_keep(&t->sums, pass, sl_pipeline_sums(t->pipeline));
+    if (last || !t->updates.leaves || (pass + 1) % parts(t)) return SL_OK;
+    return sl_updates_end_leaf(&t->updates, pass / parts(t));
 }
 
 double sl_trainer_norm(const struct sl_trainer *t) { return t->updates.norm; }
@@ -442,9 +442,9 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     t->updates.step = t->self->doing.steps = ++t->step;
     t->updates.lost = false;
     if (t->trace) t->trace->step = (int)t->step - 1;
-    for (int pass = 0; pass < passes(t); pass++)
-        SL_TRY(run_pass(t, batch, pass, t->counts ? &t->counts[pass / parts(t)] : &sums));
+    for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
+    SL_TRY(end_passes(t, t->counts ? t->counts : &sums));
     const struct sl_trace_mark mark = sl_trace_begin(t->trace);
     SL_TRY(sum_metrics(t, &sums, metrics, stop));
     if (t->counts) SL_TRY(sum_leaves(t, metrics));

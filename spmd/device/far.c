@@ -28,7 +28,12 @@ int sl_far_read(const struct sl_far *far, size_t offset, void *to, size_t bytes,
 
 int sl_far_write(const struct sl_far *far, size_t offset, const void *from, size_t bytes, struct sl_error *error) {
     if (!far->host) return sl_scratch_write(&far->scratch, offset, from, bytes, error);
-    sl_device.copy(far->host + offset, from, bytes);
+    if (!sl_device.reaches(from)) {
+        sl_device.copy(far->host + offset, from, bytes);
+        return SL_OK;
+    }
+    sl_device.copy_aside(far->host + offset, from, bytes); /* the host goes on, as nobody but the queue reads it */
+    sl_device.await_aside();
     return SL_OK;
 }
 

@@ -18,7 +18,8 @@ int sl_far_open(struct sl_far *far, const char *directory, size_t bytes, struct 
 /* Does nothing where FAR is not open. */
 void sl_far_close(struct sl_far *far);
 
-/* Copy BYTES between OFFSET of FAR and memory where it is computed. SL_FAILED if a file gives or takes less. */
+/* Copy BYTES between OFFSET of FAR and memory where it is computed. Where devices compute, they do so in the queue's
+ * order, and the host goes on. SL_FAILED if a file gives or takes less. */
 int sl_far_read(const struct sl_far *far, size_t offset, void *to, size_t bytes, struct sl_error *error);
 int sl_far_write(const struct sl_far *far, size_t offset, const void *from, size_t bytes, struct sl_error *error);
 /* These bytes will be read soon. */

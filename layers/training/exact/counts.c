@@ -1,6 +1,53 @@
 /* counts.c - sums of metrics, in the order of coordinates or of leaves. */
 #include "layers/training/exact/counts.h"
 
+#include <stdlib.h>
+
+#include "spmd/device/device.h"
+
+/* ---- passes ---- */
+
+enum { NUMBERS = sizeof(struct sl_sums) / sizeof(double) };
+
+static size_t kept_bytes(int passes) { return passes > 1 ? (size_t)passes * sizeof(struct sl_sums) : 0; }
+
+size_t sl_pass_sums_bytes(int passes) { return 2 * kept_bytes(passes); }
+
+int sl_pass_sums_open(struct sl_pass_sums *sums, int passes, struct sl_budget *held, struct sl_error *error) {
+    *sums = (struct sl_pass_sums){.passes = passes};
+    if (passes == 1) return SL_OK;
+    sums->kept = sl_device.take(kept_bytes(passes));
+    sums->here = malloc(kept_bytes(passes));
+    if (!sums->kept || !sums->here) return sl_error_set(error, SL_FAILED, "no memory to train");
+    sl_budget_add(held, SL_MEMORY_RUNTIME, sl_pass_sums_bytes(passes));
+    return SL_OK;
+}
+
+void sl_pass_sums_close(struct sl_pass_sums *sums) {
+    sl_device.give(sums->kept);
+    free(sums->here);
+    *sums = (struct sl_pass_sums){0};
+}
+
+void sl_pass_sums_keep(struct sl_pass_sums *sums, int pass, const struct sl_sums *of) {
+    if (sums->kept) sl_device.copy(sums->kept + (size_t)pass * NUMBERS, of, sizeof *of);
+}
+
+void sl_pass_sums_read(struct sl_pass_sums *sums, const struct sl_sums *of, int each, struct sl_metrics *metrics) {
+    if (sums->kept) sl_device.copy(sums->here, sums->kept, kept_bytes(sums->passes));
+    for (int pass = 0; pass < sums->passes; pass++) {
+        const double *its = sums->here + (size_t)pass * NUMBERS;
+        struct sl_metrics own = {0};
+        if (!sums->kept)
+            sl_sums_read(of, &own);
+        else
+            own = (struct sl_metrics){its[0], its[1], its[2], its[3]};
+        sl_add_counts(&metrics[pass / each], &own);
+    }
+}
+
+/* ---- coordinates and leaves ---- */
+
 void sl_add_counts(struct sl_metrics *sum, const struct sl_metrics *own) {
     sum->loss += own->loss;
     sum->correct += own->correct;

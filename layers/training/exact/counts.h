@@ -7,6 +7,22 @@
 
 SL_BEGIN_C
 
+/* What kernels have added up in each pass of a step: it stays on the device until the last one. */
+struct sl_pass_sums {
+    int passes;
+    double *kept, *here; /* [passes, those of struct sl_sums]: on the device, and for the host; NULL with one pass */
+};
+
+/* Takes memory, which is counted in HELD. SL_FAILED without. Close it also then. */
+int sl_pass_sums_open(struct sl_pass_sums *sums, int passes, struct sl_budget *held, struct sl_error *error);
+void sl_pass_sums_close(struct sl_pass_sums *sums);
+size_t sl_pass_sums_bytes(int passes);
+/* What lies in OF is that of PASS, in the queue's order. */
+void sl_pass_sums_keep(struct sl_pass_sums *sums, int pass, const struct sl_sums *of);
+/* Adds the passes' sums, in their order, to METRICS [passes / each], EACH after the other to the same; those of a
+ * single pass lie in OF. The host waits for the queue, once. */
+void sl_pass_sums_read(struct sl_pass_sums *sums, const struct sl_sums *of, int each, struct sl_metrics *metrics);
+
 /* Who counts: the coordinates of WORLD, of which so many COPIES count the same rows. */
 struct sl_counting {
     const struct sl_group *world;
