@@ -17,10 +17,12 @@ foreach(name libcuda.so libcuda.so.1 libcudart.so.${major} libcublasLt.so.${majo
 endforeach()
 add_custom_command(TARGET sl_null_cuda POST_BUILD ${links} VERBATIM)
 
-# The same driver with LLVM's own runtime for its regions, for comparison.
-add_executable(looping_pipeline_libomptarget ${CMAKE_SOURCE_DIR}/drivers/looping_pipeline.c)
-target_link_libraries(looping_pipeline_libomptarget PRIVATE sl_drivers)
-set_target_properties(looping_pipeline_libomptarget PROPERTIES SL_OTHER_REGIONS ON)
+# The same drivers with LLVM's own runtime for their regions, for comparison.
+foreach(driver looping_pipeline transformer)
+    add_executable(${driver}_libomptarget $<TARGET_OBJECTS:${driver}>)
+    target_link_libraries(${driver}_libomptarget PRIVATE sl_drivers)
+    set_target_properties(${driver}_libomptarget PROPERTIES SL_OTHER_REGIONS ON)
+endforeach()
 sl_add_test(null_cuda python3 ${CMAKE_CURRENT_LIST_DIR}/null_cuda.py ${CMAKE_BINARY_DIR})
 sl_add_test(null_cuda_graphs python3 ${CMAKE_CURRENT_LIST_DIR}/graphs.py ${CMAKE_BINARY_DIR})
 sl_add_test(null_cuda_timeline python3 ${CMAKE_CURRENT_LIST_DIR}/timeline.py ${CMAKE_BINARY_DIR})

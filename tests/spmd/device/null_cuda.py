@@ -124,12 +124,16 @@ JOBS = (
     ("looping_pipeline", *ALONE),
     ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
     ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2", "--recompute", "full"),
+    ("looping_pipeline", *ALONE, "--accumulate", "8", "--rng", "global"),
+    ("looping_pipeline", *ALONE, "--offload", "optimizer"),
+    ("looping_pipeline", "--mesh", "data=1,model=1", "--loops", "4", "--rng", "global", "--offload", "activations,weights"),
     ("looping_pipeline", *EIGHT),
     ("looping_pipeline", *HERE),
     ("looping_pipeline", "--mesh", "data=8"),
     ("loss_equality", "--mesh", "data=1,model=1"),
     ("transformer", *TEXT),
     ("transformer", *TEXT, "--precision", "bf16", "--clip", "1"),
+    ("transformer", *TEXT, "--offload", "optimizer,activations"),
     ("transformer", *CUT),
     ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl"),
     ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "local"),
@@ -142,7 +146,19 @@ JOBS = (
     ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--experts", "8"),
 )
 # Their steps are microbatches, or epochs: what they do once they do in runs of any length.
+# Programs that take no numbers: (steps, program, arguments). What they do once counts, too, and is little.
+IMAGES = "/usr/share/datasets/fashion-mnist"
+EXAMPLES = (
+    (300, "regression"),
+    (300, "custom_module"),
+    (300, "custom_optimizer"),
+    (60000 // 128, "convolution", "data=1,pipe=1,rows=1", "1"),
+)
 OTHERS = (("gpipe", "--microbatches"), ("gpipe", "--microbatches", "--engine", "nccl"))
+
+
+def without_sizes(arguments):
+    return " ".join(a for a in arguments if a not in TEXT + ALONE + EIGHT[4:] + CUT[5:])
 
 
 def launches(lines):
@@ -150,17 +166,27 @@ def launches(lines):
     return [(name, *parameters) for _, kind, name, *rest in lines if kind == "launch" for parameters in [rest[2:]]]
 
 
-def compare_runtimes(points, build, work, driver):
+# What LLVM's runtime and ours are given; attention by tensor cores, and without.
+COMPARED = (
+    ("looping_pipeline", *ALONE),
+    ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
+    ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--dropout", "0"),
+    ("transformer", *TEXT),
+    ("transformer", *TEXT, "--precision", "bf16", "--dropout", "0.1"),
+)
+
+
+def compare_runtimes(points, build, work):
     """LLVM's runtime and ours launch the same kernels with the same parameters in the same order."""
     record, stock = os.path.join(work, "record"), os.path.join(work, "stock")
-    older_images(os.path.join(build, "tests/looping_pipeline_libomptarget"), stock)
-    for arguments in ((), ("--precision", "bf16", "--clip", "1"), ("--optimizer", "sgd", "--dropout", "0")):
-        ours, mine = run(build, record, driver, *ALONE, "--steps", "2", *arguments)
-        llvm, its = run(build, record, stock, *ALONE, "--steps", "2", *arguments)
+    for driver, *arguments in COMPARED:
+        older_images(os.path.join(build, "tests", f"{driver}_libomptarget"), stock)
+        ours, mine = run(build, record, os.path.join(build, "drivers", driver), *arguments, "--steps", "2")
+        llvm, its = run(build, record, stock, *arguments, "--steps", "2")
         one, other = launches(mine), launches(its)
         differ = next((i for i, pair in enumerate(zip(one, other)) if pair[0] != pair[1]), min(len(one), len(other)))
         points.point(ours.returncode == llvm.returncode == 0 and len(one) > 100 and one == other,
-                     f"{len(one)} launches are those of LLVM's runtime {' '.join(arguments)}",
+                     f"{len(one)} launches are those of LLVM's runtime: {driver} {without_sizes(arguments)}".rstrip(),
                      f"{len(one)} and {len(other)}, exit status {ours.returncode} and {llvm.returncode}",
                      f"number {differ}: {one[differ:differ + 1]}", f"but {other[differ:differ + 1]}", llvm.stderr[-300:])
 
@@ -185,11 +211,26 @@ def bound_others(points, build, work):
                      f"{counts['launch']:g} launches and no wait for a microbatch: {driver} {' '.join(arguments)}", counts)
 
 
+def bound_examples(points, build, work):
+    """Of the whole run; what is neither its beginning nor its end allocates nothing and takes nothing from the host."""
+    for steps, program, *arguments in EXAMPLES:
+        result, lines = run(build, os.path.join(work, "record"), os.path.join(build, "drivers", program), *arguments)
+        if arguments and not os.path.isdir(IMAGES):
+            continue
+        trainers = len({line[0] for line in lines if line[1] == "product"})  # streams, one a coordinate
+        waits = account(lines).get("wait", 0) / steps / max(1, trainers)
+        middle = account(lines[len(lines) // 4:len(lines) * 3 // 4])
+        points.point(result.returncode == 0 and 0 < waits < MOST_WAITS + 0.5 and not middle.get("allocate") and
+                     not middle.get("load") and not middle.get("copy host>device"),
+                     f"{trainers} coordinates wait {waits:.1f} times in a step, and allocate nothing: {program}",
+                     middle, result.stderr[-300:])
+
+
 def bound_steps(points, build, work):
     record = os.path.join(work, "record")
     for driver, *arguments in JOBS:
         counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
-        name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[4:] + CUT[5:])}".strip()
+        name = f"{driver} {without_sizes(arguments)}".strip()
         waits = counts.get("wait", 0) / coordinates(arguments)
         points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
         grows = driver == "transformer" and "nccl" in arguments  # its rooms, as many as messages are under way by chance
@@ -214,8 +255,9 @@ def main():
         driver = os.path.join(build, "drivers/looping_pipeline")
         result, lines = run(build, os.path.join(work, "record"), driver, "--help")
         points.point(result.returncode == 0 and not lines, "--help asks nothing of a GPU", lines[:3])
-        compare_runtimes(points, build, work, driver)
+        compare_runtimes(points, build, work)
         bound_steps(points, build, work)
+        bound_examples(points, build, work)
         bound_launches(points, build, work)
         bound_others(points, build, work)
     print(f"1..{points.count}")
