@@ -20,8 +20,9 @@ SL_INLINE uint16_t sl_bf16_of_float(float x) {
 /* What bf16 keeps of X. */
 SL_INLINE float sl_bf16_part(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
 
-/* How an array of floats is left: rounded, and stored as bf16 too where STORED, of its shape, is not NULL. Zeros: as it
- * is computed. */
+/* How an array of floats is left: as bf16 keeps them where it ROUNDS, else as they are computed. What bf16 keeps of
+ * them lies at STORED, too, which has the array's shape, unless it is NULL: without ROUNDS that is an operand beside
+ * floats of all digits. */
 struct sl_settled {
     bool rounds;
     uint16_t *stored;

@@ -16,22 +16,17 @@
 
 /* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. COPIES_KEYS, COPIES_VALUES:
  * whether forward makes dense copies of rows that lie at least APART floats apart, as the first-level cache has few
- * places for them all; COPIES: whether anything does. The more registers there are, the less often values are read. */
-#if defined(SL_DEVICE_CUDA)
-enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
-enum { COPIES_KEYS = 0, COPIES_VALUES = 0 };
-#else
-enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
-enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16 };
-#endif
-enum { COPIES = COPIES_KEYS || COPIES_VALUES };
-/* WIDENS: whether backward reads bf16, of which it widens a block at a time. ON_WARPS: whether there are tensor cores.
+ * places for them all; COPIES: whether anything does. The more registers there are, the less often values are read.
+ * WIDENS: whether backward reads bf16, of which it widens a block at a time. ON_WARPS: whether there are tensor cores.
  */
 #if defined(SL_DEVICE_CUDA)
-enum { WIDENS = 0, ON_WARPS = 1 };
+enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
+enum { COPIES_KEYS = 0, COPIES_VALUES = 0, WIDENS = 0, ON_WARPS = 1 };
 #else
-enum { WIDENS = 1, ON_WARPS = 0 };
+enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
+enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16, WIDENS = 1, ON_WARPS = 0 };
 #endif
+enum { COPIES = COPIES_KEYS || COPIES_VALUES };
 /* BEYOND: keys behind those that a vector of queries sees which a tile reads: of other queries', or all. */
 enum { APART = 256, BEYOND = !SCALES ? BLOCK : (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { SOON = 128 }; /* rows of the next head that are asked for */
@@ -212,12 +207,19 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
 }
 
 /* What attention_decode.c has left. */
-static void settle_few(size_t rows, size_t cols, float *o, uint16_t *stored) {
+static void settle_few(size_t rows, size_t cols, float *o, struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
     SL_ROWS(is_device_ptr(o, stored))
-    for (size_t i = 0; i < rows; i++) settle_rows(1, cols, cols, i * cols, o, stored);
+    for (size_t i = 0; i < rows; i++) {
+        if (rounds)
+            settle_elements(i * cols, (i + 1) * cols, o, stored);
+        else
+            round_elements(cols, o + i * cols, stored + i * cols);
+    }
 }
 
-static void forward(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k, const void *v,
+static void forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                     const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
@@ -229,7 +231,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
     uint16_t *stored = shape->o.stored;
     if (queries <= SL_ATTENTION_FEW && !places) {
         SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
-        if (rounds) settle_few(sequences * queries, heads * width, o, stored);
+        if (rounds || stored) settle_few(sequences * queries, heads * width, o, shape->o);
         return;
     }
     if (ON_WARPS && sl_attention_warps_take(shape)) {
@@ -259,7 +261,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
         struct wanted next = {.count = 0};
         if (ASKS) want_block(&all, unit + 1, blocks, BLOCK, q, k, v, o, &next);
         forward_block(&h, first, count, o + at, logsum + head * (sequences * queries) + row, ASKS ? &next : NULL);
-        if (rounds) settle_rows(count, width, heads * width, at, o, stored);
+        if (rounds || stored) settle_rows(count, width, heads * width, at, o, (struct sl_settled){rounds, stored});
     }
 }
 
@@ -294,6 +296,11 @@ enum { NEAR_K, NEAR_V, NEAR_K_ROPE, NEAR_Q, NEAR_Q_ROPE, NEAR };
 struct meeting {
     _Alignas(SL_CACHE_LINE) float p[BLOCK * BLOCK], ds[BLOCK * BLOCK], near[WIDENS ? NEAR * BLOCK * DEPTH : 1];
 };
+
+/* Few queries are attention_decode.c's. */
+static bool stores_alone(const struct sl_attention *shape) {
+    return ON_WARPS && sl_attention_warps_take(shape) && (shape->queries > SL_ATTENTION_FEW || shape->places);
+}
 
 static bool reads_stored(const struct sl_attention *shape) {
     if (ON_WARPS) return sl_attention_warps_take(shape);
@@ -452,13 +459,14 @@ static void backward(const struct sl_attention *shape, const void *q, const void
             for (size_t from = team * BLOCK; from < queries; from += step)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
                                (struct row_sums){logsum + part, delta}, &to, &wanted);
-            if (rounds_dq) settle_rows(queries, width, heads * width, of_query, own, dq_stored);
+            if (rounds_dq)
+                settle_rows(queries, width, heads * width, of_query, own, (struct sl_settled){true, dq_stored});
         }
         const size_t end = span.first == span.end ? 0 : queries;
         for (size_t from = team * BLOCK; from < end; from += step) {
             const size_t keys = smaller(BLOCK, queries - from), at = of_key + from * key_stride;
-            if (rounds_dk) settle_rows(keys, width, key_stride, at, dk, dk_stored);
-            if (rounds_dv) settle_rows(keys, width, key_stride, at, dv, dv_stored);
+            if (rounds_dk) settle_rows(keys, width, key_stride, at, dk, (struct sl_settled){true, dk_stored});
+            if (rounds_dv) settle_rows(keys, width, key_stride, at, dv, (struct sl_settled){true, dv_stored});
         }
     }
     if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq, shape->dq);
@@ -467,7 +475,7 @@ static void backward(const struct sl_attention *shape, const void *q, const void
 }
 
 static void gradients_of_all(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
-                             const void *v, const void *k_rope, const void *o, const float *logsum, const float *d_o,
+                             const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
                              float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
     const size_t heads = shape->heads, rows = shape->sequences * shape->queries, rope = shape->rope;
     float *deltas = scratch, *parts = deltas + teams_of(shape) * heads * rows;
@@ -480,5 +488,9 @@ static void gradients_of_all(const struct sl_attention *shape, const void *q, co
         sum_heads(heads / leaves, rows * rope, parts + leaf * of_leaf, dk_rope + leaf * (rows * rope));
 }
 
-const struct sl_attention_kernels SL_ATTENTION_KERNELS = {
-    .forward = forward, .merge = merge, .scratch = scratch, .reads_stored = reads_stored, .backward = gradients_of_all};
+const struct sl_attention_kernels SL_ATTENTION_KERNELS = {.forward = forward,
+                                                          .merge = merge,
+                                                          .scratch = scratch,
+                                                          .reads_stored = reads_stored,
+                                                          .stores_alone = stores_alone,
+                                                          .backward = gradients_of_all};

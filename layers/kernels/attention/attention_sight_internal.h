@@ -89,13 +89,16 @@ SL_INLINE struct rows rows_of(enum sl_dtype dtype, const void *x, size_t first, 
     return (struct rows){(const float *)x + first, stride, cols, NULL};
 }
 
-/* ROWS of X, which are complete. Rows of X, and of what is stored, are STRIDE elements apart, and begin AT elements
- * behind X and it. */
-SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, uint16_t *stored) {
+/* ROWS of X, which are complete, are LEFT so. Rows of X, and of what is stored, are STRIDE elements apart, and begin AT
+ * elements behind X and it. */
+SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, struct sl_settled left) {
     EACH_TILE()
     for (size_t i = 0; i < rows; i++) {
         const size_t row = at + i * stride;
-        settle_block(row, row + cols, x, stored);
+        if (left.rounds)
+            settle_block(row, row + cols, x, left.stored);
+        else
+            store_block(row, row + cols, x, left.stored);
     }
 }
 

@@ -18,6 +18,7 @@ enum { OWN = 16 * WARPS, ACROSS = SL_WARPS_COLUMNS / 8, APART_BY = 8 };
 
 typedef float four_floats __attribute__((vector_size(16), may_alias));
 typedef uint32_t two_words __attribute__((vector_size(8), may_alias)); /* four bf16 */
+typedef uint32_t one_word __attribute__((may_alias));                  /* two */
 
 /* Four neighbours of row ROW of X, as bf16 in two words. ALIGNED: they can be read at once. */
 SL_INLINE void read_four(struct rows x, size_t row, size_t column, bool aligned, uint32_t to[2]) {
@@ -42,11 +43,12 @@ SL_INLINE void read_four(struct rows x, size_t row, size_t column, bool aligned,
  * call this: 16 of them have a row's columns. */
 SL_INLINE void share_rows(struct rows x, size_t count, const size_t all, size_t column, const size_t pitch,
                           uint16_t *to) {
+    const uint32_t cols = (uint32_t)x.cols; /* 32 bits take one register */
     const bool aligned = x.stride % 4 == 0 && (x.bf16 ? (uintptr_t)x.bf16 % 8 : (uintptr_t)x.at % 16) == 0;
     for (int here = 0; here < THREADS_HERE; here++) {
-        const size_t thread = (size_t)thread_of(here);
-        for (size_t row = thread / 16; row < all; row += TEAM / 16) {
-            for (size_t c = thread % 16 * 4; c < x.cols; c += 64) {
+        const uint32_t thread = (uint32_t)thread_of(here);
+        for (uint32_t row = thread / 16; row < (uint32_t)all; row += TEAM / 16) {
+            for (uint32_t c = thread % 16 * 4; c < cols; c += 64) {
                 uint32_t two[2] = {0, 0};
                 if (row < count) read_four(x, row, c, aligned, two);
                 uint32_t *out = (uint32_t *)(void *)(to + row * pitch + column + c);
@@ -158,25 +160,25 @@ SL_INLINE bool sees_all(const struct head *h, size_t first, size_t queries, size
 
 /* ---- what is written ---- */
 
-/* Two neighbours in a row at Y + AT. */
-SL_INLINE void write_pair(float first, float second, float *y, size_t at, struct sl_settled left) {
-    if (left.rounds) {
-        const uint32_t both = pack_bf16(first, second);
-        first = sl_float_of_bits(both << 16);
-        second = sl_float_of_bits(both & 0xffff0000u);
-        if (left.stored) {
-            left.stored[at] = (uint16_t)both;
-            left.stored[at + 1] = (uint16_t)(both >> 16);
-        }
+/* Two neighbours in a row at Y + AT, or as bf16 alone where Y is NULL. ALIGNED: both are stored at once. */
+SL_INLINE void write_pair(float first, float second, float *y, size_t at, struct sl_settled left, bool aligned) {
+    const uint32_t both = pack_bf16(first, second);
+    if (left.stored && aligned) {
+        *(one_word *)(void *)(left.stored + at) = both;
+    } else if (left.stored) {
+        left.stored[at] = (uint16_t)both;
+        left.stored[at + 1] = (uint16_t)(both >> 16);
     }
-    y[at] = first;
-    y[at + 1] = second;
+    if (!y) return;
+    y[at] = left.rounds ? sl_float_of_bits(both << 16) : first;
+    y[at + 1] = left.rounds ? sl_float_of_bits(both & 0xffff0000u) : second;
 }
 
 /* y [16, COLUMNS], rows STRIDE apart, = sums from tile FIRST on; rows from COUNT on are not there. AT: of y's first
- * element in an array that is left as LEFT says. */
+ * element in an array that is left as LEFT says; Y may be NULL. */
 SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t columns, const int most, size_t count,
                            float *y, size_t at, size_t stride, struct sl_settled left) {
+    const bool aligned = stride % 2 == 0 && (uintptr_t)(left.stored + at) % sizeof(one_word) == 0;
     EACH_LANE(l) {
         SL_UNROLL
         for (int half = 0; half < 2; half++) {
@@ -185,7 +187,7 @@ SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t c
             SL_UNROLL
             for (int n = 0; n < most; n++) {
                 if ((size_t)n < first || (size_t)n * 8 >= first * 8 + columns) continue;
-                write_pair(sums[n].x[l][2 * half], sums[n].x[l][2 * half + 1], y, from + (size_t)n * 8, left);
+                write_pair(sums[n].x[l][2 * half], sums[n].x[l][2 * half + 1], y, from + (size_t)n * 8, left, aligned);
             }
         }
     }

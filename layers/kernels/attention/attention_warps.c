@@ -145,9 +145,17 @@ SL_INLINE void gradient_of_score(float *s, float *ds, float logsum, float delta,
 
 /* ---- backward: queries ---- */
 
+/* What backward reads besides, and writes, of all rows. */
+struct outputs {
+    const void *o, *d_o;
+    float *dq, *dq_rope; /* as q and q_rope; also for what has no columns */
+    enum sl_dtype stored_o, stored_d_o;
+    struct sl_settled left;
+};
+
 /* o . d_o of each row of a warp: what LANE has, in quarters. */
-SL_INLINE void deltas_of(const struct block *b, size_t row, size_t count, bool half, const void *o, const float *d_o,
-                         size_t at, float delta[LANES_HERE][2]) {
+SL_INLINE void deltas_of(const struct block *b, size_t row, size_t count, const struct outputs *io, size_t at,
+                         float delta[LANES_HERE][2]) {
     const size_t width = b->head.v.cols, stride = b->head.q.stride;
     SL_UNROLL
     for (int i = 0; i < 2; i++) {
@@ -157,7 +165,7 @@ SL_INLINE void deltas_of(const struct block *b, size_t row, size_t count, bool h
             sum[l] = 0.0f;
             for (size_t c = column_of_sum(l, 0); own < count && c < width; c += 8) {
                 for (size_t e = from + c; e < from + c + 2; e++)
-                    sum[l] += sl_load_float(half ? SL_BF16 : SL_F32, o, e) * d_o[e];
+                    sum[l] += sl_load_float(io->stored_o, io->o, e) * sl_load_float(io->stored_d_o, io->d_o, e);
             }
         }
         sum_of_row(sum);
@@ -178,22 +186,13 @@ SL_INLINE void gradients_of_rows(float scale, const int tiles, float logsum[LANE
     }
 }
 
-/* What backward reads besides, and writes, of all rows. */
-struct outputs {
-    const void *o;
-    const float *d_o;
-    float *dq, *dq_rope; /* as q and q_rope; also for what has no columns */
-    bool half;           /* o is bf16 */
-    struct sl_settled left;
-};
-
 /* What a team shares: Q and DY [OWN], K and V [FEW]. AT, AT_ROPE: of the block's first row. */
 SL_INLINE void queries_block(const struct block *b, const int columns, uint16_t *q, uint16_t *dy, uint16_t *k,
                              uint16_t *v, const struct outputs *io, size_t at, size_t at_rope, const float *logsum,
                              float *deltas) {
     const int keys = SL_NEAR(columns, FEW_64, FEW_128);
     const size_t pitch = SL_PITCH(columns), width = b->head.v.cols, rope = b->head.q_rope.cols;
-    const struct rows d_o = {io->d_o + at, b->head.q.stride, width, NULL};
+    const struct rows d_o = rows_of(io->stored_d_o, io->d_o, at, b->head.q.stride, width);
     struct {
         struct sums dq[ACROSS];
         float logsum[LANES_HERE][2], delta[LANES_HERE][2];
@@ -203,7 +202,7 @@ SL_INLINE void queries_block(const struct block *b, const int columns, uint16_t 
     EACH_WARP(w) {
         const size_t row = 16 * (size_t)warp_of(w), count = b->count > row ? b->count - row : 0;
         clear_tiles(columns / 8, own[w].dq);
-        deltas_of(b, row, count, io->half, io->o, io->d_o, at, own[w].delta);
+        deltas_of(b, row, count, io, at, own[w].delta);
         EACH_LANE(l) {
             SL_UNROLL
             for (int i = 0; i < 2; i++) {
@@ -316,7 +315,7 @@ SL_INLINE void write_keys(const struct block *b, const int columns, const struct
 SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, size_t key_head, size_t number,
                           const int columns, uint16_t *k_room, uint16_t *v_room, uint16_t *q_room, uint16_t *dy_room,
                           const void *q, const void *q_rope, const void *k, const void *v, const void *k_rope,
-                          const float *logsum, const float *d_o, const float *deltas, const struct key_outputs *io) {
+                          const float *logsum, const void *d_o, const float *deltas, const struct key_outputs *io) {
     const size_t pitch = SL_PITCH(columns), width = shape->width, heads = shape->heads, queries = shape->queries;
     const size_t rows = shape->sequences * queries, row = sequence * queries;
     const struct span span = heads_of(shape, key_head);
@@ -330,7 +329,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
         clear_tiles(columns / 8, own[w].dv);
     }
     for (size_t head = span.first; head < span.end; head++) {
-        const struct rows dy = {d_o + row * (heads * width) + head * width, heads * width, width, NULL};
+        const struct rows dy = rows_of(shape->stored_d_o, d_o, (row * heads + head) * width, heads * width, width);
         b = block_of(shape, sequence * heads + head, number, shape->keys, q, q_rope, k, v, k_rope);
         add_queries(&b, columns, k_room, v_room, q_room, dy_room, queries, dy, logsum + head * rows + row,
                     deltas + head * rows + row, own);
@@ -364,12 +363,12 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
 
 /* The last queries see most keys: their blocks come first. */
 #define FORWARD(COLUMNS, KEYS)                                                                                         \
-    static void attention_forward_##COLUMNS(const struct sl_attention *shape, const float *q, const float *q_rope,     \
+    static void attention_forward_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope,       \
                                             const void *k, const void *v, const void *k_rope, float *o,                \
                                             float *logsum) {                                                           \
         SL_SHAPE(shape);                                                                                               \
         const size_t every = sequences * heads, blocks = blocks_of(queries);                                           \
-        const enum sl_dtype keys = shape->keys;                                                                        \
+        const enum sl_dtype keys = shape->keys, stored_q = shape->stored_q;                                            \
         const bool rounds = shape->o.rounds;                                                                           \
         uint16_t *stored = shape->o.stored;                                                                            \
         SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored, places))                                     \
@@ -380,7 +379,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
             SL_TEAM() {                                                                                                \
                 const struct sl_attention all = SL_SHAPE_HERE(keys);                                                   \
                 const struct block b =                                                                                 \
-                    block_of(&all, unit % every, blocks - 1 - unit / every, SL_F32, q, q_rope, k, v, k_rope);          \
+                    block_of(&all, unit % every, blocks - 1 - unit / every, stored_q, q, q_rope, k, v, k_rope);        \
                 forward_block(&b, COLUMNS, q_room, k_room, v_room, o, (b.row * heads + b.number) * width,              \
                               (struct sl_settled){rounds, stored}, logsum + b.number * (sequences * queries) + b.row); \
             }                                                                                                          \
@@ -390,12 +389,13 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
 #define BACKWARD_QUERIES(COLUMNS, KEYS)                                                                                \
     static void attention_queries_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope,       \
                                             const void *k, const void *v, const void *k_rope, const void *o,           \
-                                            const float *logsum, const float *d_o, float *dq, float *dq_rope,          \
+                                            const float *logsum, const void *d_o, float *dq, float *dq_rope,           \
                                             float *deltas) {                                                           \
         SL_SHAPE(shape);                                                                                               \
         const enum sl_dtype inputs = shape->stored;                                                                    \
         const size_t every = sequences * heads, blocks = blocks_of(queries);                                           \
-        const bool rounds = shape->dq.rounds, half = shape->stored_o == SL_BF16;                                       \
+        const enum sl_dtype stored_o = shape->stored_o, stored_d_o = shape->stored_d_o;                                \
+        const bool rounds = shape->dq.rounds;                                                                          \
         uint16_t *stored = shape->dq.stored;                                                                           \
         SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, deltas, stored, places))           \
         for (size_t unit = 0; unit < every * blocks; unit++) {                                                         \
@@ -407,7 +407,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
                 const struct sl_attention all = SL_SHAPE_HERE(inputs);                                                 \
                 const struct block b =                                                                                 \
                     block_of(&all, unit % every, blocks - 1 - unit / every, inputs, q, q_rope, k, v, k_rope);          \
-                const struct outputs io = {o, d_o, dq, dq_rope, half, {rounds, stored}};                               \
+                const struct outputs io = {o, d_o, dq, dq_rope, stored_o, stored_d_o, {rounds, stored}};               \
                 const size_t sums = b.number * (sequences * queries) + b.row;                                          \
                 queries_block(&b, COLUMNS, q_room, dy_room, k_room, v_room, &io, (b.row * heads + b.number) * width,   \
                               (b.row * heads + b.number) * rope, logsum + sums, deltas + sums);                        \
@@ -419,12 +419,12 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
 #define BACKWARD_KEYS(COLUMNS, QUERIES)                                                                                \
     static void attention_keys_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope,          \
                                          const void *k, const void *v, const void *k_rope, const float *logsum,        \
-                                         const float *d_o, float *dk, float *dv, float *dk_rope,                       \
-                                         const float *deltas) {                                                        \
+                                         const void *d_o, float *dk, float *dv, float *dk_rope, const float *deltas) { \
         SL_SHAPE(shape);                                                                                               \
         const enum sl_dtype inputs = shape->stored;                                                                    \
         const size_t key_heads = sl_attention_key_heads(shape), every = sequences * key_heads;                         \
         const size_t blocks = blocks_of(queries);                                                                      \
+        const enum sl_dtype stored_d_o = shape->stored_d_o;                                                            \
         const bool rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;                                         \
         uint16_t *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;                                         \
         SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, logsum, d_o, dk, dv, dk_rope, deltas, dk_stored, dv_stored,     \
@@ -435,7 +435,8 @@ SL_INLINE void keys_block(const struct sl_attention *shape, size_t sequence, siz
             SL_ROOM(k_room, OWN, COLUMNS);                                                                             \
             SL_ROOM(v_room, OWN, COLUMNS);                                                                             \
             SL_TEAM() {                                                                                                \
-                const struct sl_attention all = SL_SHAPE_HERE(inputs);                                                 \
+                struct sl_attention all = SL_SHAPE_HERE(inputs);                                                       \
+                all.stored_d_o = stored_d_o;                                                                           \
                 const struct key_outputs io = {dk, dv, dk_rope, {rounds_dk, dk_stored}, {rounds_dv, dv_stored}};       \
                 keys_block(&all, unit % every / key_heads, unit % key_heads, unit / every, COLUMNS, k_room, v_room,    \
                            q_room, dy_room, q, q_rope, k, v, k_rope, logsum, d_o, deltas, &io);                        \
@@ -450,7 +451,7 @@ BACKWARD_QUERIES(128, FEW_128)
 BACKWARD_KEYS(64, FEW_64)
 BACKWARD_KEYS(128, FEW_128)
 
-void sl_attention_warps_forward(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k,
+void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                 const void *v, const void *k_rope, float *o, float *logsum) {
     if (shape->width + shape->rope <= 64)
         attention_forward_64(shape, q, q_rope, k, v, k_rope, o, logsum);
@@ -459,9 +460,8 @@ void sl_attention_warps_forward(const struct sl_attention *shape, const float *q
 }
 
 void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
-                                 const void *v, const void *k_rope, const void *o, const float *logsum,
-                                 const float *d_o, float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope,
-                                 float *deltas) {
+                                 const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
+                                 float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, float *deltas) {
     if (shape->width + shape->rope <= 64) {
         attention_queries_64(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, deltas);
         attention_keys_64(shape, q, q_rope, k, v, k_rope, logsum, d_o, dk, dv, dk_rope, deltas);

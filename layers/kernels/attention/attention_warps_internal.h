@@ -20,12 +20,11 @@ static inline bool sl_attention_warps_take(const struct sl_attention *shape) {
  * gradients of scores are rounded to bf16, and sums are made in the order of the keys, or queries, in tiles of 8 or 16.
  * DELTAS [heads, rows] and, where there is rope, DK_ROPE [heads, rows, rope], whose sums over heads the caller makes.
  */
-void sl_attention_warps_forward(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k,
+void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                 const void *v, const void *k_rope, float *o, float *logsum);
 void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
-                                 const void *v, const void *k_rope, const void *o, const float *logsum,
-                                 const float *d_o, float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope,
-                                 float *deltas);
+                                 const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
+                                 float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, float *deltas);
 
 SL_END_C
 #endif

@@ -263,6 +263,64 @@ static void check_bf16_inputs(const struct sl_kernels *kernels, struct example *
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
+/* Forward of E, whose operands bf16 has, read as that unless there are few queries: the bits that E has, as bf16
+ * beside floats of all digits, and alone. */
+static void check_bf16_result(const struct sl_kernels *kernels, struct example *e) {
+    struct sl_attention shape = e->shape;
+    const size_t wide = e->rows * shape.heads * shape.width, half = half_of(&shape);
+    const bool alone = kernels->attention->stores_alone(&shape), bf16 = shape.keys == SL_BF16;
+    const void *k = bf16 ? (void *)e->stored_kv : e->kv, *v = bf16 ? (void *)(e->stored_kv + half) : e->kv + half;
+    const void *k_rope = bf16 ? (void *)e->stored_rope : e->rope;
+    uint16_t *q = settle(e->q, wide), *q_rope = settle(e->q_rope, e->rows * shape.heads * shape.rope);
+    float *o = device_floats(wide), *logsum = device_floats(e->rows * shape.heads);
+    uint16_t *want = device_array(wide, sizeof *want), *stored = device_array(wide, sizeof *stored);
+    for (size_t i = 0; i < wide; i++) want[i] = sl_bf16_of_float(e->o[i]);
+    shape.o.stored = stored;
+    for (int n = 0; n < (alone ? 4 : 1); n++) { /* at last bf16 alone, rounded or not */
+        memset(stored, 0, wide * sizeof *stored);
+        memset(o, 0, wide * sizeof *o);
+        shape.stored_q = n ? SL_BF16 : SL_F32;
+        shape.o.rounds = n == 3;
+        kernels->attention->forward(&shape, n ? (void *)q : e->q, n ? (void *)q_rope : e->q_rope, k, v, k_rope,
+                                    n < 2 ? o : NULL, logsum);
+        if (n < 2) assert_memory_equal(o, e->o, wide * sizeof *o);
+        assert_memory_equal(stored, want, wide * sizeof *stored);
+        assert_memory_equal(logsum, e->logsum, e->rows * shape.heads * sizeof *logsum);
+    }
+    void *const arrays[] = {q, q_rope, o, logsum, want, stored};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+/* Backward's results as bf16 alone, with O and D_O as bf16, and the inputs, too, if INPUTS: those of E, rounded, which
+ * has the same operands as floats. */
+static void check_bf16_gradients(const struct sl_kernels *kernels, struct example *e, bool inputs) {
+    struct sl_attention shape = e->shape;
+    const size_t half = half_of(&shape), wide = e->rows * shape.heads * shape.width;
+    const size_t keys = e->key_rows * shape.key_stride, roped = e->rows * shape.heads * shape.rope;
+    const size_t shared = e->key_rows * shape.rope;
+    uint16_t *o = settle(e->o, wide), *d_o = settle(e->d_o, wide), *q = settle(e->q, wide);
+    uint16_t *q_rope = settle(e->q_rope, roped), *kv = settle(e->kv, keys), *rope = settle(e->rope, shared);
+    uint16_t *dq = device_array(wide, sizeof *dq), *dkv = device_array(keys, sizeof *dkv);
+    float *dq_rope = device_floats(roped), *drope = device_floats(shared);
+    const void *from[] = {inputs ? (void *)q : e->q, inputs ? (void *)q_rope : e->q_rope, inputs ? (void *)kv : e->kv,
+                          inputs ? (void *)(kv + half) : e->kv + half, inputs ? (void *)rope : e->rope};
+    run_backward(kernels, e);
+    for (size_t i = 0; i < keys; i++) dkv[i] = sl_bf16_of_float(UNTOUCHED);
+    shape.stored = inputs ? SL_BF16 : SL_F32;
+    shape.stored_o = shape.stored_d_o = SL_BF16;
+    shape.dq = (struct sl_settled){inputs, dq};
+    shape.dk = (struct sl_settled){inputs, dkv};
+    shape.dv = (struct sl_settled){inputs, dkv + half};
+    kernels->attention->backward(&shape, from[0], from[1], from[2], from[3], from[4], o, e->logsum, d_o, NULL, dq_rope,
+                                 NULL, NULL, drope, e->scratch);
+    for (size_t i = 0; i < wide; i++) assert_int_equal(dq[i], sl_bf16_of_float(e->dq[i]));
+    for (size_t i = 0; i < keys; i++) assert_int_equal(dkv[i], sl_bf16_of_float(e->dkv[i]));
+    assert_memory_equal(dq_rope, e->dq_rope, roped * sizeof *dq_rope);
+    assert_memory_equal(drope, e->drope, shared * sizeof *drope);
+    void *const arrays[] = {o, d_o, q, q_rope, kv, rope, dq, dkv, dq_rope, drope};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
 /* Whether attention of SHAPE runs on tensor cores: twice the half of a bf16's last bit. */
 static bool rounds(const struct sl_kernels *kernels, const struct sl_attention *shape) {
     return !strcmp(kernels->name, "as on GPUs") && sl_attention_warps_take(shape);
@@ -283,13 +341,17 @@ static void check_documents(struct numbers *numbers, struct sl_attention shape, 
         run_forward(kernels, &e);
         expect(name, &e, "o", e.o, oracle.o, wide, oracle.error);
         expect(name, &e, "logsum", e.logsum, oracle.logsum, e.rows * s->heads, exact);
+        if (rounds(kernels, s)) check_bf16_result(kernels, &e);
         if (s->position || s->key_rows != s->queries || s->keys != SL_F32) continue;
         run_backward(kernels, &e);
         expect(name, &e, "dq", e.dq, oracle.dq, wide, oracle.error);
         expect(name, &e, "dq_rope", e.dq_rope, oracle.dq_rope, roped, oracle.error);
         expect(name, &e, "dk, dv", e.dkv, oracle.dkv, e.key_rows * s->key_stride, oracle.error);
         expect(name, &e, "dk_rope", e.drope, oracle.drope, e.key_rows * s->rope, oracle.error);
-        if (rounds(kernels, s)) check_bf16_inputs(kernels, &e);
+        if (!rounds(kernels, s)) continue;
+        check_bf16_inputs(kernels, &e);
+        for (int inputs = 0; inputs < 2 && kernels->attention->stores_alone(s); inputs++)
+            check_bf16_gradients(kernels, &e, inputs);
     }
     release_oracle(&oracle);
     release(&e);

@@ -122,6 +122,21 @@ static void check_attention(const struct sl_kernels *kernels, struct numbers *nu
     release(&e);
 }
 
+/* What is stored of a result beside floats of all digits is those rounded. */
+static void check_beside(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
+    struct example e = make(numbers, shape);
+    const size_t wide = e.rows * e.cols;
+    uint16_t *stored = halves(wide);
+    run_forward(kernels, &e, (struct sl_settled){0});
+    float *o = copy_of(e.o, wide);
+    run_forward(kernels, &e, (struct sl_settled){false, stored});
+    assert_memory_equal(e.o, o, wide * sizeof *o);
+    for (size_t i = 0; i < wide; i++) assert_int_equal(stored[i], sl_bf16_of_float(o[i]));
+    release_array(stored);
+    free(o);
+    release(&e);
+}
+
 /* Gradients of what lies as bf16 are those of the same floats, in their bits. */
 static void check_stored(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
     struct example e = make(numbers, shape);
@@ -182,9 +197,11 @@ static void attention_is_rounded(void **state) {
                                          .width = 20,
                                          .rope = i == 1 ? 8 : 0};
             check_attention(kernels, &numbers, shape);
+            check_beside(kernels, &numbers, shape);
             shape.group = 3; /* heads that share keys: their gradient is complete after the last of them */
             shape.lead = 1;
             check_attention(kernels, &numbers, shape);
+            check_beside(kernels, &numbers, shape);
         }
     }
 }
