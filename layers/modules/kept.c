@@ -138,7 +138,8 @@ void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
     const struct pass pass = {.kernels = context->kernels,
                               .y = sl_at(context, &kept->values),
                               .stored = kept->stores ? sl_at(context, &kept->stored) : NULL};
-    sl_share(context, elements(context, kept), 1, kept->operand ? round_numbers : settle_numbers, &pass);
+    const bool beside = kept->operand || kept->unread;
+    sl_share(context, elements(context, kept), 1, beside ? round_numbers : settle_numbers, &pass);
 }
 
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
@@ -172,7 +173,7 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
 /* X: what has been kept; NULL: VALUES, which nobody has. LEFT as in sl_forward_left, or NULL: nobody will do so. */
 static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                         const float *values, const struct sl_kept *y, struct sl_settled *left) {
-    struct sl_result result = sl_kept_result(context, y, false);
+    struct sl_result result = sl_kept_result(context, y, y->unread);
     struct sl_result *const before = context->result;
     float *to = sl_kept_values(context, y);
     context->result = y->rounds ? &result : NULL;
@@ -207,6 +208,17 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
     context->rounded = rounded(context, dy);
     const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
     context->rounded = before;
+    return status;
+}
+
+int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
+                           const struct sl_kept *dx, enum sl_dtype *dtype) {
+    struct sl_result result = sl_kept_result(context, dx, dx->unread);
+    struct sl_result *const before = context->result;
+    context->result = dx->unread ? &result : NULL;
+    const int status = sl_module_backward_input(child, context, x, dy, sl_kept_values(context, dx));
+    context->result = before;
+    *dtype = result.done ? SL_BF16 : SL_F32;
     return status;
 }
 

@@ -18,6 +18,7 @@ struct sl_kept {
     bool outlasts;          /* and calls that come later read the array, */
     bool stores;            /* or products of this one do: */
     bool operand;           /* products read what is stored alone (sl_module's reads_operand) */
+    bool unread;            /* nobody reads the floats: who writes the array may leave what is stored alone */
     struct sl_place stored; /* here, as bf16 */
 };
 
@@ -77,6 +78,10 @@ static inline uint16_t *sl_operand_result(const struct sl_context *context) {
 static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
     return (struct sl_settled){kept->rounds, kept->stores ? (uint16_t *)sl_at(context, &kept->stored) : NULL};
 }
+/* Where such a kernel writes the floats; NULL: nobody reads them, or kernels that know of that may leave them out. */
+static inline float *sl_kept_floats(const struct sl_context *context, const struct sl_kept *kept) {
+    return kept->unread ? NULL : sl_kept_values(context, kept);
+}
 /* CHILD's forward of X, and with KEPT_X of what has been kept, leaves Y as it is to be kept: in the pass that computes
  * it, if the child can. */
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
@@ -97,6 +102,10 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
                            const struct sl_kept *dy, float *dx);
 /* Y [n] += X, which is the result of the call that had RESULT, NULL or how Y is to be left. */
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
+/* CHILD's backward_input of DY, which leaves DX: *DTYPE says how, as floats of all digits, or as SL_BF16 where DX is
+ * unread and CHILD can leave it so. */
+int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
+                           const struct sl_kept *dx, enum sl_dtype *dtype);
 /* X [n] as bf16 where the caller's parent has stored it; else NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
 /* Whether the caller's parent has stored X [n], bf16, beside floats. */

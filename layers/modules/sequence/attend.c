@@ -11,16 +11,18 @@ enum { SHARED = 1 << 15, MOST = 1 << 15 };
 struct call {
     const struct sl_attention_kernels *kernels;
     const struct sl_attention *shape;
-    const float *q, *q_rope;
-    const void *k, *v, *k_rope;
+    const void *q, *q_rope, *k, *v, *k_rope;
     float *o, *logsum;
     bool few;            /* queries are those of attention_decode.c */
     size_t parts, heads; /* of a sequence; or of a query, and heads of a part */
 };
 
-/* A row and some columns of keys or values. */
+/* A row and some columns of keys or values, or of queries. */
 static const void *element(const struct call *call, const void *x, size_t i) {
     return (const char *)x + i * sl_dtype_size(call->shape->keys);
+}
+static const void *of_query(const struct call *call, const void *x, size_t i) {
+    return (const char *)x + i * sl_dtype_size(call->shape->stored_q);
 }
 
 /* QUERIES of a sequence from FIRST on; of all HEADS, or of one query HEADS from HEAD on. */
@@ -36,11 +38,12 @@ static void attend(const struct call *call, size_t sequence, size_t first, size_
     if (shape.group > 1) shape.lead = (shape.lead + head) % shape.group;
     if (shape.places) shape.places += row;
     shape.o = sl_settled_from(all->o, (row * all->heads + head) * all->width);
-    call->kernels->forward(&shape, call->q + (row * all->heads + head) * all->width,
-                           all->rope ? call->q_rope + (row * all->heads + head) * all->rope : call->q_rope,
+    call->kernels->forward(&shape, of_query(call, call->q, (row * all->heads + head) * all->width),
+                           all->rope ? of_query(call, call->q_rope, (row * all->heads + head) * all->rope) : NULL,
                            element(call, call->k, column), element(call, call->v, column),
                            all->rope ? element(call, call->k_rope, key * all->rope) : call->k_rope,
-                           call->o + (row * all->heads + head) * all->width, call->logsum + row * all->heads + head);
+                           call->o ? call->o + (row * all->heads + head) * all->width : NULL,
+                           call->logsum + row * all->heads + head);
 }
 
 /* The last queries see the most keys: they come first. What fills no block goes with the one before it, if these are
@@ -75,7 +78,7 @@ static size_t divide(struct call *call, size_t threads) {
     return rows;
 }
 
-void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const float *q, const float *q_rope,
+void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const void *q, const void *q_rope,
                const void *k, const void *v, const void *k_rope, float *o, float *logsum) {
     struct call call = {
         .kernels = context->kernels->attention, shape, q, q_rope, k, v, k_rope, o, logsum, .few = false};
@@ -86,6 +89,10 @@ void sl_attend(const struct sl_context *context, const struct sl_attention *shap
         sl_crew_run(context->crew, (int)(units * call.parts), attend_part, &call);
     else
         call.kernels->forward(shape, q, q_rope, k, v, k_rope, o, logsum);
+}
+
+bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *shape) {
+    return !plan->caches && sl_kernels_select()->attention->stores_alone(shape);
 }
 
 enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,

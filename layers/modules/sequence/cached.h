@@ -34,9 +34,11 @@ const void *sl_cache_append(const struct sl_context *context, int number, size_t
 /* How attention's backward of SHAPE reads its inputs, of which KEPT is one: as they are kept, if its kernels can. */
 enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,
                                   const struct sl_kept *kept);
+/* Whether attention of SHAPE, without caches, reads and leaves bf16 alone where it lies so. */
+bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *shape);
 /* Attention's forward (layers/kernels/attention/attention.h) by the context's crew, too, with the same bits. Where
  * there is one, LOGSUM has the size that it has there, and its order depends on the threads. */
-void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const float *q, const float *q_rope,
+void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const void *q, const void *q_rope,
                const void *k, const void *v, const void *k_rope, float *o, float *logsum);
 
 SL_END_C

@@ -28,7 +28,8 @@ enum tensor {
     D_QUERIES, /* D_QUERIES + a child's number: its gradient */
     D_KEYS,
     D_VALUES,
-    PART, /* gradient of OUTPUT, then what one child gives of dx */
+    D_OUTPUT, /* in PART's room */
+    PART,     /* what one child gives of dx */
     TENSORS
 };
 
@@ -43,6 +44,7 @@ struct gqa {
     size_t lead;                   /* heads before its own that read the same key heads or those before them */
     size_t cached, cached_columns; /* of k and v: the first column that its heads read, and how many */
     enum sl_dtype precision;       /* of products' operands */
+    bool reads_stored;             /* forward's attention reads what is kept, without its floats */
     struct sl_rope *rope;          /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
     struct sl_place scratch; /* attention's backward */
@@ -59,6 +61,9 @@ static float *at(const struct sl_module *module, const struct sl_context *contex
 static bool replicates(const struct gqa *gqa) {
     return gqa->group >= 0 && gqa->key_heads == (size_t)gqa->shape.key_heads;
 }
+
+/* Whether attention writes the gradient of child I's result whole, and nothing rotates it afterwards. */
+static bool settles(const struct gqa *gqa, int i) { return (i == V || !gqa->rope) && (i == Q || !replicates(gqa)); }
 
 static struct sl_attention attention_of(const struct gqa *gqa, int rows, int sequence) {
     return (struct sl_attention){.sequences = (size_t)(rows / sequence),
@@ -139,6 +144,16 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
+/* Nobody reads floats of what attention and products read as it is stored, but rotations. */
+static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
+    struct sl_kept *kept = gqa->kept;
+    const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
+    const bool alone = sl_attention_alone(plan, &attention);
+    gqa->reads_stored = kept[VALUES].unread = alone && kept[QUERIES].stores;
+    kept[QUERIES].unread = kept[KEYS].unread = gqa->reads_stored && !gqa->rope;
+    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && gqa->module.child[OUT]->reads_stored;
+}
+
 static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     struct sl_kept *kept = gqa->kept;
     SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
@@ -146,6 +161,7 @@ static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[VALUES]));
     SL_TRY(sl_plan_kept_both(plan, gqa->module.child[OUT], (size_t)plan->rows * gqa->columns, &kept[OUTPUT]));
     if (sl_reads_stored(plan, gqa->module.child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
+    plan_unread(gqa, plan);
     return sl_plan_array(plan, (size_t)plan->rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
 }
 
@@ -154,10 +170,17 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
     for (int i = Q; i < OUT; i++) {
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, &gqa->kept[D_QUERIES + i]));
+        struct sl_kept *const to = &gqa->kept[D_QUERIES + i];
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, to));
+        to->unread = to->stores && (to->operand || module->child[i]->reads_stored_gradient) && settles(gqa, i) &&
+                     sl_attention_alone(plan, &attention);
     }
     const size_t in = (size_t)module->in;
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
+    gqa->kept[D_OUTPUT] =
+        (struct sl_kept){.values = gqa->kept[PART].values, .count = (size_t)plan->rows * gqa->columns};
+    gqa->kept[D_OUTPUT].unread = gqa->reads_stored && sl_gemm_leaves_bf16(plan->gemm);
+    if (gqa->kept[D_OUTPUT].unread) sl_plan_kept_room(plan, &gqa->kept[D_OUTPUT]);
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &gqa->scratch);
     return SL_OK;
 }
@@ -263,13 +286,21 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     }
 }
 
+/* TENSOR as forward's attention reads it. */
+static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    const struct sl_kept *kept = &own(module)->kept[tensor];
+    return own(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
+}
+
 static void attend(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.o = settled(module, context, OUTPUT);
+    shape.keys = shape.stored_q = gqa->reads_stored ? SL_BF16 : SL_F32;
     shape.places = context->batch.places;
-    sl_attend(context, &shape, at(module, context, QUERIES), NULL, at(module, context, KEYS),
-              at(module, context, VALUES), NULL, at(module, context, OUTPUT), at(module, context, LOGSUM));
+    sl_attend(context, &shape, attended(module, context, QUERIES), NULL, attended(module, context, KEYS),
+              attended(module, context, VALUES), NULL, sl_kept_floats(context, &gqa->kept[OUTPUT]),
+              at(module, context, LOGSUM));
 }
 
 /* Adds the call's tokens to the caches, which have the columns that a coordinate's heads read. */
@@ -312,7 +343,6 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     else
         attend(module, context);
     context->summand = summand;
-    if (gqa->kept[OUTPUT].operand) sl_keep(context, &gqa->kept[OUTPUT]);
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 
@@ -324,35 +354,41 @@ static const float *output_of(const struct sl_module *module, const struct sl_co
 }
 
 /* And for attention: where only products read bf16, the floats are there, too. */
-static const float *attended(const struct sl_module *module, const struct sl_context *context) {
+static const float *result_of(const struct sl_module *module, const struct sl_context *context) {
     const struct sl_kept *kept = &own(module)->kept[OUTPUT];
     return kept->operand ? sl_kept_values(context, kept) : output_of(module, context);
 }
 
-static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
+/* The gradient of OUTPUT lies as STORED_D_O says. */
+static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.stored = sl_attention_stored(context, &shape, &gqa->kept[QUERIES]);
     const void *queries = sl_kept_operand(context, &gqa->kept[QUERIES], shape.stored);
     const void *keys = sl_kept_operand(context, &gqa->kept[KEYS], shape.stored);
     const void *values = sl_kept_operand(context, &gqa->kept[VALUES], shape.stored);
-    float *d_keys = at(module, context, D_KEYS), *d_values = at(module, context, D_VALUES);
+    float *d_queries = sl_kept_floats(context, &gqa->kept[D_QUERIES]);
+    float *d_keys = sl_kept_floats(context, &gqa->kept[D_KEYS]);
+    float *d_values = sl_kept_floats(context, &gqa->kept[D_VALUES]);
     if (replicates(gqa)) { /* others read some of them */
         const size_t count = (size_t)context->rows * gqa->key_columns;
         context->kernels->fill(count, 0.0f, d_keys);
         context->kernels->fill(count, 0.0f, d_values);
     }
-    const bool rotates = gqa->rope, others = replicates(gqa); /* whose columns attention leaves alone */
+    const struct sl_kept *d_output = &gqa->kept[D_OUTPUT];
+    const bool others = replicates(gqa); /* whose columns attention leaves alone */
     shape.stored_o = context->storage;
+    shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
-    if (!rotates) shape.dq = settled(module, context, D_QUERIES);
-    if (!rotates && !others) shape.dk = settled(module, context, D_KEYS);
-    if (!others) shape.dv = settled(module, context, D_VALUES);
-    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, attended(module, context),
-                                          at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), NULL,
-                                          d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
+    if (settles(gqa, Q)) shape.dq = settled(module, context, D_QUERIES);
+    if (settles(gqa, K)) shape.dk = settled(module, context, D_KEYS);
+    if (settles(gqa, V)) shape.dv = settled(module, context, D_VALUES);
+    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, result_of(module, context),
+                                          at(module, context, LOGSUM),
+                                          sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values),
+                                          d_queries, NULL, d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
     rotate(module, context, true, D_KEYS, D_QUERIES);
-    if (others && !rotates) sl_keep(context, &gqa->kept[D_KEYS]);
+    if (others && !gqa->rope) sl_keep(context, &gqa->kept[D_KEYS]);
     if (others) sl_keep(context, &gqa->kept[D_VALUES]);
 }
 
@@ -360,8 +396,10 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     const struct gqa *gqa = own(module);
     float *part = at(module, context, PART);
-    SL_TRY(sl_module_backward_input(module->child[OUT], context, output_of(module, context), dy, part));
-    attention_backward(module, context, part);
+    enum sl_dtype dtype;
+    SL_TRY(sl_backward_input_left(module->child[OUT], context, output_of(module, context), dy,
+                                  &own(module)->kept[D_OUTPUT], &dtype));
+    attention_backward(module, context, dtype);
     for (int i = Q; i < OUT; i++) {
         float *to = !dx ? NULL : i == Q ? dx : part;
         SL_TRY(sl_kept_backward_input(module->child[i], context, x, &gqa->kept[D_QUERIES + i], to));

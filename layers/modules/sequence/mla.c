@@ -97,6 +97,11 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
+/* Whether child I reads its part of the latent as bf16 alone. */
+static bool rounds_part(const struct mla *mla, int i) {
+    return mla->kept[input[i]].stores && mla->module.child[i]->reads_stored;
+}
+
 /* The whole latent has two readers, which are alike. */
 static int plan_latents(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
@@ -114,6 +119,18 @@ static int plan_latents(struct mla *mla, struct sl_plan *plan) {
     return SL_OK;
 }
 
+/* Nobody reads floats of what attention and products read as it is stored, nor of latents that are only cut. Of those
+ * the parts are rounded. */
+static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
+    struct sl_module *const *child = mla->module.child;
+    struct sl_kept *kept = mla->kept;
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
+    const bool alone = sl_attention_alone(plan, &attention);
+    mla->reads_stored = kept[QUERIES].unread = kept[KEYS_VALUES].unread = alone && kept[QUERIES].stores;
+    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && child[OUT]->reads_stored;
+    if (!mla->rope && !plan->caches && rounds_part(mla, KV_UP) && rounds_part(mla, Q_UP)) kept[LATENT].rounds = false;
+}
+
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     struct sl_module *const *child = mla->module.child;
     struct sl_kept *kept = mla->kept;
@@ -123,6 +140,7 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
     SL_TRY(sl_plan_kept_both(plan, child[OUT], (size_t)plan->rows * mla->columns, &kept[OUTPUT]));
     SL_TRY(sl_plan_array(plan, (size_t)plan->rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
+    plan_unread(mla, plan);
     if (!mla->rope) return SL_OK;
     SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &kept[ROTATED_KEYS]));
     return plan_tensor(plan, mla->rotated, SL_UNTIL_INPUT, &kept[ROTATED_QUERIES]);
@@ -139,11 +157,16 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++) {
         if (i == OUT) continue;
-        const size_t count = (size_t)plan->rows * columns[gradient[i]];
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], count, &kept[gradient[i]]));
+        struct sl_kept *const to = &kept[gradient[i]];
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[gradient[i]], to));
+        to->unread = to->stores && (to->operand || module->child[i]->reads_stored_gradient) &&
+                     (i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention));
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
+    kept[D_OUTPUT] = (struct sl_kept){.values = kept[PART].values, .count = (size_t)plan->rows * mla->columns};
+    kept[D_OUTPUT].unread = mla->reads_stored && sl_gemm_leaves_bf16(plan->gemm);
+    if (kept[D_OUTPUT].unread) sl_plan_kept_room(plan, &kept[D_OUTPUT]);
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &mla->scratch);
     if (mla->leaves > 1)
         sl_plan_workspace(plan, (size_t)mla->leaves * sl_plan_rows(plan) * mla->rope * sizeof(float), &mla->leaf_keys);
@@ -220,7 +243,7 @@ static void cut(const struct sl_module *module, const struct sl_context *context
     const struct sl_kept *kept = &mla->kept[input[i]];
     const size_t rows = (size_t)context->rows, columns = mla->latent;
     if (kept->stores) kernels->round_block(rows, columns, latent, 2 * columns, sl_at(context, &kept->stored), columns);
-    if (!kept->stores || !module->child[i]->reads_stored || context->caches)
+    if (!rounds_part(mla, i) || context->caches)
         kernels->copy_block(rows, columns, latent, 2 * columns, sl_kept_values(context, kept), columns);
 }
 
@@ -240,17 +263,25 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
+/* TENSOR as forward's attention reads it. */
+static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    const struct sl_kept *kept = &sl_mla_of(module)->kept[tensor];
+    return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
+}
+
 void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_settled left) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     shape.o = left;
     shape.places = context->batch.places;
-    const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
-    const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
-    const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
+    shape.keys = shape.stored_q = mla->reads_stored ? SL_BF16 : SL_F32;
+    const void *keys_values = attended(module, context, KEYS_VALUES);
+    const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.keys);
+    const void *keys = mla->rope ? attended(module, context, ROTATED_KEYS) : NULL;
+    const void *queries = mla->rope ? attended(module, context, ROTATED_QUERIES) : NULL;
     const struct sl_context alone = {.kernels = context->kernels}; /* sums that are to be merged have one order */
-    sl_attend(context->caches ? &alone : context, &shape, sl_mla_at(module, context, QUERIES), queries, keys_values,
-              keys_values + mla->columns, keys, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
+    sl_attend(context->caches ? &alone : context, &shape, attended(module, context, QUERIES), queries, keys_values,
+              values, keys, sl_mla_floats(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -262,7 +293,6 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
         sl_mla_keep(module, context, OUTPUT);
     } else {
         sl_mla_attend(module, context, sl_mla_settled(module, context, OUTPUT));
-        if (sl_mla_of(module)->kept[OUTPUT].operand) sl_mla_keep(module, context, OUTPUT);
     }
     context->summand = summand;
     return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
@@ -276,7 +306,7 @@ static const float *stored(const struct sl_module *module, const struct sl_conte
 }
 
 /* OUTPUT as attention reads it: where only products read bf16, the floats are there, too. */
-static const float *attended(const struct sl_module *module, const struct sl_context *context) {
+static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_mla_of(module)->kept[OUTPUT].operand ? sl_mla_at(module, context, OUTPUT)
                                                    : stored(module, context, OUTPUT);
 }
@@ -287,9 +317,8 @@ static const float *input_of(const struct sl_module *module, const struct sl_con
 }
 
 static int child_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
-                                const float *dy, float *dx) {
+                                float *dx) {
     const float *in = input_of(module, context, i, x);
-    if (i == OUT) return sl_module_backward_input(module->child[i], context, in, dy, dx);
     return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[gradient[i]], dx);
 }
 
@@ -306,7 +335,8 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
          sl_mla_at(module, context, D_ROTATED_QUERIES));
 }
 
-static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
+/* The gradient of OUTPUT lies as STORED_D_O says. */
+static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     shape.stored = sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
@@ -315,21 +345,25 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     const void *turned = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_QUERIES], shape.stored) : NULL;
     const void *queries = sl_kept_operand(context, &mla->kept[QUERIES], shape.stored);
     const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.stored);
-    float *d_keys_values = sl_mla_at(module, context, D_KEYS_VALUES);
+    float *d_keys_values = sl_mla_floats(module, context, D_KEYS_VALUES);
+    const struct sl_kept *d_output = &mla->kept[D_OUTPUT];
     float *d_keys = mla->leaves > 1 ? sl_at(context, &mla->leaf_keys)
                     : mla->rope     ? sl_mla_at(module, context, D_ROTATED_KEYS)
                                     : NULL;
     float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
     shape.leaves = (size_t)mla->leaves;
     shape.stored_o = context->storage;
+    shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
     shape.dq = sl_mla_settled(module, context, D_QUERIES);
     shape.dk = sl_mla_settled(module, context, D_KEYS_VALUES);
     shape.dv = sl_settled_from(shape.dk, mla->columns);
-    context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys, attended(module, context),
-                                          sl_mla_at(module, context, LOGSUM), d_output,
-                                          sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
-                                          d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
+    context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
+                                          output_of(module, context), sl_mla_at(module, context, LOGSUM),
+                                          sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values),
+                                          sl_mla_floats(module, context, D_QUERIES), d_queries, d_keys_values,
+                                          d_keys_values ? d_keys_values + mla->columns : NULL, d_keys,
+                                          sl_at(context, &mla->scratch));
     if (mla->leaves > 1)
         rotate_leaves(module, context);
     else if (mla->rope)
@@ -342,14 +376,18 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
     const size_t rows = (size_t)context->rows, half = mla->latent;
     float *latent = sl_mla_at(module, context, D_LATENT), *part = sl_mla_at(module, context, PART);
     const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT), none = {0};
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     for (int i = KV_UP; i <= Q_UP; i++) {
         const size_t first = i == Q_UP ? half : 0;
-        SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
-        context->kernels->sequence->copy_settled(rows, half, part, half, latent + first, 2 * half,
-                                                 sl_settled_from(mla->rope ? none : settled, first));
+        SL_TRY(child_backward_input(module, context, i, NULL, part));
+        if (mla->kept[D_LATENT].unread)
+            kernels->round_block(rows, half, part, half, settled.stored + first, 2 * half);
+        else
+            kernels->copy_settled(rows, half, part, half, latent + first, 2 * half,
+                                  sl_settled_from(mla->rope ? none : settled, first));
     }
     for (int i = K_ROPE; i < module->children; i++) {
-        SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
+        SL_TRY(child_backward_input(module, context, i, NULL, part));
         if (i == module->children - 1 && settled.rounds)
             context->kernels->add_settled(rows * 2 * half, part, latent, settled.stored);
         else
@@ -360,11 +398,13 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
 
 static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy, float *dx) {
-    float *d_output = sl_mla_at(module, context, PART);
-    SL_TRY(child_backward_input(module, context, OUT, NULL, dy, d_output));
-    attention_backward(module, context, d_output);
+    const struct mla *mla = sl_mla_of(module);
+    enum sl_dtype dtype;
+    SL_TRY(sl_backward_input_left(module->child[OUT], context, stored(module, context, OUTPUT), dy,
+                                  &mla->kept[D_OUTPUT], &dtype));
+    attention_backward(module, context, dtype);
     SL_TRY(latent_gradient(module, context));
-    return child_backward_input(module, context, DOWN, x, NULL, dx);
+    return child_backward_input(module, context, DOWN, x, dx);
 }
 
 static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -25,7 +25,8 @@ enum tensor {
     D_QUERIES,
     D_ROTATED_KEYS,
     D_ROTATED_QUERIES,
-    PART,       /* gradient of OUTPUT, then what one child adds to D_LATENT */
+    D_OUTPUT,   /* in PART's room */
+    PART,       /* what one child adds to D_LATENT */
     ALL_LATENT, /* with caches: the kv latent's columns of all coordinates */
     TENSORS
 };
@@ -39,6 +40,7 @@ struct mla {
     size_t heads, columns, latent;  /* of q, k and v each; of kv and q latent each */
     size_t rope, rotated;           /* columns of k_rope, and of q_rope */
     enum sl_dtype precision;        /* of products' operands */
+    bool reads_stored;              /* forward's attention reads what is kept, without its floats */
     struct sl_rope *keys, *queries; /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
     int leaves;                /* that have a part of the shared keys' gradient each; 0 or 1: there is one */
@@ -60,6 +62,11 @@ static inline float *sl_mla_at(const struct sl_module *module, const struct sl_c
 static inline struct sl_settled sl_mla_settled(const struct sl_module *module, const struct sl_context *context,
                                                enum tensor tensor) {
     return sl_kept_settled(context, &sl_mla_of(module)->kept[tensor]);
+}
+/* Where attention writes TENSOR; NULL: only as it is settled. */
+static inline float *sl_mla_floats(const struct sl_module *module, const struct sl_context *context,
+                                   enum tensor tensor) {
+    return sl_kept_floats(context, &sl_mla_of(module)->kept[tensor]);
 }
 /* TENSOR has been written. */
 static inline void sl_mla_keep(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {

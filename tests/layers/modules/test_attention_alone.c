@@ -1,0 +1,188 @@
+/* test_attention_alone.c - modules whose attention reads and leaves bf16 alone, as on tensor cores, which a CPU plays
+ * lane by lane (tests/layers/kernels/attention_of_gpus.c): they have the bits of those whose attention reads and writes
+ * floats. The build hands all calls of sl_kernels_select to this file. */
+#include "tests/rigs/module_rig.h"
+
+#include <math.h>
+
+#include "layers/modules/transformer_modules.h"
+#include "tests/layers/kernels/attention_of_gpus.h"
+
+enum { COLUMNS = 64, HEADS = 2, LATENT = 32, SEQUENCE = 24, SEQUENCES = 2 };
+
+static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
+
+/* ---- kernels ---- */
+
+static struct sl_kernels kernels;
+static struct sl_attention_kernels attention;
+static bool alone;       /* kernels say that they store alone, where they do so */
+static int q, o, d_o, d; /* calls that read bf16, or leave that alone */
+
+static bool stores_alone(const struct sl_attention *shape) {
+    return alone && sl_attention_kernels_device.stores_alone(shape);
+}
+
+static void see_forward(const struct sl_attention *shape, const void *queries, const void *q_rope, const void *k,
+                        const void *v, const void *k_rope, float *to, float *logsum) {
+    q += shape->stored_q == SL_BF16 && shape->keys == SL_BF16;
+    o += !to;
+    sl_attention_kernels_device.forward(shape, queries, q_rope, k, v, k_rope, to, logsum);
+}
+
+static void see_backward(const struct sl_attention *shape, const void *queries, const void *q_rope, const void *k,
+                         const void *v, const void *k_rope, const void *from, const float *logsum, const void *dy,
+                         float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
+    d_o += shape->stored_d_o == SL_BF16;
+    d += !dq + !dk + !dv;
+    sl_attention_kernels_device.backward(shape, queries, q_rope, k, v, k_rope, from, logsum, dy, dq, dq_rope, dk, dv,
+                                         dk_rope, scratch);
+}
+
+const struct sl_kernels *__real_sl_kernels_select(void);
+const struct sl_kernels *__wrap_sl_kernels_select(void);
+
+const struct sl_kernels *__wrap_sl_kernels_select(void) {
+    kernels = *__real_sl_kernels_select();
+    attention = sl_attention_kernels_device;
+    attention.stores_alone = stores_alone;
+    attention.forward = see_forward;
+    attention.backward = see_backward;
+    kernels.attention = &attention;
+    return &kernels;
+}
+
+/* ---- products ---- */
+
+/* As GPUs' products: of a backend that leaves floats. */
+static int leave_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
+                      const uint16_t *x, uint16_t *c, void *queue) {
+    const size_t n = (size_t)count * (size_t)gemm->m * (size_t)gemm->n, columns = (size_t)gemm->n;
+    float *sums = floats(n), *added = floats(columns);
+    for (size_t i = 0; bias && i < columns; i++) added[i] = sl_float_of_bf16(bias[i]);
+    const int status = sl_gemm_execute_many(gemm, count, a, b, added, false, sums, queue);
+    for (size_t i = 0; i < n; i++) c[i] = sl_bf16_of_float(sums[i] + (x ? sl_float_of_bf16(x[i]) : 0.0f));
+    free(sums);
+    free(added);
+    return status;
+}
+
+/* ---- modules ---- */
+
+static struct sl_module *make(int number) {
+    static const struct sl_channels channels = {&mesh, "tensor", NULL};
+    const double dropout = number == 4 ? 0.2 : 0;
+    const struct sl_mla latent = {COLUMNS, HEADS, LATENT, number == 1 ? 16 : 0, SEQUENCE, dropout};
+    const struct sl_gqa grouped = {.dimension = COLUMNS,
+                                   .heads = HEADS,
+                                   .key_heads = 1,
+                                   .width = COLUMNS / HEADS,
+                                   .positions = SEQUENCE,
+                                   .biases = number == 2,
+                                   .rotates = number == 3,
+                                   .rotary = {.base = 10000}};
+    return number < 2 || number == 4 ? sl_mla("mla", &latent, &channels) : sl_gqa("gqa", &grouped, &channels);
+}
+
+/* The parameters' gradients. */
+static float *gradients_of(const struct rig *rig, size_t *n) {
+    *n = 0;
+    for (int i = 0; i < rig->parameters.count; i++) *n += rig->parameters.list[i].count;
+    float *all = floats(*n);
+    for (int i = 0, at = 0; i < rig->parameters.count; at += (int)rig->parameters.list[i].count, i++)
+        memcpy(all + at, sl_parameter_gradient(&rig->parameters, i), rig->parameters.list[i].count * sizeof *all);
+    return all;
+}
+
+/* One step of module NUMBER. Its biases have what bf16 keeps of them, as products that leave bf16 read them so. */
+static struct rig run(int number, const struct sl_gemm_backend *gemm, bool follow, bool stores) {
+    struct rig rig;
+    const struct sl_plan like = {.precision = SL_BF16,
+                                 .storage = SL_BF16,
+                                 .gemm = gemm,
+                                 .rows = SEQUENCES * SEQUENCE,
+                                 .sequence = SEQUENCE,
+                                 .wgrad_group = 1,
+                                 .weights_follow = follow,
+                                 .nobody_waits = follow,
+                                 .has_dx = true};
+    alone = stores;
+    q = o = d_o = d = 0;
+    open_rig_like(&rig, &like, make(number), 1);
+    rig.context.storage = SL_BF16;
+    for (int i = 0; i < rig.parameters.count; i++) {
+        float *values = sl_parameter_value(&rig.parameters, i);
+        const size_t n = rig.parameters.list[i].count;
+        for (size_t at = 0; at < n; at++) values[at] *= 0.125f; /* with large scores gradients are all but 0 */
+        release_array(settle(values, n));
+    }
+    sl_parameters_round(&rig.parameters, rig.context.kernels, 0);
+    uint16_t *x = settle(rig.x, rig.inputs), *dy = settle(rig.dy, rig.outputs);
+    assert_int_equal(rig.module->type->forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, (void *)x, rig.dy, rig.dx), SL_OK);
+    assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, (void *)x, (void *)dy), SL_OK);
+    release_array(x);
+    release_array(dy);
+    return rig;
+}
+
+static void expect_same(const char *what, size_t n, const float *x, const float *want, double most) {
+    double error = 0.0, size = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        error += (x[i] - want[i]) * (double)(x[i] - want[i]);
+        size += (double)want[i] * want[i];
+    }
+    if (!(size > 0.0) || !(sqrt(error / size) <= most)) fail_msg("%s: %g", what, sqrt(error / size));
+}
+
+/* FROM_PRODUCT: the result's gradient comes from one as bf16, so that what it is multiplied with by o is rounded, too.
+ */
+static void check(int number, const struct sl_gemm_backend *gemm, bool follow, bool from_product) {
+    struct rig with = run(number, gemm, follow, true);
+    const int seen[] = {q, o, d_o, d};
+    struct rig without = run(number, gemm, follow, false);
+    const bool rotates = number == 3;
+    const double most = from_product ? 0x1p-6 : 0.0;
+    size_t n, same;
+    float *gradients = gradients_of(&with, &n), *want = gradients_of(&without, &same);
+    assert_true(q == 0 && o == 0 && d_o == 0 && d == 0);
+    assert_int_equal(seen[0], 1);
+    assert_int_equal(seen[1], 1);
+    assert_int_equal(seen[2], from_product);
+    assert_int_equal(seen[3], rotates ? 1 : 3);
+    assert_int_equal(n, same);
+    expect_same("y", with.outputs, with.y, without.y, 0.0);
+    expect_same("dx", with.inputs, with.dx, without.dx, most);
+    expect_same("gradients", n, gradients, want, most);
+    free(gradients);
+    free(want);
+    close_rig(&with);
+    close_rig(&without);
+}
+
+static void attention_without_floats_has_the_same_bits(void **state) {
+    (void)state;
+    for (int number = 0; number < 5; number++) {
+        check(number, &sl_gemm_reference, false, false);
+        check(number, &sl_gemm_reference, true, false);
+    }
+}
+
+static void so_has_that_between_products_that_leave_bf16(void **state) {
+    (void)state;
+    struct sl_gemm_backend gemm = sl_gemm_reference;
+    gemm.execute_bf16 = leave_bf16;
+    for (int number = 0; number < 5; number++) {
+        check(number, &gemm, false, true);
+        check(number, &gemm, true, true);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_without_floats_has_the_same_bits),
+        cmocka_unit_test(so_has_that_between_products_that_leave_bf16),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
