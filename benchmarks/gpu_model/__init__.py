@@ -74,6 +74,11 @@ def rows_of_heads(p):
     return p[2] * p[3] * p[6]
 
 
+def written(floats, stored):
+    """Bytes of an element that is written as a float, as bf16, or both: to pointers, None, where they are not 0."""
+    return 4 * (floats is None) + 2 * (stored is None)
+
+
 # By kernel, from its parameters in the order in which the compiler hands them over: all numbers, None for a pointer.
 BYTES = {
     "fill": lambda p: 4 * p[0],
@@ -98,7 +103,7 @@ BYTES = {
     "add_losses": lambda p: 12 * p[0],
     "adamw_of": lambda p: (p[1] - p[0]) * (28 + 4 * p[2] + 2 * sum(p[19:20])),
     "copy_settled": lambda p: p[0] * p[4] * (8 + 2 * (p[7] is None)),
-    "round_block": lambda p: 6 * p[0] * p[5],
+    "round_block": lambda p: 6 * p[0] * p[1],
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
     "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
@@ -124,9 +129,9 @@ BYTES = {
     "softmax_losses": lambda p: 20 * p[0],
     "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
     "backward": lambda p: p[2] * p[3] * p[4] * p[5] * (28 + 4 * p[1]),
-    **{f"attention_forward_{n}": lambda p: 16 * rows_of_heads(p) * p[7] for n in (64, 128)},
-    **{f"attention_queries_{n}": lambda p: 24 * rows_of_heads(p) * p[7] for n in (64, 128)},
-    **{f"attention_keys_{n}": lambda p: 24 * rows_of_heads(p) * p[7] for n in (64, 128)},
+    **{f"attention_forward_{n}": lambda p: rows_of_heads(p) * p[7] * (HALF[p[15]] + 2 * HALF[p[13]] + written(p[21], p[23])) for n in (64, 128)},
+    **{f"attention_queries_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[24]] + HALF[p[25]] + written(p[22], p[27])) for n in (64, 128)},
+    **{f"attention_keys_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[15]] + written(p[16], p[20]) + written(p[17], p[22])) for n in (64, 128)},
     "add_teams": lambda p: p[0] * p[5] * (4 * p[4] + 4 + 2 * (p[9] is None)),
 }
 HASH = 300  # of a pair of random words: 75 operations of integers, of which a GPU does a quarter of float32's arithmetic
