@@ -21,7 +21,7 @@ from programs import Failure, json_lines, note
 
 HELP = (
     "on NVIDIA's GPUs: launches, and the article's step in TF32 and bf16, beside cuBLAS alone, the GPU's peak, and JAX "
-    "and PyTorch where they are installed"
+    "and PyTorch where they are installed; beside what a GPU of these FIGURES is predicted to take (see --predict), else of its own"
 )
 BENCHMARKS = ["launch", "article_step_tf32", "article_step_bf16"]
 PEERS = pathlib.Path("benchmarks/peers")
@@ -74,8 +74,9 @@ PROBES = {
 class Peers:
     """Those that are installed, for this python or in build/peers; why the others are absent, by name."""
 
-    def __init__(self, device):
+    def __init__(self, device, alone=False):
         self.device = device
+        self.alone = alone
         self.absent = {}
         self.python = {}
 
@@ -95,8 +96,8 @@ class Peers:
         raise Failure("; ".join(reasons))
 
     def run(self, name, package, program, *options):
-        """The JSON objects that the peer prints; none where it is absent, which is then noted once."""
-        if name in self.absent:
+        """The JSON objects that the peer prints; none where it is absent, which is then noted once, or not wanted."""
+        if self.alone or name in self.absent:
             return []
         try:
             python = self.find_python(package)
@@ -131,7 +132,8 @@ class Suite:
             self.amount = AMOUNT["quick"]
         several = len(self.names) > 1 or os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
         self.engine = "nccl" if self.on_gpu and several else "local"
-        self.peers = Peers("gpu" if self.on_gpu else "cpu")
+        self.peers = Peers("gpu" if self.on_gpu else "cpu", options.alone)
+        self.figures, self.predicted_for = gpu_model.figures_of(self.names[0] if self.names else "", options.figures)
 
     def about(self):
         return {"gpus": self.names if self.on_gpu else [], "model": self.model, "engine": self.engine}
@@ -183,7 +185,7 @@ class Suite:
         # Of all runs: the machine could do it.
         for name in ("floor_ms", "library_ms", "products_ms", "optimizer_ms"):
             result[name] = min(run[name] for run in ours)
-        result |= {"gflop": ours[0]["gflop"], "ratio_of_best": result["ms"] / result["floor_ms"], "plain": plain}
+        result |= {"gflop": ours[0]["gflop"], "first_loss": ours[0].get("first_loss"), "ratio_of_best": result["ms"] / result["floor_ms"], "plain": plain}
         self.add_shares(result, precision)
         self.add_prediction(result, precision)
         return result | {"peers": {name: peer["ms"] for name, peer in others.items()}, "peer_runs": others}
@@ -200,10 +202,11 @@ class Suite:
             result[share] = result["gflop"] / ms / result["peak_tflops"]  # GFLOP/ms are TFLOP/s
 
     def add_prediction(self, result, precision):
-        """For an H100's figures, with all on one GPU; nothing where the build was brought without what counts."""
+        """With all on one GPU; nothing where the build was brought without what counts."""
         if self.on_gpu:
             try:
-                result["predicted"] = gpu_model.article(self.build, gpu_model.H100, self.model, precision)
+                result["predicted"] = gpu_model.article(self.build, self.figures, self.model, precision)
+                result["predicted_for"] = self.predicted_for
             except Failure as failure:
                 note(f"no prediction: {failure}")
 

@@ -39,9 +39,10 @@ def read_options():
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
     parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch, transformers and Open MPI and race them")
     parser.add_argument("--quick", action="store_true", help="few steps, and what takes minutes only if it is named: does it run, and about how fast")
-    parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
+    parser.add_argument("--gpu", nargs="?", const="", metavar="FIGURES", help=gpu.HELP)
+    parser.add_argument("--alone", action="store_true", help="with --gpu: without JAX and PyTorch")
     parser.add_argument("--predict", nargs="?", const="H100", metavar="FIGURES", help="without a GPU: steps on one of these FIGURES, from what "
-                        "build/cuda asks of it; H100, or with others, as in H100,bandwidth=4800: " + ", ".join(gpu_model.H100))
+                        "build/cuda asks of it; " + ", ".join(gpu_model.GPUS) + ", or with others, as in H100,bandwidth=4800: " + ", ".join(gpu_model.H100))
     parser.add_argument("--kernels", choices=gpu_model.JOBS, metavar="JOB", help="with --predict: the kernels and products of one of its jobs, "
                         "what they move and how long they take: " + "; ".join(gpu_model.JOBS))
     parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
@@ -50,8 +51,11 @@ def read_options():
     parser.add_argument("--measured", metavar="NEW.json", help="with --compare: what to compare, instead of measuring")
     parser.add_argument("--against", metavar="DIR", help="instead: in turns with the build of another commit there")
     options = parser.parse_args()
+    options.figures, options.gpu = options.gpu, options.gpu is not None
     if options.gpu and (options.only or options.peers or options.level or options.compare or options.against):
-        parser.error("--gpu has benchmarks and peers of its own: it goes with --json, --quick and --build alone")
+        parser.error("--gpu has benchmarks and peers of its own: it goes with --json, --quick, --alone and --build alone")
+    if options.alone and not options.gpu:
+        parser.error("--alone goes with --gpu")
     if options.predict is not None and (options.gpu or options.only or options.peers or options.level or options.compare or options.against):
         parser.error("--predict goes with --json, --kernels and --build alone")
     if options.kernels and options.predict is None:
@@ -149,6 +153,8 @@ def main():
     os.chdir(pathlib.Path(__file__).parent.parent)
     try:
         level.force(options.level)
+        if options.figures:
+            gpu_model.read_gpu(options.figures, "--gpu")  # bad input is told before anything is built
         if options.predict is not None:
             predict(options)
             return 0

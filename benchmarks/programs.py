@@ -1,6 +1,7 @@
 """programs - runs what prints JSON, and says why something cannot be measured."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -26,8 +27,8 @@ def output(command):
 
 
 def json_lines(command):
-    """The JSON objects that COMMAND prints."""
-    return [json.loads(line) for line in output(command).splitlines() if line.startswith("{")]
+    """The JSON objects that COMMAND prints. C prints numbers that are none in its own way."""
+    return [json.loads(re.sub(r":-?nan\b", ":NaN", line)) for line in output(command).splitlines() if line.startswith("{")]
 
 
 def note(text):

@@ -302,7 +302,8 @@ def print_gpu(results, absent, about):
         print(f"absent: {name}: {reason}")
     predicted = {result["benchmark"]: result["predicted"] for result in results if "predicted" in result}
     if predicted:
-        print("\npredicted for one H100, plain:", *gpu_model.table(predicted), sep="\n")
+        figures = next(result["predicted_for"] for result in results if "predicted" in result)
+        print(f"\npredicted for one GPU, plain, by the figures of {figures}:", *gpu_model.table(predicted), sep="\n")
     for result in results:
         if result["benchmark"] == "launch":
             print("launch: {region_us:.1f} us a target region, {product_us:.1f} a product,".format(**result), end=" ")

@@ -39,7 +39,7 @@ point "a build that was moved runs, and what is missing fails"
 
 refuses "no test's name matches" --build "$build" --only '^nothing$'
 refuses "needs a value" --build
-refuses "neither --build DIR nor --only REGEX" --all
+refuses "is none of --build DIR, --only REGEX" --all
 refuses "there is no .*nowhere/tests/list" --build nowhere
 mkdir -p plain/tests
 echo test_mesh >plain/tests/list

@@ -116,7 +116,15 @@ def figures():
     point(gpu_model.read_gpu("H100") == gpu_model.H100, "H100 has its own figures")
     told = gpu_model.read_gpu("bandwidth=4800,launch_us=2")
     point(told == gpu_model.H100 | {"bandwidth": 4800.0, "launch_us": 2.0}, "others in place of them")
-    for text in ("H200", "", "speed=1", "bf16=0", "bf16=x", "bf16=nan", "bf16=inf", "kernels_reach=1.5", "bf16=1,H100"):
+    point(gpu_model.read_gpu("A100,pcie=64") == gpu_model.A100 | {"pcie": 64.0}, "and an A100")
+    for name, text, wanted in (("NVIDIA H100 80GB HBM3", "", "H100"), ("NVIDIA H200", "", "H200"), ("NVIDIA A100-SXM4-80GB", "", "A100"),
+                               ("NVIDIA H200", "A100", "A100")):
+        point(gpu_model.figures_of(name, text) == (gpu_model.GPUS[wanted], wanted), f"{name} {text} is predicted by {wanted}")
+    figures, said = gpu_model.figures_of("NVIDIA L40S", "")
+    point(figures == gpu_model.H100 and "H100, as there are no figures for NVIDIA L40S" in said, "a GPU without figures is told")
+    figures, said = gpu_model.figures_of("NVIDIA L40S", "bandwidth=864,processors=142")
+    point(figures["processors"] == 142 and said == "bandwidth=864,processors=142", "or has those that are given")
+    for text in ("H300", "", "speed=1", "bf16=0", "bf16=x", "bf16=nan", "bf16=inf", "kernels_reach=1.5", "bf16=1,H100"):
         try:
             gpu_model.read_gpu(text)
             point(False, f'"{text}" is refused')

@@ -211,7 +211,10 @@ def bad_options(work):
     refuses("--predict goes with", "--predict", "H100", "--gpu")
     refuses("--kernels goes with --predict", "--kernels", "article, bf16")
     refuses("invalid choice: 'article'", "--predict", "--kernels", "article")
-    refuses('--predict: "H300" is neither', "--predict", "H300")
+    refuses('--predict: "H300" is none of', "--predict", "H300")
+    refuses('--gpu: "H300" is none of', "--gpu", "H300")
+    refuses('--gpu: pcie: "0" is not a number', "--gpu", "A100,pcie=0", "--quick")
+    refuses("--alone goes with --gpu", "--alone")
     refuses("has no looping_pipeline and tests/null_cuda", "--predict", "--build", work)
 
 
