@@ -4,15 +4,39 @@
 #ifndef SL_LAYERS_KERNELS_ADAMW_INTERNAL_H
 #define SL_LAYERS_KERNELS_ADAMW_INTERNAL_H
 
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/kernels.h"
-#include "spmd/base/bf16.h"
 
 #include <math.h>
 
 #if SL_STREAMS
 #include "layers/kernels/rows/hash_internal.h"
 #endif
+
+struct adamw_numbers {
+    float rate, epsilon, decay, scale, beta1, rest1, correction1, beta2, rest2, correction2;
+};
+
+/* Of COUNT elements from I on; FIRST is the one whose new value goes to the beginning of TO. */
+SL_INLINE void adamw_few(const size_t count, size_t i, size_t first, struct adamw_numbers by, const float *gradient,
+                         const float *addend, const bool adds, const bool rounds, const float *value, float *to,
+                         uint16_t *rounded, float *first_moment, float *second_moment) {
+    const few_floats in = load_floats(count, gradient + i), p = load_floats(count, value + i);
+    const few_floats more = adds ? load_floats(count, addend + i) : in;
+    few_floats m = load_floats(count, first_moment + i), v = load_floats(count, second_moment + i), moved = p;
+    for (size_t k = 0; k < count; k++) {
+        const float g = (adds ? OF(in, k) + OF(more, k) : OF(in, k)) * by.scale;
+        OF(m, k) = by.rest1 * g + by.beta1 * OF(m, k);
+        OF(v, k) = by.rest2 * (g * g) + by.beta2 * OF(v, k);
+        const float direction = OF(m, k) / by.correction1 / (sqrtf(OF(v, k) / by.correction2) + by.epsilon);
+        OF(moved, k) = OF(p, k) - by.rate * (direction + by.decay * OF(p, k));
+    }
+    store_floats(count, m, first_moment + i);
+    store_floats(count, v, second_moment + i);
+    store_floats(count, moved, to + (i - first));
+    if (rounds) store_halves(count, round_floats(count, moved), rounded + i);
+}
 
 /* With ADDS and ROUNDS as constants: loops of vectors that only may add would ask for an address that is none, which is
  * slow. New values of elements [FIRST, END) go to TO. */
@@ -23,16 +47,14 @@ SL_INLINE void adamw_of(size_t first, size_t end, const struct sl_adamw_step *st
     const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
     const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
     SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, rounded, first_moment, second_moment, to))
-    for (size_t i = first; i < end; i++) {
-        const float g = (adds ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
-        const float m = rest1 * g + beta1 * first_moment[i];
-        const float v = rest2 * (g * g) + beta2 * second_moment[i];
-        const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
-        first_moment[i] = m;
-        second_moment[i] = v;
-        const float moved = p - rate * (direction + decay * p);
-        to[i - first] = moved;
-        if (rounds) rounded[i] = sl_bf16_of_float(moved);
+    for (size_t i = first; i < end; i += SL_FOUR) {
+        const struct adamw_numbers by = {rate,  epsilon,     decay, scale, beta1,
+                                         rest1, correction1, beta2, rest2, correction2};
+        SL_BY_FOUR(adamw_few, i, end,
+                   FLOATS_AT(gradient + i) | FLOATS_AT(adds ? addend + i : NULL) | FLOATS_AT(value + i) |
+                       FLOATS_AT(to + (i - first)) | FLOATS_AT(first_moment + i) | FLOATS_AT(second_moment + i) |
+                       HALVES_AT(rounds ? rounded + i : NULL),
+                   first, by, gradient, addend, adds, rounds, value, to, rounded, first_moment, second_moment);
     }
 }
 

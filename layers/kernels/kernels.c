@@ -4,6 +4,8 @@
  * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS, SL_OPERAND_KERNELS and SL_DROPOUT_KERNELS, those of the
  * tables beside it, and SL_LEVEL, the level's. */
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/elements_internal.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
@@ -22,78 +24,6 @@ enum {
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* ---- sums and products ---- */
-
-static void fill(size_t n, float value, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(y))
-    for (size_t i = 0; i < n; i++) y[i] = value;
-}
-
-static void add(size_t n, const float *x, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(x, y))
-    for (size_t i = 0; i < n; i++) y[i] += x[i];
-}
-
-static void add_settled(size_t n, const float *x, float *y, uint16_t *stored) {
-    if (!stored) {
-        SL_ELEMENTWISE(is_device_ptr(x, y))
-        for (size_t i = 0; i < n; i++) y[i] = sl_float_of_bf16(sl_bf16_of_float(x[i] + y[i]));
-        return;
-    }
-    SL_ELEMENTWISE(is_device_ptr(x, y, stored))
-    for (size_t i = 0; i < n; i++) {
-        stored[i] = sl_bf16_of_float(x[i] + y[i]);
-        y[i] = sl_float_of_bf16(stored[i]);
-    }
-}
-
-static void multiply(size_t n, const float *a, const float *b, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(a, b, y))
-    for (size_t i = 0; i < n; i++) y[i] = a[i] * b[i];
-}
-
-static void round_bf16(size_t n, const float *x, uint16_t *y) {
-    SL_ELEMENTWISE(is_device_ptr(x, y))
-    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
-}
-
-static void share_bf16(size_t n, const float *x, uint16_t *y) {
-    enum { PIECE = SL_STREAMS ? 2 * SL_BLOCK : 1 };
-    uint16_t piece[PIECE];
-    if (!SL_STREAMS) {
-        round_bf16(n, x, y);
-        return;
-    }
-    for (size_t first = 0, count; first < n; first += count) {
-        count = n - first < PIECE ? n - first : PIECE;
-        round_bf16(count, x + first, piece);
-        stream(piece, y + first, count * sizeof *y);
-    }
-    end_streams();
-}
-
-static void widen_bf16(size_t n, const uint16_t *x, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(x, y))
-    for (size_t i = 0; i < n; i++) y[i] = sl_float_of_bf16(x[i]);
-}
-
-static void settle_bf16(size_t n, float *x, uint16_t *y) {
-    if (!y) {
-        SL_ELEMENTWISE(is_device_ptr(x))
-        for (size_t i = 0; i < n; i++) x[i] = sl_float_of_bf16(sl_bf16_of_float(x[i]));
-        return;
-    }
-    for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SL_PIECE ? n : first + SL_PIECE;
-        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
-        fetch_to_write(x, end, next);
-        fetch_half_to_write(y, end, next);
-        SL_ELEMENTWISE(is_device_ptr(x, y))
-        for (size_t i = first; i < end; i++) {
-            y[i] = sl_bf16_of_float(x[i]);
-            x[i] = sl_float_of_bf16(y[i]);
-        }
-    }
-}
 
 /* The most elements of a part of N, of which there are SL_PARTS. */
 static size_t part_of(size_t n) { return (n + SL_PARTS - 1) / SL_PARTS; }
@@ -287,14 +217,28 @@ static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const fl
 
 /* The caller passes a constant MASKED, so that two loops are made of this one. The mask is a factor, because compilers
  * make a branch around the arithmetic of a choice. */
+SL_INLINE void silu_few(const size_t count, size_t i, const float *x, bool masked, const uint32_t *words,
+                        uint32_t threshold, float gain, float *y, float *slope) {
+    const few_floats in = load_floats(count, x + i);
+    few_words word = {0};
+    few_floats out = in, slopes = in;
+    if (masked) word = load_words(count, words + i);
+    for (size_t k = 0; k < count; k++) {
+        const float factor = !masked || OF(word, k) >> 9 < threshold ? gain : 0.0f, v = OF(in, k), s = sl_sigmoid(v);
+        OF(out, k) = factor * (v * s);
+        OF(slopes, k) = factor * (s * (1.0f + v * (1.0f - s)));
+    }
+    store_floats(count, out, y + i);
+    store_floats(count, slopes, slope + i);
+}
+
 static inline void silu_masked(size_t n, const float *x, bool masked, const uint32_t *words, uint32_t threshold,
                                float gain, float *y, float *slope) {
     SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) {
-        const float factor = !masked || words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = sl_sigmoid(v);
-        y[i] = factor * (v * s);
-        slope[i] = factor * (s * (1.0f + v * (1.0f - s)));
-    }
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(silu_few, i, n,
+                   FLOATS_AT(x + i) | WORDS_AT(masked ? words + i : NULL) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), x,
+                   masked, words, threshold, gain, y, slope);
 }
 
 static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
@@ -306,15 +250,26 @@ static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words
     }
 }
 
+SL_INLINE void drop_few(const size_t count, size_t i, const float *x, const uint32_t *words, uint32_t threshold,
+                        float gain, float *y, float *slope) {
+    const few_floats in = load_floats(count, x + i);
+    const few_words word = load_words(count, words + i);
+    few_floats out = in, factors = in;
+    for (size_t k = 0; k < count; k++) {
+        OF(factors, k) = OF(word, k) >> 9 < threshold ? gain : 0.0f;
+        OF(out, k) = OF(factors, k) * OF(in, k);
+    }
+    store_floats(count, out, y + i);
+    store_floats(count, factors, slope + i);
+}
+
 static void dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
                             float *slope) {
     const float gain = 1.0f / keep; /* a factor, as XLA makes of division by a constant */
     SL_ELEMENTWISE(is_device_ptr(x, words, y, slope))
-    for (size_t i = 0; i < n; i++) {
-        const float factor = words[i] >> 9 < threshold ? gain : 0.0f;
-        y[i] = factor * x[i];
-        slope[i] = factor;
-    }
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(drop_few, i, n, FLOATS_AT(x + i) | WORDS_AT(words + i) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), x,
+                   words, threshold, gain, y, slope);
 }
 
 /* ---- loss ---- */
@@ -428,7 +383,7 @@ const struct sl_kernels SL_KERNELS = {
     .fill = fill,
     .add = add,
     .add_settled = add_settled,
-    .multiply = multiply,
+    .multiply = multiply_elements,
     .round_bf16 = round_bf16,
     .share_bf16 = share_bf16,
     .widen_bf16 = widen_bf16,

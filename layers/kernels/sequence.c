@@ -2,6 +2,7 @@
  *
  * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/rms_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
@@ -12,9 +13,28 @@
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
+SL_INLINE void round_few(const size_t count, size_t i, const float *x, uint16_t *y) {
+    store_halves(count, round_floats(count, load_floats(count, x + i)), y + i);
+}
+
 static void round_block(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride) {
     SL_ROWS(is_device_ptr(x, y))
-    for (size_t r = 0; r < rows; r++) round_elements(cols, x + r * x_stride, y + r * y_stride);
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * x_stride;
+        uint16_t *out = y + r * y_stride;
+        SL_LANES()
+        for (size_t c = 0; c < cols; c += SL_FOUR)
+            SL_BY_FOUR(round_few, c, cols, FLOATS_AT(in + c) | HALVES_AT(out + c), in, out);
+    }
+}
+
+/* With ROUNDS and STORES as constants. */
+SL_INLINE void copy_few(const size_t count, size_t i, const bool rounds, const bool stores, const float *x, float *y,
+                        uint16_t *stored) {
+    const few_floats all = load_floats(count, x + i);
+    const few_halves rounded = round_floats(count, all);
+    if (stores) store_halves(count, rounded, stored + i);
+    store_floats(count, rounds ? widen_halves(count, rounded) : all, y + i);
 }
 
 static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
@@ -23,11 +43,23 @@ static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stri
     uint16_t *stored = left.stored;
     SL_ROWS(is_device_ptr(x, y, stored))
     for (size_t r = 0; r < rows; r++) {
-        const size_t first = r * y_stride;
         const float *in = x + r * x_stride;
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) y[first + c] = in[c];
-        if (rounds) settle_elements(first, first + cols, y, stored);
+        float *out = y + r * y_stride;
+        if (!rounds) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c += SL_FOUR)
+                SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in + c) | FLOATS_AT(out + c), false, false, in, out, NULL);
+        } else if (stored) {
+            uint16_t *to = stored + r * y_stride;
+            SL_LANES()
+            for (size_t c = 0; c < cols; c += SL_FOUR)
+                SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in + c) | FLOATS_AT(out + c) | HALVES_AT(to + c), true, true,
+                           in, out, to);
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c += SL_FOUR)
+                SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in + c) | FLOATS_AT(out + c), true, false, in, out, NULL);
+        }
     }
 }
 

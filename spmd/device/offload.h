@@ -8,6 +8,8 @@
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or SL_THREADS
  *   SL_THREADS()                 over a loop inside SL_ROWS whose iterations are independent: on NVIDIA a thread each
+ *   SL_FOUR                      elements of an array that a thread takes together, the step of loops over elements:
+ *                                on NVIDIA 4 (layers/kernels/operands/fours_internal.h)
  *   SL_SLICES, SL_COLUMNS        into so many slices rows are divided that are added up; columns that a team then has
  *                                (layers/kernels/rows/slices_internal.h)
  *   SL_TEAMS                     so many teams keep a device busy: kernels with fewer rows divide these further
@@ -67,6 +69,7 @@
 #define SL_ADDS(...) SL_LANES(__VA_ARGS__)
 #define SL_PARTS 1024
 #define SL_THREADS() SL_PRAGMA(omp parallel for)
+#define SL_FOUR 4
 #define SL_SLICES 16
 #define SL_COLUMNS 8 /* 32 bytes, which memory gives at least; with the slices the 128 threads of a team */
 #define SL_TEAMS 264 /* two for each processor of the largest GPUs */
@@ -99,6 +102,10 @@
 
 #ifndef SL_PARTS
 #define SL_PARTS 1
+#endif
+
+#ifndef SL_FOUR
+#define SL_FOUR 1
 #endif
 
 #ifndef SL_SLICES

@@ -37,6 +37,7 @@ static inline void sl_check_reach(int pointers, const void *const *memory, const
 #define SL_BLOCKS(clauses) SL_ROWS(clauses)
 #define SL_BLOCK 64
 #define SL_PARTS 7
+#define SL_FOUR 4
 #define SL_SLICES 3
 #define SL_COLUMNS 128
 #define SL_TEAMS 5

@@ -2,6 +2,7 @@
  *
  * The build defines SL_OPERAND_KERNELS, the table's name. */
 #include "layers/kernels/operands/operands.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
@@ -11,20 +12,42 @@ enum {
     ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
 };
 
+SL_INLINE void multiply_few(const size_t count, size_t i, const float *a, const float *b, uint16_t *y) {
+    const few_floats one = load_floats(count, a + i);
+    few_floats other = load_floats(count, b + i);
+    for (size_t k = 0; k < count; k++) OF(other, k) = OF(one, k) * OF(other, k);
+    store_halves(count, round_floats(count, other), y + i);
+}
+
 static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t *y) {
     SL_ELEMENTWISE(is_device_ptr(a, b, y))
-    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(a[i] * b[i]);
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), a, b, y);
 }
 
 /* The caller passes a constant MASKED, as in kernels.c. */
+SL_INLINE void silu_few(const size_t count, size_t i, const float *x, bool masked, const uint32_t *words,
+                        uint32_t threshold, float gain, uint16_t *y, float *slope) {
+    const few_floats in = load_floats(count, x + i);
+    few_words word = {0};
+    few_floats out = in, slopes = in;
+    if (masked) word = load_words(count, words + i);
+    for (size_t k = 0; k < count; k++) {
+        const float factor = !masked || OF(word, k) >> 9 < threshold ? gain : 0.0f, v = OF(in, k), s = sl_sigmoid(v);
+        OF(out, k) = factor * (v * s);
+        OF(slopes, k) = factor * (s * (1.0f + v * (1.0f - s)));
+    }
+    store_halves(count, round_floats(count, out), y + i);
+    store_floats(count, slopes, slope + i);
+}
+
 static inline void silu_rounded(size_t n, const float *x, bool masked, const uint32_t *words, uint32_t threshold,
                                 float gain, uint16_t *y, float *slope) {
     SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) {
-        const float factor = !masked || words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = sl_sigmoid(v);
-        y[i] = sl_bf16_of_float(factor * (v * s));
-        slope[i] = factor * (s * (1.0f + v * (1.0f - s)));
-    }
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(silu_few, i, n,
+                   FLOATS_AT(x + i) | WORDS_AT(masked ? words + i : NULL) | HALVES_AT(y + i) | FLOATS_AT(slope + i), x,
+                   masked, words, threshold, gain, y, slope);
 }
 
 static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,

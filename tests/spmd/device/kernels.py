@@ -17,6 +17,8 @@ MACHINE_CUDA = 190
 SYMBOLS, FRAME, REGISTERS = 2, 0x11, 0x2F  # a section's type; attributes of .nv.info
 VALUE_OF_SIZE = 4  # an attribute's format
 INSTRUCTION, OPERATION, BARRIER = 16, 0x1FF, 0x11D  # bytes of one; its bits that say what it does; a barrier among warps
+LOADS, STORES = (0x180, 0x181), (0x185, 0x186)  # of any memory; of that which all threads share
+WIDTHS = {4: 4, 5: 8, 6: 16}  # of what one moves, in bytes, by bits 9 to 11 of its second half
 MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
 
 # What does not keep to the rules yet, and how far it goes: registers, bytes of frame. None of these may grow.
@@ -37,7 +39,14 @@ KNOWN = {
 # Files whose functions have names that others have, by a function that only they have.
 FILES = {"attention.c": "sum_heads", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
 
-Kernel = collections.namedtuple("Kernel", "name registers frame shared barriers mode")
+# Over elements: each loads, where there is anything to load, and stores by as many bytes at most, where arrays are aligned.
+WIDE = {
+    "adamw_of": (16, 16), "add": (16, 16), "add_settled": (16, 16), "copy_settled": (16, 16), "dropout_forward": (16, 16),
+    "fill": (0, 16), "multiply_elements": (16, 16), "multiply_rounded": (16, 8), "round_bf16": (16, 8), "round_block": (16, 8),
+    "settle_bf16": (16, 16), "silu_masked": (16, 16), "silu_rounded": (16, 16), "widen_bf16": (8, 16),
+}
+
+Kernel = collections.namedtuple("Kernel", "name registers frame shared barriers mode loads stores")
 
 
 class Image:
@@ -89,7 +98,7 @@ class Image:
         registers, frames, modes = self.attributes(REGISTERS), self.attributes(FRAME), self.modes()
         return [
             Kernel(name, registers[name], frames.get(name, 0), sizes.get(f".nv.shared.{name}", 0),
-                   barriers(code[f".text.{name}"]), mode)
+                   barriers(code[f".text.{name}"]), mode, widest(code[f".text.{name}"], LOADS), widest(code[f".text.{name}"], STORES))
             for name, mode in sorted(modes.items())
         ]
 
@@ -97,6 +106,12 @@ class Image:
 def barriers(code):
     """Instructions of CODE at which a block's warps wait for each other."""
     return sum(struct.unpack_from("<H", code, at)[0] & OPERATION == BARRIER for at in range(0, len(code), INSTRUCTION))
+
+
+def widest(code, operations):
+    """Bytes that the widest instruction of CODE moves that does one of OPERATIONS; 0: there is none."""
+    found = (struct.unpack_from("<QQ", code, at) for at in range(0, len(code), INSTRUCTION))
+    return max((WIDTHS.get(second >> 9 & 7, 0) for first, second in found if first & OPERATION in operations), default=0)
 
 
 def images(path):
@@ -148,6 +163,11 @@ def judge(kernels):
         facts = f"{kernel.registers} registers, {kernel.frame} bytes of frame, {kernel.mode}"
         passed = kernel.registers <= registers and kernel.frame <= frame and kernel.mode != "generic"
         yield passed, f"{title}, line {place(kernel.name)[2]}: {facts}", f"at most {registers} and {frame}, and no generic mode"
+        if title in WIDE:
+            yield ((kernel.loads, kernel.stores) == WIDE[title], f"{title}, line {place(kernel.name)[2]}: loads of "
+                   f"{kernel.loads} bytes, stores of {kernel.stores}", f"expected {WIDE[title]}")
+    missing = sorted(set(WIDE) - set(names.values()))
+    yield not missing, "all kernels that are to load and store by 16 bytes are there", f"missing: {missing}"
 
 
 def table(kernels):

@@ -1,0 +1,77 @@
+/* fours_internal.h - elements by four: a thread of an NVIDIA GPU takes neighbours, with one load or store of 16 bytes
+ * for those of an array, 8 of bf16. So it asks for as many bytes with a quarter of the instructions.
+ *
+ * A loop over elements goes in steps of SL_FOUR, which is 1 elsewhere, and hands each step to SL_BY_FOUR. What is done
+ * to an element is a function of COUNT, a constant, the first element, and the rest. Its numbers are vectors: compilers
+ * for GPUs take an array in a region, whose address is asked for by each subscript, for memory that threads share. */
+#ifndef SL_LAYERS_KERNELS_OPERANDS_FOURS_INTERNAL_H
+#define SL_LAYERS_KERNELS_OPERANDS_FOURS_INTERNAL_H
+
+#include "spmd/base/bf16.h"
+#include "spmd/device/offload.h"
+
+#include <stdint.h>
+
+#if SL_FOUR > 1
+typedef float few_floats __attribute__((vector_size(4 * SL_FOUR), may_alias));
+typedef uint32_t few_words __attribute__((vector_size(4 * SL_FOUR), may_alias));
+typedef uint16_t few_halves __attribute__((vector_size(2 * SL_FOUR), may_alias)); /* bf16 */
+#define OF(x, k) ((x)[k])
+#else
+typedef float few_floats;
+typedef uint32_t few_words;
+typedef uint16_t few_halves;
+#define OF(x, k) (x)
+#endif
+
+/* Where elements of floats, of words and of bf16 lie: an OR of these is 0 modulo 16 where all of them can go by four.
+ */
+#define FLOATS_AT(x) ((uintptr_t)(x))
+#define WORDS_AT(x) ((uintptr_t)(x))
+#define HALVES_AT(x) (2 * (uintptr_t)(x))
+
+/* FUNCTION(count, i, ...) for the elements from I on, at most up to END. */
+#if SL_FOUR > 1
+#define SL_BY_FOUR(function, i, end, addresses, ...)                                                                   \
+    do {                                                                                                               \
+        if ((end) - (i) >= SL_FOUR && (addresses) % 16 == 0) {                                                         \
+            function(SL_FOUR, i, __VA_ARGS__);                                                                         \
+        } else {                                                                                                       \
+            for (size_t each = i; each < (end) && each < (i) + SL_FOUR; each++) function(1, each, __VA_ARGS__);        \
+        }                                                                                                              \
+    } while (0)
+#else
+#define SL_BY_FOUR(function, i, end, addresses, ...) function(1, i, __VA_ARGS__)
+#endif
+
+/* COUNT elements: SL_FOUR, which are aligned, or 1, which becomes the first. */
+#define SL_LOAD_FOUR(type, count, x)                                                                                   \
+    type y = {0};                                                                                                      \
+    if ((count) == SL_FOUR) return *(const type *)(x);                                                                 \
+    OF(y, 0) = *(x);                                                                                                   \
+    return y
+#define SL_STORE_FOUR(type, count, x, y)                                                                               \
+    if ((count) == SL_FOUR)                                                                                            \
+        *(type *)(y) = x;                                                                                              \
+    else                                                                                                               \
+        *(y) = OF(x, 0)
+
+SL_INLINE few_floats load_floats(const size_t count, const float *x) { SL_LOAD_FOUR(few_floats, count, x); }
+SL_INLINE few_words load_words(const size_t count, const uint32_t *x) { SL_LOAD_FOUR(few_words, count, x); }
+SL_INLINE few_halves load_halves(const size_t count, const uint16_t *x) { SL_LOAD_FOUR(few_halves, count, x); }
+SL_INLINE void store_floats(const size_t count, few_floats x, float *y) { SL_STORE_FOUR(few_floats, count, x, y); }
+SL_INLINE void store_halves(const size_t count, few_halves x, uint16_t *y) { SL_STORE_FOUR(few_halves, count, x, y); }
+
+SL_INLINE few_halves round_floats(const size_t count, few_floats x) {
+    few_halves y = {0};
+    for (size_t k = 0; k < count; k++) OF(y, k) = sl_bf16_of_float(OF(x, k));
+    return y;
+}
+
+SL_INLINE few_floats widen_halves(const size_t count, few_halves x) {
+    few_floats y = {0};
+    for (size_t k = 0; k < count; k++) OF(y, k) = sl_float_of_bf16(OF(x, k));
+    return y;
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* test_fours.c - kernels over elements, wherever arrays lie and however many there are: the bits of calls for one
+ * element each, at every level that this CPU has. GPUs' threads take four neighbours where all arrays are aligned. */
+#include "tests/rigs/kernel_levels.h"
+#include "tests/rigs/numbers.h"
+
+enum { MOST = 21, ROOM = MOST + 8, ARRAYS = 5 };
+
+/* What a kernel is given: arrays that begin at elements of their own. */
+struct arrays {
+    float *x, *y, *z, *first, *second;
+    uint16_t *halves;
+    uint32_t *words;
+};
+
+typedef void kernel(const struct sl_kernels *kernels, size_t n, const struct arrays *a);
+
+static void fill(const struct sl_kernels *k, size_t n, const struct arrays *a) { k->fill(n, 0.75f, a->y); }
+static void add(const struct sl_kernels *k, size_t n, const struct arrays *a) { k->add(n, a->x, a->y); }
+static void add_settled(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->add_settled(n, a->x, a->y, NULL);
+}
+static void add_stored(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->add_settled(n, a->x, a->y, a->halves);
+}
+static void multiply(const struct sl_kernels *k, size_t n, const struct arrays *a) { k->multiply(n, a->x, a->y, a->z); }
+static void multiply_rounded(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->operands->multiply(n, a->x, a->y, a->halves);
+}
+static void round_bf16(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->round_bf16(n, a->x, a->halves);
+}
+static void widen(const struct sl_kernels *k, size_t n, const struct arrays *a) { k->widen_bf16(n, a->halves, a->y); }
+static void settle_alone(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->settle_bf16(n, a->x, NULL);
+}
+static void settle_stored(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->settle_bf16(n, a->x, a->halves);
+}
+static void silu(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->silu_dropout_forward(n, a->x, NULL, 0, 1.0f, a->y, a->z);
+}
+static void silu_dropout(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->silu_dropout_forward(n, a->x, a->words, 1u << 22, 0.5f, a->y, a->z);
+}
+static void silu_rounded(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->operands->silu_dropout_forward(n, a->x, a->words, 1u << 22, 0.5f, a->halves, a->z);
+}
+static void dropout(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->dropout_forward(n, a->x, a->words, 1u << 22, 0.5f, a->y, a->z);
+}
+static void copy(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->sequence->copy_block(1, n, a->x, n, a->y, n);
+}
+static void copy_settled(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->sequence->copy_settled(1, n, a->x, n, a->y, n, (struct sl_settled){true, NULL});
+}
+static void copy_stored(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->sequence->copy_settled(1, n, a->x, n, a->y, n, (struct sl_settled){true, a->halves});
+}
+static void round_block(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->sequence->round_block(1, n, a->x, n, a->halves, n);
+}
+
+static const struct sl_adamw_step step = {.learning_rate = 0.01f,
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.99f,
+                                          .epsilon = 1e-8f,
+                                          .decay = 0.1f,
+                                          .rest1 = 0.1f,
+                                          .rest2 = 0.01f,
+                                          .correction1 = 0.19f,
+                                          .correction2 = 0.0199f,
+                                          .gradient_scale = 0.5f};
+static void adamw(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->adamw(n, &step, a->x, NULL, a->y, NULL, a->first, a->second);
+}
+static void adamw_of_sums(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->adamw(n, &step, a->x, a->z, a->y, a->halves, a->first, a->second);
+}
+
+static const struct {
+    const char *name;
+    kernel *call;
+} all[] = {{"fill", fill},
+           {"add", add},
+           {"add_settled", add_settled},
+           {"add_settled, stored", add_stored},
+           {"multiply", multiply},
+           {"multiply, rounded", multiply_rounded},
+           {"round_bf16", round_bf16},
+           {"widen_bf16", widen},
+           {"settle_bf16", settle_alone},
+           {"settle_bf16, stored", settle_stored},
+           {"silu", silu},
+           {"silu, dropout", silu_dropout},
+           {"silu, rounded", silu_rounded},
+           {"dropout", dropout},
+           {"copy_block", copy},
+           {"copy_settled", copy_settled},
+           {"copy_settled, stored", copy_stored},
+           {"round_block", round_block},
+           {"adamw", adamw},
+           {"adamw of sums, rounded", adamw_of_sums}};
+enum { ALL = sizeof all / sizeof *all };
+
+/* Arrays in MEMORY [ARRAYS + 2, ROOM], the same in each, of which array ODD begins OFFSET elements late, and all others
+ * AT elements. */
+static struct arrays arrays_in(float *memory, int odd, size_t offset, size_t at) {
+    size_t from[ARRAYS + 2];
+    for (int i = 0; i < ARRAYS + 2; i++) from[i] = (size_t)i * ROOM + at + (i == odd ? offset : 0);
+    return (struct arrays){memory + from[0],
+                           memory + from[1],
+                           memory + from[2],
+                           memory + from[3],
+                           memory + from[4],
+                           (uint16_t *)(memory + ARRAYS * ROOM) + (from[5] - 5 * ROOM),
+                           (uint32_t *)memory + from[6]};
+}
+
+static void start(float *memory) {
+    struct numbers numbers = {5};
+    for (size_t i = 0; i < ARRAYS * ROOM; i++) memory[i] = next_float(&numbers, 0.0f, 3.0f);
+    for (size_t i = 0; i < ROOM; i++) {
+        ((uint16_t *)(memory + ARRAYS * ROOM))[i] = sl_bf16_of_float(next_float(&numbers, -3.0f, 3.0f));
+        ((uint32_t *)(memory + (ARRAYS + 1) * ROOM))[i] = next_word(&numbers);
+    }
+}
+
+static struct arrays later(struct arrays a, size_t i) {
+    return (struct arrays){a.x + i, a.y + i, a.z + i, a.first + i, a.second + i, a.halves + i, a.words + i};
+}
+
+static void arrays_may_lie_anywhere(void **state) {
+    (void)state;
+    enum { FLOATS = (ARRAYS + 2) * ROOM };
+    FOR_EACH_LEVEL(kernels) {
+        float *memory = device_floats(FLOATS), *each = device_floats(FLOATS);
+        for (int kernel = 0; kernel < ALL; kernel++) {
+            for (int odd = -1; odd < ARRAYS + 2; odd++) {
+                for (size_t offset = 1; offset < 4; offset++) {
+                    for (size_t n = 0; n <= MOST; n += n < 9 ? 1 : 4) {
+                        sl_device.settle(NULL);
+                        start(memory);
+                        start(each);
+                        const struct arrays a = arrays_in(memory, odd, offset, offset == 3 ? 1 : 4);
+                        const struct arrays b = arrays_in(each, odd, offset, offset == 3 ? 1 : 4);
+                        all[kernel].call(kernels, n, &a);
+                        for (size_t i = 0; i < n; i++) {
+                            const struct arrays one = later(b, i);
+                            all[kernel].call(kernels, 1, &one);
+                        }
+                        sl_device.settle(NULL);
+                        if (memcmp(memory, each, FLOATS * sizeof *memory))
+                            fail_msg("%s: %zu elements, array %d begins %zu late", all[kernel].name, n, odd, offset);
+                    }
+                }
+            }
+        }
+        release_array(memory);
+        release_array(each);
+    }
+}
+
+int main(void) {
+    setenv("SHARDLOOP_MEMORY", "managed", 1);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(arrays_may_lie_anywhere)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
