@@ -39,12 +39,12 @@ static const struct subject {
 static void run(struct rig *rig, const struct subject *subject, enum sl_dtype precision, bool behind) {
     open_rig_in(rig, precision, subject->make(), ROWS, 1, 1);
     const bool in_forward = subject->in_forward && sl_gemm_adds(sl_gemm_find(NULL, NULL));
-    struct sl_summand summand = {rig->x, NULL, false};
+    struct sl_summand summand = {.x = rig->x};
     rig->context.summand = behind ? NULL : &summand;
     forward(rig);
     assert_true(summand.done == (in_forward && !behind));
     if (!summand.done) rig->context.kernels->add(rig->outputs, rig->x, rig->y);
-    summand = (struct sl_summand){rig->dy, NULL, false};
+    summand = (struct sl_summand){.x = rig->dy};
     rig->context.summand = behind ? NULL : &summand;
     backward(rig);
     assert_true(summand.done == (subject->in_backward && !behind));
