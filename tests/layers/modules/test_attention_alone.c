@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "layers/modules/transformer_modules.h"
-#include "tests/layers/kernels/attention_of_gpus.h"
+#include "layers/kernels/kernels.h"
 
 enum { COLUMNS = 64, HEADS = 2, LATENT = 32, SEQUENCE = 24, SEQUENCES = 2 };
 
