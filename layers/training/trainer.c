@@ -148,8 +148,7 @@ static bool shards_floats(const struct sl_trainer *t) {
            data_of(t)->size > 1 && t->parameters.working_bf16;
 }
 
-/* Gradients that all passes, or both ends of a pipeline, add to stay where they are, and so do those that take turns.
- */
+/* Gradients that all passes, or both ends of a pipeline, add to stay where they are; so do those that take turns. */
 static int plan_rooms(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_pipeline_options *options = &t->options.pipeline;
     if (t->options.zero < 2 || t->parameters.turns || passes(t) > 1 || data_of(t)->size == 1 || options->forward_only)
@@ -332,9 +331,9 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
 }
 
 /* After the last pass everything of the step is in the queue before the host waits for the sums of all. */
-static int end_passes(struct sl_trainer *t, struct sl_metrics *sums) {
+static int end_passes(struct sl_trainer *t, int each, struct sl_metrics *sums) {
     SL_TRY(sl_updates_finish(&t->updates));
-    sl_pass_sums_read(&t->sums, sl_pipeline_sums(t->pipeline), t->counts ? parts(t) : passes(t), sums);
+    sl_pass_sums_read(&t->sums, sl_pipeline_sums(t->pipeline), each, sums);
     return sl_device.settle(&t->self->error);
 }
 
@@ -361,7 +360,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
 }
 
 /* Gradients are summed over data after the last one. */
-static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
+static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
     const bool last = pass == passes(t) - 1;
     struct sl_pipeline_step step = pass_of(t, batch, pass);
     step.begin = last ? loop_begins : NULL;
@@ -374,6 +373,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     sl_pass_sums_keep(&t->sums, pass, sl_pipeline_sums(t->pipeline));
+    sl_add_counts(sums, &step.metrics); /* what modules have added on the host */
     if (last || !t->updates.leaves || (pass + 1) % parts(t)) return SL_OK;
     return sl_updates_end_leaf(&t->updates, pass / parts(t));
 }
@@ -415,8 +415,7 @@ static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char t
     return sl_not_finite_agree(&found, &t->updates.world, text);
 }
 
-/* Steps in messages count from 0. Metrics and norm are the same on all coordinates, and so is what follows from them.
- */
+/* Steps in messages count from 0. Metrics and norm are the same everywhere, and so is what follows from them. */
 static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, const struct sl_metrics *metrics) {
     const long long step = (long long)t->step - 1;
     char first[SL_NOT_FINITE_TEXT];
@@ -434,7 +433,8 @@ static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, cons
 }
 
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
-    struct sl_metrics sums = {0};
+    struct sl_metrics sums = {0}, *own = t->counts ? t->counts : &sums;
+    const int each = t->counts ? parts(t) : passes(t); /* passes, whose sums come together */
     SL_TRY(check_rows(t, batch));
     if (t->counts) memset(t->counts, 0, (size_t)leaves(t) * sizeof *t->counts);
     t->recording = t->journal && sl_journal_begin(t->journal, t->step) ? t->journal : NULL;
@@ -442,9 +442,9 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     t->updates.step = t->self->doing.steps = ++t->step;
     t->updates.lost = false;
     if (t->trace) t->trace->step = (int)t->step - 1;
-    for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass));
+    for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, own + pass / each));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
-    SL_TRY(end_passes(t, t->counts ? t->counts : &sums));
+    SL_TRY(end_passes(t, each, own));
     const struct sl_trace_mark mark = sl_trace_begin(t->trace);
     SL_TRY(sum_metrics(t, &sums, metrics, stop));
     if (t->counts) SL_TRY(sum_leaves(t, metrics));
