@@ -1,11 +1,12 @@
-/* nccl.c - a fake NCCL: communicators between threads of this process.
+/* nccl.c - a fake NCCL: communicators between threads of this process or, where a launcher has started several, between
+ * threads of several processes of a host (arena.h).
  *
  * As with NCCL, an operation holds its stream up until the others have joined it, sends and receives of a pair meet in
  * order, those of one group go on side by side, an abort lets go whatever waits, and a communicator that does not block
  * is in progress while it is made, split, or connected, which takes the first call of both sides. What a split makes
- * is handed over when it is complete, to the address that was given then. Maxima pass over NaN
- * and bf16 is rounded after each addition. Calls on a communicator in progress, which NCCL forbids, are refused. The
- * environment says what is to go wrong:
+ * is handed over when it is complete, to the address that was given then; to another process, when it next asks how the
+ * split communicator is. Maxima pass over NaN and bf16 is rounded after each addition. Calls on a communicator in
+ * progress, which NCCL forbids, are refused. The environment says what is to go wrong:
  *
  *   FAKE_NCCL_FAIL=f@n   the nth call of function f from now on: fails later, and holds its stream up for good
  *   FAKE_NCCL_HANG=f@n   the same without an error
@@ -14,18 +15,17 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena.h"
 #include "fake.h"
 
 enum { MOST = 64, SCALES = 8, BUNDLE = 2 * MOST };
-
-/* One lock for everything; who waits for a clique's members waits for its own `changed`. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct operation {
     enum { SUM, SUM_SCATTER, GATHER, BROADCAST, SEND, RECEIVE } kind;
@@ -38,6 +38,7 @@ struct operation {
     int peer; /* or root */
     uint64_t number;
     bool stuck, done;
+    void *own; /* where the result goes, if `out` is in the arena in its place */
 };
 
 /* Pieces of work that are enqueued as one. */
@@ -63,9 +64,10 @@ struct post { /* a send or receive that has not met its other half */
 
 struct clique { /* the ranks of one communicator */
     struct clique *next;
+    struct fake_arena *arena;
     char id[NCCL_UNIQUE_ID_BYTES];
     int size, joined, members;
-    pthread_cond_t changed;
+    uint32_t changed; /* who waits for members waits for this */
     struct meeting *meetings;
     struct post *posts;
     int collectives;                              /* ranks that have called one */
@@ -73,8 +75,8 @@ struct clique { /* the ranks of one communicator */
 };
 
 struct ncclComm {
+    struct fake_arena *arena;
     struct clique *clique; /* NULL: the split is not complete */
-    struct split *split;   /* of this one, under way */
     int rank, splits, holders;
     bool aborted, collective;
     ncclResult_t error;
@@ -86,13 +88,10 @@ struct ncclComm {
 struct split {
     struct split *next;
     struct clique *parent;
-    int number, arrived;
+    int number, arrived, left; /* left: to be handed over, once all have arrived */
     int color[MOST], key[MOST];
     ncclComm_t made[MOST], *place[MOST];
 };
-
-static struct clique *cliques; /* not complete */
-static struct split *splits;
 
 /* ---- what goes wrong ---- */
 
@@ -102,16 +101,20 @@ struct orders {
 };
 
 static bool is_ordered(struct orders *orders, const char *variable, const char *function) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const char *told = getenv(variable);
     if (!told) told = "";
+    pthread_mutex_lock(&lock);
     if (strcmp(orders->seen, told)) {
         snprintf(orders->seen, sizeof orders->seen, "%s", told);
         orders->calls = 0;
     }
     const char *at = strchr(orders->seen, '@');
     const size_t length = at ? (size_t)(at - orders->seen) : strlen(orders->seen);
-    if (!*told || strlen(function) != length || strncmp(orders->seen, function, length)) return false;
-    return ++orders->calls == (at ? atoi(at + 1) : 1);
+    const bool meant = *told && strlen(function) == length && !strncmp(orders->seen, function, length);
+    const bool ordered = meant && ++orders->calls == (at ? atoi(at + 1) : 1);
+    pthread_mutex_unlock(&lock);
+    return ordered;
 }
 
 static struct orders fail, hang, refuse;
@@ -135,26 +138,34 @@ const char *ncclGetLastError(ncclComm_t comm) {
 
 /* ---- communicators ---- */
 
-static struct clique *new_clique(int size) {
-    struct clique *clique = calloc(1, sizeof *clique);
+static struct clique *new_clique(struct fake_arena *arena, int size) {
+    struct clique *clique = fake_arena_take(arena, sizeof *clique);
+    clique->arena = arena;
     clique->size = size;
-    pthread_cond_init(&clique->changed, NULL);
     return clique;
 }
 
-static void unlist(struct split *split) {
-    struct split **at = &splits;
-    while (*at != split) at = &(*at)->next;
-    *at = split->next;
-    free(split);
+static ncclComm_t new_comm(struct fake_arena *arena) {
+    ncclComm_t comm = fake_arena_take(arena, sizeof *comm);
+    comm->arena = arena;
+    comm->holders = 1;
+    return comm;
 }
 
-/* Those that never became complete: nobody has what they made. */
+static void unlist(struct split *split) {
+    struct fake_arena *arena = split->parent->arena;
+    struct split **at = &arena->splits;
+    while (*at != split) at = &(*at)->next;
+    *at = split->next;
+    fake_arena_give(arena, split);
+}
+
+/* Those that never became complete, or were not taken: nobody has what they made. */
 static void drop_splits(const struct clique *parent) {
-    for (struct split *split = splits, *next; split; split = next) {
+    for (struct split *split = parent->arena->splits, *next; split; split = next) {
         next = split->next;
         if (split->parent != parent) continue;
-        for (int i = 0; i < parent->size; i++) free(split->made[i]);
+        for (int i = 0; i < parent->size && !split->left; i++) fake_arena_give(parent->arena, split->made[i]);
         unlist(split);
     }
 }
@@ -164,10 +175,9 @@ static void let_go(ncclComm_t comm) {
     struct clique *clique = comm->clique;
     if (clique && --clique->members == 0 && clique->joined == clique->size) {
         drop_splits(clique);
-        pthread_cond_destroy(&clique->changed);
-        free(clique);
+        fake_arena_give(comm->arena, clique);
     }
-    free(comm);
+    fake_arena_give(comm->arena, comm);
 }
 
 static void join(ncclComm_t comm, struct clique *clique, int rank) {
@@ -178,30 +188,31 @@ static void join(ncclComm_t comm, struct clique *clique, int rank) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-    static int ids;
+    static atomic_int ids;
+    char words[64];
     memset(id, 0, sizeof *id);
-    pthread_mutex_lock(&lock);
-    snprintf(id->internal, sizeof id->internal, "%d", ++ids);
-    const bool refused = is_ordered(&refuse, "FAKE_NCCL_REFUSE", "ncclGetUniqueId");
-    pthread_mutex_unlock(&lock);
-    return refused ? ncclSystemError : ncclSuccess;
+    struct fake_arena *arena = fake_arena_own(words, sizeof words);
+    snprintf(id->internal, sizeof id->internal, "%s %d", words, ++ids);
+    const bool refused = is_ordered(&refuse, "FAKE_NCCL_REFUSE", __func__);
+    return refused || !arena ? ncclSystemError : ncclSuccess;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
     if (ranks < 1 || ranks > MOST || rank < 0 || rank >= ranks || config->blocking) return ncclInvalidArgument;
-    pthread_mutex_lock(&lock);
-    struct clique **at = &cliques;
+    struct fake_arena *arena = fake_arena_of(id.internal);
+    if (!arena) return ncclSystemError;
+    fake_arena_lock(arena);
+    struct clique **at = &arena->cliques;
     while (*at && memcmp((*at)->id, id.internal, sizeof id.internal)) at = &(*at)->next;
     if (!*at) {
-        *at = new_clique(ranks);
+        *at = new_clique(arena, ranks);
         memcpy((*at)->id, id.internal, sizeof id.internal);
     }
     struct clique *clique = *at;
-    *comm = calloc(1, sizeof **comm);
-    (*comm)->holders = 1;
+    *comm = new_comm(arena);
     join(*comm, clique, rank);
     if (clique->joined == clique->size) *at = clique->next;
-    pthread_mutex_unlock(&lock);
+    fake_arena_unlock(arena);
     return ncclInProgress;
 }
 
@@ -211,7 +222,7 @@ static void make_color(struct split *split, int color) {
     for (int i = 0; i < split->parent->size; i++) {
         if (split->color[i] == color) members[count++] = i;
     }
-    struct clique *clique = new_clique(count);
+    struct clique *clique = new_clique(split->parent->arena, count);
     for (int i = 0; i < count; i++) {
         int rank = 0;
         for (int j = 0; j < count; j++) rank += split->key[members[j]] < split->key[members[i]];
@@ -219,21 +230,38 @@ static void make_color(struct split *split, int color) {
     }
 }
 
+static void hand_over(struct split *split, int rank) {
+    if (!split->place[rank]) return;
+    __atomic_store_n(split->place[rank], split->made[rank], __ATOMIC_RELEASE);
+    split->place[rank] = NULL;
+    if (--split->left == 0) unlist(split);
+}
+
+/* Other processes take theirs. */
 static void complete(struct split *split) {
-    for (int i = 0; i < split->parent->size; i++) {
+    const int size = split->parent->size;
+    const bool shared = split->parent->arena->shared;
+    for (int i = 0; i < size; i++) {
         bool first = split->color[i] != NCCL_SPLIT_NOCOLOR;
         for (int j = 0; j < i; j++) first = first && split->color[j] != split->color[i];
         if (first) make_color(split, split->color[i]);
     }
-    for (int i = 0; i < split->parent->size; i++) __atomic_store_n(split->place[i], split->made[i], __ATOMIC_RELEASE);
-    unlist(split);
+    split->left = size;
+    for (int i = 0; i < size && !shared; i++) hand_over(split, i);
+}
+
+static void take_splits(ncclComm_t comm) {
+    for (struct split *split = comm->arena->splits, *next; split && comm->arena->shared; split = next) {
+        next = split->next;
+        if (split->parent == comm->clique && split->left) hand_over(split, comm->rank);
+    }
 }
 
 static struct split *find_split(struct clique *parent, int number) {
-    struct split **at = &splits;
+    struct split **at = &parent->arena->splits;
     while (*at && ((*at)->parent != parent || (*at)->number != number)) at = &(*at)->next;
     if (!*at) {
-        *at = calloc(1, sizeof **at);
+        *at = fake_arena_take(parent->arena, sizeof **at);
         (*at)->parent = parent;
         (*at)->number = number;
     }
@@ -245,7 +273,7 @@ static ncclResult_t state_of(ncclComm_t comm);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config) {
     (void)config;
     ncclResult_t result = ncclInProgress;
-    pthread_mutex_lock(&lock);
+    fake_arena_lock(comm->arena);
     if (state_of(comm)) {
         result = ncclInvalidUsage;
     } else {
@@ -253,11 +281,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
         split->color[comm->rank] = color;
         split->key[comm->rank] = key;
         split->place[comm->rank] = made;
-        split->made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : calloc(1, sizeof **made);
-        if (split->made[comm->rank]) split->made[comm->rank]->holders = 1;
+        split->made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : new_comm(comm->arena);
         if (++split->arrived == comm->clique->size) complete(split);
     }
-    pthread_mutex_unlock(&lock);
+    fake_arena_unlock(comm->arena);
     return result;
 }
 
@@ -274,8 +301,8 @@ static bool is_connecting(ncclComm_t comm) {
 }
 
 static bool is_splitting(ncclComm_t comm) {
-    for (const struct split *split = splits; split; split = split->next) {
-        if (split->parent == comm->clique && split->number < comm->splits) return true;
+    for (const struct split *split = comm->arena->splits; split; split = split->next) {
+        if (split->parent == comm->clique && split->number < comm->splits && !split->left) return true;
     }
     return false;
 }
@@ -283,22 +310,24 @@ static bool is_splitting(ncclComm_t comm) {
 static ncclResult_t state_of(ncclComm_t comm) {
     if (comm->error) return comm->error;
     if (!comm->clique || comm->clique->joined < comm->clique->size) return ncclInProgress;
+    take_splits(comm);
     return is_splitting(comm) || is_connecting(comm) ? ncclInProgress : ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
-    pthread_mutex_lock(&lock);
+    fake_arena_lock(comm->arena);
     *state = state_of(comm);
-    pthread_mutex_unlock(&lock);
+    fake_arena_unlock(comm->arena);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    pthread_mutex_lock(&lock);
+    struct fake_arena *arena = comm->arena;
+    fake_arena_lock(arena);
     comm->aborted = true;
-    if (comm->clique) pthread_cond_broadcast(&comm->clique->changed);
+    if (comm->clique) fake_arena_wake(&comm->clique->changed);
     let_go(comm);
-    pthread_mutex_unlock(&lock);
+    fake_arena_unlock(arena);
     return ncclSuccess;
 }
 
@@ -430,14 +459,14 @@ static bool agree(const struct meeting *meeting, int size) {
 /* ---- in the streams ---- */
 
 static void wait_for_abort(ncclComm_t comm) {
-    while (!comm->aborted) pthread_cond_wait(&comm->clique->changed, &lock);
+    while (!comm->aborted) fake_arena_wait(comm->arena, &comm->clique->changed);
 }
 
 static struct meeting *find_meeting(struct clique *clique, uint64_t number) {
     struct meeting **at = &clique->meetings;
     while (*at && (*at)->number != number) at = &(*at)->next;
     if (!*at) {
-        *at = calloc(1, sizeof **at);
+        *at = fake_arena_take(clique->arena, sizeof **at);
         (*at)->number = number;
     }
     return *at;
@@ -448,10 +477,10 @@ static void leave(struct clique *clique, struct meeting *meeting) {
     struct meeting **at = &clique->meetings;
     while (*at != meeting) at = &(*at)->next;
     *at = meeting->next;
-    free(meeting);
+    fake_arena_give(clique->arena, meeting);
 }
 
-static void run_collective(ncclComm_t comm, const struct operation *operation) {
+static void run_collective(ncclComm_t comm, struct operation *operation) {
     struct clique *clique = comm->clique;
     struct meeting *meeting = find_meeting(clique, operation->number);
     meeting->inside++;
@@ -460,9 +489,10 @@ static void run_collective(ncclComm_t comm, const struct operation *operation) {
         meeting->done = agree(meeting, clique->size);
         if (!meeting->done) comm->error = ncclInvalidUsage;
         if (meeting->done) perform(meeting, clique->size);
-        pthread_cond_broadcast(&clique->changed);
+        fake_arena_wake(&clique->changed);
     }
-    while (!meeting->done && !comm->aborted) pthread_cond_wait(&clique->changed, &lock);
+    while (!meeting->done && !comm->aborted) fake_arena_wait(comm->arena, &comm->clique->changed);
+    operation->done = meeting->done;
     if (!meeting->done) {
         meeting->arrived--;
         meeting->of[comm->rank] = NULL;
@@ -490,11 +520,11 @@ static void post(ncclComm_t comm, struct operation *operation) {
         memcpy(target->out, source->in, bytes);
         operation->done = half->done = true;
         *at = other->next;
-        free(other);
-        pthread_cond_broadcast(&clique->changed);
+        fake_arena_give(comm->arena, other);
+        fake_arena_wake(&clique->changed);
         return;
     }
-    struct post *mine = malloc(sizeof *mine);
+    struct post *mine = fake_arena_take(comm->arena, sizeof *mine);
     *mine = (struct post){clique->posts, from, to, operation};
     clique->posts = mine;
 }
@@ -504,7 +534,7 @@ static void withdraw(struct clique *clique, const struct operation *operation) {
         struct post *post = *at;
         if (post->operation != operation) continue;
         *at = post->next;
-        free(post);
+        fake_arena_give(clique->arena, post);
         return;
     }
 }
@@ -518,27 +548,62 @@ static void run_exchange(struct bundle *bundle) {
         } else if (comm->aborted) {
             withdraw(comm->clique, &bundle->operation[i++]);
         } else {
-            pthread_cond_wait(&comm->clique->changed, &lock);
+            fake_arena_wait(comm->arena, &comm->clique->changed);
         }
     }
 }
 
+/* What an operation reads, and writes, at this member. */
+static size_t bytes_in(ncclComm_t comm, const struct operation *operation) {
+    const size_t block = operation->count * size_of(operation->type);
+    if (operation->kind == RECEIVE) return 0;
+    if (operation->kind == BROADCAST) return operation->peer == comm->rank ? block : 0;
+    return operation->kind == SUM_SCATTER ? block * (size_t)comm->clique->size : block;
+}
+
+static size_t bytes_out(ncclComm_t comm, const struct operation *operation) {
+    const size_t block = operation->count * size_of(operation->type);
+    if (operation->kind == SEND) return 0;
+    return operation->kind == GATHER ? block * (size_t)comm->clique->size : block;
+}
+
+/* Other processes reach the arena alone: what is sent is copied there, and what is received from there. */
+static void bring(ncclComm_t comm, struct operation *operation) {
+    const size_t in = bytes_in(comm, operation);
+    void *copy = fake_arena_take(comm->arena, in);
+    if (in) memcpy(copy, operation->in, in);
+    operation->own = operation->out;
+    operation->in = copy;
+    operation->out = fake_arena_take(comm->arena, bytes_out(comm, operation));
+}
+
+static void fetch(ncclComm_t comm, struct operation *operation) {
+    const size_t out = bytes_out(comm, operation);
+    if (out && operation->done) memcpy(operation->own, operation->out, out);
+    fake_arena_give(comm->arena, (void *)(uintptr_t)operation->in);
+    fake_arena_give(comm->arena, operation->out);
+}
+
 static void run_bundle(void *argument) {
     struct bundle *bundle = *(struct bundle **)argument;
+    ncclComm_t comm = bundle->comm;
+    struct fake_arena *arena = comm->arena;
     bool stuck = false;
-    pthread_mutex_lock(&lock);
+    fake_arena_lock(arena);
     for (int i = 0; i < bundle->count; i++) stuck |= bundle->operation[i].stuck;
-    if (stuck) wait_for_abort(bundle->comm);
-    if (bundle->comm->aborted) {
-        /* nothing moves any more */
-    } else if (bundle->operation[0].kind < SEND) {
-        run_collective(bundle->comm, &bundle->operation[0]);
-    } else {
-        run_exchange(bundle);
+    if (stuck) wait_for_abort(comm);
+    if (!comm->aborted) { /* otherwise nothing moves any more */
+        for (int i = 0; i < bundle->count && arena->shared; i++) bring(comm, &bundle->operation[i]);
+        if (bundle->operation[0].kind < SEND) {
+            run_collective(comm, &bundle->operation[0]);
+        } else {
+            run_exchange(bundle);
+        }
+        for (int i = 0; i < bundle->count && arena->shared; i++) fetch(comm, &bundle->operation[i]);
     }
-    let_go(bundle->comm);
-    pthread_mutex_unlock(&lock);
-    free(bundle);
+    let_go(comm);
+    fake_arena_give(arena, bundle);
+    fake_arena_unlock(arena);
 }
 
 /* ---- calls ---- */
@@ -563,7 +628,7 @@ static void note_first(ncclComm_t comm, const struct operation *operation) {
 }
 
 static ncclResult_t issue(ncclComm_t comm, cudaStream_t stream, int count, const struct operation *operations) {
-    struct bundle *bundle = calloc(1, sizeof *bundle + (size_t)count * sizeof *operations);
+    struct bundle *bundle = fake_arena_take(comm->arena, sizeof *bundle + (size_t)count * sizeof *operations);
     bundle->comm = comm;
     bundle->count = count;
     memcpy(bundle->operation, operations, (size_t)count * sizeof *operations);
@@ -583,7 +648,7 @@ static ncclResult_t issue(ncclComm_t comm, cudaStream_t stream, int count, const
 static ncclResult_t call(const char *function, ncclComm_t comm, cudaStream_t stream, struct operation operation) {
     ncclResult_t result = ncclSuccess;
     fake_work(stream, "call %s %zu", function, operation.count * size_of(operation.type));
-    pthread_mutex_lock(&lock);
+    fake_arena_lock(comm->arena);
     if (is_ordered(&refuse, "FAKE_NCCL_REFUSE", function)) {
         result = ncclInternalError;
     } else if (comm->aborted || state_of(comm) == ncclInProgress) {
@@ -605,7 +670,7 @@ static ncclResult_t call(const char *function, ncclComm_t comm, cudaStream_t str
         group.comm = comm;
         group.stream = stream;
     }
-    pthread_mutex_unlock(&lock);
+    fake_arena_unlock(comm->arena);
     return result == ncclRemoteError ? ncclSuccess : result;
 }
 
@@ -616,9 +681,9 @@ ncclResult_t ncclGroupStart(void) {
 
 ncclResult_t ncclGroupEnd(void) {
     if (--group.depth || !group.count) return ncclSuccess;
-    pthread_mutex_lock(&lock);
+    fake_arena_lock(group.comm->arena);
     const ncclResult_t result = issue(group.comm, group.stream, group.count, group.operation);
-    pthread_mutex_unlock(&lock);
+    fake_arena_unlock(group.comm->arena);
     return result == ncclRemoteError ? ncclSuccess : result;
 }
 
