@@ -19,7 +19,7 @@ static bool is_own(const struct sl_nccl_channel *channel) { return channel->from
 /* To connect takes both ends: it is done by the watchdog, with a message from and to what lies behind the slots. The
  * wire is locked. */
 static bool first_word(struct sl_nccl_wire *wire) {
-    struct sl_nccl_channel *channel = (struct sl_nccl_channel *)((char *)wire - offsetof(struct sl_nccl_channel, wire));
+    struct sl_nccl_channel *channel = sl_nccl_channel_of(wire);
     char *word = channel->memory + channel->stride * (size_t)channel->slots;
     return channel->end == SL_NCCL_SENDER
                ? SL_NCCL(wire, ncclSend(word, 1, ncclUint8, SL_NCCL_RECEIVER, wire->comm, wire->stream))

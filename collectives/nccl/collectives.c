@@ -215,6 +215,25 @@ static bool enqueue_last(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     return done && sl_nccl_mark(&group->wire, flight_of(c), sl_collective_name(&c->call), c->call.site);
 }
 
+static bool enqueue_locked(struct sl_nccl_group *group, struct sl_nccl_call *c,
+                           bool (*what)(struct sl_nccl_group *, struct sl_nccl_call *)) {
+    if (!sl_nccl_lock(&group->wire)) return false;
+    const bool done = what(group, c);
+    sl_nccl_unlock(&group->wire);
+    return done;
+}
+
+/* In checked mode, where hosts compare later: behind what the slot's earlier call has left. */
+static int enqueue_comparison(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const char *verb = sl_collective_name(&c->call), *site = c->call.site;
+    const struct sl_nccl_hosts *hosts = group->wire.me->run->hosts;
+    if (!group->comparisons) return SL_OK;
+    if (!sl_nccl_has_landed(&group->wire, flight_of(c))) SL_TRY(sl_nccl_await_flight(&group->wire, flight_of(c)));
+    if (!enqueue_locked(group, c, hosts->describe)) return sl_nccl_fail(&group->wire, verb, site);
+    SL_TRY(sl_nccl_await_ready(&group->wire, verb, site));
+    return enqueue_locked(group, c, hosts->judge) ? SL_OK : sl_nccl_fail(&group->wire, verb, site);
+}
+
 /* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
 static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
@@ -222,6 +241,7 @@ static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     if (!sl_nccl_plan(group, c))
         return sl_fail(group->wire.me->self, SL_FAILED, "%s over \"%s\": no memory for its buffers (called at %s)",
                        verb, group->group.name, site);
+    SL_TRY(enqueue_comparison(group, c));
     if (!enqueue_first(group, c)) return sl_nccl_fail(&group->wire, verb, site);
     SL_TRY(sl_nccl_await_ready(&group->wire, verb, site));
     if (!enqueue_last(group, c)) return sl_nccl_fail(&group->wire, verb, site);

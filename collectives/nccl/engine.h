@@ -20,6 +20,8 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "collectives/verdict.h"
 #include "spmd/device/cuda.h"
@@ -30,6 +32,8 @@ struct sl_nccl_run;
 struct sl_nccl_coordinate;
 struct sl_nccl_group;
 struct sl_nccl_channel;
+struct sl_nccl_call;
+struct sl_nccl_comparisons;
 
 /* ---- what hosts tell each other (threads.c, processes.c) ---- */
 
@@ -46,14 +50,21 @@ struct sl_nccl_hosts {
     void (*give_up)(struct sl_nccl_coordinate *me, int status);
     /* The same for any thread, while ME's program runs. */
     void (*end)(struct sl_nccl_coordinate *me, const struct sl_error *verdict);
+    /* Whether a coordinate's process is seen from here, and has ended; for any thread. NULL: all are this one. */
+    bool (*is_gone)(int coordinate);
 
     /* Fills in the id of the communicator of all, who have come together. */
     int (*unique_id)(struct sl_nccl_coordinate *me, ncclUniqueId *id);
     int (*group_open)(struct sl_nccl_coordinate *me, struct sl_nccl_group *group);
     /* When all members have begun their last call. */
     int (*group_close)(struct sl_nccl_group *group);
-    /* This member begins its call number TICKET; in checked mode it is compared with the others' before it returns. */
+    /* This member begins its call number TICKET; in checked mode it is compared with those of members that have begun,
+     * and they with it, before it is enqueued: here, or in its stream: */
     int (*begin)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
+    /* Both NULL, or: enqueue the exchange of descriptions, and then what compares them and holds the stream up where
+     * they differ. The wire is locked; in between NCCL has to be ready. */
+    bool (*describe)(struct sl_nccl_group *group, struct sl_nccl_call *c);
+    bool (*judge)(struct sl_nccl_group *group, struct sl_nccl_call *c);
     /* Whether, or waits until, the members that CALL needs have begun it, too. */
     bool (*met)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
     int (*meet)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
@@ -85,7 +96,8 @@ struct sl_nccl_coordinate {
     struct sl_nccl_group *groups;
     struct sl_nccl_buffer *device, *pinned; /* of groups that have been closed, for those that are opened */
     struct sl_nccl_channel *channels;
-    float *scratch;         /* for the first words over a wire */
+    struct sl_nccl_comparisons *comparisons; /* of groups that have been closed, for those that are opened */
+    float *scratch;                          /* for the first words over a wire */
     ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
 };
 
@@ -142,6 +154,7 @@ struct sl_nccl_wire {
     ncclComm_t comm;      /* NULL once it has been aborted */
     enum sl_nccl_state state;
     bool aborted;
+    _Atomic bool gone;       /* the communicator: nobody needs the lock to ask */
     struct sl_error failure; /* the first */
     struct sl_nccl_flight *flight;
 };
@@ -229,9 +242,15 @@ struct sl_nccl_group {
     struct sl_group group;
     void *hosts;
     uint32_t started;
+    struct sl_nccl_comparisons *comparisons; /* NULL: calls are not compared in the stream */
     struct sl_nccl_buffer *device, *pinned;
     struct sl_nccl_call call[SL_MAX_IN_FLIGHT];
 };
+
+/* Whose wire it is. */
+static inline struct sl_nccl_group *sl_nccl_group_of(const struct sl_nccl_wire *wire) {
+    return (struct sl_nccl_group *)((char *)(uintptr_t)wire - offsetof(struct sl_nccl_group, wire));
+}
 
 int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group);
 int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);
@@ -251,6 +270,15 @@ bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 /* What is left to the host when all that has ended; gives the buffers back. */
 void sl_nccl_deliver(struct sl_nccl_call *c);
 void sl_nccl_buffers_close(struct sl_nccl_buffer *list);
+
+/* ---- comparing calls in the stream (compare.c, for processes.c) ---- */
+
+/* In checked mode sets memory aside for a group's calls; false without. Gives it back, for the next group. */
+bool sl_nccl_comparisons_open(struct sl_nccl_group *group);
+void sl_nccl_comparisons_close(struct sl_nccl_group *group);
+/* `describe` and `judge` of struct sl_nccl_hosts. What an earlier call in the same slot has enqueued has ended. */
+bool sl_nccl_describe(struct sl_nccl_group *group, struct sl_nccl_call *c);
+bool sl_nccl_judge(struct sl_nccl_group *group, struct sl_nccl_call *c);
 
 /* ---- channels (channel.c) ---- */
 
@@ -273,6 +301,11 @@ struct sl_nccl_channel {
     bool met; /* the other end is open, and the wire ready */
     void *hosts;
 };
+
+/* Whose wire it is. */
+static inline struct sl_nccl_channel *sl_nccl_channel_of(const struct sl_nccl_wire *wire) {
+    return (struct sl_nccl_channel *)((char *)(uintptr_t)wire - offsetof(struct sl_nccl_channel, wire));
+}
 
 int sl_nccl_channel_open(struct sl_spmd *self, struct sl_channel *channel);
 int sl_nccl_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot);

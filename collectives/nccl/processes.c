@@ -5,7 +5,8 @@
  * posted or released. MPI is used by the program's thread alone: the watchdog leaves its verdict to it. Waits and
  * verdicts are those of collectives/mpi/wait.c and collectives/mpi/verdict.c.
  *
- * In checked mode calls are compared when a member waits: what differs may have met in NCCL by then. */
+ * In checked mode calls are compared when a member waits, and in their streams, before anything of them moves
+ * (compare.c): whichever comes first. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,9 +100,11 @@ static int wait_until(struct sl_nccl_coordinate *me, bool (*ready)(void *), int 
     return progress(me);
 }
 
+/* Whether the watchdog has ended it; who has proposed a verdict itself waits until it is the run's, and is told of as
+ * one that waits. */
 static bool is_over(struct sl_nccl_coordinate *me) {
     turn(me);
-    return atomic_load(&me->run->failed) || host_of(me)->proposed;
+    return atomic_load(&me->run->failed);
 }
 
 /* ---- groups ---- */
@@ -124,6 +127,8 @@ static int group_open(struct sl_nccl_coordinate *me, struct sl_nccl_group *of) {
     group->next = me->run->told->groups;
     me->run->told->groups = group;
     of->hosts = group;
+    if (!sl_nccl_comparisons_open(of))
+        return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", of->group.name);
     if (sl_mpi_tag((int64_t)(group->number + 1) * SL_MAX_IN_FLIGHT, false) >= 0) return SL_OK;
     return sl_fail(me->self, SL_FAILED, "the group \"%s\" is number %d: this MPI has no tags for so many",
                    of->group.name, group->number);
@@ -135,10 +140,11 @@ static int slot_of(const struct group *group) { return (int)(group->ticket % SL_
 static bool agrees(struct group *group, int peer) {
     struct sl_nccl_coordinate *me = group->of->wire.me;
     const struct sl_collective call = sl_mpi_call_of(&group->theirs[slot_of(group)][peer]);
-    if (!me->run->engine->checked || sl_calls_agree(group->call, &call, peer)) return true;
+    struct sl_collective mine = sl_mpi_call_of(&group->mine[slot_of(group)]); /* the call itself may be over */
+    mine.group = &group->of->group;
+    if (!me->run->engine->checked || sl_calls_agree(&mine, &call, peer)) return true;
     struct sl_error verdict = {0};
-    sl_verdict_mismatch(&verdict, me->run->mesh, group->call, me->self->coordinate, &call,
-                        group->call->group->member[peer]);
+    sl_verdict_mismatch(&verdict, me->run->mesh, &mine, me->self->coordinate, &call, mine.group->member[peer]);
     sl_mpi_propose(host_of(me), SL_FAILED, -1, &verdict);
     return false;
 }
@@ -151,7 +157,7 @@ static int missing(void *of) {
         int heard = 1, told = 1;
         if (group->hear[slot][peer] != MPI_REQUEST_NULL) {
             if (!ok(group->of->wire.me, MPI_Test(&group->hear[slot][peer], &heard, MPI_STATUS_IGNORE))) return -1;
-            if (heard && !group->waits_for_all && !agrees(group, peer)) return -1;
+            if (heard && !agrees(group, peer)) return -1;
         }
         if (group->waits_for_all) MPI_Test(&group->tell[slot][peer], &told, MPI_STATUS_IGNORE);
         if (!told || (!heard && (group->waits_for_all || sl_nccl_needs(group->call, peer))))
@@ -202,6 +208,7 @@ static int group_close(struct sl_nccl_group *of) {
     while (*at != group) at = &(*at)->next;
     *at = group->next;
     free_group(group);
+    sl_nccl_comparisons_close(of);
     return SL_OK;
 }
 
@@ -264,11 +271,12 @@ static int other_end(const struct channel *channel) {
 
 static bool is_own(const struct channel *channel) { return channel->of->from == channel->of->to; }
 
-/* The n-th channel of the pair has the tags 2 n + 1 and 2 n + 2; 0 is for the id of all. */
+/* The n-th channel from one to the other has the tags 4 n + 1 and 4 n + 2, the n-th one back 4 n + 3 and 4 n + 4: both
+ * ends of each send. 0 is for the id of all. */
 static int tag_of(const struct sl_nccl_told *told, const struct sl_nccl_channel *of) {
-    int64_t number = 1;
+    int64_t number = of->from < of->to ? 1 : 3;
     for (const struct channel *at = told->channels; at; at = at->next)
-        number += 2 * (at->of->from == of->from && at->of->to == of->to);
+        number += 4 * (at->of->from == of->from && at->of->to == of->to);
     return (int)number;
 }
 
@@ -426,10 +434,13 @@ const struct sl_nccl_hosts sl_nccl_processes = {
     .progress = progress,
     .give_up = give_up,
     .end = end,
+    .is_gone = sl_mpi_is_gone, /* a coordinate's number is its rank */
     .unique_id = unique_id,
     .group_open = group_open,
     .group_close = group_close,
     .begin = begin,
+    .describe = sl_nccl_describe,
+    .judge = sl_nccl_judge,
     .met = met,
     .meet = meet,
     .channel_open = channel_open,

@@ -42,6 +42,21 @@ static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
     return found;
 }
 
+/* A coordinate that WIRE goes to, and whose process has ended, or -1: NCCL need not notice. */
+static int find_gone(const struct sl_nccl_wire *wire) {
+    bool (*is_gone)(int) = wire->me->run->hosts->is_gone;
+    if (wire->first_word) {
+        const struct sl_nccl_channel *channel = sl_nccl_channel_of(wire);
+        const int other = channel->end == SL_NCCL_SENDER ? channel->to : channel->from;
+        return is_gone && is_gone(other) ? other : -1;
+    }
+    const struct sl_group *group = &sl_nccl_group_of(wire)->group;
+    for (int i = 0; i < group->size && is_gone; i++) {
+        if (is_gone(group->member[i])) return group->member[i];
+    }
+    return -1;
+}
+
 /* ---- looking ---- */
 
 /* Takes a channel's wire a step further; whether it is ready now. */
@@ -65,10 +80,14 @@ static bool look_after(struct sl_nccl_wire *wire) {
         soon = state == ncclInProgress || !go_on(wire);
     }
     const struct sl_nccl_flight *flight = oldest(wire);
+    const int gone = flight ? find_gone(wire) : -1;
+    char why[SL_VERDICT_NAME + 100], who[SL_VERDICT_NAME];
     if (wire->failure.status) {
         end_run(wire, flight, wire->failure.message);
+    } else if (gone >= 0) {
+        snprintf(why, sizeof why, "%s is lost: its process has ended", sl_verdict_name(wire->me->run->mesh, gone, who));
+        end_run(wire, flight, why);
     } else if (flight && sl_now() > flight->since + wire->me->run->engine->timeout) {
-        char why[100];
         snprintf(why, sizeof why, "has not ended after %g s, though all that it needs have begun it",
                  wire->me->run->engine->timeout);
         end_run(wire, flight, why);

@@ -118,6 +118,7 @@ void sl_nccl_wire_abort(struct sl_nccl_wire *wire) {
     wire->aborted = true;
     if (wire->comm) ncclCommAbort(wire->comm);
     wire->comm = NULL;
+    atomic_store(&wire->gone, true);
     pthread_mutex_unlock(&wire->lock);
 }
 
