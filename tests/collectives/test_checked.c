@@ -137,6 +137,39 @@ static void test_nothing_moves(void **state) {
     }
 }
 
+/* The same of calls that would fit, of memory where coordinates compute. */
+enum { ALIKE = 1000 };
+
+static int alike_program(struct sl_spmd *self, void *arg) {
+    bool *moved = arg;
+    struct sl_group world;
+    float numbers[ALIKE];
+    SL_TRY(open_world(self, &world));
+    float *x = sl_device.take(sizeof numbers);
+    CHECK(self, x);
+    for (int i = 0; i < ALIKE; i++) numbers[i] = 1;
+    sl_device.copy(x, numbers, sizeof numbers);
+    int status = sl_barrier(self, &world);
+    if (!status) {
+        const struct sl_collective sum = sl_describe_psum(&world, SL_F32, x, x, ALIKE);
+        status = sl_call(self, self->coordinate ? "odd.c:2" : "even.c:1", sum);
+    }
+    sl_device.copy(numbers, x, sizeof numbers);
+    for (int i = 0; i < ALIKE; i++) moved[self->coordinate] |= numbers[i] != 1;
+    sl_device.give(x);
+    return status;
+}
+
+static void test_nothing_alike_moves(void **state) {
+    (void)state;
+    for (int repeat = 0; repeat < (shares_memory() ? 100 : 20); repeat++) {
+        bool moved[2] = {false};
+        EXPECT_VERDICT(((struct test_run){.mesh = "x=2", .checked = true, .arg = moved}), alike_program, SL_FAILED,
+                       "psum of 1000 f32 at even.c:1", "psum of 1000 f32 at odd.c:2");
+        assert_false(moved[0] || moved[1]);
+    }
+}
+
 /* ---- peers that have returned ---- */
 
 struct early {
@@ -677,6 +710,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_differing_calls),
         cmocka_unit_test(test_distant_members),
         cmocka_unit_test(test_nothing_moves),
+        cmocka_unit_test(test_nothing_alike_moves),
         cmocka_unit_test(test_returned),
         cmocka_unit_test(test_returned_sender),
         cmocka_unit_test(test_crossed_groups),

@@ -87,7 +87,15 @@ static inline void expect_ok(const char *mesh, sl_program *program, void *arg) {
 }
 
 /* Seconds after which a deadlock is certain enough; where memory is shared it is proven at once. */
-static const double test_patience = 1;
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SLOWLY 4
+#endif
+#endif
+#ifndef SLOWLY
+#define SLOWLY 1
+#endif
+static const double test_patience = SLOWLY;
 
 /* The run ends with STATUS and a verdict that contains all of the NULL-terminated TEXTS. */
 static inline void expect_verdict(struct test_run run, sl_program *program, int status, const char *const *texts) {
