@@ -91,6 +91,17 @@ def written(floats, stored):
     return 4 * (floats is None) + 2 * (stored is None)
 
 
+def norm_forward(p, read):
+    """Of a norm that reads so many bytes of an element: what it leaves as floats, and as bf16."""
+    return p[0] * p[1] * (read + written(p[7], p[9]))
+
+
+def norm_backward(p, read):
+    """The same of backward, where a summand is floats or bf16, and each block of rows may leave two sums of a column."""
+    element = read + written(p[8], p[9]) + written(p[11], p[12])
+    return p[1] * p[3] * (p[2] * element + 8 * p[0] * p[13])
+
+
 # By kernel, from its parameters in the order in which the compiler hands them over: all numbers, None for a pointer.
 BYTES = {
     "fill": lambda p: 4 * p[0],
@@ -119,8 +130,11 @@ BYTES = {
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
     "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
-    "whole_norm_forward": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
-    "whole_norm_backward": lambda p: p[1] * p[3] * (p[2] * (8 + HALF[p[5]] + 4 * (p[10] is None) + 2 * (p[12] is None)) + 8 * p[0] * p[13]),
+    "whole_norm_forward": lambda p: norm_forward(p, 4),
+    "whole_norm_forward_half": lambda p: norm_forward(p, 2),
+    "whole_norm_backward": lambda p: norm_backward(p, 8),
+    "whole_norm_backward_kept": lambda p: norm_backward(p, 6),
+    "whole_norm_backward_half": lambda p: norm_backward(p, 4),
     "add_blocks": lambda p: 8 * p[1] * p[4] * p[5],
     "dots_of": lambda p: p[0] * p[1] * p[2] * (4 + HALF[p[5]]),
     "backward_input_of": lambda p: p[0] * p[1] * (8 + HALF[p[7]] + 4 * p[10] + 2 * (p[13] is None)),

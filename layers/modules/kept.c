@@ -72,11 +72,21 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
     return sl_plan_kept_at(plan, &values, count, lifetime, kept);
 }
 
+void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last) {
+    module->reads_stored = first->reads_stored;
+    module->adds_stored = last->adds_stored;
+    module->reads_stored_gradient = last->reads_stored_gradient;
+    module->adds_stored_gradient = first->adds_stored_gradient;
+    module->leaves_stored_gradient = first->leaves_stored_gradient;
+    module->leaves_operand_beside = first->leaves_operand_beside;
+    module->reads_operand_beside = last->reads_operand_beside;
+}
+
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
     if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
     if (child->reads_stored_gradient) return true;
     if (child->children > 0) return plan->weights_follow;
-    return child->weights_follow && !child->type->needs_no_gradient && !child->takes_floats;
+    return child->weights_follow && child->type->stores && !child->type->needs_no_gradient && !child->takes_floats;
 }
 
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {

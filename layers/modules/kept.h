@@ -46,6 +46,9 @@ int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t 
 /* The same for an x whose floats I reads, too, as they were written. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
+/* FIRST reads MODULE's x and writes its dx, LAST writes its y and reads its dy: as they read, add and leave what is
+ * stored, so does MODULE. */
+void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last);
 /* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once and
  * reads bf16, or I does. */
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);

@@ -144,7 +144,8 @@ struct sl_rounded {
 /* How a call should leave y in forward, or dx in I: rounded to bf16. */
 struct sl_result {
     uint16_t *stored; /* as bf16, too, unless NULL; */
-    bool unread;      /* then the floats need not be written: nobody reads them */
+    bool unread;      /* then the floats need not be written: nobody reads them; */
+    bool whole;       /* or they keep all digits, beside what is stored: asked of modules that leave_operand_beside */
     bool done;        /* set by the module that has done so */
     uint16_t *gelu;   /* of those that leave_gelu or leave_slope, which must do so: y is left here, and gelu(y) where y
                          would be stored; or the x of the gelu, whose slope dx is multiplied by. NULL: neither */
@@ -273,7 +274,7 @@ struct sl_module_type {
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
     bool rounds_result; /* forward or backward_input may see to context->result, and set done; their parent rounds what
-                           they leave. For types that store and fuse */
+                           they leave. For types that fuse; I, for those that store, too */
     bool adds_in_forward, adds_in_backward; /* forward, or I, may see to context->summand, and set done. For types that
                                                store and fuse. One with children hands it to the last, or to the first:
                                                sl_take_summand */
@@ -297,6 +298,12 @@ struct sl_module {
     bool is_layer;                 /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
+    bool adds_stored, adds_stored_gradient;   /* where the summand is, forward, or I, adds that, and leaves the sum as
+                                                 bf16 alone where nobody reads its floats */
+    bool leaves_stored_gradient; /* I leaves dx as bf16 alone where nobody reads its floats, in the pass that writes it;
+                                  */
+    bool leaves_operand_beside;  /* or as floats of all digits, and as bf16 beside: so an operand is rounded once */
+    bool reads_operand_beside;   /* where the storage is float, I reads dy as such an operand, and as floats, too */
     /* An operand: where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too. Its parent
      * may keep it so, which it then says: */
     bool reads_operand, reads_operand_gradient, given_operand, given_operand_gradient;

@@ -41,6 +41,16 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
     context->self->doing.module = outer;
     return status;
 }
+/* How a kernel leaves what RESULT asks for; NULL: floats of any digits. */
+static inline struct sl_settled sl_result_settled(const struct sl_result *result) {
+    return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){0};
+}
+/* The call's result, of which no child hears until the caller puts it back. */
+static inline struct sl_result *sl_take_result(struct sl_context *context) {
+    struct sl_result *result = context->result;
+    context->result = NULL;
+    return result;
+}
 /* The call's summand, of which no child hears until the caller puts it back. */
 static inline struct sl_summand *sl_take_summand(struct sl_context *context) {
     struct sl_summand *summand = context->summand;
@@ -52,10 +62,7 @@ static inline struct sl_summand *sl_take_summand(struct sl_context *context) {
 static inline const float *sl_added(const struct sl_context *context, struct sl_settled *left) {
     struct sl_summand *const summand = context->summand;
     struct sl_result *const result = summand && left ? summand->result : NULL;
-    if (left) {
-        left->rounds = result != NULL;
-        left->stored = result ? result->stored : NULL;
-    }
+    if (left) *left = sl_result_settled(result);
     if (result) result->done = true;
     if (summand) summand->done = true;
     return summand ? summand->x : NULL;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "layers/modules/kept.h"
 #include "spmd/device/device.h"
 
 enum { VALUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, NOTHING };
@@ -133,7 +134,9 @@ static void look_at_rows(const struct sl_module *module, const struct sl_context
     const int microbatch_rows = context->rows / (int)sl_call_microbatches(context), stage = found->self->doing.stage;
     const int microbatch = context->microbatch + (int)(seen.at / (size_t)columns) / microbatch_rows;
     const struct sl_not_finite_order order = {phase, found->pass, microbatch, phase == FORWARD ? stage : -stage};
-    const struct seen from = look_at(SL_F32, given, (size_t)context->rows * (size_t)given_columns);
+    const size_t taken = (size_t)context->rows * (size_t)given_columns;
+    const uint16_t *stored = given ? sl_rounded_rows(context, taken, given) : NULL; /* there may be no floats */
+    const struct seen from = look_at(stored ? SL_BF16 : SL_F32, stored ? (const void *)stored : given, taken);
     const struct seen values = look_at_values(module, context);
     char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
     snprintf(what, sizeof what, "%s of %s", phase == FORWARD ? "the result" : "the input's gradient",
@@ -170,11 +173,18 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
     }
 }
 
+/* How MODULE has left what it wrote; ADDS: it may have added the call's summand. */
+static const struct sl_result *result_of(const struct sl_module *module, const struct sl_context *context, bool adds) {
+    const struct sl_summand *summand = adds ? context->summand : NULL;
+    if (summand && summand->done) return summand->result;
+    return module->type->rounds_result ? context->result : NULL;
+}
+
 int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_not_finite *found = context->not_finite;
     const size_t length = enter(found, module);
     const int status = sl_module_forward_plain(module, context, x, y);
-    const struct sl_result *result = module->type->rounds_result ? context->result : NULL;
+    const struct sl_result *result = result_of(module, context, module->type->adds_in_forward);
     if (status == SL_OK && !context->unread)
         look_at_rows(module, context, FORWARD, module->out, y, result, x, module->in);
     if (status == SL_OK && !module->type->backward_input) look_at_loss(module, context);
@@ -193,7 +203,7 @@ int sl_module_backward_input_watched(const struct sl_module *module, struct sl_c
     if (comes_again(module, context)) return sl_module_backward_input_plain(module, context, x, dy, dx);
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
-    const struct sl_result *result = module->type->rounds_result ? context->result : NULL;
+    const struct sl_result *result = result_of(module, context, module->type->adds_in_backward);
     if (status == SL_OK && dx)
         look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
     if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);

@@ -14,7 +14,8 @@
  * alone, and its dy is nowhere. */
 struct edge {
     struct sl_kept activation, gradient;
-    bool gelu; /* the edge leads to such a gelu */
+    bool gelu;           /* the edge leads to such a gelu */
+    bool whole_gradient; /* the gradient's floats keep all digits, and an operand is stored beside them */
 };
 
 struct sequential {
@@ -116,9 +117,19 @@ static bool stashes_gradient(const struct sl_module *module, const struct sl_pla
     return plan->storage == SL_F32 && before->keeps_gradient && !before->reads_operand_gradient;
 }
 
-/* Whether what CHILD reads of its dy is stored beside the floats, in the workspace. */
-static bool stores_gradient_beside(const struct sl_plan *plan, const struct sl_module *child) {
-    return sl_reads_stored_gradient(plan, child) || (child->reads_operand_gradient && !child->keeps_gradient);
+/* Whether child I reads its dy as floats, and as an operand, which child I + 1 leaves beside these. */
+static bool reads_both(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    return sl_keeps_operands(plan) && module->child[i]->reads_operand_beside &&
+           !module->child[i]->reads_operand_gradient && module->child[i + 1]->leaves_operand_beside;
+}
+
+/* Whether what child I reads of its dy is stored beside the floats, in the workspace. One that rounds floats as it
+ * reads them needs no pass that stores bf16. */
+static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *child = module->child[i];
+    if (child->type->rounds_gradient && !module->child[i + 1]->leaves_stored_gradient) return false;
+    return sl_reads_stored_gradient(plan, child) || (child->reads_operand_gradient && !child->keeps_gradient) ||
+           reads_both(module, plan, i);
 }
 
 /* So of what child I + 1 reads where forward is all, or a gelu before it has left as bf16 alone. */
@@ -138,7 +149,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
         const bool stashed = stashes_input(module, plan, i) && stashes_gradient(module, plan, i);
         if (!stashed && width > columns[i % 2]) columns[i % 2] = width;
-        const bool beside = stores_gradient_beside(plan, module->child[i]) || stores_beside(module, plan, i);
+        const bool beside = stores_gradient_beside(module, plan, i) || stores_beside(module, plan, i);
         if (beside && width > stored[i % 2]) stored[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) {
@@ -148,7 +159,8 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     for (int i = 0; i < count; i++) {
         if (!stashes_input(module, plan, i)) edges[i].activation.values = buffer[i % 2];
         if (!stashes_gradient(module, plan, i)) edges[i].gradient.values = buffer[i % 2];
-        if (stores_gradient_beside(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
+        if (stores_gradient_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
+        if (reads_both(module, plan, i)) edges[i].gradient.operand = edges[i].whole_gradient = true;
         if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
     }
     return SL_OK;
@@ -158,7 +170,7 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_children(module, plan));
     module->keeps_input = module->child[0]->keeps_input;
     module->keeps_gradient = module->child[module->children - 1]->keeps_gradient;
-    module->reads_stored = module->child[0]->reads_stored;
+    sl_plan_ends(module, module->child[0], module->child[module->children - 1]);
     module->reads_operand = module->child[0]->reads_operand;
     module->reads_operand_gradient = module->child[module->children - 1]->reads_operand_gradient;
     module->operand_readers = 1;
@@ -271,9 +283,12 @@ static bool rounds_gradient(const struct sl_module *module, int i) {
 /* Child I's I, which leaves dx on an edge as that keeps it. */
 static int backward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
     const struct sl_kept *dx = &edge_of(module, i - 1)->gradient;
-    struct sl_result result = sl_kept_result(context, dx, dx->operand || module->child[i - 1]->reads_stored_gradient);
+    const bool whole = edge_of(module, i - 1)->whole_gradient;
+    const bool unread = !whole && (dx->operand || module->child[i - 1]->reads_stored_gradient);
+    struct sl_result result = sl_kept_result(context, dx, unread);
     struct sl_result *const before = context->result;
     const bool rounds = dx->operand || (dx->rounds && !rounds_gradient(module, i - 1));
+    result.whole = whole;
     context->result = rounds ? &result : NULL;
     const int status = backward_of(module, context, i, NULL, dy, gradient(module, context, i - 1));
     context->result = before;
@@ -364,7 +379,13 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_gradient = inner->keeps_gradient;
     /* A product adds x before its bias, a pass behind it: where leaves' sums have the same bits whatever a coordinate
      * has of them, passes add. */
-    ((struct residual *)module)->hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
+    const bool hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
+    ((struct residual *)module)->hands = hands;
+    module->reads_stored = hands && inner->reads_stored && inner->adds_stored;
+    module->reads_stored_gradient = hands && inner->reads_stored_gradient && inner->adds_stored_gradient;
+    module->leaves_stored_gradient = hands && inner->adds_stored_gradient;
+    module->leaves_operand_beside = hands && inner->leaves_operand_beside;
+    module->reads_operand_beside = inner->reads_operand_beside;
     return SL_OK;
 }
 
@@ -378,9 +399,18 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
+/* X, which is bf16, too, where the parent has stored it, unless that is an operand: with UNREAD nothing else is there.
+ */
+static struct sl_summand summand_of(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                    bool unread) {
+    const size_t n = elements(module, context);
+    const uint16_t *stored = context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
+    return (struct sl_summand){.x = stored && unread ? NULL : x, .stored = stored, .result = context->result};
+}
+
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = {.x = x, .result = result};
+    struct sl_summand summand = summand_of(module, context, x, module->reads_stored);
     hand_over(module, context, &summand);
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
     if (!context->unread && !summand.done) sl_add_result(context, result, elements(module, context), x, y);
@@ -390,7 +420,7 @@ static int residual_forward(const struct sl_module *module, struct sl_context *c
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = {.x = dy, .result = result};
+    struct sl_summand summand = summand_of(module, context, dy, module->reads_stored_gradient);
     hand_over(module, context, dx ? &summand : NULL);
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
     if (dx && !summand.done) sl_add_result(context, result, elements(module, context), dy, dx);

@@ -56,9 +56,14 @@ def kernels():
     for y, each in (("0", 6), ("4+0", 10)):
         moved = gpu_model.predict(total(launch("rms_norm_forward_bf16", 10, *norm, y, "5+0", "6+0", "7+0")), GPU)["kernel_gb"]
         point(close(moved, 200 * each / 1e9), f"an RMS norm that writes bf16 moves {each} bytes an element")
-    for half, each in (("0", 12), ("0x1", 10)):
-        rows = ("0x3", "0x2", "0x18", "0x64", "1+0", half, "2+0", "3+0", "4+0", "5+0", "0", "0", "0", "0x1", "6+0")
-        moved = gpu_model.predict(total(launch("whole_norm_backward", 10, *rows)), GPU)["kernel_gb"]
+    for name, y, stored, each in (("", "5+0", "0", 8), ("_half", "0", "6+0", 4)):
+        rows = ("0x18", "0x64", "1+0", "2+0", "3+0", "0", "4+0", y, "0x1", stored)
+        moved = gpu_model.predict(total(launch(f"whole_norm_forward{name}", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * each / 1e9), f"an RMS norm of whole rows moves {each} bytes an element")
+    for name, *more, each in (("", "0", "0", "0", "7+0", "0", 12), ("_kept", "5+0", "0", "0x1", "7+0", "8+0", 16),
+                              ("_half", "0", "6+0", "0x1", "0", "8+0", 8)):
+        rows = ("0x3", "0x2", "0x18", "0x64", "1+0", "2+0", "3+0", "4+0", *more, "0x1", "9+0")
+        moved = gpu_model.predict(total(launch(f"whole_norm_backward{name}", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 2 * 100 * (24 * each + 3 * 8) / 1e9), f"an RMS norm's backward moves {each} bytes an element, and 8 of each team")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")

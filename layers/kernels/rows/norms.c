@@ -18,76 +18,119 @@ enum {
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-static void whole_norm_forward(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
-                               float epsilon, float *rstd, float *y, struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))
-    for (size_t r = 0; r < rows; r++) {
-        const size_t at = r * cols;
-        float sum = 0.0f;
-        SL_LANES(reduction(+ : sum))
-        for (size_t c = 0; c < cols; c++) sum += x[at + c] * x[at + c];
-        const float reciprocal = 1.0f / sqrtf(sum / (float)cols + epsilon);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = x[at + c] * reciprocal * gamma[c] + beta[c];
-            if (stored) stored[at + c] = sl_bf16_of_float(value);
-            if (y) y[at + c] = rounds ? sl_bf16_part(value) : value;
-        }
-        rstd[r] = reciprocal;
-    }
+/* Element I of DY: bf16 if HALF_DY, else floats, of which bf16 is kept where x is bf16, as HALF says. */
+SL_INLINE float gradient(const void *dy, const bool half_dy, const bool half, size_t i) {
+    return half_dy ? element(dy, true, i) : gradient_of(dy, half, i);
 }
+
+/* ---- forward ---- */
+
+/* Row R, inside SL_ROWS. With HALF as a constant, here and below. */
+SL_INLINE void forward_row(size_t r, size_t cols, const void *x, const bool half, const float *gamma, const float *beta,
+                           float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored) {
+    const size_t at = r * cols;
+    float sum = 0.0f;
+    SL_LANES(reduction(+ : sum))
+    for (size_t c = 0; c < cols; c++) sum += element(x, half, at + c) * element(x, half, at + c);
+    const float reciprocal = 1.0f / sqrtf(sum / (float)cols + epsilon);
+    SL_LANES()
+    for (size_t c = 0; c < cols; c++) {
+        const float value = element(x, half, at + c) * reciprocal * gamma[c] + beta[c];
+        if (stored) stored[at + c] = sl_bf16_of_float(value);
+        if (y) y[at + c] = rounds ? sl_bf16_part(value) : value;
+    }
+    rstd[r] = reciprocal;
+}
+
+/* A region each, so that no device asks in its loops what x is. */
+static void whole_norm_forward(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
+                               float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored) {
+    SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))
+    for (size_t r = 0; r < rows; r++) forward_row(r, cols, x, false, gamma, beta, epsilon, rstd, y, rounds, stored);
+}
+
+static void whole_norm_forward_half(size_t rows, size_t cols, const void *x, const float *gamma, const float *beta,
+                                    float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored) {
+    SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))
+    for (size_t r = 0; r < rows; r++) forward_row(r, cols, x, true, gamma, beta, epsilon, rstd, y, rounds, stored);
+}
+
+static void rms_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, const float *gamma, const float *beta,
+                             float epsilon, float *rstd, float *y, struct sl_settled left) {
+    if (x.half)
+        whole_norm_forward_half(rows, cols, x.at, gamma, beta, epsilon, rstd, y, left.rounds, left.stored);
+    else
+        whole_norm_forward(rows, cols, x.at, gamma, beta, epsilon, rstd, y, left.rounds, left.stored);
+}
+
+/* ---- backward ---- */
 
 static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
 
 static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
 
-/* SUMS [parts, blocks, 2, cols]: what each block's rows add to dgamma and dbeta, if it WEIGHS. */
-SL_INLINE void whole_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,
-                                   const bool half, const float *rstd, const float *gamma, const float *summand,
-                                   struct sl_settled left, float *dx, bool weighs, float *sums) {
-    const size_t blocks = blocks_of(rows);
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(dy, x, rstd, gamma, summand, stored, dx, sums))
-    for (size_t b = 0; b < parts * blocks; b++) {
-        const size_t above = b % blocks * TOGETHER, first = b / blocks * rows + above;
-        const size_t count = smaller(TOGETHER, rows - above);
-        float dots[TOGETHER * ALONG], along[TOGETHER];
-        SL_THREADS()
-        for (size_t t = 0; t < TOGETHER * ALONG; t++) {
-            const size_t at = (first + t / ALONG) * cols, end = t / ALONG < count ? cols : 0;
-            float dot = 0.0f;
-            for (size_t c = t % ALONG; c < end; c += ALONG)
-                dot += gradient_of(dy, half, at + c) * gamma[c] * element(x, half, at + c);
-            dots[t] = dot;
-        }
-        SL_THREADS()
+/* Block B, which has COUNT rows from FIRST on, inside SL_ROWS. SUMMAND: NULL, or what is to be added, unless it is
+ * HALF_SUMMAND; DX: NULL where only what is stored will be read. SUMS [blocks, 2, cols]: what the rows add to dgamma
+ * and dbeta, if the block WEIGHS. */
+SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols, const void *dy, const bool half_dy,
+                              const void *x, const bool half, const float *rstd, const float *gamma,
+                              const float *summand, const uint16_t *half_summand, bool rounds, float *dx,
+                              uint16_t *stored, bool weighs, float *sums, float *dots, float *along) {
+    SL_THREADS()
+    for (size_t t = 0; t < TOGETHER * ALONG; t++) {
+        const size_t at = (first + t / ALONG) * cols, end = t / ALONG < count ? cols : 0;
+        float dot = 0.0f;
+        for (size_t c = t % ALONG; c < end; c += ALONG)
+            dot += gradient(dy, half_dy, half, at + c) * gamma[c] * element(x, half, at + c);
+        dots[t] = dot;
+    }
+    SL_THREADS()
+    for (size_t r = 0; r < count; r++) {
+        float dot = 0.0f;
+        for (size_t t = 0; t < ALONG; t++) dot += dots[r * ALONG + t];
+        along[r] = rstd[first + r] * rstd[first + r] * (dot / (float)cols);
+    }
+    SL_THREADS()
+    for (size_t c = 0; c < cols; c++) {
+        float to_gamma = 0.0f, to_beta = 0.0f;
         for (size_t r = 0; r < count; r++) {
-            float dot = 0.0f;
-            for (size_t t = 0; t < ALONG; t++) dot += dots[r * ALONG + t];
-            along[r] = rstd[first + r] * rstd[first + r] * (dot / (float)cols);
+            const size_t at = (first + r) * cols + c;
+            const float slope = gradient(dy, half_dy, half, at), in = element(x, half, at), factor = rstd[first + r];
+            float value = factor * (slope * gamma[c] - in * along[r]);
+            if (summand) value += summand[at];
+            if (half_summand) value += sl_float_of_bf16(half_summand[at]);
+            if (stored) stored[at] = sl_bf16_of_float(value);
+            if (dx) dx[at] = rounds ? sl_bf16_part(value) : value;
+            to_gamma += slope * (in * factor);
+            to_beta += slope;
         }
-        SL_THREADS()
-        for (size_t c = 0; c < cols; c++) {
-            float to_gamma = 0.0f, to_beta = 0.0f;
-            for (size_t r = 0; r < count; r++) {
-                const size_t at = (first + r) * cols + c;
-                const float gradient = gradient_of(dy, half, at), in = element(x, half, at), factor = rstd[first + r];
-                const float value = factor * (gradient * gamma[c] - in * along[r]);
-                dx[at] = summand ? value + summand[at] : value;
-                if (rounds) sl_settle(dx, stored, at);
-                to_gamma += gradient * (in * factor);
-                to_beta += gradient;
-            }
-            if (weighs) {
-                sums[b * 2 * cols + c] = to_gamma;
-                sums[b * 2 * cols + cols + c] = to_beta;
-            }
+        if (weighs) {
+            sums[b * 2 * cols + c] = to_gamma;
+            sums[b * 2 * cols + cols + c] = to_beta;
         }
     }
 }
+
+/* Of all parts, whose blocks follow each other. */
+#define BACKWARD(NAME, HALF_DY, HALF)                                                                                  \
+    static void NAME(size_t parts, size_t rows, size_t cols, const void *dy, const void *x, const float *rstd,         \
+                     const float *gamma, const float *summand, const uint16_t *half_summand, bool rounds, float *dx,   \
+                     uint16_t *stored, bool weighs, float *sums) {                                                     \
+        const size_t blocks = blocks_of(rows);                                                                         \
+        SL_ROWS(is_device_ptr(dy, x, rstd, gamma, summand, half_summand, stored, dx, sums))                            \
+        for (size_t b = 0; b < parts * blocks; b++) {                                                                  \
+            const size_t above = b % blocks * TOGETHER;                                                                \
+            float dots[TOGETHER * ALONG], along[TOGETHER];                                                             \
+            backward_block(b, b / blocks * rows + above, smaller(TOGETHER, rows - above), cols, dy, HALF_DY, x, HALF,  \
+                           rstd, gamma, summand, HALF ? half_summand : NULL, rounds, dx, stored, weighs, sums, dots,   \
+                           along);                                                                                     \
+        }                                                                                                              \
+    }
+/* A region each, so that no device asks in its loops what dy and x are. */
+BACKWARD(whole_norm_backward, false, false)
+BACKWARD(whole_norm_backward_kept, false, true)
+BACKWARD(whole_norm_backward_half, true, true)
+#undef BACKWARD
 
 /* Dgamma and dbeta [parts, cols] of SUMS, in the order of slices. */
 static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *sums, float *dgamma, float *dbeta) {
@@ -115,16 +158,16 @@ static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *su
     }
 }
 
-static void rms_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
-                              const float *rstd, const float *gamma, const float *summand, struct sl_settled left,
-                              float *dx, float *dgamma, float *dbeta, float *room) {
-    const bool weighs = dgamma;
-    if (half)
-        whole_norm_backward(parts, rows, cols, dy, x, true, rstd, gamma, summand, left, dx, weighs, room);
-    else
-        whole_norm_backward(parts, rows, cols, dy, x, false, rstd, gamma, summand, left, dx, weighs, room);
-    if (weighs) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
+static void rms_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy, struct sl_norm_rows x,
+                              const float *rstd, const float *gamma, struct sl_norm_rows summand,
+                              struct sl_settled left, float *dx, float *dgamma, float *dbeta, float *room) {
+    (dy.half  ? whole_norm_backward_half
+     : x.half ? whole_norm_backward_kept
+              : whole_norm_backward)(parts, rows, cols, dy.at, x.at, rstd, gamma, summand.half ? NULL : summand.at,
+                                     summand.half ? summand.at : NULL, left.rounds, dx, left.stored, dgamma != NULL,
+                                     room);
+    if (dgamma) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
 }
 
 const struct sl_norm_kernels SL_NORM_KERNELS = {
-    .rms_norm_forward = whole_norm_forward, .rms_norm_room = rms_norm_room, .rms_norm_backward = rms_norm_backward};
+    .rms_norm_forward = rms_norm_forward, .rms_norm_room = rms_norm_room, .rms_norm_backward = rms_norm_backward};

@@ -10,21 +10,27 @@
 
 SL_BEGIN_C
 
-/* X in backward is bf16 where HALF: then dy is rounded as it is read. */
+/* Rows that a norm reads: bf16 if HALF, else floats. */
+struct sl_norm_rows {
+    const void *at; /* NULL: there are none */
+    bool half;
+};
+
 struct sl_norm_kernels {
     /* rstd [rows] = 1 / sqrt(mean of x^2 over a row + epsilon), y = x rstd gamma + beta, left as LEFT says. Y is NULL
      * where only what is stored will be read. */
-    void (*rms_norm_forward)(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
+    void (*rms_norm_forward)(size_t rows, size_t cols, struct sl_norm_rows x, const float *gamma, const float *beta,
                              float epsilon, float *rstd, float *y, struct sl_settled left);
     /* Floats of backward's room. */
     size_t (*rms_norm_room)(size_t parts, size_t rows, size_t cols);
     /* Of PARTS of ROWS rows: dx = rstd (dy gamma - x rstd^2 mean of dy gamma x), which must be neither dy nor x, plus
-     * SUMMAND, unless it is NULL, and left as LEFT says; and, unless DGAMMA is NULL, dgamma [parts, cols] = sums over a
-     * part's rows of dy x rstd and dbeta [parts, cols] = sums over them of dy, overwritten. Sums have an order of their
-     * own, always the same. */
-    void (*rms_norm_backward)(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
-                              const float *rstd, const float *gamma, const float *summand, struct sl_settled left,
-                              float *dx, float *dgamma, float *dbeta, float *room);
+     * SUMMAND, if there is one, and left as LEFT says; NULL where only what is stored will be read. Unless DGAMMA is
+     * NULL, dgamma [parts, cols] = sums over a part's rows of dy x rstd and dbeta [parts, cols] = sums over them of dy,
+     * overwritten. Sums have an order of their own, always the same. Where x is bf16, floats of dy are rounded as they
+     * are read; where dy is bf16, x is, too. */
+    void (*rms_norm_backward)(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy, struct sl_norm_rows x,
+                              const float *rstd, const float *gamma, struct sl_norm_rows summand,
+                              struct sl_settled left, float *dx, float *dgamma, float *dbeta, float *room);
 };
 
 extern const struct sl_norm_kernels sl_norm_kernels_v2, sl_norm_kernels_v3, sl_norm_kernels_v4;

@@ -5,7 +5,7 @@
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
     SL_TRY(sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS));
-    sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true);
+    sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true, false, false);
     return SL_OK;
 }
 

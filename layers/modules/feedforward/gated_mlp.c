@@ -57,6 +57,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->child[GATE]->keeps_input;
     module->keeps_gradient = module->child[DOWN]->keeps_gradient;
     module->reads_stored = module->child[GATE]->reads_stored;
+    module->adds_stored = module->child[DOWN]->adds_stored;
+    module->reads_stored_gradient = module->child[DOWN]->reads_stored_gradient;
+    module->reads_operand_beside = module->child[DOWN]->reads_operand_beside;
     module->reads_operand = module->child[GATE]->reads_operand && module->child[UP]->reads_operand;
     module->operand_readers = DOWN;
     module->reads_operand_gradient = module->child[DOWN]->reads_operand_gradient;

@@ -158,10 +158,15 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
 }
 
 void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
-                       bool biased) {
+                       bool biased, bool adds_up, bool whole) {
     const bool sums = !biased || products->sums || !sl_plan_trains(plan, SL_AFFINE_BIAS);
-    module->reads_operand = sl_keeps_operands(plan) && trains(plan);
-    module->reads_operand_gradient = module->reads_operand && sums;
+    module->takes_floats = products->takes_floats;
+    module->leaves_gelu = products->leaves_gelu;
+    module->leaves_slope = products->leaves_slope;
+    module->leaves_stored_gradient = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
+    module->adds_stored = module->leaves_stored_gradient && !adds_up;
+    module->reads_operand = sl_keeps_operands(plan) && trains(plan) && !adds_up;
+    module->reads_operand_gradient = module->reads_operand_beside = module->reads_operand && sums;
 }
 
 static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }

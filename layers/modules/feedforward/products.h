@@ -77,10 +77,11 @@ const void *sl_products_input(const struct sl_products *products, const struct s
 /* The same for dy of W, which has followed MODULE's I if it may: then it is not kept, but what I has read. */
 const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
                                  const struct sl_context *context, size_t n, const float *dy);
-/* MODULE's parent may keep its x and its dy as operands, where PLAN's products read them so: dy, where no bias needs
- * its sums. */
+/* MODULE says what its products do with what its parent keeps: they may leave bf16 alone; and read x and dy as
+ * operands, where PLAN's products read them so: dy, where no bias needs its sums. ADDS_UP: the forward product is but a
+ * summand of y, of coordinates or leaves. WHOLE: the input gradient's is all of dx. */
 void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
-                       bool biased);
+                       bool biased, bool adds_up, bool whole);
 /* C = A B, or C += A B with ACCUMULATE; plus BIAS if GEMM has that epilogue. The profile counts the time as a
  * product. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,

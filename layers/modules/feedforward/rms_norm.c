@@ -50,16 +50,25 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
         sl_plan_workspace(plan, sl_plan_run(plan) * (size_t)module->in * sizeof(float), &own->no_shift);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
+    const struct sl_kernels *kernels = sl_kernels_select();
+    module->reads_stored = module->reads_stored_gradient = module->adds_stored_gradient =
+        module->leaves_stored_gradient = module->leaves_operand_beside = is_whole(own, kernels);
     sl_norm_count(plan, module->in);
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->forward_only) return SL_OK;
-    const struct sl_kernels *kernels = sl_kernels_select();
     if (is_whole(own, kernels))
         sl_plan_workspace(plan,
                           kernels->norms->rms_norm_room(sl_plan_run(plan), rows, (size_t)module->in) * sizeof(float),
                           &own->room);
     sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     return sl_norm_plan_sums(&own->norm, plan);
+}
+
+/* X [n], an array of the call, as kernels of whole rows read it: where the parent has stored it they read nothing else,
+ * and nothing else may be there. */
+static struct sl_norm_rows rows_of(const struct sl_context *context, size_t n, const float *x) {
+    const uint16_t *stored = context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
+    return stored ? (struct sl_norm_rows){stored, true} : (struct sl_norm_rows){x, false};
 }
 
 /* Beta, or as many zeros. */
@@ -134,9 +143,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
                               .y = result && result->unread ? NULL : y,
                               .result = result};
     if (is_whole(own, context->kernels)) {
-        const struct sl_settled left = result ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
-        context->kernels->norms->rms_norm_forward(rows, cols, x, pass.gamma, pass.beta, own->epsilon, pass.rstd, pass.y,
-                                                  left);
+        context->kernels->norms->rms_norm_forward(rows, cols, rows_of(context, rows * cols, x), pass.gamma, pass.beta,
+                                                  own->epsilon, pass.rstd, pass.y, sl_result_settled(result));
     } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
@@ -163,6 +171,27 @@ static float *sums_for(const struct sl_module *module, const struct sl_context *
     return sl_at(context, &own->norm.sum[i]);
 }
 
+/* I of whole rows. */
+static void backward_whole(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                           float *dgamma, float *dbeta, float *dx) {
+    const struct rms_norm *own = (const struct rms_norm *)module;
+    const size_t cols = (size_t)module->in, count = (size_t)context->rows * cols;
+    const size_t microbatches = sl_call_microbatches(context);
+    struct sl_summand *const summand = context->summand;
+    struct sl_result *const result = summand ? summand->result : context->result;
+    struct sl_norm_rows added = {NULL, false};
+    if (summand)
+        added =
+            summand->stored ? (struct sl_norm_rows){summand->stored, true} : (struct sl_norm_rows){summand->x, false};
+    context->kernels->norms->rms_norm_backward(
+        microbatches, (size_t)context->rows / microbatches, cols, rows_of(context, count, dy),
+        (struct sl_norm_rows){x, context->storage != SL_F32}, sl_at(context, &own->norm.rstd),
+        sl_value(module, context, GAMMA), added, sl_result_settled(result), result && result->unread ? NULL : dx,
+        module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
+    if (summand) summand->done = true;
+    if (result) result->done = true;
+}
+
 /* Leaves each microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
@@ -173,14 +202,12 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     float *dgamma = sums_for(module, context, GAMMA), *dbeta = sums_for(module, context, BETA);
     const size_t microbatches = sl_call_microbatches(context);
     const bool half = context->storage != SL_F32;
-    struct sl_settled left = {0};
-    const float *summand = dx ? sl_added(context, &left) : NULL;
     if (dx && is_whole(own, context->kernels)) {
-        context->kernels->norms->rms_norm_backward(microbatches, rows / microbatches, cols, dy, x, half, rstd, gamma,
-                                                   summand, left, dx, module->frozen ? NULL : dgamma, dbeta,
-                                                   sl_at(context, &own->room));
+        backward_whole(module, context, x, dy, dgamma, dbeta, dx);
         return SL_OK;
     }
+    struct sl_settled left = {0};
+    const float *summand = dx ? sl_added(context, &left) : NULL;
     if (!module->frozen)
         kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
     if (!dx) return SL_OK;

@@ -28,16 +28,14 @@ struct sharded {
     bool biased;
     bool scatters;         /* y is scattered over its columns; otherwise all have all of it */
     int group, data_group; /* over the axis; over the one that shards the kernel's columns */
-    int gathered;          /* the kernel's number in the plan's gathers, whose gradient the plan's scatters
-                              sum; or -1 */
+    int gathered;          /* the kernel's number in the plan's gathers, whose scatters sum its gradient; or -1 */
     bool adds_up;          /* products of peers, or of leaves: the bias comes after that */
     struct sl_products products;
     struct sl_leaf_products leaves;
     struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and is to be summed */
     struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy, as bf16 where it is
                                   stored so */
-    struct sl_place kernel;    /* [in, whole]: where its columns are sharded and it is not gathered ahead, the kernel;
-                                  its gradient */
+    struct sl_place kernel;    /* [in, whole]: where it is sharded and not gathered ahead, the kernel; its gradient */
     struct sl_place shard;     /* of that gradient, to be added */
     struct sl_place exchanged; /* the kernel as bf16: for sl_sharded_dense_columns */
     struct sl_place sums;      /* [whole]: the microbatch's gradient of the bias */
@@ -157,10 +155,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_load_repeat(plan, dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
-    module->takes_floats = dense->products.takes_floats;
-    module->leaves_gelu = dense->products.leaves_gelu;
-    module->leaves_slope = dense->products.leaves_slope;
-    if (!dense->adds_up) sl_products_offer(&dense->products, module, plan, dense->biased);
+    sl_products_offer(&dense->products, module, plan, dense->biased, dense->adds_up, dense->leaves.count <= 1);
     if (plan->load) count(dense, plan);
     if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
         return sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums);

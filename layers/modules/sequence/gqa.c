@@ -133,6 +133,9 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     }
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
     module->reads_stored = module->child[Q]->reads_stored;
+    module->adds_stored = module->child[OUT]->adds_stored;
+    module->reads_stored_gradient = module->child[OUT]->reads_stored_gradient;
+    module->reads_operand_beside = module->child[OUT]->reads_operand_beside;
     module->reads_operand =
         module->child[Q]->reads_operand && module->child[K]->reads_operand && module->child[V]->reads_operand;
     module->operand_readers = OUT;

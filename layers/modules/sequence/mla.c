@@ -81,7 +81,7 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     for (int i = 0; i < module->children; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
     module->keeps_input = module->child[DOWN]->keeps_input;
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
-    module->reads_stored = module->child[DOWN]->reads_stored;
+    sl_plan_ends(module, module->child[DOWN], module->child[OUT]);
     module->reads_operand = module->child[DOWN]->reads_operand;
     module->operand_readers = 1;
     return SL_OK;
@@ -286,6 +286,7 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_summand *const summand = sl_take_summand(context);
+    struct sl_result *const result = sl_take_result(context);
     SL_TRY(sl_check_positions(module, context, sl_mla_of(module)->shape.positions));
     SL_TRY(project(module, context, x));
     if (context->caches) {
@@ -295,6 +296,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
         sl_mla_attend(module, context, sl_mla_settled(module, context, OUTPUT));
     }
     context->summand = summand;
+    context->result = result;
     return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
 }
 
@@ -399,11 +401,13 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
 static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy, float *dx) {
     const struct mla *mla = sl_mla_of(module);
+    struct sl_result *const result = sl_take_result(context);
     enum sl_dtype dtype;
     SL_TRY(sl_backward_input_left(module->child[OUT], context, stored(module, context, OUTPUT), dy,
                                   &mla->kept[D_OUTPUT], &dtype));
     attention_backward(module, context, dtype);
     SL_TRY(latent_gradient(module, context));
+    context->result = result;
     return child_backward_input(module, context, DOWN, x, dx);
 }
 
@@ -426,6 +430,7 @@ static const struct sl_module_type type = {.name = "mla",
                                            .forward = mla_forward,
                                            .backward_input = mla_backward_input,
                                            .backward_weight = mla_backward_weight,
+                                           .rounds_result = true,
                                            .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,

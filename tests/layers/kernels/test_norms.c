@@ -43,14 +43,23 @@ static void free_norm(struct norm *n) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
+static struct sl_norm_rows of_floats(const float *rows) { return (struct sl_norm_rows){rows, false}; }
+static struct sl_norm_rows of_halves(const uint16_t *rows) { return (struct sl_norm_rows){rows, true}; }
+
 static void forward(const struct sl_norm_kernels *kernels, const struct norm *n, float *y, struct sl_settled left) {
-    kernels->rms_norm_forward(n->parts * n->rows, n->cols, n->x, n->gamma, n->beta, (float)EPSILON, n->rstd, y, left);
+    kernels->rms_norm_forward(n->parts * n->rows, n->cols, of_floats(n->x), n->gamma, n->beta, (float)EPSILON, n->rstd,
+                              y, left);
 }
 
-static void backward(const struct sl_norm_kernels *kernels, const struct norm *n, const float *dy, const void *x,
-                     bool half, const float *summand, struct sl_settled left, float *dx) {
-    kernels->rms_norm_backward(n->parts, n->rows, n->cols, dy, x, half, n->rstd, n->gamma, summand, left, dx, n->dgamma,
+static void backward_of(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_norm_rows dy,
+                        struct sl_norm_rows x, struct sl_norm_rows summand, struct sl_settled left, float *dx) {
+    kernels->rms_norm_backward(n->parts, n->rows, n->cols, dy, x, n->rstd, n->gamma, summand, left, dx, n->dgamma,
                                n->dbeta, n->room);
+}
+
+static void backward(const struct sl_norm_kernels *kernels, const struct norm *n, const float *summand,
+                     struct sl_settled left, float *dx) {
+    backward_of(kernels, n, of_floats(n->dy), of_floats(n->x), of_floats(summand), left, dx);
 }
 
 /* SUMMAND: dx has it, too. */
@@ -100,7 +109,7 @@ static void whole_rows_and_their_gradients(void **state) {
     FOR_EACH_NORM(kernels, n) {
         for (int adds = 0; adds < 2; adds++) {
             forward(kernels, &n, n.y, plain);
-            backward(kernels, &n, n.dy, n.x, false, adds ? n.summand : NULL, plain, n.dx);
+            backward(kernels, &n, adds ? n.summand : NULL, plain, n.dx);
             expect_rows(&n, adds);
             expect_sums(&n);
         }
@@ -113,8 +122,8 @@ static void frozen_parameters_need_no_sums(void **state) {
     const struct sl_settled plain = {0};
     FOR_EACH_NORM(kernels, n) {
         forward(kernels, &n, n.y, plain);
-        kernels->rms_norm_backward(n.parts, n.rows, n.cols, n.dy, n.x, false, n.rstd, n.gamma, NULL, plain, n.dx, NULL,
-                                   NULL, NULL);
+        kernels->rms_norm_backward(n.parts, n.rows, n.cols, of_floats(n.dy), of_floats(n.x), n.rstd, n.gamma,
+                                   of_floats(NULL), plain, n.dx, NULL, NULL, NULL);
         expect_rows(&n, false);
     }
 }
@@ -136,11 +145,19 @@ static void results_are_left_rounded(void **state) {
         forward(kernels, &n, rounded, (struct sl_settled){true, NULL});
         assert_memory_equal(rounded, n.y, n.count * sizeof *rounded);
         release_array(expected);
-        backward(kernels, &n, n.dy, n.x, false, n.summand, plain, n.dx);
-        backward(kernels, &n, n.dy, n.x, false, n.summand, (struct sl_settled){true, stored}, rounded);
+        backward(kernels, &n, n.summand, plain, n.dx);
+        float *whole = device_copy(n.dx, n.count * sizeof *whole);
+        backward(kernels, &n, n.summand, (struct sl_settled){true, stored}, rounded);
+        backward(kernels, &n, n.summand, (struct sl_settled){true, alone}, NULL);
         expected = settle(n.dx, n.count);
         assert_memory_equal(rounded, n.dx, n.count * sizeof *rounded);
         assert_memory_equal(stored, expected, n.count * sizeof *stored);
+        assert_memory_equal(alone, expected, n.count * sizeof *alone);
+        for (size_t i = 0; i < n.count; i++) stored[i] = 0;
+        backward(kernels, &n, n.summand, (struct sl_settled){false, stored}, rounded);
+        assert_memory_equal(rounded, whole, n.count * sizeof *rounded);
+        assert_memory_equal(stored, expected, n.count * sizeof *stored);
+        release_array(whole);
         release_array(expected);
         release_array(rounded);
         release_array(stored);
@@ -148,22 +165,59 @@ static void results_are_left_rounded(void **state) {
     }
 }
 
-/* Backward of an x that is kept as bf16 is that of what x widens to, and of dy rounded. */
+/* Forward of an x that lies as bf16 is that of what x widens to. */
+static void stored_inputs_are_widened(void **state) {
+    (void)state;
+    FOR_EACH_NORM(kernels, n) {
+        const size_t rows = n.parts * n.rows;
+        uint16_t *x = settle(n.x, n.count), *stored = device_array(n.count, sizeof *stored);
+        uint16_t *alone = device_array(n.count, sizeof *alone);
+        float *y = device_floats(n.count);
+        for (int rounds = 0; rounds < 2; rounds++) {
+            forward(kernels, &n, n.y, (struct sl_settled){rounds, stored});
+            float *rstd = device_copy(n.rstd, rows * sizeof *rstd);
+            for (size_t r = 0; r < rows; r++) n.rstd[r] = 0;
+            for (size_t i = 0; i < n.count; i++) alone[i] = 0;
+            kernels->rms_norm_forward(rows, n.cols, of_halves(x), n.gamma, n.beta, (float)EPSILON, n.rstd,
+                                      rounds ? NULL : y, (struct sl_settled){rounds, alone});
+            assert_memory_equal(n.rstd, rstd, rows * sizeof *rstd);
+            assert_memory_equal(alone, stored, n.count * sizeof *alone);
+            if (!rounds) assert_memory_equal(y, n.y, n.count * sizeof *y);
+            release_array(rstd);
+        }
+        void *const arrays[] = {x, stored, alone, y};
+        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    }
+}
+
+/* Backward of an x that is kept as bf16 is that of what x widens to, and of dy rounded: so of a dy, and with a summand,
+ * that lie as bf16 alone. */
+static void expect_widened(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_norm_rows dy,
+                           const uint16_t *x, struct sl_norm_rows summand, bool adds, float *dx) {
+    const size_t sums = n->parts * n->cols;
+    backward(kernels, n, adds ? n->summand : NULL, (struct sl_settled){0}, n->dx);
+    float *dgamma = device_copy(n->dgamma, sums * sizeof *dgamma);
+    float *dbeta = device_copy(n->dbeta, sums * sizeof *dbeta);
+    for (size_t i = 0; i < sums; i++) n->dgamma[i] = n->dbeta[i] = 0;
+    for (size_t i = 0; i < n->count; i++) dx[i] = 0;
+    backward_of(kernels, n, dy, of_halves(x), summand, (struct sl_settled){0}, dx);
+    assert_memory_equal(dx, n->dx, n->count * sizeof *dx);
+    assert_memory_equal(n->dgamma, dgamma, sums * sizeof *dgamma);
+    assert_memory_equal(n->dbeta, dbeta, sums * sizeof *dbeta);
+    release_array(dgamma);
+    release_array(dbeta);
+}
+
 static void stored_rows_are_widened(void **state) {
     (void)state;
-    const struct sl_settled plain = {0};
     FOR_EACH_NORM(kernels, n) {
         float *dy = device_copy(n.dy, n.count * sizeof *dy), *dx = device_floats(n.count);
-        uint16_t *x = settle(n.x, n.count), *unread = settle(n.dy, n.count);
-        forward(kernels, &n, n.y, plain);
-        backward(kernels, &n, n.dy, n.x, false, NULL, plain, n.dx);
-        float *dgamma = device_copy(n.dgamma, n.parts * n.cols * sizeof *dgamma);
-        float *dbeta = device_copy(n.dbeta, n.parts * n.cols * sizeof *dbeta);
-        backward(kernels, &n, dy, x, true, NULL, plain, dx);
-        assert_memory_equal(dx, n.dx, n.count * sizeof *dx);
-        assert_memory_equal(dgamma, n.dgamma, n.parts * n.cols * sizeof *dgamma);
-        assert_memory_equal(dbeta, n.dbeta, n.parts * n.cols * sizeof *dbeta);
-        void *const arrays[] = {dy, dx, x, unread, dgamma, dbeta};
+        uint16_t *x = settle(n.x, n.count), *rounded = settle(n.dy, n.count), *added = settle(n.summand, n.count);
+        forward(kernels, &n, n.y, (struct sl_settled){0});
+        const struct sl_norm_rows summands[] = {of_floats(NULL), of_floats(n.summand), of_halves(added)};
+        for (int i = 0; i < 6; i++)
+            expect_widened(kernels, &n, i % 2 ? of_halves(rounded) : of_floats(dy), x, summands[i / 2], i / 2 > 0, dx);
+        void *const arrays[] = {dy, dx, x, rounded, added};
         for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
     }
 }
@@ -176,10 +230,10 @@ static void parts_are_those_that_are_alone(void **state) {
         const size_t each = n.rows * n.cols;
         float *dx = device_floats(each), *dgamma = device_floats(n.cols), *dbeta = device_floats(n.cols);
         forward(kernels, &n, n.y, plain);
-        backward(kernels, &n, n.dy, n.x, false, NULL, plain, n.dx);
+        backward(kernels, &n, NULL, plain, n.dx);
         for (size_t p = 0; p < n.parts; p++) {
-            kernels->rms_norm_backward(1, n.rows, n.cols, n.dy + p * each, n.x + p * each, false, n.rstd + p * n.rows,
-                                       n.gamma, NULL, plain, dx, dgamma, dbeta, n.room);
+            kernels->rms_norm_backward(1, n.rows, n.cols, of_floats(n.dy + p * each), of_floats(n.x + p * each),
+                                       n.rstd + p * n.rows, n.gamma, of_floats(NULL), plain, dx, dgamma, dbeta, n.room);
             assert_memory_equal(dx, n.dx + p * each, each * sizeof *dx);
             assert_memory_equal(dgamma, n.dgamma + p * n.cols, n.cols * sizeof *dgamma);
             assert_memory_equal(dbeta, n.dbeta + p * n.cols, n.cols * sizeof *dbeta);
@@ -194,8 +248,8 @@ int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_rows_and_their_gradients), cmocka_unit_test(frozen_parameters_need_no_sums),
-        cmocka_unit_test(results_are_left_rounded),       cmocka_unit_test(stored_rows_are_widened),
-        cmocka_unit_test(parts_are_those_that_are_alone),
+        cmocka_unit_test(results_are_left_rounded),       cmocka_unit_test(stored_inputs_are_widened),
+        cmocka_unit_test(stored_rows_are_widened),        cmocka_unit_test(parts_are_those_that_are_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

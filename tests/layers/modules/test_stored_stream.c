@@ -1,0 +1,169 @@
+/* test_stored_stream.c - what passes between residual connections where the storage is bf16: modules that say that they
+ * read what is stored alone read nothing else, and what they leave as bf16 alone are the floats that they leave
+ * otherwise, rounded. On devices whose products leave bf16 no pass does so. Where the storage is float, the operand of
+ * a gradient is left beside its floats. */
+#include "tests/rigs/module_rig.h"
+
+#include "layers/modules/kept.h"
+#include "layers/modules/transformer_modules.h"
+
+enum { COLUMNS = 24, INSIDE = 40, STREAM = ROWS * COLUMNS };
+
+static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
+static const struct sl_channels channels = {&mesh, "tensor", NULL};
+
+/* Without biases, which products of bf16 round. */
+static struct sl_module *norm(const char *name) { return sl_rms_norm(name, COLUMNS, &channels); }
+static struct sl_module *block(const char *name) {
+    struct sl_module *const part[] = {norm("norm"), sl_sharded_product("up", COLUMNS, INSIDE, &channels),
+                                      sl_gelu(INSIDE), sl_sharded_product("down", INSIDE, COLUMNS, &channels)};
+    return sl_residual(sl_sequential(name, 4, part));
+}
+static struct sl_module *gated(const char *name) {
+    struct sl_module *const part[] = {norm("norm"), sl_gated_mlp("mlp", COLUMNS, INSIDE, false, &channels)};
+    return sl_residual(sl_sequential(name, 2, part));
+}
+static struct sl_module *alone(void) { return norm("norm"); }
+static struct sl_module *one(void) { return block("block"); }
+static struct sl_module *blocks(void) {
+    return sl_sequential("", 3, (struct sl_module *[]){block("first"), block("second"), block("third")});
+}
+static struct sl_module *between(void) {
+    return sl_sequential("", 3, (struct sl_module *[]){block("first"), gated("second"), norm("last")});
+}
+
+static struct sl_module *(*const subjects[])(void) = {alone, one, blocks, between};
+
+static const struct sl_kernels *own;
+static int passes; /* over as many elements as the stream has */
+
+static void see_settle(size_t n, float *x, uint16_t *y) {
+    passes += n == STREAM;
+    own->settle_bf16(n, x, y);
+}
+static void see_round(size_t n, const float *x, uint16_t *y) {
+    passes += n == STREAM;
+    own->round_bf16(n, x, y);
+}
+static void see_widen(size_t n, const uint16_t *x, float *y) {
+    passes += n == STREAM;
+    own->widen_bf16(n, x, y);
+}
+static void see_add_settled(size_t n, const float *x, float *y, uint16_t *stored) {
+    passes += n == STREAM;
+    own->add_settled(n, x, y, stored);
+}
+
+static struct sl_kernels kernels_that_count(void) {
+    struct sl_kernels kernels = *sl_kernels_select();
+    own = sl_kernels_select();
+    passes = 0;
+    kernels.settle_bf16 = see_settle;
+    kernels.round_bf16 = see_round;
+    kernels.widen_bf16 = see_widen;
+    kernels.add_settled = see_add_settled;
+    return kernels;
+}
+
+static bool leaves_bf16(void) {
+    return sl_gemm_leaves_bf16(sl_gemm_find(NULL, NULL)) && sl_kernels_select()->whole_norms;
+}
+
+/* A call's x or dy; and where its result goes. */
+struct ends {
+    float *read, *written;
+    uint16_t *stored, *left;
+};
+
+/* Only what is stored is there, unless the module reads floats; RESULT: it is asked to leave no floats. */
+static void give(struct rig *rig, const struct ends *ends, bool stored, bool unread, struct sl_result *result) {
+    *result = (struct sl_result){.stored = ends->left, .unread = true};
+    rig->context.result = stored ? result : NULL;
+    rig->context.rounded = (struct sl_rounded){0};
+    if (stored) rig->context.rounded = (struct sl_rounded){ends->read, ends->stored, STREAM};
+    for (size_t i = 0; stored && unread && i < STREAM; i++) ends->read[i] = NAN;
+    for (size_t i = 0; i < STREAM; i++) ends->written[i] = NAN;
+    for (size_t i = 0; i < STREAM; i++) ends->left[i] = 0x7fff;
+}
+
+/* What is left is FLOATS, or these rounded. */
+static void expect(const char *what, const struct ends *ends, const struct sl_result *result, const float *floats) {
+    for (size_t i = 0; i < STREAM; i++) {
+        const uint16_t rounded = sl_bf16_of_float(floats[i]);
+        if (result->done ? ends->left[i] != rounded : ends->written[i] != floats[i])
+            fail_msg("%s %zu: %g in place of %g", what, i,
+                     (double)(result->done ? sl_float_of_bf16(ends->left[i]) : ends->written[i]), (double)floats[i]);
+    }
+}
+
+/* A forward and an I of MODULE, which is freed, of floats; and, STORED, of what is stored: Y and DX are then those of
+ * floats. */
+static void run(struct sl_module *module, bool stored, float *y, float *dx) {
+    struct rig rig;
+    struct sl_result result;
+    const struct sl_plan like = {
+        .precision = SL_BF16, .storage = SL_BF16, .rows = ROWS, .wgrad_group = 1, .has_dx = true};
+    const struct sl_kernels kernels = kernels_that_count();
+    open_rig_like(&rig, &like, module, 1);
+    const struct ends forth = {rig.x, rig.y, settle(rig.x, STREAM), device_array(STREAM, sizeof(uint16_t))};
+    const struct ends back = {rig.dy, rig.dx, settle(rig.dy, STREAM), device_array(STREAM, sizeof(uint16_t))};
+    rig.context.kernels = &kernels;
+    rig.context.storage = SL_BF16;
+    if (leaves_bf16()) assert_true(rig.module->reads_stored && rig.module->reads_stored_gradient);
+    give(&rig, &forth, stored, rig.module->reads_stored, &result);
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    sl_device.settle(NULL);
+    if (stored)
+        expect("y", &forth, &result, y);
+    else
+        memcpy(y, rig.y, STREAM * sizeof *y);
+    if (stored && leaves_bf16()) assert_true(result.done);
+    give(&rig, &back, stored, rig.module->reads_stored_gradient, &result);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, (const void *)forth.stored, rig.dy, rig.dx),
+                     SL_OK);
+    sl_device.settle(NULL);
+    if (stored)
+        expect("dx", &back, &result, dx);
+    else
+        memcpy(dx, rig.dx, STREAM * sizeof *dx);
+    if (stored && leaves_bf16()) {
+        assert_true(result.done);
+        assert_int_equal(passes, 0);
+    }
+    void *const arrays[] = {forth.stored, forth.left, back.stored, back.left};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    close_rig(&rig);
+}
+
+static void the_stream_is_read_and_left_as_it_is_stored(void **state) {
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {
+        float y[STREAM], dx[STREAM];
+        run(subjects[s](), false, y, dx);
+        run(subjects[s](), true, y, dx);
+    }
+}
+
+/* Dy of the last block is rounded for its product; that of those before it, by the norms behind them. */
+static void operands_of_gradients_are_left_beside_floats(void **state) {
+    (void)state;
+    struct rig rig;
+    const struct sl_plan like = {.precision = SL_BF16, .rows = ROWS, .wgrad_group = 1, .has_dx = true};
+    const struct sl_kernels kernels = kernels_that_count();
+    if (!leaves_bf16()) skip();
+    open_rig_like(&rig, &like, blocks(), 1);
+    rig.context.kernels = &kernels;
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    passes = 0;
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, rig.x, rig.dy, rig.dx), SL_OK);
+    sl_device.settle(NULL);
+    assert_int_equal(passes, 1);
+    close_rig(&rig);
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_stream_is_read_and_left_as_it_is_stored),
+                                       cmocka_unit_test(operands_of_gradients_are_left_beside_floats)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
