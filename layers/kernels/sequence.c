@@ -109,9 +109,10 @@ static inline int64_t place_of(int32_t number, int32_t first, int64_t count) {
     return place >= 0 && place < count ? place : -1;
 }
 
-static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
-                   bool half, size_t stride, float *y) {
-    SL_ROWS(is_device_ptr(tokens, table, y))
+/* As floats, which are then left so. */
+static void lookup_floats(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count,
+                          const void *table, bool half, size_t stride, float *y, bool rounds, uint16_t *stored) {
+    SL_ROWS(is_device_ptr(tokens, table, y, stored))
     for (size_t r = 0; r < rows; r++) {
         const int64_t place = place_of(tokens[r], first, count);
         const bool here = place >= 0;
@@ -126,7 +127,38 @@ static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t firs
             SL_LANES()
             for (size_t c = 0; c < cols; c++) out[c] = here ? in[c] : 0.0f;
         }
+        if (rounds) settle_elements(r * cols, (r + 1) * cols, y, stored);
     }
+}
+
+/* As bf16 alone. */
+static void lookup_stored(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count,
+                          const void *table, bool half, size_t stride, uint16_t *y) {
+    SL_ROWS(is_device_ptr(tokens, table, y))
+    for (size_t r = 0; r < rows; r++) {
+        const int64_t place = place_of(tokens[r], first, count);
+        const bool here = place >= 0;
+        const size_t at = (here ? (size_t)place : 0) * stride;
+        const float *in = (const float *)table + at;
+        const uint16_t *rounded = (const uint16_t *)table + at;
+        uint16_t *out = y + r * cols;
+        if (half) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = here ? rounded[c] : 0;
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = here ? sl_bf16_of_float(in[c]) : 0;
+        }
+    }
+}
+
+static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
+                   bool half, size_t stride, float *y, struct sl_settled left) {
+    if (!y)
+        lookup_stored(rows, cols, tokens, first, count, table, half, stride, left.stored);
+    else /* bf16 is rounded as it is */
+        lookup_floats(rows, cols, tokens, first, count, table, half, stride, y, left.rounds && !(half && !left.stored),
+                      left.stored);
 }
 
 /* On devices a block's columns have several threads, each for some tokens, so that every sum keeps its order. */
@@ -258,8 +290,10 @@ static void softmax_losses(size_t rows, const int32_t *labels, const float *maxi
 
 static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
                              const float *sums, const float *scales, float weight, const void *table, bool rounded,
-                             float *dx) {
-    SL_ROWS(is_device_ptr(labels, sums, scales, table, dx))
+                             float *dx, struct sl_settled left) {
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(labels, sums, scales, table, dx, stored))
     for (size_t r = 0; r < rows; r++) {
         const int64_t place = place_of(labels[r], first, count);
         const size_t at = (place < 0 ? 0 : (size_t)place) * cols;
@@ -277,6 +311,7 @@ static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, in
             SL_LANES()
             for (size_t c = 0; c < cols; c++) out[c] = factor * out[c] - hit * row[c];
         }
+        if (rounds) settle_elements(r * cols, (r + 1) * cols, dx, stored);
     }
 }
 

@@ -74,9 +74,10 @@ struct sl_sequence_kernels {
                  const float *sine, bool back, const float *x, float *y, struct sl_settled left);
 
     /* y [rows, cols]: row r is row tokens[r] - first of TABLE (with STRIDE, from the column where TABLE points), or
-     * zeros if that row is not in [0, count). HALF: the table is bf16. */
+     * zeros if that row is not in [0, count). HALF: the table is bf16. LEFT: how y is left; NULL where only what is
+     * stored will be read. */
     void (*lookup)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
-                   bool half, size_t stride, float *y);
+                   bool half, size_t stride, float *y, struct sl_settled left);
     /* The VJP of lookup: adds dy [rows, cols] to the same rows of dtable, in ascending order of r. */
     void (*scatter_add)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride);
@@ -108,10 +109,10 @@ struct sl_sequence_kernels {
     void (*softmax_losses)(size_t rows, const int32_t *labels, const float *maxima, const float *argmaxima,
                            const float *sums, const float *targets, double many, double hits, double *totals);
     /* dx [rows, cols] = (dx scales / sums - TABLE's row of the label) weight, zeros in rows with label -1. TABLE
-     * [count, cols] has the rows of the classes from FIRST on: bf16 if ROUNDED, else float. */
+     * [count, cols] has the rows of the classes from FIRST on: bf16 if ROUNDED, else float. LEFT: how dx is left. */
     void (*softmax_gradient)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
                              const float *sums, const float *scales, float weight, const void *table, bool rounded,
-                             float *dx);
+                             float *dx, struct sl_settled left);
     /* y [rows, cols]: in rows whose label is one of the classes [first, first + count), TABLE's row of it, as above.
      * BEGINS: zeros in all others. */
     void (*label_rows)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,

@@ -133,8 +133,11 @@ static int loss_step(struct sl_pipeline *p, const struct sl_action *action, floa
     float *dy = p->output_gradients + loss_row(p, action->microbatch);
     if (!settled) settle(p, columns, y, &nowhere);
     record(p, SL_JOURNAL_ROWS, action, columns, SL_F32, y);
+    const struct sl_place *kept = &p->kept[action->loop].dy;
+    struct sl_result result = {.stored = kept->stashed ? sl_at(&p->context, kept) : NULL};
+    p->context.result = rounds(p, columns) && p->context.phase == SL_TRAIN ? &result : NULL;
     SL_TRY(sl_module_forward(p->model->loss, &p->context, y, dy));
-    if (p->context.phase == SL_TRAIN) settle(p, columns, dy, &p->kept[action->loop].dy);
+    if (!is_done(p, &result) && p->context.phase == SL_TRAIN) settle(p, columns, dy, kept);
     return SL_OK;
 }
 

@@ -65,6 +65,11 @@ def kernels():
         rows = ("0x3", "0x2", "0x18", "0x64", "1+0", "2+0", "3+0", "4+0", *more, "0x1", "9+0")
         moved = gpu_model.predict(total(launch(f"whole_norm_backward{name}", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 2 * 100 * (24 * each + 3 * 8) / 1e9), f"an RMS norm's backward moves {each} bytes an element, and 8 of each team")
+    for name, more, each in (("floats", ("5+0", "0x64", "0", "0", "0"), 8), ("floats", ("5+0", "0x64", "0x1", "0x1", "6+0"), 8),
+                                   ("stored", ("5+0", "0x64", "0x1"), 4)):
+        rows = ("0x3e8", "1+0", "0", "0x100", "0x64", "2+0", *more)
+        moved = gpu_model.predict(total(launch(f"lookup_{name}", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 1e5 * each / 1e9), f"a lookup moves {each} bytes an element")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
     adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")

@@ -63,20 +63,23 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* Y [rows, columns]: the columns from FIRST on of the tokens' rows of the table. */
 static void look_up(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
-                    size_t first, const int32_t *tokens, float *y) {
+                    size_t first, const int32_t *tokens, float *y, struct sl_settled left) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const bool half = context->parameters->working_bf16;
     const void *from = half ? (const void *)(sl_rounded_value(module, context, 0) + first)
                             : (const void *)(sl_value(module, context, 0) + first);
     context->kernels->sequence->lookup(rows, columns, tokens, sl_token_first(module, context),
                                        (int32_t)sl_token_classes(table), from, half,
-                                       (size_t)table->vocabulary.dimension, y);
+                                       (size_t)table->vocabulary.dimension, y, left);
 }
 
+/* Y is left as its parent keeps it, unless something is added to it. */
 static int undivided(const struct sl_module *module, struct sl_context *context, float *y) {
     const size_t own = (size_t)module->out;
+    struct sl_result *result = adds(module) ? NULL : context->result;
     look_up(module, context, (size_t)context->rows, own, own * sl_token_rank(module, context), context->batch.tokens,
-            y);
+            result && result->unread ? NULL : y, sl_result_settled(result));
+    if (result) result->done = true;
     return SL_OK;
 }
 
@@ -97,7 +100,8 @@ static int by_tokens(const struct sl_module *module, struct sl_context *context,
     const int32_t *own = context->batch.tokens + tokens * sl_token_rank(module, context);
     float *whole = whole_of(module, context);
     for (size_t s = 0; s < rows / sequence; s++)
-        look_up(module, context, tokens, columns, 0, own + s * sequence, whole + s * tokens * columns);
+        look_up(module, context, tokens, columns, 0, own + s * sequence, whole + s * tokens * columns,
+                (struct sl_settled){0});
     return sl_tokens_to_channels(module, context, rows, whole, y);
 }
 
@@ -120,7 +124,7 @@ static int by_classes(const struct sl_module *module, struct sl_context *context
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
     float *whole = whole_of(module, context);
-    look_up(module, context, rows, columns, 0, context->batch.tokens, whole);
+    look_up(module, context, rows, columns, 0, context->batch.tokens, whole, (struct sl_settled){0});
     return sl_token_scatter(module, context, rows, (size_t)module->out, whole, y);
 }
 
@@ -180,6 +184,7 @@ static const struct sl_module_type type = {.name = "token_embedding",
                                            .needs_no_input = true,
                                            .reads = SL_READS_TOKENS,
                                            .backward_weight = backward_weight,
+                                           .rounds_result = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct embedding)};
 

@@ -220,9 +220,11 @@ static void count_all(const struct sl_module *module, struct sl_context *context
     for (size_t i = 0; i < slices_of(module); i++, s.argmaxima += s.rows) sl_token_count(module, context, &s, i > 0);
 }
 
-/* Ends WHOLE [slices, own rows, dimension], and adds up slices. */
+/* Ends WHOLE [slices, own rows, dimension], and adds up slices. It is all of dx where there is one slice, and one
+ * coordinate; and then left as the loss's parent keeps dx. */
 static void end_slices(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
                        float *whole) {
+    struct sl_result *const result = has_whole(module) && slices_of(module) == 1 ? context->result : NULL;
     const struct token_head *head = own(module);
     const size_t columns = columns_of(module), size = s->rows * columns, classes = head->chunks.classes;
     const size_t bytes = classes * columns * sl_dtype_size(head->chunks.products[0].kernel);
@@ -232,7 +234,8 @@ static void end_slices(const struct sl_module *module, struct sl_context *contex
         context->kernels->sequence->softmax_gradient(s->rows, columns, s->labels, s->first + (int32_t)(i * classes),
                                                      (int32_t)classes, s->sums, scales + i * s->rows, context->weight,
                                                      table + i * bytes, sl_token_chunks_round(&head->chunks),
-                                                     whole + i * size);
+                                                     whole + i * size, sl_result_settled(result));
+    if (result) result->done = true;
     sl_tree_blocks(context->kernels, (int)slices_of(module), size, whole);
 }
 
@@ -334,6 +337,7 @@ static const struct sl_module_type type = {.name = "token_head",
                                            .forward = forward,
                                            .needs_no_gradient = true,
                                            .backward_weight = backward_weight,
+                                           .rounds_result = true,
                                            .fuses = true,
                                            .reads = SL_READS_LABELS,
                                            .bytes = sizeof(struct token_head),

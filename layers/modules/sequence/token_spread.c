@@ -250,7 +250,7 @@ static int loss(const struct sl_module *module, struct sl_context *context, cons
     kernels->sequence->label_places(from.rows, s.labels, places);
     kernels->sequence->softmax_gradient(from.rows, (size_t)sl_token_table_of(module)->vocabulary.dimension, places, 0,
                                         (int32_t)from.rows, from.sums, ones, context->weight, from.row, halves(module),
-                                        to.dx);
+                                        to.dx, (struct sl_settled){0});
     return SL_OK;
 }
 

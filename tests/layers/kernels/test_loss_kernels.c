@@ -288,7 +288,7 @@ static void gradients_take_the_labels_rows_off(void **state) {
             for (int half = 0; half < 2; half++) {
                 float *dx = random_device_floats(&numbers, n, -3, 3), *before = device_copy(dx, n * sizeof *dx);
                 kernels->softmax_gradient(ROWS, cols, labels, FIRST_CLASS, OWN_CLASSES, sums, scales, weight,
-                                          half ? (const void *)rounded : table, half, dx);
+                                          half ? (const void *)rounded : table, half, dx, (struct sl_settled){0});
                 for (size_t i = 0; i < n; i++) {
                     const size_t r = i / cols, at = (size_t)(labels[r] - FIRST_CLASS) * cols + i % cols;
                     const bool here = labels[r] >= FIRST_CLASS && labels[r] < FIRST_CLASS + OWN_CLASSES;

@@ -519,7 +519,7 @@ static void tokens_are_looked_up(void **state) {
             for (int half = 0; half < 2; half++) {
                 const void *from = half ? (const void *)(rounded + BEFORE) : table + BEFORE;
                 for (size_t i = 0; i < TOKENS * cols; i++) y[i] = 9;
-                kernels->lookup(TOKENS, cols, tokens, FIRST, COUNT, from, half, stride, y);
+                kernels->lookup(TOKENS, cols, tokens, FIRST, COUNT, from, half, stride, y, (struct sl_settled){0});
                 for (size_t i = 0; i < TOKENS * cols; i++) {
                     const bool here = is_here(tokens[i / cols]);
                     const size_t at = here ? (size_t)(tokens[i / cols] - FIRST) * stride + BEFORE + i % cols : 0;

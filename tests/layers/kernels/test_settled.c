@@ -1,6 +1,6 @@
-/* test_settled.c - results of attention, rotations, gates and biases that are rounded to bf16 once they are complete,
- * and those that are written as bf16 alone, at every level that this CPU has: they are those that are not rounded,
- * rounded. */
+/* test_settled.c - results of attention, rotations, gates, biases and rows of tables that are rounded to bf16 once they
+ * are complete, and those that are written as bf16 alone, at every level that this CPU has: they are those that are not
+ * rounded, rounded. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -242,6 +242,79 @@ static void rotations_are_rounded(void **state) {
     }
 }
 
+/* ---- rows of a table ---- */
+
+enum { CLASSES = 7 };
+
+/* Of a table's rows, which are floats or bf16, with a row that is none of them. */
+struct table {
+    const void *rows;
+    bool half;
+    size_t cols;
+    int32_t *numbers; /* [ROWS] */
+};
+
+static void check_lookup(const struct sl_kernels *kernels, const struct table *t) {
+    const size_t n = ROWS * t->cols;
+    const struct sl_settled plain = {0};
+    float *y = device_floats(n), *rounded = device_floats(n);
+    uint16_t *stored = halves(n), *alone = halves(n);
+    for (int i = 0; i < 2; i++) {
+        const struct sl_settled left = {true, i ? stored : NULL};
+        kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, y, plain);
+        kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, rounded, left);
+        expect_settled(ROWS, t->cols, t->cols, y, rounded, left.stored);
+    }
+    kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, NULL,
+                              (struct sl_settled){true, alone});
+    assert_memory_equal(alone, stored, n * sizeof *alone);
+    void *const arrays[] = {y, rounded, stored, alone};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+static void check_softmax_gradient(const struct sl_kernels *kernels, struct numbers *numbers, const struct table *t) {
+    const size_t n = ROWS * t->cols;
+    float *sums = random_device_floats(numbers, ROWS, 1, 9), *scales = random_device_floats(numbers, ROWS, 0, 1);
+    float *dx = random_device_floats(numbers, n, -3, 3);
+    uint16_t *stored = halves(n);
+    for (int i = 0; i < 2; i++) {
+        const struct sl_settled none = {0}, left = {true, i ? stored : NULL};
+        float *plain = device_copy(dx, n * sizeof *dx), *rounded = device_copy(dx, n * sizeof *dx);
+        kernels->sequence->softmax_gradient(ROWS, t->cols, t->numbers, 1, CLASSES, sums, scales, 0.25f, t->rows,
+                                            t->half, plain, none);
+        kernels->sequence->softmax_gradient(ROWS, t->cols, t->numbers, 1, CLASSES, sums, scales, 0.25f, t->rows,
+                                            t->half, rounded, left);
+        expect_settled(ROWS, t->cols, t->cols, plain, rounded, left.stored);
+        release_array(plain);
+        release_array(rounded);
+    }
+    void *const arrays[] = {sums, scales, dx, stored};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+static void rows_of_tables_are_rounded(void **state) {
+    (void)state;
+    const size_t cols_of[] = {1, 10, 64, 130};
+    struct numbers numbers = {7};
+    const struct sl_kernels *kernels;
+    int32_t *const rows = device_array(ROWS, sizeof *rows);
+    for (int r = 0; r < ROWS; r++) rows[r] = r % (CLASSES + 3) - 1; /* none, before, among and behind the table's */
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (size_t i = 0; i < 8; i++) {
+            const size_t cols = cols_of[i / 2], n = CLASSES * cols;
+            float *table = random_device_floats(&numbers, n, -2, 2);
+            uint16_t *rounded = device_array(n, sizeof *rounded);
+            for (size_t e = 0; e < n; e++) rounded[e] = sl_bf16_of_float(table[e]);
+            const struct table t = {i % 2 ? (const void *)rounded : table, i % 2, cols, rows};
+            check_lookup(kernels, &t);
+            check_softmax_gradient(kernels, &numbers, &t);
+            release_array(table);
+            release_array(rounded);
+        }
+    }
+    release_array(rows);
+}
+
 /* ---- gates ---- */
 
 /* Lengths that fill blocks of the CPU's kernels, and those that do not. */
@@ -429,6 +502,6 @@ int main(void) {
         cmocka_unit_test(attention_is_rounded),       cmocka_unit_test(attention_reads_what_is_stored),
         cmocka_unit_test(rotations_are_rounded),      cmocka_unit_test(gate_results_are_rounded),
         cmocka_unit_test(gate_gradients_are_rounded), cmocka_unit_test(sums_with_biases_are_rounded),
-        cmocka_unit_test(operands_are_rounded)};
+        cmocka_unit_test(operands_are_rounded),       cmocka_unit_test(rows_of_tables_are_rounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
