@@ -208,7 +208,7 @@ static void attention_is_rounded(void **state) {
 
 /* ---- rotations ---- */
 
-enum { ROWS = 15, SEQUENCE = 5 };
+enum { ROWS = 15, SEQUENCE = 5, CLASSES = 7 };
 
 static void rotate(const struct sl_kernels *kernels, bool heads, size_t cols, const float *angles, float *x,
                    struct sl_settled left) {
@@ -244,9 +244,7 @@ static void rotations_are_rounded(void **state) {
 
 /* ---- rows of a table ---- */
 
-enum { CLASSES = 7 };
-
-/* Of a table's rows, which are floats or bf16, with a row that is none of them. */
+/* Rows of floats or bf16, and which of them are taken, some of which there are not. */
 struct table {
     const void *rows;
     bool half;
@@ -256,11 +254,10 @@ struct table {
 
 static void check_lookup(const struct sl_kernels *kernels, const struct table *t) {
     const size_t n = ROWS * t->cols;
-    const struct sl_settled plain = {0};
     float *y = device_floats(n), *rounded = device_floats(n);
     uint16_t *stored = halves(n), *alone = halves(n);
     for (int i = 0; i < 2; i++) {
-        const struct sl_settled left = {true, i ? stored : NULL};
+        const struct sl_settled plain = {0}, left = {true, i ? stored : NULL};
         kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, y, plain);
         kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, rounded, left);
         expect_settled(ROWS, t->cols, t->cols, y, rounded, left.stored);
@@ -268,8 +265,7 @@ static void check_lookup(const struct sl_kernels *kernels, const struct table *t
     kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, NULL,
                               (struct sl_settled){true, alone});
     assert_memory_equal(alone, stored, n * sizeof *alone);
-    void *const arrays[] = {y, rounded, stored, alone};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    for (int i = 0; i < 4; i++) release_array((void *[]){y, rounded, stored, alone}[i]);
 }
 
 static void check_softmax_gradient(const struct sl_kernels *kernels, struct numbers *numbers, const struct table *t) {
@@ -278,18 +274,15 @@ static void check_softmax_gradient(const struct sl_kernels *kernels, struct numb
     float *dx = random_device_floats(numbers, n, -3, 3);
     uint16_t *stored = halves(n);
     for (int i = 0; i < 2; i++) {
-        const struct sl_settled none = {0}, left = {true, i ? stored : NULL};
-        float *plain = device_copy(dx, n * sizeof *dx), *rounded = device_copy(dx, n * sizeof *dx);
-        kernels->sequence->softmax_gradient(ROWS, t->cols, t->numbers, 1, CLASSES, sums, scales, 0.25f, t->rows,
-                                            t->half, plain, none);
-        kernels->sequence->softmax_gradient(ROWS, t->cols, t->numbers, 1, CLASSES, sums, scales, 0.25f, t->rows,
-                                            t->half, rounded, left);
-        expect_settled(ROWS, t->cols, t->cols, plain, rounded, left.stored);
-        release_array(plain);
-        release_array(rounded);
+        const struct sl_settled left[] = {{0}, {true, i ? stored : NULL}};
+        float *y[] = {device_copy(dx, n * sizeof *dx), device_copy(dx, n * sizeof *dx)};
+        for (int l = 0; l < 2; l++)
+            kernels->sequence->softmax_gradient(ROWS, t->cols, t->numbers, 1, CLASSES, sums, scales, 0.25f, t->rows,
+                                                t->half, y[l], left[l]);
+        expect_settled(ROWS, t->cols, t->cols, y[0], y[1], left[1].stored);
+        for (int l = 0; l < 2; l++) release_array(y[l]);
     }
-    void *const arrays[] = {sums, scales, dx, stored};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    for (int i = 0; i < 4; i++) release_array((void *[]){sums, scales, dx, stored}[i]);
 }
 
 static void rows_of_tables_are_rounded(void **state) {
@@ -305,9 +298,9 @@ static void rows_of_tables_are_rounded(void **state) {
             float *table = random_device_floats(&numbers, n, -2, 2);
             uint16_t *rounded = device_array(n, sizeof *rounded);
             for (size_t e = 0; e < n; e++) rounded[e] = sl_bf16_of_float(table[e]);
-            const struct table t = {i % 2 ? (const void *)rounded : table, i % 2, cols, rows};
-            check_lookup(kernels, &t);
-            check_softmax_gradient(kernels, &numbers, &t);
+            const struct table taken = {i % 2 ? (const void *)rounded : table, i % 2, cols, rows};
+            check_lookup(kernels, &taken);
+            check_softmax_gradient(kernels, &numbers, &taken);
             release_array(table);
             release_array(rounded);
         }
