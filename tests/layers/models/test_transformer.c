@@ -57,7 +57,10 @@ static void every_layout_gives_the_numbers_of_the_reference(void **state) {
     for (int size = 1; size <= 8; size *= 2) {
         char mesh[MAX_LAYOUTS][LAYOUT];
         const int layouts = list_layouts(size, mesh);
-        for (int i = 0; i < layouts; i++) follow(&reference, mesh[i], test_is_small && i != layouts / 2 ? 1 : 10);
+        for (int i = 0; i < layouts; i++) {
+            if (test_runs_few && (size < 4 || i != layouts / 2)) continue;
+            follow(&reference, mesh[i], test_runs_few || (test_is_small && i != layouts / 2) ? 1 : 10);
+        }
     }
     close_reference(&reference);
 }
@@ -83,6 +86,11 @@ static bool has_same_bits(struct job job, const char *schedule, int loops, int r
     return true;
 }
 
+/* Of few schedules there are fewer; and where GPUs recompute attention, sums into the residual stream are others. */
+static bool is_left_out(int schedule, int recomputation) {
+    return test_runs_few && (schedule % 4 != 1 || recomputation == SL_RECOMPUTE_SELECTIVE);
+}
+
 /* All schedules of JOB's mesh; returns how many fit. With ALL they meet all recomputations, else one each. */
 static int compare_schedules(const struct job *job, bool all, const struct job *want) {
     int fitted = 0;
@@ -90,7 +98,8 @@ static int compare_schedules(const struct job *job, bool all, const struct job *
     for (int i = 0; (kind = sl_schedule_kind_at(i)); i++)
         for (int loops = 1; loops <= MOST_LOOPS; loops++)
             for (int r = 0; r < 3; r++)
-                if (all || r == (i + loops) % 3) fitted += has_same_bits(*job, kind->name, loops, r, want);
+                if ((all || r == (i + loops) % 3) && !is_left_out(i, r))
+                    fitted += has_same_bits(*job, kind->name, loops, r, want);
     return fitted;
 }
 
@@ -99,7 +108,8 @@ static int compare_stage_counts(struct job job, int pipes, const char *const *pi
     struct job want = job;
     int fitted = 0;
     run_job(&want);
-    for (int r = 1; r < 3; r++) assert_true(has_same_bits(job, job.schedule, job.loops, r, &want));
+    for (int r = test_runs_few ? SL_RECOMPUTE_FULL : SL_RECOMPUTE_SELECTIVE; r <= SL_RECOMPUTE_FULL; r++)
+        assert_true(has_same_bits(job, job.schedule, job.loops, r, &want));
     for (int i = 0; i < pipes; i++) {
         job.mesh = pipe[i];
         fitted += compare_schedules(&job, all, &want);
@@ -111,6 +121,14 @@ static int compare_stage_counts(struct job job, int pipes, const char *const *pi
 static void schedules_stage_counts_and_recomputation_give_the_same_bits(void **state) {
     (void)state;
     static const char *const pipe[] = {"data=1,pipe=2,tensor=1", "data=1,pipe=4,tensor=1"};
+    if (test_runs_few) {
+        struct job job = small_job("data=1,pipe=1,tensor=1");
+        job.schedule = "gpipe";
+        job.microbatches = 4;
+        job.group = 1;
+        assert_true(compare_stage_counts(job, 1, pipe, false) >= 2);
+        return;
+    }
     for (int microbatches = 4; microbatches <= (test_is_small ? 4 : 8); microbatches *= 2) {
         for (int group = 1; group <= microbatches; group += microbatches - 1) {
             struct job job = small_job("data=1,pipe=1,tensor=1");
@@ -212,6 +230,11 @@ static void halves_must_add_up(void **state) {
 
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
+    const struct CMUnitTest few[] = {
+        cmocka_unit_test(every_layout_gives_the_numbers_of_the_reference),
+        cmocka_unit_test(schedules_stage_counts_and_recomputation_give_the_same_bits),
+    };
+    if (test_runs_few) return cmocka_run_group_tests_name("few", few, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_gives_the_numbers_of_the_reference),
         cmocka_unit_test(schedules_stage_counts_and_recomputation_give_the_same_bits),
