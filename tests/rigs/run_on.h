@@ -89,7 +89,7 @@ static inline void expect_ok(const char *mesh, sl_program *program, void *arg) {
 /* Seconds after which a deadlock is certain enough; where memory is shared it is proven at once. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define SLOWLY 4
+#define SLOWLY 2
 #endif
 #endif
 #ifndef SLOWLY
