@@ -78,6 +78,7 @@ static void place(struct sl_local_run *run) {
     const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
     struct sl_topology topology;
     run->spin = size <= usable;
+    if (sl_device.rests) sl_device.rests(!run->spin);
     const bool bind = size > 1;
     if (bind) sl_topology_read(&topology, usable > 2 && run->spin);
     sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);

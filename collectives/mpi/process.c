@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "collectives/launcher.h"
+#include "spmd/device/device.h"
 #include "spmd/topology.h"
 
 enum {
@@ -231,7 +232,9 @@ static void find_tags(void) {
  * parts, without single copies, whose sender has to work. What the environment or --mca says counts. */
 static void start_mpi(void) {
     int provided;
-    if (sl_launch_of_process().here > sl_topology_usable()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    const bool share = sl_launch_of_process().here > sl_topology_usable();
+    if (share) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (sl_device.rests) sl_device.rests(share);
     setenv("OMPI_MCA_btl_vader_eager_limit", "32768", 0);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }

@@ -125,6 +125,9 @@ int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_p
     }
     run->program = program;
     run->arg = arg;
+    /* Ranks that share a GPU wait for each other by kernels: all of them must have room there at once. */
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (shared && !strcmp(shared, "1")) setenv("NCCL_MAX_CTAS", "2", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0",
            0); /* rings and trees are connected when a communicator is made, not by calls */
     const int refused = pthread_create(&watchdog, NULL, sl_nccl_watchdog, run);

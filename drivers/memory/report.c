@@ -137,14 +137,15 @@ int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, 
 
 /* ---- the end of a run ---- */
 
-/* "kept 1.2" for each category that is not 0.0, with commas between. */
-static void print_categories(FILE *stream, const struct sl_budget *budget) {
-    bool first = true;
-    for (int i = 0; i < SL_MEMORY_CATEGORIES; i++) {
+char *sl_budget_describe(const struct sl_budget *budget, char *text, size_t size) {
+    size_t used = 0;
+    *text = '\0';
+    for (int i = 0; i < SL_MEMORY_CATEGORIES && used < size; i++) {
         if (budget->bytes[i] < 50000) continue;
-        fprintf(stream, "%s%s %.1f", first ? "" : ", ", title[i], (double)budget->bytes[i] / 1e6);
-        first = false;
+        used += (size_t)snprintf(text + used, size - used, "%s%s %.1f", used ? ", " : "", title[i],
+                                 (double)budget->bytes[i] / 1e6);
     }
+    return text;
 }
 
 static void print_process(FILE *stream, const struct sl_process_memory *process, double held) {
@@ -164,11 +165,10 @@ static int fullest(const struct sl_memory *memory, const struct sl_mesh *mesh) {
 void sl_memory_print_end(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool full) {
     const int most = fullest(memory, mesh);
     const struct sl_budget *held = &memory[most].held;
+    char parts[SL_BUDGET_TEXT];
     if (!full) {
-        fprintf(stream, "memory of %s: %.1f MB (", mesh->size > 1 ? "the fullest coordinate" : "the coordinate",
-                (double)sl_budget_total(held) / 1e6);
-        print_categories(stream, held);
-        fprintf(stream, ")\n");
+        fprintf(stream, "memory of %s: %.1f MB (%s)\n", mesh->size > 1 ? "the fullest coordinate" : "the coordinate",
+                (double)sl_budget_total(held) / 1e6, sl_budget_describe(held, parts, sizeof parts));
         return;
     }
     print_table(stream, memory, mesh, true);

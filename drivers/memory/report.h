@@ -33,6 +33,9 @@ double sl_memory_besides(const struct sl_memory *memory, const struct sl_mesh *m
  * its name among several; NULL: there is one. */
 int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, const char *run, bool json,
                     struct sl_error *error);
+enum { SL_BUDGET_TEXT = 280 }; /* room for all categories */
+/* "parameters 1.2, kept 3.4", in MB, of each category that is not 0.0, in TEXT [size]. Returns TEXT. */
+char *sl_budget_describe(const struct sl_budget *budget, char *text, size_t size);
 /* At the end of a run, for people: a line on STREAM, or where LONG the table of what is held and a line a process. */
 void sl_memory_print_end(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool full);
 

@@ -2,9 +2,12 @@
 #include "drivers/training/memory_check.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
+#include "collectives/engines.h"
 #include "drivers/training/memory_options.h"
+#include "spmd/device/device.h"
 
 /* Floats of a parameter that the coordinates together have, where JOB has OPTIONS. */
 static double copies_of(const struct sl_job *job, const struct sl_training_options *options) {
@@ -164,4 +167,61 @@ int sl_memory_plan(struct sl_worker *worker, struct sl_memory *memory, bool *fit
     SL_TRY(sl_psum(self, sl_trainer_world(worker->trainer), SL_F32, &too_much, &too_much, 1));
     *fits = too_much == 0.0f;
     return SL_OK;
+}
+
+/* ---- what a device has refused ---- */
+
+static void add(struct sl_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct sl_error *error, const char *format, ...) {
+    const size_t used = strlen(error->message);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->message + used, sizeof error->message - used, format, arguments);
+    va_end(arguments);
+}
+
+static void add_refusal(const struct sl_refusal *refusal, struct sl_error *error) {
+    char asked[32], room[32], whole[32];
+    if (*refusal->why) {
+        add(error, "; device %d: %s", refusal->device, refusal->why);
+        return;
+    }
+    if (!refusal->whole) return;
+    add(error, "; device %d had %s free of %s", refusal->device,
+        sl_bytes_describe((double)refusal->room, room, sizeof room),
+        sl_bytes_describe((double)refusal->whole, whole, sizeof whole));
+    if (refusal->bytes)
+        add(error, " when it was asked for %s", sl_bytes_describe((double)refusal->bytes, asked, sizeof asked));
+}
+
+/* What the coordinates of DEVICE plan, and what option saves most of it. */
+static void add_plan(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                     int device, struct sl_error *error) {
+    char need[32], most[32], who[128], parts[SL_BUDGET_TEXT], option[128], with[32];
+    double bytes;
+    int c = 0;
+    while (c < job->mesh.size && (memory[c].device != device || !sl_budget_total(&memory[c].planned))) c++;
+    if (c == job->mesh.size) return; /* it did not come so far */
+    const struct sl_misfit sum = sl_memory_sharing(memory, &job->mesh, c, SL_LIMIT_DEVICE);
+    sl_mesh_describe(&job->mesh, sum.fullest, who, sizeof who);
+    sl_budget_describe(&memory[sum.fullest].planned, parts, sizeof parts);
+    sl_bytes_describe(sum.need, need, sizeof need);
+    if (sum.others)
+        add(error, "; its %d coordinates need %s, %s of it coordinate %s (%s)", sum.others + 1, need,
+            sl_bytes_describe(sum.most, most, sizeof most), who, parts);
+    else
+        add(error, "; coordinate %s needs %s (%s)", who, need, parts);
+    if (sl_memory_least(job, engine, memory, sum.fullest, option, sizeof option, &bytes))
+        add(error, ", and least with %s (%s)", option, sl_bytes_describe(bytes, with, sizeof with));
+}
+
+/* A refusal that nobody minded may have come before another failure: every line about memory has these words. */
+int sl_memory_explain(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                      struct sl_error *error) {
+    struct sl_refusal refusal;
+    const bool told = strstr(error->message, "no memory") || strstr(error->message, "out of memory");
+    if (!told || !sl_speaks(engine) || !sl_device.refused || !sl_device.refused(&refusal)) return error->status;
+    add_refusal(&refusal, error);
+    if (!*refusal.why) add_plan(job, engine, memory, refusal.device, error);
+    return error->status;
 }

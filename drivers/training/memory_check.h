@@ -33,4 +33,9 @@ int sl_memory_plan(struct sl_worker *worker, struct sl_memory *memory, bool *fit
 int sl_memory_refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                      struct sl_error *error);
 
+/* After a run of JOB that ended with ERROR: where a device has refused memory, the line goes on with what it had free,
+ * what its coordinates plan to take, by category, and the option that saves most of it. Returns ERROR's status. */
+int sl_memory_explain(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                      struct sl_error *error);
+
 #endif

@@ -222,6 +222,7 @@ struct search {
     double until, extra, need;     /* worked(); bytes beside what is planned; those of the job itself */
     enum sl_limit limit;           /* the figures are those of the coordinates that share it */
     int fullest;
+    bool least; /* nothing is enough: what needs least is looked for */
 };
 
 /* The bytes of coordinates that share the exceeded limit, where the job is VARIANT; NAN where it cannot be planned.
@@ -241,7 +242,7 @@ static double plan_with(struct search *search, const struct sl_variant *variant,
     }
     const double extra = search->extra * variant->options.batch / job->options->batch; /* a batch's examples */
     search->memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)extra;
-    *fits = sl_memory_fits(search->memory, &job->mesh, &misfit);
+    *fits = !search->least && sl_memory_fits(search->memory, &job->mesh, &misfit);
     return sl_memory_sharing(search->memory, &job->mesh, search->fullest, search->limit).need;
 }
 
@@ -355,11 +356,34 @@ static void advise(struct search *search, char *told, size_t size) {
     tell(&near, nearest, " or ", told, size);
 }
 
+bool sl_memory_least(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                     int fullest, char *text, size_t size, double *bytes) {
+    const struct sl_variant same = variant_of(job);
+    struct search search = {.job = job,
+                            .engine = engine,
+                            .given = memory,
+                            .memory = calloc((size_t)job->mesh.size, sizeof *search.memory),
+                            .until = worked(job) + most_seconds,
+                            .limit = SL_LIMIT_DEVICE,
+                            .fullest = fullest,
+                            .least = true};
+    sl_attempt *attempt;
+    struct way way, best = {.bytes = sl_memory_sharing(memory, &job->mesh, fullest, SL_LIMIT_DEVICE).need};
+    for (int k = 0; search.memory && job->type->copy && (attempt = attempt_of(job, false, k)); k++) {
+        try_kind(&search, &same, best.bytes, attempt, &way);
+        if (*way.text) best = way;
+    }
+    free(search.memory);
+    snprintf(text, size, "%s", best.text);
+    *bytes = best.bytes;
+    return *best.text != '\0';
+}
+
 /* ---- the line ---- */
 
 static int refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                   double extra, const struct sl_misfit *misfit, struct sl_error *error) {
-    char needs[32], most[32], own[32], who[128], has[128], told[600] = "", of[200] = "";
+    char needs[32], most[32], own[32], who[128], has[128], told[600] = "", of[200] = "", parts[SL_BUDGET_TEXT];
     struct search search = {.job = job,
                             .engine = engine,
                             .given = memory,
@@ -372,13 +396,16 @@ static int refuse(const struct sl_job *job, const struct sl_engine *engine, cons
     if (search.memory && job->type->copy && sl_speaks(engine)) advise(&search, told, sizeof told);
     free(search.memory);
     sl_mesh_describe(&job->mesh, misfit->fullest, who, sizeof who);
-    if (misfit->others)
-        snprintf(of, sizeof of, ", %s of it at coordinate %s", sl_bytes_describe(misfit->most, most, sizeof most), who);
     if (misfit->besides > 0)
-        snprintf(of + strlen(of), sizeof of - strlen(of), ", %s of it for libraries and stacks",
+        snprintf(of, sizeof of, ", %s of it for libraries and stacks",
                  sl_bytes_describe(misfit->besides, own, sizeof own));
-    return sl_error_set(error, SL_BAD_INPUT, "%s%s needs %s%s, and %s%s", misfit->others ? "the run" : "coordinate ",
-                        misfit->others ? "" : who, sl_bytes_describe(misfit->need, needs, sizeof needs), of,
+    if (misfit->others)
+        snprintf(of + strlen(of), sizeof of - strlen(of), ", %s of it at coordinate %s",
+                 sl_bytes_describe(misfit->most, most, sizeof most), who);
+    return sl_error_set(error, SL_BAD_INPUT, "%s%s needs %s%s (%s), and %s%s",
+                        misfit->others ? "the run" : "coordinate ", misfit->others ? "" : who,
+                        sl_bytes_describe(misfit->need, needs, sizeof needs), of,
+                        sl_budget_describe(&memory[misfit->fullest].planned, parts, sizeof parts),
                         sl_limit_describe(misfit->limit, misfit->room, misfit->whole, has, sizeof has), told);
 }
 

@@ -9,4 +9,9 @@
 int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *engine, double data, bool *planned,
                            struct sl_error *error);
 
+/* The option, or the options of one kind, with which the coordinates that share FULLEST's device need least, after JOB
+ * was planned as MEMORY says: TEXT [size], and what they need then. False: none makes them need less. */
+bool sl_memory_least(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                     int fullest, char *text, size_t size, double *bytes);
+
 #endif

@@ -381,7 +381,8 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->rows = job->sequence ? "tokens" : "samples";
     report->final_loss = report->first_step_ms = NAN;
     int status = sl_run(&job->mesh, engine, program, training);
-    if (status == SL_OK) status = sl_memory_refuse(job, engine, training->memory, error);
+    status = status ? sl_memory_explain(job, engine, training->memory, error)
+                    : sl_memory_refuse(job, engine, training->memory, error);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);
     if (status == SL_OK && report->lost.status) {

@@ -145,7 +145,8 @@ static int report(struct transformer_job *job, struct sl_error *error) {
 
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
     SL_TRY(transformer_open_stream(job, error));
-    SL_TRY(sl_run(&job->job.mesh, engine, program, job));
+    if (sl_run(&job->job.mesh, engine, program, job))
+        return sl_memory_explain(&job->job, engine, job->training.memory, error);
     if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
     SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
     if (!sl_speaks(engine)) return SL_OK;

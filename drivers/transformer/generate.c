@@ -272,7 +272,8 @@ static int program(struct sl_spmd *self, void *arg) {
 
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
     SL_TRY(transformer_open_lines(job, error));
-    SL_TRY(sl_run(&job->job.mesh, engine, program, job));
+    if (sl_run(&job->job.mesh, engine, program, job))
+        return sl_memory_explain(&job->job, engine, job->training.memory, error);
     if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
     return sl_memory_refuse(&job->job, engine, job->training.memory, error);
 }

@@ -11,6 +11,8 @@
 
 #include <limits.h>
 #include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,11 +23,44 @@ void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why
     sl_error_set(&queue->failure, SL_FAILED, "device %d: %.*s: %s", queue->device, (int)strcspn(call, "("), call, why);
 }
 
+/* ---- what was refused ---- */
+
+static pthread_mutex_t refusal_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sl_refusal last_refusal;
+static bool any_refusal;
+
+/* BYTES were asked of the queue's device, which answers with ERROR. */
+static void note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaError_t error) {
+    struct sl_refusal refusal = {.device = queue->device, .bytes = bytes};
+    cudaGetLastError();
+    if (error != cudaErrorMemoryAllocation)
+        snprintf(refusal.why, sizeof refusal.why, "cudaMalloc: %s", cudaGetErrorString(error));
+    else if (cudaMemGetInfo(&refusal.room, &refusal.whole))
+        refusal.whole = 0;
+    pthread_mutex_lock(&refusal_lock);
+    /* After a large one smaller ones follow, which say less. */
+    if (!any_refusal || *refusal.why || refusal.device != last_refusal.device || bytes >= last_refusal.bytes)
+        last_refusal = refusal;
+    any_refusal = true;
+    pthread_mutex_unlock(&refusal_lock);
+}
+
 bool sl_cuda_succeeded(struct sl_cuda_queue *queue, const char *call, cudaError_t error) {
     if (!error) return true;
+    /* Streams, events and kernels need a device's memory, too; this one call the host's. */
+    if (error == cudaErrorMemoryAllocation && strncmp(call, "cudaMallocHost", strlen("cudaMallocHost")) != 0)
+        note_refusal(queue, 0, error);
     cudaGetLastError(); /* it is told once */
     sl_cuda_fail(queue, call, cudaGetErrorString(error));
     return false;
+}
+
+static bool refused(struct sl_refusal *refusal) {
+    pthread_mutex_lock(&refusal_lock);
+    const bool any = any_refusal;
+    *refusal = last_refusal;
+    pthread_mutex_unlock(&refusal_lock);
+    return any;
 }
 
 static int count(void) {
@@ -34,11 +69,40 @@ static int count(void) {
     return devices;
 }
 
+/* ---- before a device's context is made ---- */
+
+static pthread_mutex_t waits_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned how_to_wait = cudaDeviceScheduleAuto; /* which looks on while there are fewer contexts than cores */
+static uint64_t begun;                                /* a bit for each device */
+
+static void rests(bool asleep) {
+    pthread_mutex_lock(&waits_lock);
+    how_to_wait = asleep ? cudaDeviceScheduleBlockingSync : cudaDeviceScheduleSpin;
+    pthread_mutex_unlock(&waits_lock);
+}
+
+/* A thread that looks on hears of an end microseconds after it, one that sleeps tens of them later. But a step waits a
+ * few times only, and a thread that looks on keeps a core from another coordinate's thread, which has to enqueue. It is
+ * a wish: what CUDA says of it does not matter. */
+static void begin(int number) {
+    pthread_mutex_lock(&waits_lock);
+    const uint64_t bit = number < 64 ? (uint64_t)1 << number : 0;
+    if (how_to_wait != cudaDeviceScheduleAuto && bit && !(begun & bit)) {
+        if (cudaInitDevice(number, how_to_wait, cudaInitDeviceFlagsAreValid)) cudaGetLastError();
+        begun |= bit;
+    }
+    pthread_mutex_unlock(&waits_lock);
+}
+
 static int check(struct sl_error *error) {
     int devices = 0;
     /* Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL, which waits for peers.
      * CUDA reads it at its first call. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    /* The most that there are, in place of 8. Streams beyond these share a queue of the device, where a product would
+     * wait behind a call of NCCL that waits for a peer, perhaps for what this product computes. With engine nccl a
+     * coordinate has some 15 streams. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     const cudaError_t status = cudaGetDeviceCount(&devices);
     if (!status && devices) return sl_cuda_regions.check(devices, error);
     cudaGetLastError();
@@ -47,13 +111,15 @@ static int check(struct sl_error *error) {
                         cudaGetErrorString(status ? status : cudaErrorNoDevice));
 }
 
-/* Memory of other devices can then be read in place. Where it cannot, copies still work. */
-static void enable_peers(int device) {
+/* Memory of other devices can then be read in place. Where it cannot, copies still work, and engine local refuses such
+ * devices (distance). */
+static void enable_peers(struct sl_cuda_queue *queue) {
     const int devices = count();
     for (int peer = 0; peer < devices; peer++) {
         int can = 0;
-        if (peer == device || cudaDeviceCanAccessPeer(&can, device, peer) || !can) continue;
-        cudaDeviceEnablePeerAccess(peer, 0); /* or another thread has done so */
+        if (peer == queue->device || cudaDeviceCanAccessPeer(&can, queue->device, peer) || !can) continue;
+        const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+        if (status != cudaErrorPeerAccessAlreadyEnabled) sl_cuda_succeeded(queue, "cudaDeviceEnablePeerAccess", status);
     }
     cudaGetLastError();
 }
@@ -107,10 +173,11 @@ static int open(int number, void **opened, struct sl_error *error) {
     *opened = queue;
     if (queue->stream) return SL_OK;
     queue->device = number;
+    begin(number);
     if (!SL_CUDA(queue, cudaSetDevice(number)) ||
         !SL_CUDA(queue, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking)))
         return settle(error);
-    enable_peers(number);
+    enable_peers(queue);
     queue->watched = memory_is_watched();
     const int status = sl_cuda_regions.open(queue, error);
     if (status || sl_constants_open(queue)) return status;
@@ -133,10 +200,8 @@ static void *take(size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     void *memory = NULL;
     const cudaError_t status = allocate(&memory, bytes ? bytes : 1);
-    if (status == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        return NULL;
-    }
+    if (status) note_refusal(queue, bytes, status);
+    if (status == cudaErrorMemoryAllocation) return NULL; /* the caller may do with less */
     if (!sl_cuda_succeeded(queue, "cudaMalloc", status)) return NULL;
     queue->busy = true;
     if (!SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, sl_cuda_stream(queue))) || settle(NULL)) {
@@ -351,6 +416,7 @@ const struct sl_device_table sl_device = {
     .shares_memory = false,
     .check = check,
     .count = count,
+    .rests = rests,
     .open = open,
     .close = close,
     .take = take,
@@ -358,6 +424,7 @@ const struct sl_device_table sl_device = {
     .take_host = take_host,
     .give_host = give_host,
     .memory = memory_of,
+    .refused = refused,
     .reaches = reaches,
     .copy = copy,
     .copy_rows = copy_rows,

@@ -31,6 +31,14 @@ struct sl_graph_report {
     char why[240]; /* why the last step that was none was not; empty: there has been no such step */
 };
 
+/* A request for a device's memory that was refused. */
+struct sl_refusal {
+    int device;
+    size_t bytes;       /* that were asked for; 0: not known */
+    size_t room, whole; /* what the device had free then, and all that it has; whole = 0: it does not tell */
+    char why[160];      /* empty: it has no more; otherwise what else was wrong */
+};
+
 struct sl_device_table {
     const char *name;   /* "cpu", "offload", "cuda" */
     bool shares_memory; /* host and device read and write the same memory: no copies are needed */
@@ -38,6 +46,9 @@ struct sl_device_table {
     int (*check)(struct sl_error *error);
     /* How many devices there are. */
     int (*count)(void);
+    /* Before devices are opened: whether threads sleep while they wait for one, as where cores are fewer than threads,
+     * or look on. A device that is open already stays as it is. NULL where nobody waits. */
+    void (*rests)(bool asleep);
     /* Opens device NUMBER for the calling thread; *QUEUE is the thread's compute queue, NULL where there is none. */
     int (*open)(int number, void **queue, struct sl_error *error);
     void (*close)(void);
@@ -53,6 +64,9 @@ struct sl_device_table {
     /* Bytes of the calling thread's device: *ROOM that can still be taken, of *WHOLE; false where it does not tell.
      * NULL where take gives the host's memory. */
     bool (*memory)(size_t *room, size_t *whole);
+    /* What the process was refused last, of several requests to a device the largest; false: nothing was. NULL where
+     * take gives the host's memory. */
+    bool (*refused)(struct sl_refusal *refusal);
     /* Whether target regions can read and write MEMORY. */
     bool (*reaches)(const void *memory);
     /* Copies BYTES between any two memories, after everything in the queue. A copy to the host has ended on return. A

@@ -2,6 +2,7 @@
 #include "fake.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,8 @@ static const struct {
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported",
+     "peer access is not supported between these two devices"},
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
@@ -95,9 +98,21 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return *count ? cudaSuccess : fake_error(cudaErrorNoDevice);
 }
 
+static atomic_bool has_context[MOST_DEVICES];
+
+/* Flags come too late for a device that has a context. */
+cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned flags) {
+    if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
+    if (flags != cudaInitDeviceFlagsAreValid || atomic_exchange(&has_context[device], true))
+        return fake_error(cudaErrorInvalidValue);
+    fake_record("call %s %u", __func__, device_flags);
+    return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
     FAKE_CALL();
     if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
+    atomic_store(&has_context[device], true);
     current_device = device;
     return cudaSuccess;
 }
@@ -128,11 +143,17 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     return cudaSuccess;
 }
 
+/* Two devices cannot reach each other where one of them stands in FAKE_CUDA_APART, a digit a device. */
+static bool meet(int one, int other) {
+    const char *apart = getenv("FAKE_CUDA_APART");
+    return one != other && (!apart || (!strchr(apart, '0' + one) && !strchr(apart, '0' + other)));
+}
+
 /* Neighbours 0 and 1, 2 and 3 and so on are close, all others farther. */
 cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int from, int to) {
     FAKE_CALL();
     if (!is_device(from) || !is_device(to) || from == to) return fake_error(cudaErrorInvalidDevice);
-    *value = attribute == cudaDevP2PAttrPerformanceRank ? from / 2 != to / 2 : 1;
+    *value = attribute == cudaDevP2PAttrPerformanceRank ? from / 2 != to / 2 : meet(from, to);
     return cudaSuccess;
 }
 
@@ -149,18 +170,31 @@ static bool peer_enabled[MOST_DEVICES][MOST_DEVICES];
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     FAKE_CALL();
     if (!is_device(device) || !is_device(peer)) return fake_error(cudaErrorInvalidDevice);
-    *can = device != peer;
+    *can = meet(device, peer);
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     FAKE_CALL();
     if (!is_device(peer) || peer == current_device || flags) return fake_error(cudaErrorInvalidDevice);
+    if (!meet(current_device, peer)) return fake_error(cudaErrorPeerAccessUnsupported);
+    fake_record("peer %d %d", current_device, peer);
     pthread_mutex_lock(&memory_lock);
     const bool before = peer_enabled[current_device][peer];
     peer_enabled[current_device][peer] = true;
     pthread_mutex_unlock(&memory_lock);
     return before ? fake_error(cudaErrorPeerAccessAlreadyEnabled) : cudaSuccess;
+}
+
+static size_t used[MOST_DEVICES]; /* the lock is held */
+
+static size_t memory_of_device(void) { return (size_t)fake_number("FAKE_CUDA_MEMORY_MB", 1 << 16) << 20; }
+
+static size_t free_of_device(int device) {
+    const char *told = getenv("FAKE_CUDA_OTHERS_MB"), *at = told ? strchr(told, '@') : NULL;
+    const bool late = at && used[device] >= (size_t)atoi(at + 1) << 20;
+    const size_t whole = memory_of_device(), taken = used[device] + (late ? (size_t)atoi(told) << 20 : 0);
+    return taken < whole ? whole - taken : 0;
 }
 
 struct block {
@@ -228,6 +262,13 @@ static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, b
     }
     *block = (struct block){NULL, base, bytes, type, current_device, 0};
     pthread_mutex_lock(&memory_lock);
+    if (type != cudaMemoryTypeHost && bytes > free_of_device(current_device)) {
+        pthread_mutex_unlock(&memory_lock);
+        free(block);
+        free(base);
+        return fake_error(cudaErrorMemoryAllocation);
+    }
+    if (type != cudaMemoryTypeHost) used[current_device] += bytes;
     block->next = blocks;
     if (numbered) block->number = ++numbers;
     blocks = block;
@@ -247,6 +288,7 @@ static cudaError_t give(void *memory, bool host) {
     pthread_mutex_lock(&memory_lock);
     struct block **at = find(memory), *block = *at;
     *at = block->next;
+    if (block->type != cudaMemoryTypeHost) used[block->device] -= block->bytes;
     pthread_mutex_unlock(&memory_lock);
     free(block->base);
     free(block);
@@ -283,7 +325,10 @@ cudaError_t cudaFreeHost(void *memory) {
 
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *total) {
     FAKE_CALL();
-    *unused = *total = (size_t)1 << 36;
+    pthread_mutex_lock(&memory_lock);
+    *total = memory_of_device();
+    *unused = free_of_device(current_device);
+    pthread_mutex_unlock(&memory_lock);
     return cudaSuccess;
 }
 

@@ -7,13 +7,17 @@
  *   FAKE_CUDA_DEVICES=n   devices (2)
  *   FAKE_CUDA_OPENMP=n    devices that OpenMP finds (as many as CUDA)
  *   FAKE_CUDA_ARCHITECTURE=n of the devices (90)
+ *   FAKE_CUDA_MEMORY_MB=n of each device: cudaMalloc refuses more (65536)
+ *   FAKE_CUDA_OTHERS_MB=n@m: of each device others take n once this program has m (0)
+ *   FAKE_CUDA_APART=13     devices 1 and 3 reach no other one's memory, and no other one reaches theirs ()
  *   FAKE_CUDA_DELAY_US=n  every fourth piece of work, at random, begins up to n microseconds late (0)
  *   FAKE_CUDA_LATE_MS=n   who asks whether an event is done gets to know it n milliseconds late (0)
  *   FAKE_CUDA_FAIL=f@n    the nth call of function f from now on fails; f = "work": the nth piece of work on a stream
  *   FAKE_CUDA_IDLE=1      large work is not done: no products, no copies of more than 64 KB; memory comes as zeros
  *   FAKE_CUDA_RECORD=file a line a call is written there, after the number of the thread that calls; where the call
  *                         puts something into a stream, a point and the stream's number follow (2.5):
- *       call FUNCTION [BYTES]                      bytes: that the call of a communicator hands over
+ *       call FUNCTION [BYTES]                      bytes: that the call of a communicator hands over, or flags
+ *       peer DEVICE DEVICE                         the first one reaches the other one's memory from now on
  *       launch KERNEL GRID BLOCK PARAMETER...      a parameter: a number, or ALLOCATION+OFFSET
  *       copy KIND>KIND BYTES TO FROM               kinds: device, pinned, host
  *       fill MEMORY BYTES

@@ -258,6 +258,6 @@ run 'transformer train' $large --mesh data=2 --wgrad-group 1 --accumulate 8
 [ $status = 0 ]
 point 'and with such an option the run does fit'
 run 'transformer train' $large --batch 512 --wgrad-group 16 --mesh data=1
-grep -qE 'transformer train: coordinate 0 \(data=0, pipe=0, tensor=0\) needs [0-9.]+ MB, and' err
+grep -qE 'transformer train: coordinate 0 \(data=0, pipe=0, tensor=0\) needs [0-9.]+ MB \(parameters .*\), and' err
 point 'a coordinate alone'
 plan
