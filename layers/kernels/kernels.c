@@ -54,19 +54,22 @@ static void sum_of_squares(size_t n, const float *x, double *room, double *sum) 
 
 SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void *x, const bool half, bool accumulate,
                               float *sums) {
-    const size_t groups = column_groups(cols);
-    SL_ROWS(is_device_ptr(x, sums))
-    for (size_t g = 0; g < parts * groups; g++) {
-        const size_t part = g / groups, group = g % groups * SL_COLUMNS;
-        float slices[SLICE_SUMS], *to = sums + part * cols;
+    const size_t groups = column_groups(cols), stripes = stripes_of(rows, cols);
+    const bool leads = accumulate && stripes == 1;
+    float *const all = stripes > 1 ? sl_device.room() : sums;
+    SL_ROWS(is_device_ptr(x, all))
+    for (size_t g = 0; g < parts * stripes * groups; g++) {
+        const struct stripe stripe = stripe_of(rows, stripes, g / groups);
+        const size_t group = g % groups * SL_COLUMNS;
+        float slices[SLICE_SUMS], *to = all + g / groups * cols;
         SL_THREADS()
         for (size_t t = 0; t < SLICE_THREADS; t++) {
-            const struct slice s = slice_of(rows, cols, group, t);
+            const struct slice s = slice_of(stripe.count, cols, group, t);
             if (s.first >= cols) continue;
             float sum[SL_BLOCK], *left = slice_sums(slices, to, t, s.first);
             SL_IN_BLOCK()
-            for (size_t c = 0; c < s.count; c++) sum[c] = accumulate && s.leads ? to[s.first + c] : 0.0f;
-            size_t row = (part * rows + s.begin) * cols + s.first;
+            for (size_t c = 0; c < s.count; c++) sum[c] = leads && s.leads ? to[s.first + c] : 0.0f;
+            size_t row = (stripe.first + s.begin) * cols + s.first;
             const size_t end = row + (s.end - s.begin) * cols;
             for (; row + 3 * cols < end; row += 4 * cols) { /* sums are loaded and stored once for four rows */
                 const size_t row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
@@ -85,17 +88,22 @@ SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void
         }
         add_slices(slices, cols, group, to);
     }
-}
-
-static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
-    column_sums_of(1, rows, cols, x, false, accumulate, sums);
+    if (stripes > 1) add_stripes(parts, stripes, cols, all, accumulate, sums);
 }
 
 static void part_sums(size_t parts, size_t rows, size_t cols, const void *x, bool half, bool accumulate, float *sums) {
-    if (half)
-        column_sums_of(parts, rows, cols, x, true, accumulate, sums);
-    else
-        column_sums_of(parts, rows, cols, x, false, accumulate, sums);
+    const size_t most = parts_at_once(parts, rows, cols, 1), n = rows * cols;
+    for (size_t part = 0, count; part < parts; part += count) {
+        count = smaller(most, parts - part);
+        if (half)
+            column_sums_of(count, rows, cols, (const uint16_t *)x + part * n, true, accumulate, sums + part * cols);
+        else
+            column_sums_of(count, rows, cols, (const float *)x + part * n, false, accumulate, sums + part * cols);
+    }
+}
+
+static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
+    part_sums(1, rows, cols, x, false, accumulate, sums);
 }
 
 /* A row's sums wait where their first columns were, until there is another one of as many columns. */
@@ -161,24 +169,27 @@ SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *
     }
 }
 
-static void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
-                                       float *dscale, float *dbias) {
-    const size_t groups = column_groups(cols);
-    SL_ROWS(is_device_ptr(dy, normalized, dscale, dbias))
-    for (size_t g = 0; g < parts * groups; g++) {
-        const size_t part = g / groups, group = g % groups * SL_COLUMNS;
-        float scales[SLICE_SUMS], biases[SLICE_SUMS], *to_scale = dscale + part * cols, *to_bias = dbias + part * cols;
+SL_INLINE void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy,
+                                          const float *normalized, float *dscale, float *dbias) {
+    const size_t groups = column_groups(cols), stripes = stripes_of(rows, cols);
+    float *const all_scale = stripes > 1 ? sl_device.room() : dscale;
+    float *const all_bias = stripes > 1 ? all_scale + parts * stripes * cols : dbias;
+    SL_ROWS(is_device_ptr(dy, normalized, all_scale, all_bias))
+    for (size_t g = 0; g < parts * stripes * groups; g++) {
+        const struct stripe stripe = stripe_of(rows, stripes, g / groups);
+        const size_t group = g % groups * SL_COLUMNS, at = g / groups * cols;
+        float scales[SLICE_SUMS], biases[SLICE_SUMS], *to_scale = all_scale + at, *to_bias = all_bias + at;
         SL_THREADS()
         for (size_t t = 0; t < SLICE_THREADS; t++) {
-            const struct slice s = slice_of(rows, cols, group, t);
+            const struct slice s = slice_of(stripe.count, cols, group, t);
             if (s.first >= cols) continue;
             float scale[SL_BLOCK], bias[SL_BLOCK], *left_scale = slice_sums(scales, to_scale, t, s.first);
             float *left_bias = slice_sums(biases, to_bias, t, s.first);
             SL_IN_BLOCK()
             for (size_t c = 0; c < s.count; c++) scale[c] = bias[c] = 0.0f;
             for (size_t r = s.begin; r < s.end; r++) {
-                const float *in = dy + (part * rows + r) * cols + s.first;
-                const float *unit = normalized + (part * rows + r) * cols + s.first;
+                const float *in = dy + (stripe.first + r) * cols + s.first;
+                const float *unit = normalized + (stripe.first + r) * cols + s.first;
                 SL_IN_BLOCK()
                 for (size_t c = 0; c < s.count; c++) {
                     scale[c] += in[c] * unit[c];
@@ -194,13 +205,17 @@ static void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, c
         add_slices(scales, cols, group, to_scale);
         add_slices(biases, cols, group, to_bias);
     }
+    if (stripes == 1) return;
+    add_stripes(parts, stripes, cols, all_scale, false, dscale);
+    add_stripes(parts, stripes, cols, all_bias, false, dbias);
 }
 
 static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
                                 const float *rstd, const float *scale, const float *summand, float *dx, float *dscale,
                                 float *dbias) {
-    const size_t together = SL_TOGETHER ? parts : 1;
-    for (size_t part = 0; part < parts; part += together) {
+    const size_t most = SL_TOGETHER ? parts_at_once(parts, rows, cols, 2) : 1;
+    for (size_t part = 0, together; part < parts; part += together) {
+        together = smaller(most, parts - part);
         const size_t row = part * rows, at = row * cols;
         const size_t all = together * rows;
         if (summand)

@@ -61,7 +61,9 @@ struct sl_kernels {
     bool hashes;        /* adamw does: on the host */
     bool whole_norms;   /* norms of rows that are here as a whole are those of rows/norms.h: on devices */
     bool draws_dropout; /* dropout draws its words itself, by dropout.h: on devices */
-    int slices; /* sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs */
+    /* Sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs, where many rows of
+     * few columns are divided before that, too (rows/slices_internal.h). */
+    int slices;
     const struct sl_sequence_kernels *sequence;
     const struct sl_published_kernels *published;
     const struct sl_draws *draws;

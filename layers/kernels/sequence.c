@@ -161,16 +161,19 @@ static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t firs
                       left.stored);
 }
 
-/* On devices a block's columns have several threads, each for some tokens, so that every sum keeps its order. */
+/* On devices a block's columns have several threads, each for some tokens, so that every sum keeps its order: as many
+ * as make teams for all of a device. */
 static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride) {
-    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
+    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK, threads = SLICE_THREADS * (size_t)SL_TEAMS;
+    size_t shares = 1;
+    while (SLICED && blocks && shares * blocks < threads) shares *= 2;
     SL_BLOCKS(is_device_ptr(tokens, dy, dtable))
-    for (size_t b = 0; b < blocks * SL_SLICES; b++) {
+    for (size_t b = 0; b < blocks * shares; b++) {
         const size_t begin = b % blocks * SL_BLOCK, end = smaller(begin + SL_BLOCK, cols), share = b / blocks;
         for (size_t r = 0; r < rows; r++) {
             const int64_t place = place_of(tokens[r], first, count);
-            if (place < 0 || (size_t)place % SL_SLICES != share) continue;
+            if (place < 0 || ((size_t)place & (shares - 1)) != share) continue;
             const float *in = dy + r * cols;
             float *sum = dtable + (size_t)place * stride;
             SL_IN_BLOCK()

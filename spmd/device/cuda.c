@@ -390,6 +390,7 @@ static bool offloads(void) {
 
 static const void *constant(const void *from, size_t bytes) { return sl_constants_find(sl_cuda_queue(), from, bytes); }
 
+static void *room(void) { return sl_cuda_regions.room(sl_cuda_queue()); }
 static void begin_region(void) { sl_cuda_regions.begin(); }
 
 static int distance(int one, int other) {
@@ -440,6 +441,7 @@ const struct sl_device_table sl_device = {
     .end_step = end_step,
     .report_graphs = report_graphs,
     .constant = constant,
+    .room = room,
     .begin_region = begin_region,
     .offloads = offloads,
     .distance = distance,

@@ -38,6 +38,7 @@ struct sl_refusal {
     size_t room, whole; /* what the device had free then, and all that it has; whole = 0: it does not tell */
     char why[160];      /* empty: it has no more; otherwise what else was wrong */
 };
+enum { SL_DEVICE_ROOM = 1 << 20 };
 
 struct sl_device_table {
     const char *name;   /* "cpu", "offload", "cuda" */
@@ -96,6 +97,9 @@ struct sl_device_table {
      * not be copied again; so a step, whose lists of pointers are those of steps before it, copies none. What lies
      * between fields must be set, too. Where there are no queues, it is FROM itself. */
     const void *(*constant)(const void *from, size_t bytes);
+    /* SL_DEVICE_ROOM bytes that a queue has of its own, for what a kernel's first region leaves to its second: whatever
+     * comes into the queue later may write there. NULL where there are no queues. */
+    void *(*room)(void);
     /* Stands before a target region (spmd/device/offload.h), where the device has a queue; NULL where it has none. */
     void (*begin_region)(void);
 

@@ -25,7 +25,8 @@ enum {
     ALIGNMENT = 64,
 };
 
-/* A queue's device memory for regions, one after another: launch environment, sums across teams, ring. */
+/* A queue's device memory for regions, one after another: launch environment, sums across teams, ring, and the kernels'
+ * own room. */
 struct regions {
     char *memory;
     size_t reduction, used; /* bytes for sums; of the ring */
@@ -79,7 +80,7 @@ static bool make_room(struct sl_cuda_queue *queue) {
         return false;
     *own = (struct regions){.device = queue->device};
     if (!sl_cuda_drove(queue, "cuMemAlloc", "memory of target regions",
-                       driver->allocate(&memory, ALIGNMENT + reduction + RING)))
+                       driver->allocate(&memory, ALIGNMENT + reduction + RING + SL_DEVICE_ROOM)))
         return false;
     own->memory = (char *)(uintptr_t)memory;
     own->reduction = reduction;
@@ -87,6 +88,11 @@ static bool make_room(struct sl_cuda_queue *queue) {
     own->ready = SL_CUDA(queue, cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault,
                                                 sl_cuda_stream(queue)));
     return own->ready;
+}
+
+static void *room_of(const struct sl_cuda_queue *queue) {
+    const struct regions *own = queue->regions;
+    return own && own->memory ? ring_of(own) + RING : NULL;
 }
 
 static int open_queue(struct sl_cuda_queue *queue, struct sl_error *error) {
@@ -121,7 +127,7 @@ static int check(int devices, struct sl_error *error) {
 static void begin(void) {}
 
 const struct sl_cuda_regions sl_cuda_regions = {
-    .check = check, .open = open_queue, .close = close_queue, .begin = begin};
+    .check = check, .open = open_queue, .close = close_queue, .room = room_of, .begin = begin};
 
 /* ---- a launch ---- */
 

@@ -18,12 +18,17 @@ static int check(int devices, struct sl_error *error) {
 
 /* CUDA and OpenMP number the devices alike. */
 static int open(struct sl_cuda_queue *queue, struct sl_error *error) {
-    (void)error;
     omp_set_default_device(queue->device);
-    return SL_OK;
+    return SL_CUDA(queue, cudaMalloc(&queue->regions, SL_DEVICE_ROOM)) ? SL_OK : sl_device.settle(error);
 }
 
-static void close(struct sl_cuda_queue *queue) { (void)queue; }
+static void close(struct sl_cuda_queue *queue) {
+    if (queue->regions) SL_CUDA(queue, cudaFree(queue->regions));
+    queue->regions = NULL;
+}
+
+static void *room(const struct sl_cuda_queue *queue) { return queue->regions; }
 static void begin(void) { sl_device.settle(NULL); }
 
-const struct sl_cuda_regions sl_cuda_regions = {.check = check, .open = open, .close = close, .begin = begin};
+const struct sl_cuda_regions sl_cuda_regions = {
+    .check = check, .open = open, .close = close, .room = room, .begin = begin};

@@ -46,7 +46,7 @@ def kernels():
     point(close(result["kernels_ms"], 24.0), "on half of the processors it takes twice as long")
     result = gpu_model.predict(total(launch("add", 20, "0x1", "1+0", "2+0")), GPU)
     point(close(result["kernels_ms"], 3e-3), "none is shorter than the shortest")
-    sums = launch("column_sums_of", 10, "0x1", "0x2", "1+0", "0x8", "0x64", "0", "2+0", "0x1")
+    sums = launch("column_sums_of", 10, "0x1", "0x1", "0x2", "0x64", "1+0", "0x8", "0", "2+0", "0x1")
     point(gpu_model.predict(total(sums), GPU)["kernel_gb"] == 2 * 8 * (100 * 2 + 4) / 1e9, "column sums of bf16")
     norm = [launch("backward_input_of", 10, "0x3e8", "0x64", *["1+0"] * 3, "0x64", "1+0", half, "1+0", "1+0", *more)
             for half, *more in (("0", "0", "0", "0", "0"), ("0x1", "0x1", "2+0", "0x1", "3+0"))]
@@ -72,11 +72,13 @@ def kernels():
         point(close(moved, 1e5 * each / 1e9), f"a lookup moves {each} bytes an element")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
-    adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
-    result = gpu_model.predict(total(adamw), GPU)
+    def adamw(adds, rounds):
+        return launch("adamw_of", 10, "0", "0x3e8", *["0x1"] * 10, "1+0", adds, "1+0", *["1+0"] * 4, rounds, "2+0")
+
+    result = gpu_model.predict(total(adamw("0", "0")), GPU)
     point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")
-    rounds = launch("adamw_of", 10, "0", "0x3e8", "0", *["1+0"] * 16, "0x1", "2+0")
-    point(close(gpu_model.predict(total(rounds), GPU)["optimizer_ms"], 0.030), "and the values as bf16, too")
+    point(close(gpu_model.predict(total(adamw("0", "0x1")), GPU)["optimizer_ms"], 0.030), "and the values as bf16, too")
+    point(close(gpu_model.predict(total(adamw("0x1", "0")), GPU)["optimizer_ms"], 0.032), "or another summand of the gradient")
     heads = ["0x2", "0x1", "0x1", "0x64", "0", "0x64", "0x8", *["0"] * 16]
     result = gpu_model.predict(total(launch("forward", 10, *heads)), GPU)
     point(close(result["attention_ms"], 1e3 * 16 * 100 * 2 * 8 / 1e9), "attention forward: q, k, v and o")
@@ -100,7 +102,7 @@ def kernels():
 
 
 def steps():
-    lines = ["1 product 1000 1000 1000 bf16 8000", launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0"),
+    lines = ["1 product 1000 1000 1000 bf16 8000", launch("adamw_of", 10, "0", "0x3e8", *["0x1"] * 10, "1+0", "0", *["1+0"] * 5, "0", "0"),
              "1 call cudaStreamSynchronize", "1 call cuLaunchKernel", "1 call ncclAllReduce 1000",
              "1 copy device>device 1000", "1 copy pinned>device 1000", "1 take device 1 1000"]
     result = gpu_model.predict(total(*lines), GPU)
@@ -160,6 +162,34 @@ def real(build):
         point(close(sum(row["ms"] for row in rows if row["part"] == "kernels"), whole["kernels_ms"]) and
               close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
     one_sequence(build)
+    many_elements(build)
+
+
+# Launches that have fewer than two blocks for each processor though they move what a million floats are, and why.
+FEWER = {"add_blocks": "sums of columns that teams have left, a sixteenth of what these read"}
+
+
+def many_elements(build):
+    """Two blocks for each processor of the largest GPUs, where there is work for them."""
+    counter = gpu_model.null_cuda()
+
+    def large(lines):
+        found = collections.Counter()
+        for _, kind, name, *rest in lines:
+            if kind != "launch":
+                continue
+            _, moved, _ = gpu_model.price_launch(name, int(rest[0]), [gpu_model.number(word) for word in rest[3:]], gpu_model.H100)
+            if moved >= 4e6:
+                found[gpu_model.function_of(name), int(rest[0])] += 1
+        return found
+
+    halves = [(0, "transformer", *(a.replace("tensor=1", "tensor=2") for a in counter.BLOCKS), "--engine", "local")]
+    for _, program, *options in [*counter.LAUNCHES, *halves]:
+        with tempfile.TemporaryDirectory() as work:
+            launches = counter.step(str(build), f"{work}/record", f"{build}/drivers/{program}", *options, account=large)
+        few = {function: blocks for function, blocks in launches if blocks < 264 and function not in FEWER}
+        title = " ".join(a for a in (program, *options) if a not in (*counter.ARTICLE, *counter.BLOCKS[3:-1]))
+        point(launches and not few, f"{len(launches)} kinds of launches that move 4 MB and more have 264 blocks and more: {title} {few or ''}")
 
 
 def one_sequence(build):

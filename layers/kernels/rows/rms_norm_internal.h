@@ -128,21 +128,24 @@ SL_INLINE void fetch_elements(const void *x, const bool half, size_t first, size
 
 SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,
                                   const bool half, const float *rstd, float *dgamma, float *dbeta) {
-    const size_t groups = column_groups(cols);
-    SL_ROWS(is_device_ptr(dy, x, rstd, dgamma, dbeta))
-    for (size_t g = 0; g < parts * groups; g++) {
-        const size_t part = g / groups, group = g % groups * SL_COLUMNS;
-        float gammas[SLICE_SUMS], betas[SLICE_SUMS], *to_gamma = dgamma + part * cols, *to_beta = dbeta + part * cols;
+    const size_t groups = column_groups(cols), stripes = stripes_of(rows, cols);
+    float *const all_gamma = stripes > 1 ? sl_device.room() : dgamma;
+    float *const all_beta = stripes > 1 ? all_gamma + parts * stripes * cols : dbeta;
+    SL_ROWS(is_device_ptr(dy, x, rstd, all_gamma, all_beta))
+    for (size_t g = 0; g < parts * stripes * groups; g++) {
+        const struct stripe stripe = stripe_of(rows, stripes, g / groups);
+        const size_t group = g % groups * SL_COLUMNS, from = g / groups * cols;
+        float gammas[SLICE_SUMS], betas[SLICE_SUMS], *to_gamma = all_gamma + from, *to_beta = all_beta + from;
         SL_THREADS()
         for (size_t t = 0; t < SLICE_THREADS; t++) {
-            const struct slice s = slice_of(rows, cols, group, t);
+            const struct slice s = slice_of(stripe.count, cols, group, t);
             if (s.first >= cols) continue;
             float gamma[SL_BLOCK], beta[SL_BLOCK], *left_gamma = slice_sums(gammas, to_gamma, t, s.first);
             float *left_beta = slice_sums(betas, to_beta, t, s.first);
             SL_IN_BLOCK()
             for (size_t c = 0; c < s.count; c++) gamma[c] = beta[c] = 0.0f;
-            size_t r = part * rows + s.begin;
-            const size_t end = part * rows + s.end;
+            size_t r = stripe.first + s.begin;
+            const size_t end = stripe.first + s.end;
             for (; r + 2 <= end; r += 2) { /* sums are loaded and stored once for two rows */
                 const size_t at = r * cols + s.first, at1 = at + cols;
                 const float factor = rstd[r], factor1 = rstd[r + 1];
@@ -175,14 +178,24 @@ SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const 
         add_slices(gammas, cols, group, to_gamma);
         add_slices(betas, cols, group, to_beta);
     }
+    if (stripes == 1) return;
+    add_stripes(parts, stripes, cols, all_gamma, false, dgamma);
+    add_stripes(parts, stripes, cols, all_beta, false, dbeta);
 }
 
 static void rms_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
                                      const float *rstd, float *dgamma, float *dbeta) {
-    if (half)
-        backward_weight_of(parts, rows, cols, dy, x, true, rstd, dgamma, dbeta);
-    else
-        backward_weight_of(parts, rows, cols, dy, x, false, rstd, dgamma, dbeta);
+    const size_t most = parts_at_once(parts, rows, cols, 2);
+    for (size_t part = 0, count; part < parts; part += count) {
+        const size_t row = part * rows, at = row * cols, to = part * cols;
+        count = most < parts - part ? most : parts - part;
+        if (half)
+            backward_weight_of(count, rows, cols, dy + at, (const uint16_t *)x + at, true, rstd + row, dgamma + to,
+                               dbeta + to);
+        else
+            backward_weight_of(count, rows, cols, dy + at, (const float *)x + at, false, rstd + row, dgamma + to,
+                               dbeta + to);
+    }
 }
 
 #endif

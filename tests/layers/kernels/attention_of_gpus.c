@@ -4,7 +4,13 @@
 
 static void begin_region(void) {}
 
-const struct sl_device_table sl_gpu_shaped_device = {.name = "shape of GPUs", .begin_region = begin_region};
+static void *room(void) {
+    static _Alignas(64) char memory[SL_DEVICE_ROOM];
+    return memory;
+}
+
+const struct sl_device_table sl_gpu_shaped_device = {
+    .name = "shape of GPUs", .room = room, .begin_region = begin_region};
 
 static const struct sl_kernels kernels = {.name = "as on GPUs", .attention = &sl_attention_kernels_device};
 

@@ -1,0 +1,131 @@
+/* test_stripes.c - sums over many rows, which GPUs divide into stripes whose sums wait in the device's room: against
+ * sums in double, of several parts the bits of each alone, and of more parts than the room has stripes for. */
+#include "tests/rigs/kernel_levels.h"
+#include "tests/rigs/numbers.h"
+
+static const size_t shapes[][3] = {{1, 300, 10},   {2, 5000, 20}, {1, 20000, 3},
+                                   {200, 256, 10}, {3, 257, 800}, {1, 1000, 2200}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+struct sums {
+    size_t parts, rows, cols;
+    float *x, *dy, *rstd, *scale, *one, *other; /* one, other [parts, cols] */
+    uint16_t *half;
+};
+
+typedef void kernel(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts, float *one,
+                    float *other);
+
+static void column_sums(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts, float *one,
+                        float *other) {
+    const size_t n = s->rows * s->cols;
+    kernels->part_sums(parts, s->rows, s->cols, s->x + part * n, false, false, one);
+    kernels->part_sums(parts, s->rows, s->cols, s->half + part * n, true, false, other);
+}
+
+static void layer_norm(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts, float *one,
+                       float *other) {
+    const size_t at = part * s->rows * s->cols;
+    float *dx = device_floats(parts * s->rows * s->cols);
+    kernels->layer_norm_backward(parts, s->rows, s->cols, s->dy + at, s->x + at, s->rstd + part * s->rows, s->scale,
+                                 NULL, dx, one, other);
+    release_array(dx);
+}
+
+static void rms_norm(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts, float *one,
+                     float *other) {
+    const size_t at = part * s->rows * s->cols;
+    kernels->sequence->rms_norm_backward_weight(parts, s->rows, s->cols, s->dy + at, s->x + at, false,
+                                                s->rstd + part * s->rows, one, other);
+}
+
+static void rms_norm_of_bf16(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts,
+                             float *one, float *other) {
+    const size_t at = part * s->rows * s->cols;
+    kernels->sequence->rms_norm_backward_weight(parts, s->rows, s->cols, s->dy + at, s->half + at, true,
+                                                s->rstd + part * s->rows, one, other);
+}
+
+/* What element I of row R adds to both sums. */
+static void terms(kernel *call, const struct sums *s, size_t r, size_t i, double *one, double *other) {
+    const double x = s->x[i], dy = s->dy[i], half = sl_float_of_bf16(s->half[i]);
+    if (call == column_sums) *one = x, *other = half;
+    if (call == layer_norm) *one = dy * x, *other = dy;
+    if (call == rms_norm) *one = dy * (x * s->rstd[r]), *other = dy;
+    if (call == rms_norm_of_bf16) *other = sl_bf16_part(s->dy[i]), *one = *other * (half * s->rstd[r]);
+}
+
+static void expect_sums(const struct sl_kernels *kernels, kernel *call, const struct sums *s) {
+    const size_t sums = s->parts * s->cols;
+    float *again = device_floats(2 * s->cols);
+    call(kernels, s, 0, s->parts, s->one, s->other);
+    for (size_t part = 0; part < s->parts; part++) {
+        call(kernels, s, part, 1, again, again + s->cols);
+        assert_memory_equal(again, s->one + part * s->cols, s->cols * sizeof *again);
+        assert_memory_equal(again + s->cols, s->other + part * s->cols, s->cols * sizeof *again);
+    }
+    double *want = array_of(2 * sums, sizeof *want);
+    for (size_t i = 0; i < s->parts * s->rows * s->cols; i++) {
+        const size_t r = i / s->cols, at = r / s->rows * s->cols + i % s->cols;
+        double one, other;
+        terms(call, s, r, i, &one, &other);
+        want[at] += one;
+        want[sums + at] += other;
+    }
+    for (size_t i = 0; i < sums; i++) {
+        expect_close(kernels->name, i, s->one[i], want[i], 1e-4, 2e-3);
+        expect_close(kernels->name, i, s->other[i], want[sums + i], 1e-4, 2e-3);
+    }
+    free(want);
+    release_array(again);
+}
+
+static void sums_of_many_rows(void **state) {
+    (void)state;
+    kernel *const calls[] = {column_sums, layer_norm, rms_norm, rms_norm_of_bf16};
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {8};
+        for (int i = 0; i < SHAPES; i++) {
+            struct sums s = {.parts = shapes[i][0], .rows = shapes[i][1], .cols = shapes[i][2]};
+            const size_t n = s.parts * s.rows * s.cols;
+            s.x = random_device_floats(&numbers, n, -1, 1);
+            s.dy = random_device_floats(&numbers, n, -1, 1);
+            s.rstd = random_device_floats(&numbers, s.parts * s.rows, 0.5f, 2);
+            s.scale = random_device_floats(&numbers, s.cols, -1, 1);
+            s.one = device_floats(s.parts * s.cols);
+            s.other = device_floats(s.parts * s.cols);
+            s.half = device_array(n, sizeof *s.half);
+            for (size_t e = 0; e < n; e++) s.half[e] = sl_bf16_of_float(s.x[e]);
+            for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) expect_sums(kernels, calls[c], &s);
+            void *const taken[] = {s.x, s.dy, s.rstd, s.scale, s.one, s.other, s.half};
+            for (size_t t = 0; t < sizeof taken / sizeof *taken; t++) release_array(taken[t]);
+        }
+    }
+}
+
+static void sums_may_begin_with_others(void **state) {
+    (void)state;
+    enum { ROWS = 3000, COLS = 17 };
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {9};
+        float *x = random_device_floats(&numbers, ROWS * COLS, 0, 1), *sums = device_floats(COLS);
+        float *alone = device_floats(COLS);
+        kernels->column_sums(ROWS, COLS, x, false, alone);
+        for (size_t c = 0; c < COLS; c++) sums[c] = 1000.0f;
+        kernels->column_sums(ROWS, COLS, x, true, sums);
+        for (size_t c = 0; c < COLS; c++) expect_close(kernels->name, c, sums[c], 1000.0 + alone[c], 1e-5, 0);
+        release_array(x);
+        release_array(sums);
+        release_array(alone);
+    }
+}
+
+int main(void) {
+    setenv("SHARDLOOP_MEMORY", "managed", 1);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_of_many_rows),
+        cmocka_unit_test(sums_may_begin_with_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
