@@ -5,8 +5,10 @@
 #include "spmd/device/offload.h"
 
 enum {
-    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
-    KEYS = 4,     /* of a region */
+    /* Elements at a time where each is one long chain: several vectors hide its latency. On NVIDIA threads do, and a
+     * thread that had 32 at a time would keep all of its registers for them. */
+    ABREAST = SL_BLOCK > 1 ? 32 : 1,
+    KEYS = 4, /* of a region */
 };
 
 static void draw_words(struct sl_key key, uint32_t n, uint32_t *words) {

@@ -34,7 +34,6 @@ KNOWN = {
     "attention_keys_128": (255, 96),
     "reduce.c reduce_few": (64, 64),
     "reduce.c reduce_tree": (64, 32),
-    "words_global": (254, 0),
 }
 # Files whose functions have names that others have, by a function that only they have.
 FILES = {"attention.c": "sum_heads", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
