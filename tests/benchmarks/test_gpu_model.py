@@ -163,6 +163,7 @@ def real(build):
               close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
     one_sequence(build)
     many_elements(build)
+    decoding(build)
 
 
 # Launches that have fewer than two blocks for each processor though they move what a million floats are, and why.
@@ -200,6 +201,20 @@ def one_sequence(build):
         for kernel in kernels:
             least = min((count for function, count in launches if function == kernel), default=0)
             point(least >= 132, f"{kernel} of 12 heads and 1024 tokens in {precision} has {least} blocks")
+
+
+def decoding(build):
+    """Of one sequence attention over a cache has a block for each processor, too."""
+    program, _, _ = gpu_model.JOBS["transformer, bf16"]
+    sizes = "--model-dimension 768 --n-heads 12 --blocks 1 --layers-per-block 1 --sequence 1040 --length 1030"
+    counter = gpu_model.null_cuda()
+    for cache, kernel in (("expanded", "sl_attention_decode_device"), ("latent", "forward_divided")):
+        with tempfile.TemporaryDirectory() as work:
+            result, lines = counter.run(str(build), f"{work}/record", f"{build}/drivers/{program}", "generate",
+                                        *gpu_model.ONE.split(), *sizes.split(), "--prompt", 1024 * "x", "--cache", cache)
+        blocks = [int(rest[0]) for _, kind, name, *rest in lines if kind == "launch" and gpu_model.function_of(name) == kernel]
+        point(result.returncode == 0 and blocks and min(blocks) >= 132,
+              f"{kernel} of 12 heads and 1024 keys has {min(blocks, default=0)} blocks, exit status {result.returncode}")
 
 
 def launches_of_one(build, precision):

@@ -5,8 +5,10 @@
  *
  * The time is that of reading the keys and values once. So a query's heads go together through blocks of keys: their
  * rows are read from their beginnings to their ends, which is how a CPU fetches ahead by itself. A head's bits do not
- * depend on the others. On NVIDIA a team has one head, its threads the keys, then the columns. */
+ * depend on the others. On NVIDIA a team has one head, its threads the keys, then the columns. Where there are few
+ * queries and heads, and many keys, teams share the keys of each (attention_parts_internal.h). */
 #include "layers/kernels/attention/attention.h"
+#include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"
@@ -210,11 +212,24 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
     const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
     const size_t window = shape->window;
     const enum sl_dtype dtype = shape->keys;
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
-    for (size_t unit = 0; unit < rows * parts; unit++) {
-        const size_t row = unit / parts, first = unit % parts * HEADS;
+    const size_t last = smaller(position + queries, key_rows), most = window ? smaller(window, last) : last;
+    const size_t keys = SL_TEAMS > 1 ? keys_of_part(most, KEYS, rows * parts, rows * heads * (width + 1)) : most;
+    const size_t shares = SL_TEAMS > 1 && keys < most ? (most + keys - 1) / keys : 1, each = rows * heads;
+    float *const all = shares > 1 ? sl_device.room() : o;
+    float *const logsums = shares > 1 ? all + shares * each * width : logsum;
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, all, logsums))
+    for (size_t unit = 0; unit < rows * parts * shares; unit++) {
+        const size_t share = unit / (rows * parts), skipped = share * keys;
+        const size_t row = unit % (rows * parts) / parts, first = unit % parts * HEADS;
         const size_t before = position + row % queries, begin = window && before >= window ? before + 1 - window : 0;
-        const size_t key = row / queries * key_rows + begin; /* the first that is seen */
+        const size_t key = row / queries * key_rows + begin + skipped; /* the first that is seen */
+        const size_t seen = smaller(before + 1, key_rows) - begin;
+        float *to = all + (share * each + row * heads + first) * width;
+        float *logsum_to = logsums + share * each + first * rows + row;
+        if (shares > 1 && skipped >= seen) {
+            for (size_t head = 0; head < smaller(HEADS, heads - first); head++) logsum_to[head * rows] = -INFINITY;
+            continue;
+        }
         const struct sl_attention shared = {.group = group, .lead = lead};
         const size_t column = sl_attention_key_head(&shared, first) * width;
         const struct query query = {.heads = smaller(HEADS, heads - first),
@@ -223,17 +238,17 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
                                     .key_stride = key_stride,
                                     .group = group,
                                     .lead = (first + lead) % group,
-                                    .seen = smaller(before + 1, key_rows) - begin,
+                                    .seen = shares > 1 ? smaller(seen - skipped, keys) : seen,
                                     .q = q + (row * heads + first) * width,
                                     .q_rope = rope ? q_rope + (row * heads + first) * rope : q,
                                     .k = from_element(dtype, k, key * key_stride + column),
                                     .v = from_element(dtype, v, key * key_stride + column),
                                     .k_rope = rope ? from_element(dtype, k_rope, key * rope) : k,
                                     .scale = 1.0f / sqrtf((float)(width + rope))};
-        float *to = o + (row * heads + first) * width, *logsum_to = logsum + first * rows + row;
         if (dtype == SL_BF16)
             attend(SL_BF16, &query, to, logsum_to, rows);
         else
             attend(SL_F32, &query, to, logsum_to, rows);
     }
+    if (shares > 1) merge_parts(shares, rows, heads, width, all, logsums, NULL, o, logsum);
 }

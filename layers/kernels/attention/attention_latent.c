@@ -5,8 +5,11 @@
  * A query goes through blocks of rows of the cache. Its scores lie [keys, heads]: heads are the lanes of vectors, so
  * that an element of a row is multiplied for several heads at once. On CPUs four neighbouring elements go together, and
  * as many heads as then fill a vector are a group. A crew shares a query's groups, which have nothing in common but
- * what they read. On NVIDIA all heads are one group; a team has a query, its threads the tiles. */
+ * what they read. On NVIDIA all heads are one group; a team has a query, its threads the tiles. But few queries are
+ * divided there: a group, which is then a head, has a team of its own, or several, which share its keys
+ * (attention_parts_internal.h). */
 #include "layers/kernels/attention/attention_latent.h"
+#include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/attention/tiles_internal.h"
 #include "spmd/base/crew.h"
 
@@ -14,6 +17,7 @@
  * ABREAST_VECTORS: of a row's product. MOST_PARTS: in which a crew takes a query; SHARED: of absorbed weights, with
  * fewer of which one core is as fast alone. */
 enum { KEYS = 64, ABREAST_VECTORS = 8, MOST_PARTS = SL_CREWS ? 8 : 1, SHARED = 1 << 14 };
+enum { SLOTS = SL_TEAMS }; /* teams that divided queries have at the same time, each with its own scratch */
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
@@ -21,13 +25,14 @@ enum { ABREAST = KEYS, MOST_PACK = 1 };
 #else
 #include "layers/kernels/attention/attention_latent_packed_internal.h"
 #endif
-static const float per_log_2 = 1.44269504f;
+static const float per_log_2 = 1.44269504f, log_2 = 0.693147181f;
 
 /* PACK: elements of a row in a vector of LANES lanes, which are a group's heads', times PACK. */
 struct query {
     struct sl_latent_attention shape;
     size_t depth, pack;   /* depth: columns of a row of the cache */
     size_t group, groups; /* heads of a group, but perhaps the last one's; how many groups there are */
+    size_t lead;          /* the group whose scratch is the first one */
     float *rooms, *rows;  /* scratch of groups; of parts: KEYS rows of the cache as floats, where it is bf16 */
 };
 
@@ -41,11 +46,16 @@ struct group {
     float *mean, *largest, *sum, *factor;
 };
 
+/* Whether a query's groups have teams of their own. */
+static bool divides(const struct sl_latent_attention *shape) {
+    return SL_TEAMS > 1 && shape->sequences * shape->queries < SL_TEAMS;
+}
+
 static struct query query_of(const struct sl_latent_attention *shape) {
     struct query query = {.shape = *shape, .depth = shape->latent + shape->rope, .pack = MOST_PACK};
     while (query.depth % query.pack) query.pack /= 2;
-    query.group = MOST_PACK > 1 ? LANES / query.pack : shape->heads;
-    query.groups = MOST_PACK > 1 ? (shape->heads + query.group - 1) / query.group : 1;
+    query.group = MOST_PACK > 1 ? LANES / query.pack : divides(shape) ? 1 : shape->heads;
+    query.groups = (shape->heads + query.group - 1) / query.group;
     return query;
 }
 
@@ -69,6 +79,7 @@ static size_t floats_of(const struct query *q) {
 static size_t scratch(const struct sl_latent_attention *shape) {
     const struct query query = query_of(shape);
     const size_t rows = shape->sequences * shape->queries;
+    if (divides(shape)) return SLOTS * (floats_of_group(&query) + floats_of_rows(&query)) * sizeof(float);
     return smaller(rows, SL_ABREAST) * floats_of(&query) * sizeof(float);
 }
 
@@ -83,7 +94,7 @@ static struct query query_in(const struct sl_latent_attention *shape, float *roo
 static struct group group_of(const struct query *query, size_t number) {
     const size_t lanes = lanes_of(query), first = number * query->group;
     struct group group = {first, smaller(first + query->group, query->shape.heads), .lanes = lanes};
-    group.q = query->rooms + number * floats_of_group(query);
+    group.q = query->rooms + (number - query->lead) * floats_of_group(query);
     group.p = group.q + query->depth / query->pack * lanes;
     group.largest = group.p + KEYS * lanes;
     group.sum = group.largest + lanes;
@@ -284,14 +295,14 @@ SL_INLINE void weigh(const struct query *query, const struct group *group, const
                                     .wanted = NULL});
 }
 
-/* o = bias + the means, each multiplied with its head's V. */
+/* o = bias, if there is one, + the means, each multiplied with its head's V. */
 SL_INLINE void expand_means(const struct query *query, const struct group *group, const void *table, const float *bias,
                             float *o) {
     const size_t heads = query->shape.heads, width = query->shape.width, latent = query->shape.latent;
     const size_t values = latent * heads * width; /* they lie behind the keys */
     scale_means(query, group, group->sum, true);
     EACH_TILE()
-    for (size_t c = group->first * width; c < group->end * width; c++) o[c] = bias[c];
+    for (size_t c = group->first * width; c < group->end * width; c++) o[c] = bias ? bias[c] : 0.0f;
     for (size_t head = group->first; head < group->end; head++)
         multiply_row(query, width, latent, group->mean + (head - group->first) * latent, table, values + head * width,
                      heads * width, true, o + head * width);
@@ -372,6 +383,60 @@ static void forward_shared(const struct sl_latent_attention *shape, const float 
     }
 }
 
+/* ---- a query by several teams ---- */
+
+/* Logsums of a group's heads, which are the rows of LOGSUM [heads, rows]. */
+SL_INLINE void leave_logsums(const struct query *query, const struct group *group, size_t rows, float *logsum) {
+    for (size_t head = group->first; head < group->end; head++) {
+        const size_t lane = (head - group->first) * query->pack;
+        logsum[head * rows] = group->largest[lane] * log_2 + sl_log(group->sum[lane]);
+    }
+}
+
+static void forward_divided(const struct sl_latent_attention *shape, const float *q, const float *q_rope,
+                            const void *cache, const void *table, const float *bias, float *o, float *room) {
+    const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
+    const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
+    const size_t latent = shape->latent, rows = sequences * queries, each = rows * heads;
+    const enum sl_dtype cached = shape->cached;
+    const size_t groups = query_of(shape).groups, most = position + queries;
+    const size_t keys = keys_of_part(most, KEYS, rows * groups, each * (width + 1)), parts = (most + keys - 1) / keys;
+    float *const all = parts > 1 ? sl_device.room() : o, *const logsums = all + parts * each * width;
+    const float *const added = parts > 1 ? NULL : bias;
+    for (size_t begin = 0; begin < rows * groups * parts; begin += SLOTS) {
+        const size_t count = smaller(SLOTS, rows * groups * parts - begin);
+        SL_ROWS(is_device_ptr(q, q_rope, cache, table, added, all, logsums, room))
+        for (size_t slot = 0; slot < count; slot++) {
+            const size_t unit = begin + slot, part = unit / (rows * groups), row = unit % (rows * groups) / groups;
+            const size_t seen = position + row % queries + 1, skipped = part * keys;
+            const struct sl_latent_attention sizes = {sequences, queries, position, key_rows, heads,
+                                                      width,     rope,    latent,   cached};
+            struct query query = query_of(&sizes);
+            const size_t floats = floats_of_group(&query);
+            query.lead = unit % groups;
+            query.rooms = room + slot * (floats + floats_of_rows(&query));
+            query.rows = query.rooms + floats;
+            const struct group group = group_of(&query, query.lead);
+            float *logsum = logsums + part * each + row;
+            if (parts > 1 && skipped >= seen) {
+                for (size_t head = group.first; head < group.end; head++) logsum[head * rows] = -INFINITY;
+                continue;
+            }
+            const struct task task = {.q = q + row * (heads * width),
+                                      .q_rope = rope ? q_rope + row * (heads * rope) : q,
+                                      .bias = added,
+                                      .cache =
+                                          cached_row(cached, cache, query.depth, row / queries * key_rows + skipped),
+                                      .table = table,
+                                      .o = all + part * each * width + row * (heads * width),
+                                      .seen = smaller(seen - skipped, keys)};
+            attend(&query, &task, query.lead, query.lead + 1, query.rows);
+            if (parts > 1) leave_logsums(&query, &group, rows, logsum);
+        }
+    }
+    if (parts > 1) merge_parts(parts, rows, heads, width, all, logsums, bias, o, NULL);
+}
+
 static void forward(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const void *cache,
                     const void *table, const float *bias, float *o, void *scratch, void *queue) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
@@ -381,6 +446,10 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
     float *room = scratch;
     if (SL_CREWS && shares(shape, queue)) {
         forward_shared(shape, q, q_rope, cache, table, bias, o, scratch, queue);
+        return;
+    }
+    if (divides(shape)) {
+        forward_divided(shape, q, q_rope, cache, table, bias, o, room);
         return;
     }
     for (size_t first = 0; first < rows; first += SL_ABREAST) {

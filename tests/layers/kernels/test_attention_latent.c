@@ -171,11 +171,11 @@ static void equals_the_oracle(void **state) {
     }
 }
 
-/* Around the ends of blocks of 64 keys and of groups of 8. */
+/* Around the ends of blocks of 64 keys and of groups of 8; and many, which teams of a GPU share. */
 static void any_number_of_keys_is_seen(void **state) {
     (void)state;
     struct numbers numbers = {2};
-    const size_t positions[] = {0, 6, 7, 8, 62, 63, 64, 65, 127, 128, 200};
+    const size_t positions[] = {0, 6, 7, 8, 62, 63, 64, 65, 127, 128, 200, 700, 1023};
     for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
         const size_t queries = i % 3 ? 1 : 3, heads = i % 2 ? 8 : 4;
         check(&numbers,

@@ -26,6 +26,7 @@ KNOWN = {
     "attention.c forward": (255, 512),
     "attention.c backward": (255, 1152),
     "attention_latent.c forward": (255, 256),
+    "attention_latent.c forward_divided": (255, 256),
     "attention_forward_64": (255, 0),
     "attention_forward_128": (255, 0),
     "attention_queries_64": (255, 0),

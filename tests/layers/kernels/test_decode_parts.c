@@ -1,0 +1,114 @@
+/* test_decode_parts.c - attention of few queries to many keys, which teams of a GPU share: against the same sequence
+ * among so many others that each team has a query's head alone, and its bits from call to call. */
+#include "tests/rigs/kernel_levels.h"
+#include "tests/rigs/numbers.h"
+
+/* Enough heads of queries for all teams of a GPU: SL_TEAMS of spmd/device/offload.h. */
+enum { TEAMS = 264 };
+
+struct arrays {
+    float *q, *q_rope, *o, *logsum, *again;
+    void *k, *v, *k_rope;
+};
+
+/* Of SEQUENCES, each with the numbers of the first one. */
+static void *repeated(struct numbers numbers, enum sl_dtype dtype, size_t sequences, size_t count) {
+    const size_t size = dtype == SL_BF16 ? sizeof(uint16_t) : sizeof(float);
+    void *one = random_operand(&numbers, dtype, count);
+    char *all = device_array(sequences * count, size);
+    for (size_t s = 0; s < sequences; s++) memcpy(all + s * count * size, one, count * size);
+    free(one);
+    return all;
+}
+
+static struct arrays arrays_of(const struct sl_attention *shape) {
+    const size_t rows = shape->queries, rope = shape->rope ? shape->rope : 1, n = shape->sequences;
+    const size_t columns = shape->heads * shape->width;
+    return (struct arrays){
+        .q = repeated((struct numbers){1}, SL_F32, n, rows * columns),
+        .q_rope = repeated((struct numbers){2}, SL_F32, n, rows * shape->heads * rope),
+        .k = repeated((struct numbers){3}, shape->keys, n, shape->key_rows * shape->key_stride),
+        .v = repeated((struct numbers){4}, shape->keys, n, shape->key_rows * shape->key_stride),
+        .k_rope = repeated((struct numbers){5}, shape->keys, n, shape->key_rows * rope),
+        .o = device_floats(n * rows * columns),
+        .again = device_floats(n * rows * columns),
+        .logsum = device_floats(n * rows * shape->heads),
+    };
+}
+
+static void attend(const struct sl_kernels *kernels, const struct sl_attention *shape, const struct arrays *a,
+                   float *o) {
+    kernels->attention->forward(shape, a->q, a->q_rope, a->k, a->v, a->k_rope, o, a->logsum);
+}
+
+static void release(const struct arrays *a) {
+    void *const taken[] = {a->q, a->q_rope, a->k, a->v, a->k_rope, a->o, a->again, a->logsum};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
+}
+
+static void expect_parts(const struct sl_kernels *kernels, struct sl_attention shape) {
+    struct sl_attention many = shape;
+    many.sequences = TEAMS / (shape.queries * shape.heads) + 1;
+    const struct arrays few = arrays_of(&shape), all = arrays_of(&many);
+    const size_t rows = shape.queries, n = rows * shape.heads * shape.width;
+    attend(kernels, &shape, &few, few.o);
+    attend(kernels, &shape, &few, few.again);
+    assert_memory_equal(few.o, few.again, n * sizeof *few.o);
+    attend(kernels, &many, &all, all.o);
+    for (size_t i = 0; i < n; i++) expect_close(kernels->name, i, few.o[i], all.o[i], 1e-5, 1e-6);
+    for (size_t i = 0; i < rows * shape.heads; i++) {
+        const size_t head = i / rows, row = i % rows;
+        expect_close(kernels->name, i, few.logsum[i], all.logsum[head * rows * many.sequences + row], 1e-6, 1e-6);
+    }
+    release(&few);
+    release(&all);
+}
+
+static void teams_share_keys(void **state) {
+    (void)state;
+    const size_t positions[] = {127, 128, 129, 600, 1023};
+    FOR_EACH_LEVEL(kernels) {
+        for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
+            for (size_t queries = 1; queries <= SL_ATTENTION_FEW; queries += 3) {
+                const size_t heads = queries == 1 ? 12 : 4, width = i % 2 ? 16 : 20, position = positions[i];
+                struct sl_attention shape = {.sequences = 1,
+                                             .queries = queries,
+                                             .position = position,
+                                             .key_rows = position + queries + i,
+                                             .heads = heads,
+                                             .width = width,
+                                             .rope = i % 2 ? 8 : 0,
+                                             .key_stride = heads * width};
+                expect_parts(kernels, shape);
+                shape.window = 300;
+                shape.keys = SL_BF16;
+                expect_parts(kernels, shape);
+                shape.group = 2;
+                expect_parts(kernels, shape);
+            }
+        }
+    }
+}
+
+static void a_nan_surfaces(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        const struct sl_attention shape = {
+            .sequences = 1, .queries = 1, .position = 999, .key_rows = 1000, .heads = 1, .width = 16, .key_stride = 16};
+        const struct arrays a = arrays_of(&shape);
+        ((float *)a.k)[500 * 16] = NAN;
+        attend(kernels, &shape, &a, a.o);
+        for (int c = 0; c < 16; c++) assert_true(isnan(a.o[c]));
+        release(&a);
+    }
+}
+
+int main(void) {
+    setenv("SHARDLOOP_MEMORY", "managed", 1);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(teams_share_keys),
+        cmocka_unit_test(a_nan_surfaces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
