@@ -12,7 +12,7 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
 
 /* On a CPU, cores that round what they read next have it in their caches. */
 bool sl_keeps_operands(const struct sl_plan *plan) {
-    return plan->gemm->on_device && plan->precision == SL_BF16 && plan->storage == SL_F32 && !plan->forward_only;
+    return plan->precision == SL_BF16 && plan->storage == SL_F32 && !plan->forward_only && plan->gemm->on_device;
 }
 
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
