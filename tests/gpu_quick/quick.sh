@@ -241,6 +241,7 @@ while read -r name limit more <&3; do
         row "$name" 'not reached' 0 "" ""
         continue
     fi
+    [ "$device" = cuda ] || limit=$((limit * 5)) # threads under ThreadSanitizer
     case $name in
     gpu | libraries | launches | steps) step_$name "$limit" ;;
     loss_*) step_loss "$name" "$limit" ;;

@@ -30,12 +30,12 @@ order() { sed -n '2,$p' out | cut -d ' ' -f 1 | grep -v '^[0-9]' | tr '\n' ' '; 
 
 # ---- the real programs
 
-call --quick --build "$build" --only '^(gpu|libraries|test_device|test_adamw|loss_classifier|launches|steps)$'
+call --quick --build "$build" --only '^(gpu|libraries|test_device|test_adamw|loss_transformer|launches|steps)$'
 answers_with 0 '^gpu +skipped .*times mean nothing' '^libraries +passed' '^test_device +passed +[0-9]+\.[0-9]$' \
-    '^test_adamw +passed +[0-9.]+ +0\.[0-9]+ of what is allowed$' '^loss_classifier +passed +[0-9.]+ +[0-9]\.[0-9]e-[0-9]+ of 1e-3$' \
+    '^test_adamw +passed +[0-9.]+ +0\.[0-9]+ of what is allowed$' '^loss_transformer +passed +[0-9.]+ +[0-9]\.[0-9]e-[0-9]+ of 1e-3$' \
     '^launches +(skipped|passed .* a region takes [0-9.]+ us)' '^steps +skipped' '^[45] passed, 0 failed, [23] skipped, 0 cut off, 0 not reached; [0-9]+ s of 480'
 point "steps are run, and told in one table"
-[ "$(order)" = 'gpu libraries test_device test_adamw loss_classifier launches steps ' ]
+[ "$(order)" = 'gpu libraries test_device test_adamw loss_transformer launches steps ' ]
 point "in the order of the list"
 [ "$(grep -c ': ' err)" = 7 ]
 point "each is told when it ends"
@@ -174,18 +174,18 @@ if [ "$here" = "$build" ]; then
     skip "a pack" "the build is not in the repository"
 else
     for kind in zst xz gz; do
-        steps='^(gpu|loss_eight)$' # a driver; programs of one build are alike
-        [ $kind = gz ] && steps='^(test_device|loss_classifier)$'
+        steps='^gpu$' part=tests/list # no program: to compress takes its time
+        [ $kind = gz ] && steps='^(test_device|loss_transformer)$' part=drivers/transformer
         command -v $(case $kind in zst) echo zstd ;; xz) echo xz ;; gz) echo gzip ;; esac) >/dev/null || continue
         call --pack "$work/pack.tar.$kind" --build "$here" --only "$steps"
-        [ $status = 0 ] && [ ! -s err ] && grep -q 'MiB of' out && tar -tf "pack.tar.$kind" | grep -qx "./$here/drivers/looping_pipeline"
+        [ $status = 0 ] && [ ! -s err ] && grep -q 'MiB of' out && tar -tf "pack.tar.$kind" | grep -qx "./$here/$part"
         point "packed: .tar.$kind"
     done
     mkdir unpacked
     tar -C unpacked -xf "pack.tar.gz"
     driver=unpacked/tests/gpu
-    call --quick --build "$here" --only '^(test_device|loss_classifier|test_adamw)$'
-    answers_with 0 '^test_device +passed' '^loss_classifier +passed' '^test_adamw +skipped .*there is no '
+    call --quick --build "$here" --only '^(test_device|loss_transformer|test_adamw)$'
+    answers_with 0 '^test_device +passed' '^loss_transformer +passed' '^test_adamw +skipped .*there is no '
     point "unpacked somewhere else, it runs"
     driver=$source/tests/gpu
     call --pack /dev/full/x.tar.gz --build "$here"
