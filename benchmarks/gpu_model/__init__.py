@@ -127,7 +127,7 @@ BYTES = {
     "add_losses": lambda p: 12 * p[0],
     "adamw_of": lambda p: (p[1] - p[0]) * (28 + 4 * p[13] + 2 * p[19]),
     "copy_settled": lambda p: p[0] * p[6] * (8 + 2 * (p[7] is None)),
-    "round_block": lambda p: 6 * p[0] * p[1],
+    "round_block": lambda p: 6 * p[0] * p[5],
     "square_sums": lambda p: 4 * p[0] * p[2],
     "rms_norm_forward": lambda p: 8 * p[0] * p[2],
     "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
