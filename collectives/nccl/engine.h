@@ -48,8 +48,8 @@ struct sl_nccl_hosts {
     int (*progress)(struct sl_nccl_coordinate *me);
     /* Ends the run with STATUS and the coordinate's own message. */
     void (*give_up)(struct sl_nccl_coordinate *me, int status);
-    /* The same for any thread, while ME's program runs. */
-    void (*end)(struct sl_nccl_coordinate *me, const struct sl_error *verdict);
+    /* The same for any thread, while ME's program runs. ABSENT: the coordinate that nobody need wait for, or -1. */
+    void (*end)(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent);
     /* Whether a coordinate's process is seen from here, and has ended; for any thread. NULL: all are this one. */
     bool (*is_gone)(int coordinate);
 

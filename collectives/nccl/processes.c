@@ -50,6 +50,7 @@ struct channel {
 struct sl_nccl_told {
     bool has_verdict; /* under the run's lock: of the watchdog's */
     struct sl_error verdict;
+    int absent;
     ncclUniqueId id; /* as it is received; and: */
     MPI_Request hear;
     struct group *groups;
@@ -62,16 +63,17 @@ static bool ok(const struct sl_nccl_coordinate *me, int code) { return sl_mpi_ok
 
 /* ---- the end of the run ---- */
 
-static bool has_verdict(struct sl_nccl_run *run, struct sl_error *verdict) {
+static bool has_verdict(struct sl_nccl_run *run, struct sl_error *verdict, int *absent) {
     pthread_mutex_lock(&run->lock);
     const bool has = run->told->has_verdict;
-    if (has) *verdict = run->told->verdict;
+    if (has) *verdict = run->told->verdict, *absent = run->told->absent;
     run->told->has_verdict = false;
     pthread_mutex_unlock(&run->lock);
     return has;
 }
 
-static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict) { /* the run is locked */
+static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent) { /* the run is locked */
+    me->run->told->absent = absent;
     me->run->told->has_verdict = true;
     me->run->told->verdict = *verdict;
 }
@@ -81,7 +83,8 @@ static void turn(struct sl_nccl_coordinate *me);
 /* Passes on what the watchdog has found. SL_FAILED once the run has ended. */
 static int progress(struct sl_nccl_coordinate *me) {
     struct sl_error verdict;
-    if (has_verdict(me->run, &verdict)) sl_mpi_propose(host_of(me), SL_FAILED, -1, &verdict);
+    int absent;
+    if (has_verdict(me->run, &verdict, &absent)) sl_mpi_propose(host_of(me), SL_FAILED, absent, &verdict);
     turn(me);
     if (host_of(me)->proposed && !host_of(me)->status) return sl_mpi_await_end(host_of(me));
     return sl_mpi_turn(host_of(me));

@@ -53,7 +53,8 @@ static int progress(struct sl_nccl_coordinate *me) { return sl_engine_local.prog
 
 static void give_up(struct sl_nccl_coordinate *me, int status) { sl_local_give_up(host_of(me), status); }
 
-static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict) {
+static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent) {
+    (void)absent;
     sl_local_end(host_of(me)->run, SL_FAILED, "%s", verdict->message);
 }
 

@@ -12,7 +12,7 @@ enum { TICK_MS = 20, SHORT_TICK_MS = 1 };
 
 /* ---- verdicts ---- */
 
-static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flight, const char *why) {
+static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flight, const char *why, int absent) {
     struct sl_nccl_run *run = wire->me->run;
     struct sl_error verdict = {0};
     char who[SL_VERDICT_NAME], where[300];
@@ -23,7 +23,7 @@ static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flig
         sl_verdict_add(&verdict, "the communicator %s: ", wire->name);
     }
     sl_verdict_add(&verdict, "%s", why);
-    run->hosts->end(wire->me, &verdict);
+    run->hosts->end(wire->me, &verdict, absent);
     atomic_store(&run->failed, true);
 }
 
@@ -83,14 +83,14 @@ static bool look_after(struct sl_nccl_wire *wire) {
     const int gone = flight ? find_gone(wire) : -1;
     char why[SL_VERDICT_NAME + 100], who[SL_VERDICT_NAME];
     if (wire->failure.status) {
-        end_run(wire, flight, wire->failure.message);
+        end_run(wire, flight, wire->failure.message, -1);
     } else if (gone >= 0) {
         snprintf(why, sizeof why, "%s is lost: its process has ended", sl_verdict_name(wire->me->run->mesh, gone, who));
-        end_run(wire, flight, why);
+        end_run(wire, flight, why, gone);
     } else if (flight && sl_now() > flight->since + wire->me->run->engine->timeout) {
         snprintf(why, sizeof why, "has not ended after %g s, though all that it needs have begun it",
                  wire->me->run->engine->timeout);
-        end_run(wire, flight, why);
+        end_run(wire, flight, why, -1);
     }
     sl_nccl_unlock(wire);
     return soon;

@@ -52,4 +52,22 @@ point 'the same tokens'
 run 2 $small --mesh data=2,pipe=2
 [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c '^transformer train: ' err)" = 1 ] && grep -q 'needs 4 processes, the launcher has started 2' err
 point 'too few processes'
+
+# Once mpirun has seen that a process has died, it kills the others after so many seconds.
+export OMPI_MCA_odls_base_sigkill_timeout=5
+"$mpirun" 2 sh -c 'echo $$ >process.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' begin "$drivers/transformer" $small \
+    --mesh data=2 --steps 1000000 --metrics metrics --engine nccl >out 2>err </dev/null &
+pid=$!
+tries=0
+until [ -s metrics ] || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done
+kill -KILL "$(cat process.1)"
+ends_in_time 1 30
+ended=$status
+tries=0
+while lives "$(cat process.0)" && [ $((tries += 1)) -le 100 ]; do sleep 0.1; done
+[ $ended != 0 ] && ! lives "$(cat process.0)" && case $(mpirun --version) in
+*HYDRA*) ;; # it kills the others, too
+*) [ "$(grep -c '^transformer train: ' err)" = 1 ] && grep -q 'coordinate 1 (.* is lost: its process has ended' err ;;
+esac
+point 'a process is killed'
 plan
