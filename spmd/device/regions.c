@@ -90,7 +90,7 @@ static bool make_room(struct sl_cuda_queue *queue) {
     return own->ready;
 }
 
-static void *room_of(const struct sl_cuda_queue *queue) {
+static void *room_of(struct sl_cuda_queue *queue) {
     const struct regions *own = queue->regions;
     return own && own->memory ? ring_of(own) + RING : NULL;
 }

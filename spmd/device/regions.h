@@ -14,7 +14,7 @@ struct sl_cuda_regions {
     int (*open)(struct sl_cuda_queue *queue, struct sl_error *error);
     void (*close)(struct sl_cuda_queue *queue);
     /* sl_device.room of an open queue; NULL where that has failed. */
-    void *(*room)(const struct sl_cuda_queue *queue);
+    void *(*room)(struct sl_cuda_queue *queue);
     /* Stands before every region (sl_device.begin_region). */
     void (*begin)(void);
 };

@@ -18,8 +18,9 @@ static int check(int devices, struct sl_error *error) {
 
 /* CUDA and OpenMP number the devices alike. */
 static int open(struct sl_cuda_queue *queue, struct sl_error *error) {
+    (void)error;
     omp_set_default_device(queue->device);
-    return SL_CUDA(queue, cudaMalloc(&queue->regions, SL_DEVICE_ROOM)) ? SL_OK : sl_device.settle(error);
+    return SL_OK;
 }
 
 static void close(struct sl_cuda_queue *queue) {
@@ -27,7 +28,11 @@ static void close(struct sl_cuda_queue *queue) {
     queue->regions = NULL;
 }
 
-static void *room(const struct sl_cuda_queue *queue) { return queue->regions; }
+/* Taken when it is asked for: this runtime takes memory, too, as regions come. */
+static void *room(struct sl_cuda_queue *queue) {
+    if (!queue->regions) SL_CUDA(queue, cudaMalloc(&queue->regions, SL_DEVICE_ROOM));
+    return queue->regions;
+}
 static void begin(void) { sl_device.settle(NULL); }
 
 const struct sl_cuda_regions sl_cuda_regions = {

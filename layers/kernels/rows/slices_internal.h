@@ -18,14 +18,15 @@ enum {
     ACROSS = SL_COLUMNS / SL_BLOCK, /* threads that share a slice */
     SLICE_THREADS = SL_SLICES * ACROSS,
     SLICE_SUMS = SL_SLICES * SL_COLUMNS,
-    TALL = 16 * SL_SLICES, /* rows that are worth a second region */
+    TALL = 16 * SL_SLICES, /* rows, */
+    LARGE = 1 << 17,       /* and elements, that are worth a second region */
 };
 
 SL_INLINE size_t column_groups(size_t cols) { return (cols + SL_COLUMNS - 1) / SL_COLUMNS; }
 
 SL_INLINE size_t stripes_of(size_t rows, size_t cols) {
     const size_t groups = column_groups(cols);
-    return SLICED && rows >= TALL && groups < SL_TEAMS ? (SL_TEAMS + groups - 1) / groups : 1;
+    return SLICED && rows >= TALL && rows * cols >= LARGE && groups < SL_TEAMS ? (SL_TEAMS + groups - 1) / groups : 1;
 }
 
 /* Of PARTS arrays of [rows, cols], each with so many SUMS a column: how many the device's room has stripes for. */
