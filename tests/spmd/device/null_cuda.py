@@ -115,10 +115,11 @@ ARTICLE = (*ALONE, "--layers", "16", "--hidden", "2048", "--expansion", "4", "--
 BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--batch", "8", "--sequence", "1024",
           "--model-dimension", "768", "--n-heads", "12", "--blocks", "12", "--layers-per-block", "1", "--precision", "bf16")
 LAUNCHES = (
-    (310, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
-    (275, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
-    (460, "transformer", *BLOCKS),
-    (540, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
+    (295, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
+    (258, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
+    (400, "transformer", *BLOCKS),
+    (400, "transformer", *BLOCKS, "--storage", "bf16"),
+    (475, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
 )
 JOBS = (
     ("looping_pipeline", *ALONE),
