@@ -1,8 +1,7 @@
 /* counts.c - sums of metrics, in the order of coordinates or of leaves. */
 #include "layers/training/exact/counts.h"
 
-#include <stdlib.h>
-
+#include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
 /* ---- passes ---- */
@@ -17,7 +16,7 @@ int sl_pass_sums_open(struct sl_pass_sums *sums, int passes, struct sl_budget *h
     *sums = (struct sl_pass_sums){.passes = passes};
     if (passes == 1) return SL_OK;
     sums->kept = sl_device.take(kept_bytes(passes));
-    sums->here = malloc(kept_bytes(passes));
+    sums->here = sl_memory_take(kept_bytes(passes));
     if (!sums->kept || !sums->here) return sl_error_set(error, SL_FAILED, "no memory to train");
     sl_budget_add(held, SL_MEMORY_RUNTIME, sl_pass_sums_bytes(passes));
     return SL_OK;
@@ -25,7 +24,7 @@ int sl_pass_sums_open(struct sl_pass_sums *sums, int passes, struct sl_budget *h
 
 void sl_pass_sums_close(struct sl_pass_sums *sums) {
     sl_device.give(sums->kept);
-    free(sums->here);
+    sl_memory_give(sums->here);
     *sums = (struct sl_pass_sums){0};
 }
 
