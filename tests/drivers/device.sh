@@ -5,9 +5,14 @@ build=$1 device=$2 layers=$3/layers
 . "$(dirname "$0")/../rigs/points.sh"
 driver=$build/drivers/looping_pipeline
 
-# regions FILE: the lines of its target regions' directives, but for those that say that GPUs alone enter them.
+# regions FILE: the lines of its target regions' directives, but for those that say that GPUs alone enter them. Where a
+# macro has one, those where the macro is used.
 regions() {
-    grep -nE '^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(' "$1" | grep -v 'on GPUs alone' | cut -d: -f1
+    awk '/^#define [A-Z_]+\(/ { split($2, name, "("); macro = name[1]; within = 1 }
+        within && /(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ { has[macro] = 1 }
+        within { within = /\\$/; next }
+        /^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ && !/on GPUs alone/ { print NR }
+        { split($0, name, "("); if (name[1] in has) print NR }' "$1"
 }
 
 # entered FILE: the lines of its target regions that ran, as the runtime's account in err tells. Threads' lines mix.
@@ -59,7 +64,7 @@ offload)
     all_ran "the optimizer adamw runs on a device" "$layers/kernels/adamw_internal.h" "$build/tests/test_adamw"
     all_ran "random numbers are drawn on a device" "$layers/kernels/draws.c" "$build/tests/test_kernels" "$build/tests/test_parts"
     all_ran "dropout draws its words on a device" "$layers/kernels/dropout.c" "$build/tests/test_dropout_kernels"
-    all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels"
+    all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels" "$build/tests/test_settled"
     all_ran "attention runs on a device" "$layers/kernels/attention/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
     all_ran "norms of whole rows run on a device" "$layers/kernels/rows/norms.c" "$build/tests/test_norms"
     all_ran "attention over latents runs on a device" "$layers/kernels/attention/attention_latent.c" "$build/tests/test_attention_latent"

@@ -405,7 +405,7 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
     const float *const added = parts > 1 ? NULL : bias;
     for (size_t begin = 0; begin < rows * groups * parts; begin += SLOTS) {
         const size_t count = smaller(SLOTS, rows * groups * parts - begin);
-        SL_ROWS(is_device_ptr(q, q_rope, cache, table, added, all, logsums, room))
+        SL_ROWS(is_device_ptr(q, q_rope, cache, table, added, all, logsums, room)) /* on GPUs alone */
         for (size_t slot = 0; slot < count; slot++) {
             const size_t unit = begin + slot, part = unit / (rows * groups), row = unit % (rows * groups) / groups;
             const size_t seen = position + row % queries + 1, skipped = part * keys;

@@ -51,6 +51,12 @@ static void see_dropout(size_t n, const float *x, const uint32_t *words, uint32_
     seen.threshold = threshold;
 }
 
+static void see_words(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays) {
+    (void)words;
+    seen.keep = arrays->keep;
+    seen.threshold = arrays->threshold;
+}
+
 /* JAX subtracts in double and compares a float: the float nearest to 0.9797 is not 1.0f - 0.0203f. */
 static void test_dropout_share_is_exact(void **state) {
     (void)state;
@@ -60,7 +66,9 @@ static void test_dropout_share_is_exact(void **state) {
         struct rig rig;
         open_rig(&rig, sl_dropout(3, rates[i]), 2, 1, 1);
         struct sl_kernels kernels = *rig.context.kernels;
+        const struct sl_dropout_kernels draws = {.dropout = see_words};
         kernels.dropout_forward = see_dropout;
+        kernels.dropouts = &draws; /* on devices */
         rig.context.kernels = &kernels;
         forward(&rig);
         assert_true(seen.keep == keeps[i]);
