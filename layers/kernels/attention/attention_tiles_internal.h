@@ -178,7 +178,7 @@ SL_INLINE void write_pair(float first, float second, float *y, size_t at, struct
  * element in an array that is left as LEFT says; Y may be NULL. */
 SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t columns, const int most, size_t count,
                            float *y, size_t at, size_t stride, struct sl_settled left) {
-    const bool aligned = stride % 2 == 0 && (uintptr_t)(left.stored + at) % sizeof(one_word) == 0;
+    const bool aligned = stride % 2 == 0 && ((uintptr_t)left.stored + at * sizeof *left.stored) % sizeof(one_word) == 0;
     EACH_LANE(l) {
         SL_UNROLL
         for (int half = 0; half < 2; half++) {

@@ -35,12 +35,13 @@ void sl_pass_sums_keep(struct sl_pass_sums *sums, int pass, const struct sl_sums
 void sl_pass_sums_read(struct sl_pass_sums *sums, const struct sl_sums *of, int each, struct sl_metrics *metrics) {
     if (sums->kept) sl_device.copy(sums->here, sums->kept, kept_bytes(sums->passes));
     for (int pass = 0; pass < sums->passes; pass++) {
-        const double *its = sums->here + (size_t)pass * NUMBERS;
         struct sl_metrics own = {0};
-        if (!sums->kept)
-            sl_sums_read(of, &own);
-        else
+        if (sums->kept) {
+            const double *its = sums->here + (size_t)pass * NUMBERS;
             own = (struct sl_metrics){its[0], its[1], its[2], its[3]};
+        } else {
+            sl_sums_read(of, &own);
+        }
         sl_add_counts(&metrics[pass / each], &own);
     }
 }
