@@ -47,8 +47,8 @@ call $alone
 tells 3 'too little for any product' "coordinate 0 .*: device 0: cuBLAS: no memory on the device for its workspace; device 0 had $bytes free of 21\\.0 MB when it was asked for 33\\.6 MB"
 unset FAKE_CUDA_MEMORY_MB
 
-# What is no lack of memory is told as what it is, and names no option.
-export FAKE_CUDA_FAIL=cudaMalloc@3
+# What is no lack of memory is told as what it is, and names no option: of what is taken when products are planned.
+export FAKE_CUDA_FAIL=cudaMalloc@60
 call $alone
 tells 3 'an allocation that fails otherwise' "coordinate 0 \\(data=0, model=0\\): no memory for [0-9]+ bytes of [a-z ]*; device 0: cudaMalloc: unknown error"
 export FAKE_CUDA_FAIL=cudaStreamCreateWithFlags@1
