@@ -43,7 +43,7 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
 }
 /* How a kernel leaves what RESULT asks for; NULL: floats of any digits. */
 static inline struct sl_settled sl_result_settled(const struct sl_result *result) {
-    return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){0};
+    return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){false, NULL};
 }
 /* The call's result, of which no child hears until the caller puts it back. */
 static inline struct sl_result *sl_take_result(struct sl_context *context) {
