@@ -61,6 +61,7 @@ cpu)
     ;;
 offload)
     all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_parts" "$build/tests/test_adamw" "$build/tests/test_leaves"
+    all_ran "every kernel over elements runs on a device" "$layers/kernels/elements_internal.h" "$build/tests/test_kernels" "$build/tests/test_leaves"
     all_ran "the optimizer adamw runs on a device" "$layers/kernels/adamw_internal.h" "$build/tests/test_adamw"
     all_ran "random numbers are drawn on a device" "$layers/kernels/draws.c" "$build/tests/test_kernels" "$build/tests/test_parts"
     all_ran "dropout draws its words on a device" "$layers/kernels/dropout.c" "$build/tests/test_dropout_kernels"
@@ -81,7 +82,7 @@ offload)
 
     LIBOMPTARGET_INFO=1 "$driver" --steps 2 --json >out 2>err </dev/null
     status=$?
-    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered kernels.c | wc -l)" -ge 8 ] &&
+    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered "\(kernels.c\|elements_internal.h\)" | wc -l)" -ge 8 ] &&
         [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/kernels/gemm_reference.c" | wc -l)" ]
     point "training runs on several devices, its products, too"
 
