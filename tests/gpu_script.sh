@@ -4,17 +4,6 @@ build=$1 source=$2
 . "$(dirname "$0")/rigs/points.sh"
 driver=$source/tests/gpu
 
-# answers_with STATUS TEXT...: of the last call, which printed a line with each TEXT.
-answers_with() {
-    wanted=$1
-    shift
-    found=$([ $status = "$wanted" ] && echo yes)
-    for text in "$@"; do
-        cat out err | grep -qE -- "$text" || found=
-    done
-    [ "$found" ]
-}
-
 # refuses TEXT ARGUMENT...: one line, and status 2.
 refuses() {
     text=$1

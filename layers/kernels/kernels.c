@@ -230,61 +230,53 @@ static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const fl
 
 /* ---- activation and dropout ---- */
 
-/* The caller passes a constant MASKED, so that two loops are made of this one. The mask is a factor, because compilers
- * make a branch around the arithmetic of a choice. */
-SL_INLINE void silu_few(const size_t count, size_t i, const float *x, bool masked, const uint32_t *words,
-                        uint32_t threshold, float gain, float *y, float *slope) {
+SL_INLINE void silu_few(const size_t count, size_t i, const float *x, float *y, float *slope) {
     const few_floats in = load_floats(count, x + i);
-    few_words word = {0};
     few_floats out = in, slopes = in;
-    if (masked) word = load_words(count, words + i);
     for (size_t k = 0; k < count; k++) {
-        const float factor = !masked || OF(word, k) >> 9 < threshold ? gain : 0.0f, v = OF(in, k), s = sl_sigmoid(v);
-        OF(out, k) = factor * (v * s);
-        OF(slopes, k) = factor * (s * (1.0f + v * (1.0f - s)));
+        const float v = OF(in, k), s = sl_sigmoid(v);
+        OF(out, k) = v * s;
+        OF(slopes, k) = s * (1.0f + v * (1.0f - s));
     }
     store_floats(count, out, y + i);
     store_floats(count, slopes, slope + i);
 }
 
-static inline void silu_masked(size_t n, const float *x, bool masked, const uint32_t *words, uint32_t threshold,
-                               float gain, float *y, float *slope) {
-    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
+static void silu(size_t n, const float *x, float *y, float *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
     for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(silu_few, i, n,
-                   FLOATS_AT(x + i) | WORDS_AT(masked ? words + i : NULL) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), x,
-                   masked, words, threshold, gain, y, slope);
+        SL_BY_FOUR(silu_few, i, n, FLOATS_AT(x + i) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), x, y, slope);
+}
+
+/* With words that are given, which are devices' no more (dropout.h). The mask is a factor, because compilers make a
+ * branch around the arithmetic of a choice. */
+static void silu_masked(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float gain, float *y,
+                        float *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++) {
+        const float factor = words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = sl_sigmoid(v);
+        y[i] = factor * (v * s);
+        slope[i] = factor * (s * (1.0f + v * (1.0f - s)));
+    }
 }
 
 static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
                                  float *y, float *slope) {
-    if (words) {
-        silu_masked(n, x, true, words, threshold, 1.0f / keep, y, slope);
-    } else {
-        silu_masked(n, x, false, NULL, 0, 1.0f, y, slope);
-    }
-}
-
-SL_INLINE void drop_few(const size_t count, size_t i, const float *x, const uint32_t *words, uint32_t threshold,
-                        float gain, float *y, float *slope) {
-    const few_floats in = load_floats(count, x + i);
-    const few_words word = load_words(count, words + i);
-    few_floats out = in, factors = in;
-    for (size_t k = 0; k < count; k++) {
-        OF(factors, k) = OF(word, k) >> 9 < threshold ? gain : 0.0f;
-        OF(out, k) = OF(factors, k) * OF(in, k);
-    }
-    store_floats(count, out, y + i);
-    store_floats(count, factors, slope + i);
+    if (words)
+        silu_masked(n, x, words, threshold, 1.0f / keep, y, slope);
+    else
+        silu(n, x, y, slope);
 }
 
 static void dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
                             float *slope) {
     const float gain = 1.0f / keep; /* a factor, as XLA makes of division by a constant */
     SL_ELEMENTWISE(is_device_ptr(x, words, y, slope))
-    for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(drop_few, i, n, FLOATS_AT(x + i) | WORDS_AT(words + i) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), x,
-                   words, threshold, gain, y, slope);
+    for (size_t i = 0; i < n; i++) {
+        const float factor = words[i] >> 9 < threshold ? gain : 0.0f;
+        y[i] = factor * x[i];
+        slope[i] = factor;
+    }
 }
 
 /* ---- loss ---- */

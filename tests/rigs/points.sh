@@ -120,3 +120,14 @@ near() {
 plan() {
     echo "1..$points"
 }
+
+# answers_with STATUS TEXT...: of the last call, which printed a line with each TEXT.
+answers_with() {
+    wanted=$1
+    shift
+    found=$([ $status = "$wanted" ] && echo yes)
+    for text in "$@"; do
+        cat out err | grep -qE -- "$text" || found=
+    done
+    [ "$found" ]
+}

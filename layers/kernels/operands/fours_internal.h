@@ -14,20 +14,17 @@
 
 #if SL_FOUR > 1
 typedef float few_floats __attribute__((vector_size(4 * SL_FOUR), may_alias));
-typedef uint32_t few_words __attribute__((vector_size(4 * SL_FOUR), may_alias));
 typedef uint16_t few_halves __attribute__((vector_size(2 * SL_FOUR), may_alias)); /* bf16 */
 #define OF(x, k) ((x)[k])
 #else
 typedef float few_floats;
-typedef uint32_t few_words;
 typedef uint16_t few_halves;
 #define OF(x, k) (x)
 #endif
 
-/* Where elements of floats, of words and of bf16 lie: an OR of these is 0 modulo 16 where all of them can go by four.
+/* Where elements of floats and of bf16 lie: an OR of these is 0 modulo 16 where all of them can go by four.
  */
 #define FLOATS_AT(x) ((uintptr_t)(x))
-#define WORDS_AT(x) ((uintptr_t)(x))
 #define HALVES_AT(x) (2 * (uintptr_t)(x))
 
 /* FUNCTION(count, i, ...) for the elements from I on, at most up to END. */
@@ -57,7 +54,6 @@ typedef uint16_t few_halves;
         *(y) = OF(x, 0)
 
 SL_INLINE few_floats load_floats(const size_t count, const float *x) { SL_LOAD_FOUR(few_floats, count, x); }
-SL_INLINE few_words load_words(const size_t count, const uint32_t *x) { SL_LOAD_FOUR(few_words, count, x); }
 SL_INLINE few_halves load_halves(const size_t count, const uint16_t *x) { SL_LOAD_FOUR(few_halves, count, x); }
 SL_INLINE void store_floats(const size_t count, few_floats x, float *y) { SL_STORE_FOUR(few_floats, count, x, y); }
 SL_INLINE void store_halves(const size_t count, few_halves x, uint16_t *y) { SL_STORE_FOUR(few_halves, count, x, y); }

@@ -25,37 +25,22 @@ static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t 
         SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), a, b, y);
 }
 
-/* The caller passes a constant MASKED, as in kernels.c. */
-SL_INLINE void silu_few(const size_t count, size_t i, const float *x, bool masked, const uint32_t *words,
-                        uint32_t threshold, float gain, uint16_t *y, float *slope) {
+SL_INLINE void silu_few(const size_t count, size_t i, const float *x, uint16_t *y, float *slope) {
     const few_floats in = load_floats(count, x + i);
-    few_words word = {0};
     few_floats out = in, slopes = in;
-    if (masked) word = load_words(count, words + i);
     for (size_t k = 0; k < count; k++) {
-        const float factor = !masked || OF(word, k) >> 9 < threshold ? gain : 0.0f, v = OF(in, k), s = sl_sigmoid(v);
-        OF(out, k) = factor * (v * s);
-        OF(slopes, k) = factor * (s * (1.0f + v * (1.0f - s)));
+        const float v = OF(in, k), s = sl_sigmoid(v);
+        OF(out, k) = v * s;
+        OF(slopes, k) = s * (1.0f + v * (1.0f - s));
     }
     store_halves(count, round_floats(count, out), y + i);
     store_floats(count, slopes, slope + i);
 }
 
-static inline void silu_rounded(size_t n, const float *x, bool masked, const uint32_t *words, uint32_t threshold,
-                                float gain, uint16_t *y, float *slope) {
-    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
+static void silu_rounded(size_t n, const float *x, uint16_t *y, float *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
     for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(silu_few, i, n,
-                   FLOATS_AT(x + i) | WORDS_AT(masked ? words + i : NULL) | HALVES_AT(y + i) | FLOATS_AT(slope + i), x,
-                   masked, words, threshold, gain, y, slope);
-}
-
-static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
-                                 uint16_t *y, float *slope) {
-    if (words)
-        silu_rounded(n, x, true, words, threshold, 1.0f / keep, y, slope);
-    else
-        silu_rounded(n, x, false, NULL, 0, 1.0f, y, slope);
+        SL_BY_FOUR(silu_few, i, n, FLOATS_AT(x + i) | HALVES_AT(y + i) | FLOATS_AT(slope + i), x, y, slope);
 }
 
 static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
@@ -83,6 +68,5 @@ static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const f
     }
 }
 
-const struct sl_operand_kernels SL_OPERAND_KERNELS = {.layer_norm_forward = layer_norm_rounded,
-                                                      .multiply = multiply_rounded,
-                                                      .silu_dropout_forward = silu_dropout_forward};
+const struct sl_operand_kernels SL_OPERAND_KERNELS = {
+    .layer_norm_forward = layer_norm_rounded, .multiply = multiply_rounded, .silu_forward = silu_rounded};

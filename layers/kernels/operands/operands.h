@@ -16,9 +16,9 @@ struct sl_operand_kernels {
                                float epsilon, float *normalized, float *rstd, uint16_t *y);
     /* y = a b, of sl_kernels' multiply */
     void (*multiply)(size_t n, const float *a, const float *b, uint16_t *y);
-    /* y = silu(x), and slope = silu'(x) as floats, of sl_kernels' silu_dropout_forward; SLOPE may be X. */
-    void (*silu_dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
-                                 uint16_t *y, float *slope);
+    /* y = silu(x), and slope = silu'(x) as floats, of sl_kernels' silu_dropout_forward without dropout, which has a
+     * kernel of its own on devices (dropout.h); SLOPE may be X. */
+    void (*silu_forward)(size_t n, const float *x, uint16_t *y, float *slope);
 };
 
 extern const struct sl_operand_kernels sl_operand_kernels_v2, sl_operand_kernels_v3, sl_operand_kernels_v4;

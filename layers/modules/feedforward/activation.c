@@ -130,7 +130,7 @@ static int silu(const struct sl_module *module, struct sl_context *context, cons
     const size_t n = elements(module, context);
     float *slope = slope_of(module, context);
     if (operand) {
-        context->kernels->operands->silu_dropout_forward(n, x, words, threshold(kept), kept, operand, slope);
+        context->kernels->operands->silu_forward(n, x, operand, slope); /* on devices, where no words are given */
         context->result->done = true;
     } else {
         context->kernels->silu_dropout_forward(n, x, words, threshold(kept), kept, y, slope);

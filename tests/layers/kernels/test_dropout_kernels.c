@@ -49,7 +49,7 @@ static void expect_same(const struct sl_kernels *kernels, struct arrays *a, cons
     kernels->dropouts->silu_dropout(words, &arrays);
     assert_memory_equal(a->y, a->want, bytes);
     assert_memory_equal(a->slope, a->want_slope, bytes);
-    kernels->operands->silu_dropout_forward(n, a->x, a->words, THRESHOLD, KEEP, a->want_stored, a->want_slope);
+    for (size_t i = 0; i < n; i++) a->want_stored[i] = sl_bf16_of_float(a->want[i]);
     arrays.y = NULL;
     arrays.stored = a->stored;
     memset(a->slope, 0, n * sizeof *a->slope);
