@@ -434,9 +434,9 @@ static void backward(const struct sl_attention *shape, const void *q, const void
             const struct head h = head_of(&all, unit / key_heads * heads + head, stored, q, q_rope, k, v, k_rope);
             const size_t part = head * rows + row, of_query = row * (heads * width) + head * width;
             const struct rows dy = {d_o + of_query, heads * width, width, NULL};
-            float *q_own = own_rope + team * every * rope + row * (heads * rope) + head * rope;
+            float *q_own = rope ? own_rope + team * every * rope + row * (heads * rope) + head * rope : own;
             const struct gradients to = {.dq = own + team * every * width + of_query,
-                                         .dq_rope = rope ? q_own : own,
+                                         .dq_rope = q_own,
                                          .dk = dk + of_key,
                                          .dv = dv + of_key,
                                          .dk_rope = rope ? parts + part * rope : dk,

@@ -129,8 +129,8 @@ static int silu(const struct sl_module *module, struct sl_context *context, cons
     uint16_t *operand = sl_operand_result(context);
     const size_t n = elements(module, context);
     float *slope = slope_of(module, context);
-    if (operand) {
-        context->kernels->operands->silu_forward(n, x, operand, slope); /* on devices, where no words are given */
+    if (operand && !words) { /* words are given on hosts alone, and the caller rounds y */
+        context->kernels->operands->silu_forward(n, x, operand, slope);
         context->result->done = true;
     } else {
         context->kernels->silu_dropout_forward(n, x, words, threshold(kept), kept, y, slope);

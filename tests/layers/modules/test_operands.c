@@ -142,15 +142,16 @@ static void expect_same(const struct rig *a, const struct rig *b, bool fuses) {
                      sl_parameter_gradient(&b->parameters, i), a->parameters.list[i].count, fuses);
 }
 
-/* Beside the same products, of which the plan does not know that a device has them. */
-static void expect_operands(const struct subject *subject, int group, bool weights_follow) {
-    struct sl_gemm_backend rounding = *sl_gemm_find(NULL, NULL);
+/* With products by GEMM, beside the same products, of which the plan does not know that a device has them. */
+static void expect_operands_of(const struct sl_gemm_backend *gemm, const struct subject *subject, int group,
+                               bool weights_follow) {
+    struct sl_gemm_backend rounding = *gemm;
     const bool on_device = rounding.on_device;
     struct rig rig, plain;
     rounding.on_device = false;
-    run(&rig, subject, NULL, group, weights_follow);
+    run(&rig, subject, gemm, group, weights_follow);
     run(&plain, subject, &rounding, group, weights_follow);
-    expect_same(&plain, &rig, subject->fuses && sl_gemm_leaves_bf16(sl_gemm_find(NULL, NULL)));
+    expect_same(&plain, &rig, subject->fuses && sl_gemm_leaves_bf16(gemm));
     assert_int_equal(operands_of(plain.module), 0);
     if (operands_of(rig.module) != (on_device ? subject->operands : 0))
         fail_msg("%s keeps %d operands", subject->name, operands_of(rig.module));
@@ -160,6 +161,13 @@ static void expect_operands(const struct subject *subject, int group, bool weigh
                  plain.stash.elements);
     close_rig(&rig);
     close_rig(&plain);
+}
+
+/* Products that run on devices and on CPUs keep operands on CPUs, too. */
+static void expect_operands(const struct subject *subject, int group, bool weights_follow) {
+    const struct sl_gemm_backend *own = sl_gemm_find(NULL, NULL);
+    expect_operands_of(own, subject, group, weights_follow);
+    if (!own->on_device) expect_operands_of(sl_gemm_find("reference", NULL), subject, group, weights_follow);
 }
 
 static void operands_have_the_bits_of_floats_that_are_rounded(void **state) {
