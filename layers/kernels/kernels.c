@@ -330,17 +330,19 @@ static void softmax_cross_entropy(size_t rows, size_t classes, const float *logi
 static void add_losses(size_t rows, const int32_t *labels, const float *losses, double *sums) {
     SL_ROWS(is_device_ptr(labels, losses, sums))
     for (size_t once = 0; once < 1; once++) {
-        double loss = 0.0, correct = 0.0, counted = 0.0;
-        SL_ADDS(reduction(+ : loss, correct, counted))
+        double loss = 0.0, correct = 0.0;
+        SL_ADDS(reduction(+ : loss, correct)) /* three at once a GPU's threads would keep in memory */
         for (size_t r = 0; r < rows; r++) {
             if (labels[r] < 0) continue;
             loss += (double)losses[2 * r];
             correct += (double)losses[2 * r + 1];
-            counted += 1.0;
         }
+        uint32_t counted = 0;
+        SL_ADDS(reduction(+ : counted))
+        for (size_t r = 0; r < rows; r++) counted += labels[r] >= 0;
         sums[0] += loss;
         sums[1] += correct;
-        sums[2] += counted;
+        sums[2] += (double)counted;
     }
 }
 

@@ -277,17 +277,20 @@ static void softmax_losses(size_t rows, const int32_t *labels, const float *maxi
                            const float *sums, const float *targets, double many, double hits, double *totals) {
     SL_ROWS(is_device_ptr(labels, maxima, argmaxima, sums, targets, totals))
     for (size_t once = 0; once < 1; once++) {
-        double loss = 0.0, correct = 0.0, counted = 0.0;
-        SL_ADDS(reduction(+ : loss, correct, counted))
+        double loss = 0.0;
+        SL_ADDS(reduction(+ : loss))
         for (size_t r = 0; r < rows; r++) {
-            if (labels[r] < 0) continue;
-            loss += (double)(sl_log(sums[r]) - (targets[r] - maxima[r]));
-            correct += argmaxima[r] == (float)labels[r];
-            counted += 1.0;
+            if (labels[r] >= 0) loss += (double)(sl_log(sums[r]) - (targets[r] - maxima[r]));
+        }
+        uint32_t correct = 0, counted = 0;
+        SL_ADDS(reduction(+ : correct, counted))
+        for (size_t r = 0; r < rows; r++) {
+            counted += labels[r] >= 0;
+            correct += labels[r] >= 0 && argmaxima[r] == (float)labels[r];
         }
         totals[0] += many * loss;
-        totals[1] += hits * correct;
-        totals[2] += many * counted;
+        totals[1] += hits * (double)correct;
+        totals[2] += many * (double)counted;
     }
 }
 
