@@ -75,29 +75,40 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
     }
 }
 
-/* Sums of 1, 2, 4, ... arrays wait for as many after them, as the digits of a binary number that counts them. */
+/* Sums of 1, 2, 4, ... arrays wait for as many after them, as the digits of a binary number that counts them. Who has
+ * one element goes through all digits without a branch, and so needs no memory for what waits. */
 SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, size_t begin, size_t n, float *sum) {
     float waiting[DEEP][PIECE];
-    int waits = 0;
     for (int k = 0; k < inputs; k++) {
         const void *in = array[k];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, in, begin + i);
-        for (int pairs = k; waits && (pairs & 1 || k == inputs - 1); pairs >>= 1) {
-            const float *before = waiting[--waits];
+        bool carries = true;
+        SL_UNROLLED
+        for (int digit = 0; digit < DEEP && (carries || SL_BLOCK == 1); digit++) {
+            const bool waits = carries && k >> digit & 1, stays = carries && !waits && k < inputs - 1;
+            float *its = waiting[digit];
             SL_IN_BLOCK()
-            for (size_t i = 0; i < n; i++) sum[i] = before[i] + sum[i];
+            for (size_t i = 0; i < n; i++) {
+                const float both = waits ? its[i] + sum[i] : sum[i];
+                its[i] = stays ? sum[i] : its[i];
+                sum[i] = both;
+            }
+            carries = carries && !stays;
         }
-        if (k == inputs - 1) return;
-        float *const next = waiting[waits++];
-        SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) next[i] = sum[i];
     }
 }
 
+/* For the arrays K from FIRST up to END. MOST is a constant: 0, or as many as can come; then there is a copy of what is
+ * done for each of them, which knows its array, and a GPU's threads need not keep the list in memory. */
+#define FOR_ARRAYS(k, first, end, most)                                                                                \
+    SL_UNROLLED                                                                                                        \
+    for (int k = (most) ? 0 : (first); k < ((most) ? (most) : (end)); k++)                                             \
+        if (!(most) || (k >= (first) && k < (end)))
+
 /* The piece of N elements from IN and OUT on; whole pieces come with a constant N, and TREE is one. */
-SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const struct work *r,
-                            void *const *array, size_t in, size_t out, size_t n) {
+SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const int most,
+                            const struct work *r, void *const *array, size_t in, size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
     if (tree) {
@@ -105,25 +116,26 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
     } else {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[0], in + i);
-        for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, in, n, array[k], sum);
+        FOR_ARRAYS(k, 1, r->inputs, most) combine(dtype, reduction, in, n, array[k], sum);
     }
     if (scale != 1) {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] *= scale;
     }
-    for (int k = r->inputs; k < r->arrays; k++) {
+    FOR_ARRAYS(k, r->inputs, r->arrays, most) {
         void *output = array[k];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sl_store_float(dtype, output, out + i, sum[i]);
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const struct work *r,
-                             void *const *array, size_t block) {
+SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const int most,
+                             const struct work *r, void *const *array, size_t block) {
     const struct place p = place_of(&r->matrices, block);
     size_t at = 0;
-    for (; at + PIECE <= p.n; at += PIECE) reduce_piece(dtype, reduction, tree, r, array, p.in + at, p.out + at, PIECE);
-    if (at < p.n) reduce_piece(dtype, reduction, tree, r, array, p.in + at, p.out + at, p.n - at);
+    for (; at + PIECE <= p.n; at += PIECE)
+        reduce_piece(dtype, reduction, tree, most, r, array, p.in + at, p.out + at, PIECE);
+    if (PIECE > 1 && at < p.n) reduce_piece(dtype, reduction, tree, most, r, array, p.in + at, p.out + at, p.n - at);
 }
 
 /* ---- i32: sums wrap around, and are not scaled ---- */
@@ -144,15 +156,15 @@ SL_INLINE void combine_integers(enum sl_reduction reduction, size_t n, const uin
     }
 }
 
-SL_INLINE void reduce_integers(const struct work *r, void *const *array, size_t block) {
+SL_INLINE void reduce_integers(const int most, const struct work *r, void *const *array, size_t block) {
     const struct place p = place_of(&r->matrices, block);
     const size_t n = p.n;
     const uint32_t *first = (const uint32_t *)array[0] + p.in;
     uint32_t sum[SL_BLOCK];
     SL_IN_BLOCK()
     for (size_t i = 0; i < n; i++) sum[i] = first[i];
-    for (int k = 1; k < r->inputs; k++) combine_integers(r->reduction, n, (const uint32_t *)array[k] + p.in, sum);
-    for (int k = r->inputs; k < r->arrays; k++) {
+    FOR_ARRAYS(k, 1, r->inputs, most) combine_integers(r->reduction, n, (const uint32_t *)array[k] + p.in, sum);
+    FOR_ARRAYS(k, r->inputs, r->arrays, most) {
         uint32_t *out = (uint32_t *)array[k] + p.out;
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) out[i] = sum[i];
@@ -161,12 +173,12 @@ SL_INLINE void reduce_integers(const struct work *r, void *const *array, size_t 
 
 /* ---- all ---- */
 
-SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, void *const *array,
-                            size_t block) {
+SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, const int most, const struct work *r,
+                            void *const *array, size_t block) {
     if (dtype == SL_I32)
-        reduce_integers(r, array, block);
+        reduce_integers(most, r, array, block);
     else
-        reduce_floats(dtype, reduction, false, r, array, block);
+        reduce_floats(dtype, reduction, false, most, r, array, block);
 }
 
 /* Where regions read it: on a device it stays from the first time on. */
@@ -179,7 +191,7 @@ SL_INLINE void reduce_many(enum sl_dtype dtype, enum sl_reduction reduction, con
     const size_t blocks = blocks_of(&all->work.matrices);
     const struct work_and_arrays *r = in_reach(all);
     SL_BLOCKS(is_device_ptr(r))
-    for (size_t block = 0; block < blocks; block++) reduce_block(dtype, reduction, &r->work, r->array, block);
+    for (size_t block = 0; block < blocks; block++) reduce_block(dtype, reduction, 0, &r->work, r->array, block);
 }
 
 /* A device gets it as parameters of the launch. */
@@ -197,7 +209,7 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
             {matrices, rows, columns, {in_matrix, in_row}, {out_matrix, out_row}}, inputs, arrays, scale, reduction};
         void *const array[] = {a, b, c, d, e, f, g, h};
         _Static_assert(sizeof array / sizeof *array == FEW, "all of them");
-        reduce_block(dtype, reduction, &work, array, block);
+        reduce_block(dtype, reduction, FEW, &work, array, block);
     }
 }
 
@@ -206,7 +218,7 @@ SL_INLINE void reduce_tree(enum sl_dtype dtype, const struct work_and_arrays *al
     const size_t blocks = blocks_of(&all->work.matrices);
     const struct work_and_arrays *r = in_reach(all);
     SL_BLOCKS(is_device_ptr(r))
-    for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_TREE, true, &r->work, r->array, block);
+    for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_TREE, true, 0, &r->work, r->array, block);
 }
 
 SL_INLINE void reduce(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {

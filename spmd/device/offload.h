@@ -18,6 +18,8 @@
  *                                devices, whose threads hide each other's waits, all at once
  *   SL_PARAMETERS                whether a region takes pointers best as parameters of its own, not in a struct: on
  *                                devices, which otherwise read that in memory
+ *   SL_UNROLLED                  a loop over arrays of a thread's own: on GPUs as many copies of its body, each of
+ *                                which knows its element, so that the arrays are registers
  *   SL_CREWS                     whether a kernel may have a crew's help (spmd/base/crew.h): false on devices
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
  *   SL_TOGETHER                  whether a kernel takes all parts that it is given in one region: on devices, where
@@ -70,6 +72,7 @@
 #define SL_PARTS 1024
 #define SL_THREADS() SL_PRAGMA(omp parallel for)
 #define SL_FOUR 4
+#define SL_UNROLLED SL_PRAGMA(clang loop unroll(full))
 #define SL_SLICES 16
 #define SL_COLUMNS 8 /* 32 bytes, which memory gives at least; with the slices the 128 threads of a team */
 #define SL_TEAMS 264 /* two for each processor of the largest GPUs */
@@ -106,6 +109,10 @@
 
 #ifndef SL_FOUR
 #define SL_FOUR 1
+#endif
+
+#ifndef SL_UNROLLED
+#define SL_UNROLLED
 #endif
 
 #ifndef SL_SLICES
