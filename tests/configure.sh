@@ -64,6 +64,8 @@ if "$cc" --version | grep -q clang; then
             '-DSL_CUDA_REGIONS=libomptarget'
         options=-DSL_CUDA_REGIONS=stream
         refuses "$cc" cuda 'SL_CUDA_REGIONS=stream: choose queue or libomptarget'
+        options=-DSL_LLVM_OBJCOPY=OFF # none is found
+        refuses "$cc" cuda 'SL_CUDA_LTO needs llvm-objcopy' "(Debian: llvm-${version%%.*})" '-DSL_CUDA_LTO=OFF'
         options=
     else
         skip "another clang" "$cc makes no code for devices (Debian: clang-tools-${version%%.*} libomp-${version%%.*}-dev)"

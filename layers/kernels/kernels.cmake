@@ -20,10 +20,19 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 # carry are not found in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
     add_library(sl_target OBJECT ${kernels} ${device_kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
-        ../spmd/device/${SL_DEVICE}.c
-        ${SL_DEVICE_SOURCES} ${SL_REGIONS})
+        ../spmd/device/${SL_DEVICE}.c)
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
+    if(SL_REGION_LAUNCHER)
+        target_compile_options(sl_target PRIVATE -foffload-lto -Wno-unused-command-line-argument)
+        set_target_properties(sl_target PROPERTIES C_COMPILER_LAUNCHER "${SL_REGION_LAUNCHER};${CMAKE_C_COMPILER_LAUNCHER}")
+        set_source_files_properties(${kernels} ${device_kernels} ${optimizers} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
+    endif()
+    if(SL_DEVICE_SOURCES) # which have no regions
+        add_library(sl_device OBJECT ${SL_DEVICE_SOURCES} ${SL_REGIONS})
+        target_link_libraries(sl_device PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
+        target_compile_options(sl_device PRIVATE ${SL_DEVICE_OPTIONS})
+    endif()
     target_compile_definitions(sl_target PRIVATE SL_KERNELS=sl_kernels_device SL_LEVEL="${SL_DEVICE}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_device SL_ATTENTION_KERNELS=sl_attention_kernels_device
         SL_ATTENTION_DECODE=sl_attention_decode_device SL_LATENT_KERNELS=sl_latent_kernels_device

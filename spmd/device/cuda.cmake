@@ -12,6 +12,7 @@ if(SL_FAKE_CUDA)
     target_link_libraries(sl_fake_cuda PRIVATE sl_options PUBLIC Threads::Threads)
     target_include_directories(sl_fake_cuda BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/tests/fake_cuda)
     set(SL_TARGET_OPTIONS -DSL_DEVICE_QUEUED -DSL_CUDA_ARCHITECTURES=\"none\")
+    set(SL_DEVICE_OPTIONS ${SL_TARGET_OPTIONS})
     set(SL_DEVICE_LIBRARIES sl_fake_cuda)
     set(SL_DEVICE_ENVIRONMENT FAKE_CUDA_DELAY_US=20)
     message(STATUS "Device: threads in the place of GPUs")
@@ -31,6 +32,18 @@ elseif(NOT SL_CUDA_REGIONS STREQUAL queue)
 elseif(NOT version EQUAL 19)
     message(FATAL_ERROR "SL_CUDA_REGIONS=queue knows how clang 19 calls target regions, and ${CMAKE_C_COMPILER} is clang "
         "${CMAKE_C_COMPILER_VERSION}: take clang-19 (-DCMAKE_C_COMPILER=clang-19), or -DSL_CUDA_REGIONS=libomptarget")
+endif()
+# The library's own regions are optimized together with the device's runtime, file by file, once for all programs.
+string(COMPARE EQUAL "${version}" 19 known) # how others link device code nobody has tried
+option(SL_CUDA_LTO "optimize the device code of each file when it is linked with the device's runtime" ${known})
+if(SL_CUDA_LTO)
+    get_filename_component(folder ${CMAKE_C_COMPILER} REALPATH)
+    get_filename_component(folder ${folder} DIRECTORY)
+    find_program(SL_LLVM_OBJCOPY NAMES llvm-objcopy-${version} llvm-objcopy HINTS ${folder}) # clang's linker takes it, too
+    if(NOT SL_LLVM_OBJCOPY)
+        message(FATAL_ERROR "SL_CUDA_LTO needs llvm-objcopy, and there is none (Debian: llvm-${version}): "
+            "install it, or take -DSL_CUDA_LTO=OFF")
+    endif()
 endif()
 find_package(CUDAToolkit)
 if(NOT CUDAToolkit_FOUND)
@@ -56,11 +69,19 @@ list(JOIN architectures " " names)
 
 set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-path=${sl_runtime})
 # Vectors that are not made are no news, nor is a CUDA newer than the compiler.
-set(SL_TARGET_OPTIONS ${offload} -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\" -Wno-pass-failed
-    -Wno-unknown-cuda-version)
+set(SL_DEVICE_OPTIONS -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\")
+set(SL_TARGET_OPTIONS ${offload} ${SL_DEVICE_OPTIONS} -Wno-pass-failed -Wno-unknown-cuda-version)
 # Where regions are enqueued, libomptarget has nothing to do.
 set(SL_DEVICE_LINK -Wl,--as-needed ${offload} -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
 set(SL_DEVICE_LIBRARIES CUDA::cudart CUDA::cublasLt)
+
+if(SL_CUDA_LTO)
+    list(JOIN offload " " words)
+    set(SL_LINK_REGIONS "${CMAKE_C_COMPILER} -r -O3 ${words} -foffload-lto -nostdlib -L${sl_runtime} -Wno-unknown-cuda-version -Wno-unused-command-line-argument")
+    set(SL_REGION_LAUNCHER ${CMAKE_CURRENT_BINARY_DIR}/link_regions)
+    configure_file(${CMAKE_CURRENT_LIST_DIR}/link_regions.sh.in ${SL_REGION_LAUNCHER} @ONLY
+        FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endif()
 set(SL_DEVICE_LIBRARY_FLAGS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublasLt") # for users of pkg-config
 
 message(STATUS "Device: ${names} by ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION}; "

@@ -1,13 +1,15 @@
-# What SL_DEVICE means: how files with target regions are compiled (SL_TARGET_OPTIONS) and what is linked
-# (SL_DEVICE_LINK, SL_DEVICE_LIBRARIES).
+# What SL_DEVICE means: how files with target regions are compiled (SL_TARGET_OPTIONS), and others of the device
+# (SL_DEVICE_OPTIONS), and what is linked (SL_DEVICE_LINK, SL_DEVICE_LIBRARIES).
 set(SL_DEVICE cpu CACHE STRING "where layers compute: cpu, offload (OpenMP's x86_64 devices), cuda (NVIDIA GPUs)")
 set_property(CACHE SL_DEVICE PROPERTY STRINGS cpu offload cuda)
 set(SL_TARGET_OPTIONS)
+set(SL_DEVICE_OPTIONS)
 set(SL_DEVICE_LINK)
 set(SL_DEVICE_LIBRARIES)
 set(SL_DEVICE_ENVIRONMENT) # of tests
 set(SL_DEVICE_SOURCES)
 set(SL_REGIONS)
+set(SL_REGION_LAUNCHER) # what compiles the library's files with regions, before the compiler
 
 # Without these the compiler works, until it comes to a target region. Sets sl_runtime, the folder of its own libraries.
 function(sl_need_offloading why)
