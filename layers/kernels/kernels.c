@@ -26,6 +26,8 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 /* ---- sums and products ---- */
 
 /* The most elements of a part of N, of which there are SL_PARTS. */
+enum { PAIRS = (SL_PARTS + 1) / 2 }; /* parts of which each leaves two numbers in the room */
+
 static size_t part_of(size_t n) { return (n + SL_PARTS - 1) / SL_PARTS; }
 
 /* *SUM += the sum of the SL_PARTS in ROOM, divided. */
@@ -50,6 +52,60 @@ static void sum_of_squares(size_t n, const float *x, double *room, double *sum) 
         room[p] = squares;
     }
     add_parts(room, 1.0, sum);
+}
+
+static void largest_bits(size_t n, const float *x, double *room, int32_t *bits) {
+    const size_t part = part_of(n);
+    int32_t *parts = (int32_t *)(void *)room;
+    SL_ROWS(is_device_ptr(x, parts))
+    for (size_t p = 0; p < SL_PARTS; p++) {
+        const size_t first = smaller(p * part, n), end = smaller(first + part, n);
+        int32_t most = 0;
+        SL_LANES(reduction(max : most))
+        for (size_t i = first; i < end; i++) {
+            const int32_t own = (int32_t)(sl_bits_of_float(x[i]) & INT32_MAX);
+            most = own > most ? own : most;
+        }
+        parts[p] = most;
+    }
+    SL_ROWS(is_device_ptr(parts, bits))
+    for (size_t once = 0; once < 1; once++) {
+        int32_t most = *bits;
+        SL_LANES(reduction(max : most))
+        for (size_t p = 0; p < SL_PARTS; p++) most = parts[p] > most ? parts[p] : most;
+        *bits = most;
+    }
+}
+
+/* Each square is exact as a double. */
+static void add_squares(size_t n, const float *x, double scale, double *room, uint64_t *sums) {
+    const size_t part = (n + PAIRS - 1) / PAIRS;
+    uint64_t *parts = (uint64_t *)(void *)room;
+    SL_ROWS(is_device_ptr(x, parts))
+    for (size_t p = 0; p < PAIRS; p++) {
+        const size_t first = smaller(p * part, n), end = smaller(first + part, n);
+        uint64_t high = 0, low = 0;
+        SL_LANES(reduction(+ : high, low))
+        for (size_t i = first; i < end; i++) {
+            const double scaled = (double)x[i] * scale;
+            const uint64_t multiple = (uint64_t)(int64_t)(scaled * scaled * 0x1p63);
+            high += multiple >> 32;
+            low += multiple & UINT32_MAX;
+        }
+        parts[2 * p] = high;
+        parts[2 * p + 1] = low;
+    }
+    SL_ROWS(is_device_ptr(parts, sums))
+    for (size_t once = 0; once < 1; once++) {
+        uint64_t high = sums[0], low = sums[1];
+        SL_LANES(reduction(+ : high, low))
+        for (size_t p = 0; p < PAIRS; p++) {
+            high += parts[2 * p];
+            low += parts[2 * p + 1];
+        }
+        sums[0] = high + (low >> 32);
+        sums[1] = low & UINT32_MAX;
+    }
 }
 
 SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void *x, const bool half, bool accumulate,
@@ -398,6 +454,8 @@ const struct sl_kernels SL_KERNELS = {
     .widen_bf16 = widen_bf16,
     .settle_bf16 = settle_bf16,
     .sum_of_squares = sum_of_squares,
+    .largest_bits = largest_bits,
+    .add_squares = add_squares,
     .column_sums = column_sums,
     .row_trees = row_trees,
     .part_sums = part_sums,

@@ -92,6 +92,13 @@ struct sl_kernels {
     void (*settle_bf16)(size_t n, float *x, uint16_t *y);
     /* *sum += the sum over x [n] of x^2. Room [SL_SUM_ROOM]. */
     void (*sum_of_squares)(size_t n, const float *x, double *room, double *sum);
+    /* *bits = the larger one of *bits and the bits of the largest of the absolute values of x [n]. Bits compare as the
+     * numbers do; those of a NaN are larger than all others. Room [SL_SUM_ROOM]. */
+    void (*largest_bits)(size_t n, const float *x, double *room, int32_t *bits);
+    /* For each of x [n] the square of x scale, which is below 1, rounded down to a multiple of 2^-63: sums [2] += its
+     * multiples of 2^-31 and, less than 2^32 of them, those of 2^-63. No order changes that. n < 2^32. Room
+     * [SL_SUM_ROOM]. */
+    void (*add_squares)(size_t n, const float *x, double scale, double *room, uint64_t *sums);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order, slice by slice */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
     /* sums [parts, cols] = the same of each part of x [parts, rows, cols]. HALF: x is bf16. */

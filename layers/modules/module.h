@@ -126,6 +126,8 @@ struct sl_sums {
     double losses[3]; /* loss, correct, rows */
     double auxiliary;
     double squares; /* of the gradients */
+    uint64_t exact_squares[2];
+    int32_t largest; /* the bits of the largest one's absolute value */
     double room[];
 };
 

@@ -4,14 +4,14 @@
 
 /* On the host nothing is added up in parts. */
 size_t sl_sums_bytes(void) {
-    return sizeof(struct sl_sums) + (sl_device.shares_memory ? 1 : SL_SUM_ROOM) * sizeof(double);
+    return sizeof(struct sl_sums) + (sl_device.shares_memory ? 2 : SL_SUM_ROOM) * sizeof(double);
 }
 
 void sl_sums_clear(struct sl_sums *sums) { sl_device.zero(sums, sizeof *sums); }
 
 void sl_sums_read(const struct sl_sums *sums, struct sl_metrics *metrics) {
     struct sl_sums here;
-    sl_device.copy(&here, sums, sizeof here);
+    sl_device.copy(&here, sums, offsetof(struct sl_sums, squares)); /* the rest is not for metrics */
     sl_metrics_add(metrics, here.losses);
     metrics->auxiliary += here.auxiliary;
 }

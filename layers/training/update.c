@@ -292,13 +292,15 @@ static int find_norm(struct sl_updates *u) {
 
 /* The same in bits that no layout changes. */
 static int find_exact_norm(struct sl_updates *u) {
-    int32_t largest = 0;
+    struct sl_sums *sums = u->totals;
+    int32_t largest;
     size_t first, count;
     for (int i = 0; i < u->parameters->count; i++) {
+        const struct sl_range *range = &u->parameters->range[u->parameters->list[i].range];
         owned_part(u, i, &first, &count);
-        if (count)
-            largest = sl_largest_bits(largest, u->parameters->range[u->parameters->list[i].range].sum + first, count);
+        if (count) u->kernels->largest_bits(count, range->sum + first, sums->room, &sums->largest);
     }
+    sl_device.copy(&largest, &sums->largest, sizeof largest);
     SL_TRY(sl_pmax(u->self, &u->world, SL_I32, &largest, &largest, 1));
     struct sl_squares squares = sl_squares_of(largest);
     float value;
@@ -306,9 +308,14 @@ static int find_exact_norm(struct sl_updates *u) {
     u->norm = (double)value;
     if (!isfinite(value)) return SL_OK;
     for (int i = 0; i < u->parameters->count; i++) {
+        const struct sl_range *range = &u->parameters->range[u->parameters->list[i].range];
         owned_part(u, i, &first, &count);
-        if (count) sl_squares_add(&squares, u->parameters->range[u->parameters->list[i].range].sum + first, count);
+        sl_squares_add(&squares, u->kernels, range->sum + first, count, sums->room, sums->exact_squares);
     }
+    uint64_t own[2];
+    sl_device.copy(own, sums->exact_squares, sizeof own);
+    squares.high = own[0];
+    squares.low = own[1];
     SL_TRY(sl_squares_root(u->self, &u->world, &squares, &u->norm));
     u->norm /= sl_updates_parts(u);
     return SL_OK;

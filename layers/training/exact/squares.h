@@ -6,6 +6,7 @@
 #define SL_LAYERS_TRAINING_EXACT_SQUARES_H
 
 #include "collectives/collectives.h"
+#include "layers/kernels/kernels.h"
 
 SL_BEGIN_C
 
@@ -15,13 +16,12 @@ struct sl_squares {
     int exponent;
 };
 
-/* The larger one of BITS and the bits of the largest of the absolute values of X [count], in device memory. Bits
- * compare as the numbers do; those of a NaN are larger than all others. */
-int32_t sl_largest_bits(int32_t bits, const float *x, size_t count);
-/* An empty sum of numbers of which LARGEST has the bits of the largest one. */
+/* An empty sum of numbers of which LARGEST has the bits of the largest one (sl_kernels' largest_bits). */
 struct sl_squares sl_squares_of(int32_t largest);
-/* Adds the squares of X [count], in device memory. */
-void sl_squares_add(struct sl_squares *squares, const float *x, size_t count);
+/* Adds the squares of X [COUNT], all in device memory, to SUMS [2], of which SQUARES gets high and low at the end: by
+ * sl_kernels' add_squares, with its ROOM. */
+void sl_squares_add(const struct sl_squares *squares, const struct sl_kernels *kernels, const float *x, size_t count,
+                    double *room, uint64_t *sums);
 /* The root of the sum over the members of GROUP, all of which have the same exponent. Collective over it. */
 int sl_squares_root(struct sl_spmd *self, const struct sl_group *group, const struct sl_squares *squares, double *root);
 

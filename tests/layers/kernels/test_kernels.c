@@ -206,6 +206,66 @@ static void squares_are_summed_in_double(void **state) {
     }
 }
 
+/* What is added to stays, and counts: sums are whole numbers, so that one in turn is what all at once are. */
+static void squares_are_summed_as_whole_numbers(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {11};
+        for (int i = 0; i < COUNTS; i++) {
+            const size_t n = counts[i];
+            float *x = random_device_floats(&numbers, n, -2, 2);
+            double *room = device_array(SL_SUM_ROOM, sizeof *room);
+            uint64_t *sums = device_array(2, sizeof *sums), high = 3, low = 5;
+            for (size_t e = 0; e < n; e++) {
+                const uint64_t multiple = (uint64_t)((double)x[e] / 2 * ((double)x[e] / 2) * 0x1p63);
+                high += (multiple >> 32) + ((low + (multiple & UINT32_MAX)) >> 32);
+                low = (low + multiple) & UINT32_MAX;
+            }
+            sums[0] = 3;
+            sums[1] = 5;
+            kernels->add_squares(n, x, 0.5, room, sums);
+            assert_true(sums[0] == high && sums[1] == low);
+            release_array(sums);
+            release_array(room);
+            release_array(x);
+        }
+    }
+}
+
+static int32_t bits_of(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static void the_largest_is_found_by_its_bits(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {12};
+        for (int i = 0; i < COUNTS; i++) {
+            const size_t n = counts[i];
+            float *x = random_device_floats(&numbers, n, -2, 2), largest = 0;
+            double *room = device_array(SL_SUM_ROOM, sizeof *room);
+            int32_t *bits = device_array(1, sizeof *bits);
+            for (size_t e = 0; e < n; e++) largest = fmaxf(largest, fabsf(x[e]));
+            *bits = 0;
+            kernels->largest_bits(n, x, room, bits);
+            assert_int_equal(*bits, bits_of(largest));
+            *bits = bits_of(4);
+            kernels->largest_bits(n, x, room, bits);
+            assert_int_equal(*bits, bits_of(4));
+            for (int e = 0; e < 2 && n; e++) {
+                x[e ? n / 2 : n - 1] = e ? NAN : -INFINITY;
+                kernels->largest_bits(n, x, room, bits);
+                assert_true(e ? *bits > bits_of(INFINITY) : *bits == bits_of(INFINITY));
+            }
+            release_array(bits);
+            release_array(room);
+            release_array(x);
+        }
+    }
+}
+
 /* ---- rounding to bf16 ---- */
 
 /* What becomes of the float with these two halves: the upper one, or the next bf16 away from zero, which after the
@@ -689,6 +749,8 @@ int main(void) {
         cmocka_unit_test(sums_and_products_are_exact),
         cmocka_unit_test(rows_are_filled_and_summed),
         cmocka_unit_test(squares_are_summed_in_double),
+        cmocka_unit_test(squares_are_summed_as_whole_numbers),
+        cmocka_unit_test(the_largest_is_found_by_its_bits),
         cmocka_unit_test(rounds_to_the_nearest_bf16),
         cmocka_unit_test(rounds_as_many_as_it_is_given),
         cmocka_unit_test(widens_and_settles),

@@ -217,23 +217,35 @@ static void fill(float *x, double from, double to) {
 
 /* Each of the coordinates has so many numbers as it comes: the first all but a few. */
 static int root_over_mesh(struct sl_spmd *self, void *arg) {
+    const struct sl_kernels *kernels = sl_kernels_select();
     double *roots = arg, root;
     const int size = self->mesh->size, first = self->coordinate ? NUMBERS - 7 * (size - self->coordinate) : 0;
     const int end = NUMBERS - 7 * (size - 1 - self->coordinate);
     float *x = sl_device.take(NUMBERS * sizeof *x);
+    struct sl_sums *sums = sl_device.take(sl_sums_bytes());
     float here[NUMBERS];
     struct sl_group world;
-    if (!x) return SL_FAILED;
+    int32_t largest;
+    uint64_t own[2];
+    if (!x || !sums) return SL_FAILED;
+    sl_sums_clear(sums);
     fill(here, -130, 12);
     sl_device.copy(x, here, sizeof here);
     SL_TRY(sl_group_axes(self, "*", &world));
-    int32_t largest = sl_largest_bits(0, x + first, (size_t)(end - first));
+    kernels->largest_bits((size_t)(end - first), x + first, sums->room, &sums->largest);
+    sl_device.copy(&largest, &sums->largest, sizeof largest);
     SL_TRY(sl_pmax(self, &world, SL_I32, &largest, &largest, 1));
     struct sl_squares squares = sl_squares_of(largest);
-    for (int i = first; i < end; i += 100) sl_squares_add(&squares, x + i, (size_t)(end - i < 100 ? end - i : 100));
+    for (int i = first; i < end; i += 100)
+        sl_squares_add(&squares, kernels, x + i, (size_t)(end - i < 100 ? end - i : 100), sums->room,
+                       sums->exact_squares);
+    sl_device.copy(own, sums->exact_squares, sizeof own);
+    squares.high = own[0];
+    squares.low = own[1];
     SL_TRY(sl_squares_root(self, &world, &squares, &root));
     roots[self->coordinate] = root;
     sl_device.give(x);
+    sl_device.give(sums);
     return sl_group_close(self, &world);
 }
 
@@ -250,22 +262,38 @@ static void norms_do_not_follow_the_mesh(void **state) {
     assert_true(several[0] == one[0]);
 }
 
+/* The bits of the largest of X [COUNT], whose squares are added up. */
+static int32_t square_all(const float *x, size_t count, struct sl_squares *squares) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    struct sl_sums *sums = sl_device.take(sl_sums_bytes());
+    float *there = sl_device.take(count * sizeof *x);
+    int32_t bits;
+    uint64_t own[2];
+    assert_true(sums && there);
+    sl_sums_clear(sums);
+    sl_device.copy(there, x, count * sizeof *x);
+    kernels->largest_bits(count, there, sums->room, &sums->largest);
+    sl_device.copy(&bits, &sums->largest, sizeof bits);
+    *squares = sl_squares_of(bits);
+    sl_squares_add(squares, kernels, there, count, sums->room, sums->exact_squares);
+    sl_device.copy(own, sums->exact_squares, sizeof own);
+    squares->high = own[0];
+    squares->low = own[1];
+    sl_device.give(there);
+    sl_device.give(sums);
+    return bits;
+}
+
 static void squares_know_the_ends(void **state) {
     (void)state;
     const float none[3] = {0, -0.0f, 0}, tiny[2] = {0x1p-149f, -0x1p-149f}, huge[1] = {0x1.fffffep127f};
-    const float wrong[3] = {1, NAN, INFINITY};
-    int32_t bits;
-    float value;
-    assert_int_equal(sl_largest_bits(0, none, 3), 0);
-    bits = sl_largest_bits(0, wrong, 3);
-    memcpy(&value, &bits, sizeof value);
-    assert_true(isnan(value));
-    struct sl_squares squares = sl_squares_of(sl_largest_bits(0, tiny, 2));
-    sl_squares_add(&squares, tiny, 2);
+    struct sl_squares squares;
+    assert_int_equal(square_all(none, 3, &squares), 0);
+    assert_true(squares.high == 0 && squares.low == 0);
+    square_all(tiny, 2, &squares);
     assert_int_equal(squares.exponent, -148);
     assert_true(squares.high == UINT64_C(1) << 30 && squares.low == 0); /* twice a quarter */
-    squares = sl_squares_of(sl_largest_bits(0, huge, 1));
-    sl_squares_add(&squares, huge, 1);
+    square_all(huge, 1, &squares);
     assert_int_equal(squares.exponent, 128);
     assert_true(squares.high < UINT64_C(1) << 31);
 }

@@ -124,6 +124,7 @@ LAUNCHES = (
 JOBS = (
     ("looping_pipeline", *ALONE),
     ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
+    ("looping_pipeline", *ALONE, "--exact", "data=1", "--clip", "1"),
     ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2", "--recompute", "full"),
     ("looping_pipeline", *ALONE, "--accumulate", "8", "--rng", "global"),
     ("looping_pipeline", *ALONE, "--offload", "optimizer"),
@@ -140,7 +141,7 @@ JOBS = (
     ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "local"),
     ("transformer", *NARROW, "--mesh", "data=8"),
     ("transformer", *NARROW, "--mesh", "tensor=8", "--n-heads", "8"),
-    ("transformer", *NARROW, "--mesh", "data=2,tensor=2", "--exact", "data=2,tensor=2"),
+    ("transformer", *NARROW, "--mesh", "data=2,tensor=2", "--exact", "data=2,tensor=2", "--clip", "1"),
     ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--fsdp"),
     ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--fsdp"),
     ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--experts", "8"),
