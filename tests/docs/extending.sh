@@ -1,11 +1,11 @@
 #!/bin/sh
-# extending.sh SOURCE OPTION... - what docs/extending adds can be added: all diffs apply to a copy of the sources, which
-# then compiles without warnings; prints TAP. The OPTIONs are those of cmake for the copy.
+# extending.sh BUILD SOURCE OPTION... - what docs/extending adds can be added: all diffs apply to a copy of the sources,
+# which then compiles without warnings; prints TAP. The OPTIONs are those of cmake for the copy.
 #
 # Each page is tried then: by its blocks ```sh extended, which run in a folder where build/host/drivers are the copy's,
 # and, where it adds a function of the library, by a program that calls it.
-source=$1
-shift
+build=$1 source=$2
+shift 2
 apply='patch -p1 -F0 --no-backup-if-mismatch'
 command -v patch >/dev/null || apply='git apply'
 for tool in cmake ${apply%% *}; do
@@ -104,8 +104,37 @@ int main(int argc, char **argv) {
 }
 END
 echo 'sl_add_driver(try try.c)' >>copy/drivers/CMakeLists.txt
+# What no diff changes, and includes nothing that one does, is not compiled again: half of the time. The compiler's
+# launcher takes it from BUILD, whose options are the same but for optimization.
+ninja -C "$build" -t deps 2>err | awk -v source="$source/" '
+    /^[^ ]/ { object = /: #deps .*\(VALID\)$/ ? substr($0, 1, index($0, ": #deps") - 1) : ""; next }
+    /^ / && object {
+        file = substr($0, 5)
+        if (index(file, source) == 1) file = substr(file, length(source) + 1)
+        else if (file ~ /^\//) next # of the system
+        else sub(/^(\.\.\/)+/, "", file)
+        print object, file
+    }' >includes
+cut -d' ' -f2 includes | sort -u | while read -r file; do cmp -s "$source/$file" "copy/$file" || echo "$file"; done >changed
+awk 'NR == FNR { changed[$0]; next } { all[$1]; if ($2 in changed) other[$1] }
+    END { for (object in all) if (!(object in other)) print object }' changed includes >same
+cat >take <<END
+#!/bin/sh
+for word; do
+    case \$before in -o) object=\$word ;; -MF) rule=\$word ;; esac
+    before=\$word
+done
+if grep -qxF "\$object" "$work/same" && cp "$build/\$object" "\$object"; then
+    echo "\$object:" >"\$rule"
+else
+    exec "\$@"
+fi
+END
+chmod +x take
+launcher=$work/take${CMAKE_C_COMPILER_LAUNCHER:+;$CMAKE_C_COMPILER_LAUNCHER}
 # Without optimization, which takes half the time; without MPI, for no page needs it.
-cmake -S copy -B build -DCMAKE_BUILD_TYPE=Plain -DCMAKE_C_FLAGS=-Werror -DBUILD_TESTING=OFF -DSL_MPI=OFF "$@" >out 2>err &&
+cmake -S copy -B build -DCMAKE_BUILD_TYPE=Plain -DCMAKE_C_FLAGS=-Werror -DBUILD_TESTING=OFF -DSL_MPI=OFF \
+    -DCMAKE_C_COMPILER_LAUNCHER="$launcher" "$@" >out 2>err &&
     cmake --build build --parallel 2 --target try ring schedule looping_pipeline transformer >out 2>err
 status=$?
 [ $status = 0 ] || grep -A 3 -E 'error:|undefined' out >err
