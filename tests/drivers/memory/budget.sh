@@ -109,7 +109,7 @@ grep -o '"freed":[0-9]*' processes | awk -F: '{ exit !($2 < 8e6) }'
 point 'what a checkpoint takes to be written is given back'
 agrees 'train with samples' 'transformer train' $model --mesh pipe=2 --data text --batch 16 --steps 2 --sample-every 1
 agrees 'looping_pipeline' looping_pipeline --steps 2
-agrees 'a large batch' looping_pipeline --steps 1 --mesh data=1,model=1 --schedule single --batch 8192 --hidden 512
+agrees 'a large batch' looping_pipeline --steps 1 --mesh data=1,model=1 --schedule single --batch 8192 --hidden 128
 grep -o '"resident":[0-9]*' out | awk -F: '{ exit !($2 > 2e8) }'
 point 'which is large'
 
@@ -153,7 +153,7 @@ refused() {
     point "$name: they need as much as it says"
 }
 
-large="$model --sequence 512 --data text --batch 256 --steps 1 --wgrad-group 4"
+large="$model --sequence 512 --data text --batch 64 --steps 1 --wgrad-group 4"
 limited='prlimit --as=300000000'
 refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $large --mesh data=2
 limited='prlimit --data=90000000'
