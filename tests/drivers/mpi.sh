@@ -1,13 +1,12 @@
 #!/bin/sh
-# mpi.sh DRIVERS [small] - drivers as processes: the same results as from threads, told once; how runs end; prints TAP.
+# mpi.sh DRIVERS - drivers as processes: the same results as from threads, told once; how runs end; prints TAP.
 drivers=$1
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
     exec "$mpirun"
 fi
 . "$(dirname "$0")/../rigs/points.sh"
-size=
-[ "$2" != small ] || size='--hidden 64' # for sanitizers, which are slow
+size='--hidden 64' # bits do not depend on it, and sanitizers are slow
 
 # run N DRIVER ARGUMENT...: on N processes.
 run() {

@@ -101,18 +101,18 @@ moments() {
     done
 }
 
-# later COUNT: moments of the seconds in which the run trains; SL_TEST_SEED draws others.
+# later COUNT SECONDS: moments of the seconds in which the run trains, from the second one on; SL_TEST_SEED draws others.
 later() {
-    awk -v seed="${SL_TEST_SEED:-1}" -v count="$1" \
-        'BEGIN { srand(seed); while (count-- > 0) print 1000 + int(7000 * rand()) }' | sort -nu
+    awk -v seed="${SL_TEST_SEED:-1}" -v count="$1" -v seconds="$2" \
+        'BEGIN { srand(seed); while (count-- > 0) print 1000 + int(1000 * seconds * rand()) }' | sort -nu
 }
 
 if [ "$SL_TEST_LONG" ]; then
-    moments STOP $(seq 0 10 1000) $(later 40)
-    moments KILL $(seq 0 10 1000) $(later 40)
+    moments STOP $(seq 0 10 1000) $(later 40 7)
+    moments KILL $(seq 0 10 1000) $(later 40 7)
 else
-    moments STOP 0 40 80 120 200 300 $(later 2)
-    moments KILL 0 50 100 200 $(later 2)
+    moments STOP 0 40 80 120 200 300 $(later 2 2)
+    moments KILL 0 50 100 200 $(later 2 2)
 fi
 # stands_still WHERE TEXT: the second of three processes does.
 stands_still() {
