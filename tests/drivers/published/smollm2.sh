@@ -47,14 +47,15 @@ point 'a conversation of two turns'
 
 python3 "$tool" prompts "$facts" >prompts
 number=0
-every=4 # of the prompts, each of which reads the model anew: seconds
+every=4 # of the prompts, each of which reads the model anew: seconds. Copies of kernels would be made for one token
 [ -z "${SL_TEST_LONG:-}" ] || every=1
 while read -r prompt; do
     if [ $((number % every)) != 0 ]; then
         number=$((number + 1))
         continue
     fi
-    call generate --model "$model" --prompt "$prompt" --length $(($(python3 "$tool" length "$facts" $number) + 1)) --temperature 0 --json --logits logits
+    call generate --model "$model" --prompt "$prompt" --length $(($(python3 "$tool" length "$facts" $number) + 1)) --temperature 0 --json --logits logits \
+        --no-kernel-copies
     [ $status = 0 ] && python3 "$tool" facts logits out "$facts" $number >difference 2>err
     point "tokens and logits of \"$prompt\" ($(cat difference))"
     number=$((number + 1))
