@@ -139,9 +139,6 @@ static int open_and_close(struct sl_spmd *self, int round) {
     return sl_group_close(self, &other); /* or has never been open */
 }
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
 enum { SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
 
 /* Whether glibc's heap is the program's, and what is on it this engine's. */

@@ -24,6 +24,13 @@ static bool test_runs_few;
 /* Whether it is "small": fewer settings, where products are slow. */
 static bool test_is_small;
 
+/* Whether ThreadSanitizer looks on, which has nothing to say of what one thread does: AddressSanitizer and the other
+ * presets have more of that. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+enum { TEST_WATCHES_THREADS = __has_feature(thread_sanitizer) };
+
 /* Whether all coordinates share this process's memory. */
 static inline bool shares_memory(void) { return !strcmp(test_engine, "local"); }
 

@@ -122,6 +122,7 @@ static void every_mesh_loads_what_another_saved(void **state) {
     for (int from = 0; from < LAYOUTS; from += 2) {
         travel(&layouts[from], &(struct passage){.to = path, .steps = 2});
         for (int to = 0; to < LAYOUTS; to++) {
+            if (test_is_small && (from / 2 + to) % 3) continue; /* each saves, and each loads */
             travel(&layouts[to], &(struct passage){.from = path, .to = other, .steps = 2});
             expect_same_files(path, other, layouts[to].mesh);
         }
@@ -414,8 +415,9 @@ static int load_mutations(struct worker *worker) {
     uint64_t random = 9;
     const int header = 8 + (whole.data[0] | whole.data[1] << 8);
     struct file changed = {.data = malloc(whole.bytes)};
+    const int count = TEST_WATCHES_THREADS ? 40 : 400;
     int status = changed.data ? SL_OK : SL_FAILED;
-    for (int i = 0, refused = 0; i < 400 && status == SL_OK; i++) {
+    for (int i = 0, refused = 0; i < count && status == SL_OK; i++) {
         memcpy(changed.data, whole.data, whole.bytes);
         changed.bytes = i % 4 ? whole.bytes : (size_t)pick(&random, (int)whole.bytes);
         for (int changes = i % 4; changes > 0; changes--)
@@ -426,7 +428,8 @@ static int load_mutations(struct worker *worker) {
         refused += status == SL_BAD_INPUT;
         if (status == SL_BAD_INPUT) status = SL_OK;
         if (status == SL_OK) self->error = (struct sl_error){0};
-        if (i == 399 && refused < 300) status = sl_fail(self, SL_CHECK_FAILED, "only %d were refused", refused);
+        if (i == count - 1 && refused < count / 4 * 3)
+            status = sl_fail(self, SL_CHECK_FAILED, "only %d were refused", refused);
     }
     free(changed.data);
     return status;
