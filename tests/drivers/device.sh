@@ -15,24 +15,39 @@ regions() {
         { split($0, name, "("); if (name[1] in has) print NR }' "$1"
 }
 
-# entered FILE: the lines of its target regions that ran, as the runtime's account in err tells. Threads' lines mix.
+# entered FILE [ACCOUNT]...: the lines of its target regions that ran, as the runtime's account tells, the one in err or
+# those of programs. Threads' lines mix.
 entered() {
-    grep -ao "kernel at $1:[0-9]*" err | sed 's/.*://' | sort -un
+    file=$1
+    shift
+    cat "${@:-err}" | grep -ao "kernel at $file:[0-9]*" | sed 's/.*://' | sort -un
+}
+
+# runs_once PROGRAM: the status of its one run; the regions that it entered, each once, stay in its account.
+runs_once() {
+    account=${1##*/}.entered
+    if [ ! -f "$account" ]; then
+        LIBOMPTARGET_INFO=1 "$1" >out 2>err </dev/null
+        echo $? >"$account.status"
+        grep -ao 'kernel at [a-z_0-9]*\.[ch]:[0-9]*' err | sort -u >"$account"
+    fi
+    return "$(cat "$account.status")"
 }
 
 # all_ran NAME SOURCE PROGRAM...: the programs run every target region of SOURCE on a device.
 all_ran() {
-    name=$1 source=$2
+    name=$1 source=$2 accounts=
     shift 2
     : >out
     : >err
     for program; do
-        LIBOMPTARGET_INFO=1 "$program" >>out 2>>err </dev/null
+        runs_once "$program"
         status=$?
         [ $status = 0 ] || break
+        accounts="$accounts ${program##*/}.entered"
     done
     regions "$source" >wanted
-    entered "$(basename "$source")" >ran
+    entered "${source##*/}" $accounts >ran
     [ $status = 0 ] && [ -s wanted ] && [ "$(sort -n wanted)" = "$(sort -n ran)" ]
     point "$name"
 }
