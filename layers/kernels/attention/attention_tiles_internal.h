@@ -84,10 +84,10 @@ SL_INLINE void multiply_rows(const uint16_t *left, const uint16_t *right, size_t
     clear_tiles(tiles, sums);
     for (size_t k = 0; k < depth; k += 16) {
         struct operand a, b;
-        read_operand(left + k, pitch, LEFT, &a);
+        read_operand(left + k, 0, pitch, LEFT, &a);
         SL_UNROLL
         for (int n = 0; n < tiles; n += 2) {
-            read_operand(right + (size_t)n * 8 * pitch + k, pitch, RIGHT, &b);
+            read_operand(right + k, (size_t)n * 8 * pitch, pitch, RIGHT, &b);
             add_product(&a, &b, 0, &sums[n]);
             add_product(&a, &b, 1, &sums[n + 1]);
         }
@@ -104,7 +104,7 @@ SL_INLINE void add_weighted(const struct sums *weights, const int tiles, const u
         SL_UNROLL
         for (int n = 0; n < most; n += 2) {
             if ((size_t)n * 8 >= columns) continue;
-            read_operand(right + (size_t)k * 8 * pitch + (size_t)n * 8, pitch, TURNED, &b);
+            read_operand(right, (size_t)k * 8 * pitch + (size_t)n * 8, pitch, TURNED, &b);
             add_product(&a, &b, 0, &to[n]);
             add_product(&a, &b, 1, &to[n + 1]);
         }

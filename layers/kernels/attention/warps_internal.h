@@ -91,11 +91,14 @@ SL_INLINE size_t column_of_lane(int l, enum operand_rows how) {
 }
 
 #if defined(__NVPTX__)
-/* X [16, 16] in a team's memory, rows PITCH apart, at 16 bytes. Addresses there have 32 bits. */
-SL_INLINE void read_operand(const uint16_t *x, size_t pitch, const enum operand_rows how, struct operand *to) {
+/* [16, 16] in a team's memory, rows PITCH apart, that begin at element FIRST of X, at 16 bytes. Addresses there have 32
+ * bits. FIRST is added to them last: where it is a constant, it is part of the instruction, and takes no register. */
+SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
+                            struct operand *to) {
     const int l = lane_of(0);
     const uint32_t lane = (uint32_t)(2 * (row_of_lane(l, how) * pitch + column_of_lane(l, how)));
-    const uint32_t at = (uint32_t)(uintptr_t)(const __attribute__((address_space(3))) void *)(const void *)x + lane;
+    const uint32_t own = (uint32_t)(uintptr_t)(const __attribute__((address_space(3))) void *)(const void *)x + lane;
+    const uint32_t at = own + (uint32_t)(2 * first);
     uint32_t *r = to->x[0];
     if (how == TURNED)
         __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -130,14 +133,15 @@ SL_INLINE void sum_of_row(float x[LANES_HERE]) {
     for (int step = 1; step < 4; step *= 2) x[0] += __nvvm_shfl_sync_bfly_f32(0xffffffffu, x[0], step, 0x1f);
 }
 #elif defined(SL_WARPS_EMULATED)
-SL_INLINE void read_operand(const uint16_t *x, size_t pitch, const enum operand_rows how, struct operand *to) {
+SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
+                            struct operand *to) {
     EACH_LANE(l) {
         for (int i = 0; i < 4; i++) { /* 8 x 8 elements, whose rows lanes 8 i to 8 i + 7 name */
             uint16_t pair[2];
             for (int e = 0; e < 2; e++) {
                 const int row = how == TURNED ? l % 4 * 2 + e : l / 4, column = how == TURNED ? l / 4 : l % 4 * 2 + e;
                 const int lane = 8 * i + row;
-                pair[e] = x[row_of_lane(lane, how) * pitch + column_of_lane(lane, how) + (size_t)column];
+                pair[e] = x[first + row_of_lane(lane, how) * pitch + column_of_lane(lane, how) + (size_t)column];
             }
             to->x[l][i] = pair[0] | (uint32_t)pair[1] << 16;
         }
@@ -177,8 +181,9 @@ SL_INLINE void sum_of_row(float x[LANES_HERE]) {
     }
 }
 #else
-SL_INLINE void read_operand(const uint16_t *x, size_t pitch, const enum operand_rows how, struct operand *to) {
-    (void)x, (void)pitch, (void)how, (void)to;
+SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
+                            struct operand *to) {
+    (void)x, (void)first, (void)pitch, (void)how, (void)to;
 }
 SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
     (void)left, (void)right, (void)half, (void)sums;
