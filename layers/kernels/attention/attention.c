@@ -446,7 +446,7 @@ static void backward(const struct sl_attention *shape, const void *q, const void
             const size_t next_key = next_row * key_stride + sl_attention_key_head(&all, next % heads) * width;
             const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {own, d_o, q, o};
             struct wanted wanted = {.rows = smaller(queries, SOON)};
-            if (next < sequences * heads) {
+            if (ASKS && next < sequences * heads) {
                 want(&wanted, stored == SL_F32 ? 4 : 2, of_keys, next_key, key_stride, width);
                 want(&wanted,
                      stored != SL_F32 ? 2
@@ -458,7 +458,7 @@ static void backward(const struct sl_attention *shape, const void *q, const void
             make_deltas(team * BLOCK, queries, width, heads * width, half, o, d_o, of_query, delta);
             for (size_t from = team * BLOCK; from < queries; from += step)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
-                               (struct row_sums){logsum + part, delta}, &to, &wanted);
+                               (struct row_sums){logsum + part, delta}, &to, ASKS ? &wanted : NULL);
             if (rounds_dq)
                 settle_rows(queries, width, heads * width, of_query, own, (struct sl_settled){true, dq_stored});
         }

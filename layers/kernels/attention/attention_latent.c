@@ -8,6 +8,9 @@
  * what they read. On NVIDIA all heads are one group; a team has a query, its threads the tiles. But few queries are
  * divided there: a group, which is then a head, has a team of its own, or several, which share its keys
  * (attention_parts_internal.h). */
+#if defined(SL_DEVICE_CUDA)
+#define SL_TERMS 1 /* a second one, even if it is empty, takes registers */
+#endif
 #include "layers/kernels/attention/attention_latent.h"
 #include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/attention/tiles_internal.h"
@@ -149,11 +152,11 @@ SL_INLINE void multiply_row_as(const enum sl_dtype dtype, size_t cols, size_t de
     const size_t wide = ABREAST_VECTORS * LANES;
     EACH_TILE()
     for (size_t c = 0; c < cols; c += wide) {
-        const size_t end = smaller(c + wide, cols);
+        const size_t end = smaller(c + wide, cols), step = b_row + nothing();
         size_t j = c;
 #define SL_VECTORS_ABREAST(vectors)                                                                                    \
     for (; j + (vectors) * LANES <= end; j += (vectors) * LANES)                                                       \
-    multiply_vectors_of_row(dtype, j, depth, x, b, b_row, accumulate, y, vectors)
+    multiply_vectors_of_row(dtype, j, depth, x, b, step, accumulate, y, vectors)
         SL_VECTORS_ABREAST(ABREAST_VECTORS);
         SL_VECTORS_ABREAST(ABREAST_VECTORS / 2);
         SL_VECTORS_ABREAST(ABREAST_VECTORS / 4);
@@ -161,7 +164,7 @@ SL_INLINE void multiply_row_as(const enum sl_dtype dtype, size_t cols, size_t de
 #undef SL_VECTORS_ABREAST
         for (; j < end; j++) {
             float sum = 0.0f;
-            for (size_t l = 0; l < depth; l++) sum += x[l] * sl_load_float(dtype, b, l * b_row + j);
+            for (size_t l = 0; l < depth; l++) sum += x[l] * sl_load_float(dtype, b, l * step + j);
             y[j] = accumulate ? sum + y[j] : sum;
         }
     }

@@ -94,7 +94,7 @@ SL_INLINE struct rows rows_of(enum sl_dtype dtype, const void *x, size_t first, 
 SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, struct sl_settled left) {
     EACH_TILE()
     for (size_t i = 0; i < rows; i++) {
-        const size_t row = at + i * stride;
+        const size_t row = at + i * (stride + nothing());
         if (left.rounds)
             settle_block(row, row + cols, x, left.stored);
         else
@@ -107,7 +107,7 @@ SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t 
     for (size_t i = 0; i < rows; i++) {
         const float by = factor[i];
         if (by == 1.0f) continue;
-        float *row = o + i * stride;
+        float *row = o + i * (stride + nothing());
         size_t c = 0;
         for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
         for (; c < cols; c++) row[c] *= by;
@@ -221,7 +221,7 @@ SL_INLINE void make_deltas(size_t first, size_t queries, size_t width, size_t st
                            const float *d_o, size_t at, float *delta) {
     EACH_TILE()
     for (size_t i = first; i < queries; i++) {
-        const size_t row = at + i * stride;
+        const size_t row = at + i * (stride + nothing());
         delta[i] = half ? dot(width, (const uint16_t *)o + row, true, d_o + row)
                         : dot(width, (const float *)o + row, false, d_o + row);
     }

@@ -13,13 +13,24 @@
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
  * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. ASKS: 1 if tiles ask
  * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. SETTLE: a
- * pointer is in a register from here on. */
+ * pointer is in a register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy that lies in the team's
+ * memory, as a parallel loop names it; a product whose address threads share would lie in memory of their own. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
 #define TILES SL_INLINE
 #define SETTLE(pointer) (void)(pointer)
+#define SHARED_PRODUCT(p) const struct product shared = *(p)
+#define PRODUCT(p) (&shared + nothing())
 enum { DOWN = 4, TALL = 4, PAIR = 1, REST = 32 };
 enum { ASKS = 0 };
+
+/* 0, which compilers do not know: added to a stride in a loop's body it keeps them from computing ahead of the loop,
+ * and of all loops around it, what they make of that stride, which would take registers throughout. */
+SL_INLINE uint32_t nothing(void) {
+    uint32_t zero = 0;
+    __asm__ volatile("" : "+r"(zero));
+    return zero;
+}
 
 SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
     (void)row;
@@ -30,10 +41,17 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 #define EACH_TILE(...)
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
+#define SHARED_PRODUCT(p)
+#define PRODUCT(p) (p)
+#define nothing() 0
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 enum { ASKS = 1 };
 #endif
-enum { TERMS = 2, WANTED = 8, ASKED = 2 * LANES };
+/* SL_TERMS: of a product, at most, where a file needs fewer and says so. */
+#if !defined(SL_TERMS)
+#define SL_TERMS 2
+#endif
+enum { TERMS = SL_TERMS, WANTED = 8, ASKED = 2 * LANES };
 /* Whether tiles multiply rows of c by factors, and read fewer terms for the first rows: on GPUs each branch of a tile
  * costs registers, and compilers minutes. */
 enum { SCALES = PAIR > 1 };
@@ -126,7 +144,12 @@ struct cursor {
     const float *a[POINTERS], *b[RUNS];
 };
 
-SL_INLINE int pointers_of(const bool by_rows, const int rows) { return by_rows ? (rows + THIRD - 1) / THIRD : RUNS; }
+/* For GPUs, whose compiler makes one loop of both ways, all of them: a pointer that only one way sets would be kept in
+ * a register from one tile to the next. */
+SL_INLINE int pointers_of(const bool by_rows, const int rows) {
+    if (PAIR == 1) return POINTERS;
+    return by_rows ? (rows + THIRD - 1) / THIRD : RUNS;
+}
 
 /* Settled, or the compiler makes one pointer and additions of them all. */
 SL_INLINE void advance(const float **at, size_t by) {
@@ -247,14 +270,15 @@ SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const b
 
 SL_INLINE void all_tiles(const struct product *p, size_t cols, const bool by_rows) {
     const size_t across = cols / (PAIR * LANES), paired = across * (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
+    SHARED_PRODUCT(p);
     EACH_TILE()
     for (size_t t = 0; t < across * down; t++) {
-        if (p->wanted && p->wanted->count) ask(p->wanted);
-        tiles(p, t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);
+        if (ASKS && PRODUCT(p)->wanted && PRODUCT(p)->wanted->count) ask(PRODUCT(p)->wanted);
+        tiles(PRODUCT(p), t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);
     }
     if (PAIR == 1 || paired == cols) return;
     EACH_TILE()
-    for (size_t row = 0; row < p->rows; row += TALL) tiles(p, row, paired, by_rows, TALL, 1);
+    for (size_t row = 0; row < PRODUCT(p)->rows; row += TALL) tiles(PRODUCT(p), row, paired, by_rows, TALL, 1);
 }
 
 TILES void tiles_by_rows(const struct product *p, size_t cols) { all_tiles(p, cols, true); }
@@ -315,17 +339,18 @@ SL_INLINE struct rows from_row(struct rows rows, size_t row) {
 SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, float factor, float *y, size_t wide) {
     EACH_TILE()
     for (size_t i = 0; i < count; i += LANES) {
-        const float *in = x.at + i * x.stride + from;
+        const size_t stride = x.stride + nothing();
+        const float *in = x.at + i * stride + from;
         float *out = y + i;
         const size_t rows = smaller(LANES, count - i), whole = rows == LANES ? cols / 4 * 4 : 0;
         for (size_t c = 0; c < whole; c += 4) {
             vector columns[4];
-            load_columns(in + c, x.stride, columns);
+            load_columns(in + c, stride, columns);
             SL_UNROLL
             for (size_t j = 0; j < 4; j++) store(out + (c + j) * wide, factor * columns[j]);
         }
         for (size_t c = whole; c < cols; c++) {
-            for (size_t j = 0; j < LANES; j++) out[c * wide + j] = j < rows ? factor * in[j * x.stride + c] : 0.0f;
+            for (size_t j = 0; j < LANES; j++) out[c * wide + j] = j < rows ? factor * in[j * stride + c] : 0.0f;
         }
     }
 }
@@ -353,7 +378,7 @@ SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t stride
 SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t stride, float *y) {
     EACH_TILE()
     for (size_t i = 0; i < rows; i++) {
-        const uint16_t *in = x + i * stride;
+        const uint16_t *in = x + i * (stride + nothing());
         float *out = y + i * cols;
         size_t c = 0;
         for (; c + LANES <= cols; c += LANES) store(out + c, load_bf16(in + c));
