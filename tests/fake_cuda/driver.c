@@ -31,6 +31,7 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
         {CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"},
         {CUDA_ERROR_NOT_FOUND, "named symbol not found"},
         {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},
+        {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"},
         {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"},
     };
     *text = "unknown error";

@@ -39,12 +39,31 @@
 /* WORK will run on the stream's thread, with a copy of the BYTES of ARGUMENT. 0, or an error of the runtime's. */
 int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument, size_t bytes);
 
-/* The same for a stream whose work is being captured by the calling thread: the node goes to its graph, and so does the
- * next line of fake_work. */
+/* The same for a stream whose work is being captured by the calling thread: the node goes to its graph, and so do the
+ * lines of fake_work before it. */
 struct CUgraph_st;
 struct CUgraph_st *fake_capture_of(cudaStream_t stream);
-int fake_capture(struct CUgraph_st *graph, void (*work)(void *), const void *argument, size_t bytes);
+int fake_capture(struct CUgraph_st *graph, cudaStream_t stream, void (*work)(void *), const void *argument,
+                 size_t bytes);
 void fake_capture_line(struct CUgraph_st *graph, const char *line);
+/* Events in what is captured: EVENT number NUMBER of the graph is recorded in STREAM, which is being captured; a stream
+ * waits for it, and is captured from then on. */
+int fake_capture_mark(struct CUgraph_st *graph, cudaStream_t stream);
+int fake_capture_await(struct CUgraph_st *graph, cudaStream_t stream, int number);
+/* The graph that the calling thread captures. */
+struct CUgraph_st *fake_capturing(void);
+/* What was captured last holds something: KEEP is called for each copy of its argument, DROP when that goes. A copy
+ * that is launched is dropped by the work itself. */
+void fake_capture_holds(struct CUgraph_st *graph, void (*keep)(const void *argument, bool launched),
+                        void (*drop)(const void *argument));
+/* The stream on which graphs do what was captured on STREAM, which was not the first. */
+cudaStream_t fake_shadow(cudaStream_t stream);
+/* The next record of an event in STREAM, and another stream's wait for it. */
+struct mark;
+struct mark *fake_mark(cudaStream_t stream);
+int fake_await(cudaStream_t stream, struct mark *mark);
+void fake_unmark(struct mark *mark);
+
 /* Of a call that may not come while the calling thread captures: whether it does so, and the capture is spoilt. */
 bool fake_spoils_capture(void);
 #define FAKE_UNCAPTURED()                                                                                              \

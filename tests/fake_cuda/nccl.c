@@ -79,6 +79,7 @@ struct ncclComm {
     struct clique *clique; /* NULL: the split is not complete */
     int rank, splits, holders;
     bool aborted, collective;
+    int graphs; /* that have its calls */
     ncclResult_t error;
     uint64_t collectives, sends[MOST], receives[MOST];
     float scale[SCALES];
@@ -326,6 +327,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     fake_arena_lock(arena);
     comm->aborted = true;
     if (comm->clique) fake_arena_wake(&comm->clique->changed);
+    while (comm->graphs) fake_arena_wait(arena, &comm->clique->changed);
     let_go(comm);
     fake_arena_unlock(arena);
     return ncclSuccess;
@@ -584,12 +586,24 @@ static void fetch(ncclComm_t comm, struct operation *operation) {
     fake_arena_give(comm->arena, operation->out);
 }
 
+/* Streams and graphs say what comes first on a communicator. */
+static void give_numbers(struct bundle *bundle) {
+    ncclComm_t comm = bundle->comm;
+    for (int i = 0; i < bundle->count; i++) {
+        struct operation *operation = &bundle->operation[i];
+        operation->number = operation->kind == SEND      ? comm->sends[operation->peer]++
+                            : operation->kind == RECEIVE ? comm->receives[operation->peer]++
+                                                         : comm->collectives++;
+    }
+}
+
 static void run_bundle(void *argument) {
     struct bundle *bundle = *(struct bundle **)argument;
     ncclComm_t comm = bundle->comm;
     struct fake_arena *arena = comm->arena;
     bool stuck = false;
     fake_arena_lock(arena);
+    give_numbers(bundle);
     for (int i = 0; i < bundle->count; i++) stuck |= bundle->operation[i].stuck;
     if (stuck) wait_for_abort(comm);
     if (!comm->aborted) { /* otherwise nothing moves any more */
@@ -603,6 +617,46 @@ static void run_bundle(void *argument) {
     }
     let_go(comm);
     fake_arena_give(arena, bundle);
+    fake_arena_unlock(arena);
+}
+
+/* ---- in graphs ---- */
+
+static size_t bytes_of(int count) { return sizeof(struct bundle) + (size_t)count * sizeof(struct operation); }
+
+static struct bundle *new_bundle(ncclComm_t comm, int count, const struct operation *operations) {
+    struct bundle *bundle = fake_arena_take(comm->arena, bytes_of(count));
+    bundle->comm = comm;
+    bundle->count = count;
+    memcpy(bundle->operation, operations, (size_t)count * sizeof *operations);
+    return bundle;
+}
+
+static void run_captured(void *argument) {
+    const struct bundle *captured = argument;
+    struct fake_arena *arena = captured->comm->arena;
+    fake_arena_lock(arena);
+    struct bundle *bundle = new_bundle(captured->comm, captured->count, captured->operation);
+    fake_arena_unlock(arena);
+    run_bundle(&bundle);
+}
+
+static void keep(const void *argument, bool launched) {
+    ncclComm_t comm = ((const struct bundle *)argument)->comm;
+    struct fake_arena *arena = comm->arena;
+    fake_arena_lock(arena);
+    comm->holders++;
+    comm->graphs += !launched;
+    fake_arena_unlock(arena);
+}
+
+static void drop(const void *argument) {
+    ncclComm_t comm = ((const struct bundle *)argument)->comm;
+    struct fake_arena *arena = comm->arena;
+    fake_arena_lock(arena);
+    comm->graphs--;
+    fake_arena_wake(&comm->clique->changed);
+    let_go(comm);
     fake_arena_unlock(arena);
 }
 
@@ -628,16 +682,16 @@ static void note_first(ncclComm_t comm, const struct operation *operation) {
 }
 
 static ncclResult_t issue(ncclComm_t comm, cudaStream_t stream, int count, const struct operation *operations) {
-    struct bundle *bundle = fake_arena_take(comm->arena, sizeof *bundle + (size_t)count * sizeof *operations);
-    bundle->comm = comm;
-    bundle->count = count;
-    memcpy(bundle->operation, operations, (size_t)count * sizeof *operations);
-    for (int i = 0; i < count; i++) {
-        struct operation *operation = &bundle->operation[i];
-        operation->number = operation->kind == SEND      ? comm->sends[operation->peer]++
-                            : operation->kind == RECEIVE ? comm->receives[operation->peer]++
-                                                         : comm->collectives++;
-        note_first(comm, operation);
+    struct bundle *bundle = new_bundle(comm, count, operations);
+    for (int i = 0; i < count; i++) note_first(comm, &operations[i]);
+    struct CUgraph_st *graph = fake_capture_of(stream);
+    if (graph) {
+        fake_capture(graph, stream, run_captured, bundle, bytes_of(count));
+        fake_arena_give(comm->arena, bundle);
+        fake_arena_unlock(comm->arena);
+        fake_capture_holds(graph, keep, drop);
+        fake_arena_lock(comm->arena);
+        return state_of(comm);
     }
     comm->holders++;
     const ncclResult_t result =

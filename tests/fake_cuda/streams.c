@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -29,6 +30,7 @@ struct CUstream_st {
     /* Under streams_lock: the list of all, and how many threads look at this one, which therefore stays. */
     struct CUstream_st *next;
     int lookers;
+    struct CUstream_st *shadow; /* NULL: nothing was captured here, or this one was the first */
 };
 
 /* All streams, for what waits for a device. */
@@ -80,17 +82,14 @@ static void *run_stream(void *argument) {
     return NULL;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-    FAKE_CALL();
-    if (flags != cudaStreamNonBlocking) return fake_error(cudaErrorInvalidValue);
-    FAKE_UNCAPTURED();
+static struct CUstream_st *new_stream(int device) {
     static atomic_uint seeds = 1;
     struct CUstream_st *new = calloc(1, sizeof *new);
-    if (!new) return fake_error(cudaErrorMemoryAllocation);
+    if (!new) return NULL;
     pthread_mutex_init(&new->lock, NULL);
     pthread_cond_init(&new->changed, NULL);
     new->end = &new->first;
-    new->device = fake_device();
+    new->device = device;
     new->delay = (unsigned)fake_number("FAKE_CUDA_DELAY_US", 0);
     new->seed = atomic_fetch_add(&seeds, 1);
     new->number = (int)new->seed;
@@ -101,21 +100,38 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, run_stream, new)) {
         free_stream(new);
-        return fake_error(cudaErrorMemoryAllocation);
+        return NULL;
     }
     pthread_detach(thread);
-    *stream = new;
-    return cudaSuccess;
+    return new;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    FAKE_CALL();
+    if (flags != cudaStreamNonBlocking) return fake_error(cudaErrorInvalidValue);
+    FAKE_UNCAPTURED();
+    *stream = new_stream(fake_device());
+    return *stream ? cudaSuccess : fake_error(cudaErrorMemoryAllocation);
+}
+
+cudaStream_t fake_shadow(cudaStream_t stream) {
+    if (!stream->shadow && (stream->shadow = new_stream(stream->device))) stream->shadow->number = stream->number;
+    return stream->shadow;
+}
+
+static void destroy(struct CUstream_st *stream) {
+    pthread_mutex_lock(&stream->lock);
+    stream->destroyed = true;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 /* As CUDA's: what is on the stream is still done. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     FAKE_CALL();
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
-    pthread_mutex_lock(&stream->lock);
-    stream->destroyed = true;
-    pthread_cond_broadcast(&stream->changed);
-    pthread_mutex_unlock(&stream->lock);
+    if (stream->shadow) destroy(stream->shadow);
+    destroy(stream);
     return cudaSuccess;
 }
 
@@ -124,7 +140,7 @@ int fake_stream_number(cudaStream_t stream) { return stream->number; }
 
 int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument, size_t bytes) {
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle); /* nothing here uses the default stream */
-    if (fake_capture_of(stream)) return fake_capture(fake_capture_of(stream), work, argument, bytes);
+    if (fake_capture_of(stream)) return fake_capture(fake_capture_of(stream), stream, work, argument, bytes);
     struct work *new = malloc(sizeof *new + bytes);
     if (!new) return fake_error(cudaErrorMemoryAllocation);
     new->next = NULL;
@@ -216,7 +232,9 @@ struct mark {
 struct CUevent_st {
     int number;
     pthread_mutex_t lock;
-    struct mark *latest; /* NULL: never recorded */
+    struct mark *latest;      /* NULL: never recorded */
+    struct CUgraph_st *graph; /* it was recorded last in what became this; NULL: in a stream */
+    int captured;             /* its number there */
 };
 
 static struct mark *new_mark(void) {
@@ -234,6 +252,13 @@ static void let_go(struct mark *mark) {
     pthread_cond_destroy(&mark->changed);
     pthread_mutex_destroy(&mark->lock);
     free(mark);
+}
+
+static struct CUgraph_st *graph_of(struct CUevent_st *event) {
+    pthread_mutex_lock(&event->lock);
+    struct CUgraph_st *graph = event->graph;
+    pthread_mutex_unlock(&event->lock);
+    return graph;
 }
 
 static struct mark *hold_latest(struct CUevent_st *event) {
@@ -290,7 +315,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     FAKE_CALL();
     if (!event || !stream) return fake_error(cudaErrorInvalidResourceHandle);
-    FAKE_UNCAPTURED();
+    struct CUgraph_st *graph = fake_capture_of(stream);
+    if (!graph) FAKE_UNCAPTURED();
+    pthread_mutex_lock(&event->lock);
+    event->graph = graph;
+    pthread_mutex_unlock(&event->lock);
+    if (graph) {
+        fake_work(stream, "mark %d", event->number);
+        event->captured = fake_capture_mark(graph, stream);
+        return cudaSuccess;
+    }
     fake_work(stream, "mark %d", event->number);
     struct mark *mark = new_mark();
     if (!mark) return fake_error(cudaErrorMemoryAllocation);
@@ -306,15 +340,40 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     FAKE_CALL();
     if (!event || !stream || flags) return fake_error(cudaErrorInvalidResourceHandle);
-    FAKE_UNCAPTURED();
+    struct CUgraph_st *graph = graph_of(event);
+    if (graph && graph == fake_capturing()) {
+        char line[32];
+        snprintf(line, sizeof line, "await %d", event->number);
+        if (fake_records()) fake_capture_line(graph, line);
+        const int status = fake_capture_await(graph, stream, event->captured);
+        return status ? fake_error(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+    }
+    FAKE_UNCAPTURED(); /* what is captured waits for nothing else */
+    if (graph) return fake_error(cudaErrorStreamCaptureUnsupported);
     fake_work(stream, "await %d", event->number);
     struct mark *mark = hold_latest(event);
     return mark ? (cudaError_t)fake_enqueue(stream, run_wait, &mark, sizeof mark) : cudaSuccess;
 }
 
+struct mark *fake_mark(cudaStream_t stream) {
+    struct mark *mark = new_mark();
+    if (!mark) abort();
+    atomic_fetch_add(&mark->holders, 1);
+    fake_enqueue(stream, run_record, &mark, sizeof mark);
+    return mark;
+}
+
+int fake_await(cudaStream_t stream, struct mark *mark) {
+    atomic_fetch_add(&mark->holders, 1);
+    return fake_enqueue(stream, run_wait, &mark, sizeof mark);
+}
+
+void fake_unmark(struct mark *mark) { let_go(mark); }
+
+/* Who asks the host for an event that is captured, is refused. */
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     FAKE_CALL();
-    if (!event) return fake_error(cudaErrorInvalidResourceHandle);
+    if (!event || graph_of(event)) return fake_error(cudaErrorInvalidResourceHandle);
     struct mark *mark = hold_latest(event);
     if (!mark) return cudaSuccess;
     pthread_mutex_lock(&mark->lock);
@@ -327,7 +386,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     FAKE_CALL();
-    if (!event) return fake_error(cudaErrorInvalidResourceHandle);
+    if (!event || graph_of(event)) return fake_error(cudaErrorInvalidResourceHandle);
     await(hold_latest(event));
     fake_record("saw %d", event->number);
     return cudaSuccess;
