@@ -11,6 +11,7 @@
 enum {
     FIRST = 32,  /* calls of a piece after a wait: the device has nothing to do until it is launched */
     MOST = 512,  /* of a later one, each of which may have twice as many as the one before */
+    WHOLE = 8,   /* times as many calls a piece may have before it ends while other streams are at work */
     FEWEST = 8,  /* that are worth a graph */
     ASTRAY = 2,  /* steps in turn that are not as they were, after which others are learned */
     LEARNED = 8, /* steps that are learned before this is given up */
@@ -58,6 +59,7 @@ struct sl_tape {
     enum mode mode;
     bool refused; /* there will be no graphs */
     bool used;    /* the stream, since the last call */
+    bool captures;
     struct order order[KINDS];
     int kinds;         /* kinds of steps, which take turns */
     int steps, unlike; /* since they are so many; in turn that were not as those of their kind before */
@@ -142,32 +144,50 @@ static void close_pieces(struct sl_cuda_queue *queue, struct order *o) {
     o->pieces = 0;
 }
 
-/* Divides what was noted. False without memory. */
-static bool cut(struct order *o) {
-    int most = FIRST;
+/* How many more streams are at work behind CALL than before it. */
+static int branches_of(const struct sl_cuda_queue *queue, const struct call *call) {
+    if (!queue->branches || !call->run) return 0;
+    return (call->run == queue->branches->begin) - (call->run == queue->branches->end);
+}
+
+/* Divides what was noted. At the end of a piece all streams come together, so that it had better not end while several
+ * are at work. False without memory. */
+static bool cut(const struct sl_cuda_queue *queue, struct order *o) {
+    int most = FIRST, open = 0;
     o->piece = calloc((size_t)o->count, sizeof *o->piece);
     for (int i = 0; i < o->count && o->piece; i++) {
         struct piece *last = o->piece + o->pieces;
-        if (i && !o->call[i].begins && i - last[-1].first < most) {
+        const int calls = i && !o->call[i].begins ? i - last[-1].first : 0;
+        if (calls && (calls < most || (open > 0 && calls < WHOLE * most))) {
             last[-1].end = i + 1;
-            continue;
+        } else {
+            most = !calls ? FIRST : most < MOST ? 2 * most : MOST;
+            open = 0;
+            *last = (struct piece){.first = i, .end = i + 1};
+            o->pieces++;
         }
-        most = !i || o->call[i].begins ? FIRST : most < MOST ? 2 * most : MOST;
-        *last = (struct piece){.first = i, .end = i + 1};
-        o->pieces++;
+        open += branches_of(queue, &o->call[i]);
+        if (open < 0) open = 0; /* it had begun in an earlier piece */
     }
     return o->piece != NULL;
+}
+
+static void join(struct sl_cuda_queue *queue, bool lost) {
+    if (queue->branches) queue->branches->join(queue->owner, lost);
 }
 
 static bool capture(struct sl_cuda_queue *queue, struct order *o, struct piece *piece) {
     bool done = sl_graph_begin(queue);
     if (!done) return false;
+    queue->tape->captures = true;
     for (int i = piece->first; i < piece->end && done; i++) {
         struct call *call = &o->call[i];
         done = issue(queue, call->run, argument_of(o, call));
         if (done && !call->run) done = (call->node = sl_graph_last(queue)) != NULL;
         call->changed = false;
     }
+    join(queue, !done);
+    queue->tape->captures = false;
     return sl_graph_end(queue, &piece->graph) && done;
 }
 
@@ -198,6 +218,7 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
     const bool whole = t->issued == piece->first && !queue->failure.status;
     if (!whole || (calls < FEWEST && t->use != SL_GRAPHS_ON)) {
         issue_waiting(queue, t);
+        join(queue, false);
     } else if ((piece->graph.made ? change(queue, t->now, piece, &t->report.changed) : capture(queue, t->now, piece)) &&
                sl_graph_launch(queue, &piece->graph)) {
         t->issued = t->next;
@@ -206,6 +227,7 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
     } else {
         refuse(queue, t);
         issue_waiting(queue, t);
+        join(queue, false);
     }
 }
 
@@ -251,14 +273,30 @@ bool sl_tape_launch(struct sl_cuda_queue *queue, const struct sl_kernel_launch *
     return take(queue, NULL, launch, sl_kernel_launch_bytes(launch));
 }
 
+/* All has been issued. */
+static void settle(struct sl_cuda_queue *queue) {
+    if (!queue->owes) return;
+    queue->owes = false;
+    queue->branches->settle(queue->owner);
+}
+
 cudaStream_t sl_cuda_stream(struct sl_cuda_queue *queue) {
     struct sl_tape *t = queue->tape;
     if (t && t->mode != PLAINLY) {
         t->used = true;
         if (t->mode == REPLAYS) issue_waiting(queue, t);
     }
+    settle(queue);
     return queue->stream;
 }
+
+enum sl_cuda_course sl_cuda_course(const struct sl_cuda_queue *queue) {
+    const struct sl_tape *t = queue->tape;
+    if (!t || t->mode == PLAINLY) return SL_CUDA_AT_ONCE;
+    return t->mode == REPLAYS ? SL_CUDA_LATER : SL_CUDA_NOTED;
+}
+
+bool sl_cuda_captures(const struct sl_cuda_queue *queue) { return queue->tape && queue->tape->captures; }
 
 /* ---- steps ---- */
 
@@ -300,6 +338,7 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     if (!t) return;
     if (t->owner != owner) open_steps(queue, t, owner, use);
     t->report.steps++;
+    queue->steps++;
     look_back(queue, t);
     if (t->refused || t->learned > LEARNED) return;
     struct order *o = t->now = &t->order[t->steps++ % t->kinds];
@@ -307,7 +346,8 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     t->used = true;
     t->mode = !o->count ? LEARNS : !o->pieces && !o->alike ? CHECKS : REPLAYS;
     if (t->mode != REPLAYS) return;
-    if (!o->pieces && !cut(o)) t->mode = PLAINLY;
+    join(queue, false); /* what has begun before can be no part of a graph */
+    if (!o->pieces && !cut(queue, o)) t->mode = PLAINLY;
     t->report.calls = o->count;
     t->report.graphs = t->report.kept = t->report.changed = 0;
 }
@@ -315,9 +355,13 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
 /* A step that ends sooner than the one before is another one, too. */
 void sl_tape_end(struct sl_cuda_queue *queue) {
     struct sl_tape *t = queue->tape;
-    if (!t || t->mode == PLAINLY) return;
+    if (!t || t->mode == PLAINLY) {
+        settle(queue);
+        return;
+    }
     struct order *o = t->now;
     if (t->mode == REPLAYS) issue_waiting(queue, t);
+    settle(queue);
     if (t->mode != LEARNS && t->next < o->count)
         snprintf(t->report.why, sizeof t->report.why, "the step had %d calls, and has %d", o->count, t->next);
     if (t->mode == REPLAYS && t->next < o->count) {
@@ -352,4 +396,20 @@ void sl_tape_close(struct sl_cuda_queue *queue) {
     }
     free(t);
     queue->tape = NULL;
+}
+
+void sl_cuda_forget(struct sl_cuda_queue *queue) {
+    struct sl_tape *t = queue->tape;
+    sl_cuda_stream(queue);
+    if (!t) return;
+    start_anew(queue, t, 1);
+    t->learned = 1;
+    t->mode = PLAINLY;
+}
+
+void sl_cuda_branch(struct sl_cuda_queue *queue, const struct sl_cuda_branches *branches, void *owner) {
+    sl_cuda_forget(queue);
+    queue->branches = branches;
+    queue->owner = owner;
+    queue->owes = false;
 }

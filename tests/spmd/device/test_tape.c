@@ -259,6 +259,109 @@ static void marks_come_behind_what_waits(void **state) {
     settled();
 }
 
+/* ---- a second stream, as engine nccl has ---- */
+
+static struct {
+    cudaStream_t stream;
+    cudaEvent_t before, behind;
+    float *copy; /* of x, which this stream makes */
+    bool open;
+    int settled;
+} other;
+
+static bool begin_other(struct sl_cuda_queue *queue, const void *argument) {
+    (void)argument;
+    other.open = SL_CUDA(queue, cudaEventRecord(other.before, queue->stream)) &&
+                 SL_CUDA(queue, cudaStreamWaitEvent(other.stream, other.before, 0)) &&
+                 SL_CUDA(queue, cudaMemcpyAsync(other.copy, x, COUNT * sizeof *x, cudaMemcpyDefault, other.stream)) &&
+                 SL_CUDA(queue, cudaEventRecord(other.behind, other.stream));
+    return other.open;
+}
+
+static bool end_other(struct sl_cuda_queue *queue, const void *argument) {
+    (void)argument;
+    const bool waits = other.open;
+    other.open = false;
+    return !waits || SL_CUDA(queue, cudaStreamWaitEvent(queue->stream, other.behind, 0));
+}
+
+static void join_other(void *owner, bool lost) {
+    assert_ptr_equal(owner, &other);
+    if (lost) other.open = false;
+    end_other(sl_cuda_queue(), NULL);
+}
+
+static void settle_other(void *owner) {
+    join_other(owner, false);
+    other.settled++;
+}
+
+/* The other stream copies x while y is doubled; y becomes the copy. WAITS: the host waits in between. */
+static void branch(const char *owner, bool waits, enum sl_graphs graphs) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    const int nothing = 0;
+    sl_device.begin_step(owner, graphs);
+    for (int i = 0; i < 4; i++) scale(COUNT, x);
+    sl_cuda_enqueue(queue, begin_other, &nothing, sizeof nothing);
+    for (int i = 0; i < 8; i++) scale(COUNT, y);
+    if (sl_cuda_course(queue) == SL_CUDA_LATER) queue->owes = true;
+    if (waits) settled();
+    sl_cuda_enqueue(queue, end_other, &nothing, sizeof nothing);
+    sl_device.copy(y, other.copy, COUNT * sizeof *y);
+    for (int i = 0; i < 8; i++) scale(COUNT, y);
+    sl_device.end_step();
+}
+
+static struct sl_graph_report branches(const char *owner, bool waits, enum sl_graphs graphs) {
+    static float here[COUNT];
+    struct sl_graph_report report;
+    for (int i = 0; i < COUNT; i++) here[i] = 1;
+    sl_device.copy(x, here, sizeof here);
+    other.settled = 0;
+    for (int s = 1; s <= 5; s++) {
+        branch(owner, waits, graphs);
+        sl_device.copy(here, y, sizeof here);
+        settled();
+        for (int i = 0; i < COUNT; i++)
+            if (here[i] != ldexpf(1, 4 * s + 8)) fail_msg("step %d: element %d is %g", s, i, (double)here[i]);
+    }
+    sl_device.report_graphs(&report);
+    sl_cuda_forget(sl_cuda_queue());
+    return report;
+}
+
+static void other_streams_are_parts_of_graphs(void **state) {
+    (void)state;
+    static const struct sl_cuda_branches table = {begin_other, end_other, join_other, settle_other};
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    setenv("FAKE_CUDA_DELAY_US", "3000", 1);
+    assert_true(SL_CUDA(queue, cudaStreamCreateWithFlags(&other.stream, cudaStreamNonBlocking)) &&
+                SL_CUDA(queue, cudaEventCreate(&other.before)) && SL_CUDA(queue, cudaEventCreate(&other.behind)));
+    other.copy = sl_device.take(COUNT * sizeof *other.copy);
+    sl_cuda_branch(queue, &table, &other);
+    struct sl_graph_report report = branches("a branch", false, SL_GRAPHS_ON);
+    assert_int_equal(report.replayed, 3);
+    assert_int_equal(report.graphs, 1);
+    assert_int_equal(report.kept, 4 + 1 + 8 + 2 + 8);
+    assert_int_equal(other.settled, 3); /* at the end of each */
+    report = branches("a wait", true, SL_GRAPHS_ON);
+    assert_int_equal(report.replayed, 3);
+    assert_int_equal(report.graphs, 2);
+    assert_int_equal(other.settled, 3);               /* at the wait */
+    setenv("FAKE_CUDA_FAIL", "cuLaunchKernel@47", 1); /* while it is captured, and at work */
+    report = branches("a lost one", false, SL_GRAPHS_AUTO);
+    unsetenv("FAKE_CUDA_FAIL");
+    assert_non_null(strstr(report.why, "cuLaunchKernel"));
+    sl_cuda_branch(queue, NULL, NULL);
+    sl_device.begin_step("another", SL_GRAPHS_OFF);
+    sl_device.end_step();
+    unsetenv("FAKE_CUDA_DELAY_US");
+    sl_device.give(other.copy);
+    cudaStreamDestroy(other.stream);
+    cudaEventDestroy(other.before);
+    cudaEventDestroy(other.behind);
+}
+
 int main(int count, char **arguments) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     if (count != 2) return printf("Bail out! the path of a library is missing\n") > 0;
@@ -273,6 +376,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test(what_is_refused_is_taken_call_by_call),
         cmocka_unit_test(what_must_be_graphs_fails),
         cmocka_unit_test(marks_come_behind_what_waits),
+        cmocka_unit_test(other_streams_are_parts_of_graphs),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
