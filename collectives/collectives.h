@@ -109,7 +109,8 @@ int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site,
 /* Waits until the call has ended. */
 int sl_wait(struct sl_spmd *self, struct sl_request *request);
 /* Moves the call on without waiting for anyone. *DONE says whether it has ended; then sl_wait must not be called. Test
- * the calls of a group in the order in which they were started, as with sl_wait. */
+ * the calls of a group in the order in which they were started, as with sl_wait. Within a step that becomes graphs
+ * (spmd/device/device.h) a call may never be done but by sl_wait: do not test until it is. */
 int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
 /* Whether the functions below can be called: coordinates are threads of one process, and no delay is simulated.

@@ -136,7 +136,9 @@ static int follow_message(struct sl_nccl_channel *channel, int slot, const char 
     return sl_nccl_lead(&channel->wire, slot) ? SL_OK : sl_nccl_fail(&channel->wire, what, channel->site);
 }
 
+/* Nothing is held back while a host waits for the other end, or the wire is locked. */
 static int enter(struct sl_nccl_channel *channel, const char *what) {
+    if (!is_own(channel)) sl_cuda_stream(sl_nccl_queue(channel->me));
     return sl_nccl_passed(channel->me, channel->me->run->hosts->enter(channel->me, what, channel->name, channel->site));
 }
 

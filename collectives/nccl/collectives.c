@@ -120,6 +120,8 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
     struct sl_nccl_group *made = NULL;
     SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me)));
+    sl_nccl_branch(me, true);
+    sl_cuda_stream(sl_nccl_queue(me)); /* nothing is held back while hosts come together */
     SL_TRY(open_world(me));
     me->opened++;
     if (group->rank >= 0) SL_TRY(open_group(me, group, &made));
@@ -133,6 +135,12 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
 }
 
 /* ---- closing ---- */
+
+static void free_group_events(struct sl_nccl_group *group) {
+    for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) {
+        if (group->behind[i]) cudaEventDestroy(group->behind[i]);
+    }
+}
 
 /* Members may close a group at different lines. */
 static const char closing[] = "closing a group";
@@ -152,13 +160,16 @@ int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char
         if (!closed->call[slot].under_way) continue;
         return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
     }
+    sl_cuda_stream(sl_nccl_queue(me)); /* nothing is held back */
     SL_TRY(sl_nccl_await_flights(&closed->wire));
     SL_TRY(gather(closed, closing));
     SL_TRY(sl_nccl_passed(me, me->run->hosts->enter(me, "closing", "a group", site)));
     SL_TRY(sl_nccl_passed(me, me->run->hosts->group_close(closed)));
     while (*at != closed) at = &(*at)->next;
     *at = closed->next;
+    if (closed->wire.captured) sl_cuda_forget(sl_nccl_queue(me));
     sl_nccl_wire_leave(&closed->wire);
+    free_group_events(closed);
     sl_nccl_wire_close(&closed->wire);
     me->device = join(closed->device, me->device);
     me->pinned = join(closed->pinned, me->pinned);
@@ -171,6 +182,7 @@ void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
     while (me->groups) {
         struct sl_nccl_group *group = me->groups;
         me->groups = group->next;
+        free_group_events(group);
         sl_nccl_wire_close(&group->wire);
         sl_nccl_buffers_close(group->device);
         sl_nccl_buffers_close(group->pinned);
@@ -241,6 +253,11 @@ static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     if (!sl_nccl_plan(group, c))
         return sl_fail(group->wire.me->self, SL_FAILED, "%s over \"%s\": no memory for its buffers (called at %s)",
                        verb, group->group.name, site);
+    if (sl_nccl_may_hold(group, c)) {
+        c->enqueued = sl_nccl_hold_start(group, c);
+        return c->enqueued ? SL_OK : sl_nccl_fail(&group->wire, verb, site);
+    }
+    sl_cuda_stream(sl_nccl_queue(group->wire.me)); /* nothing is held back while the wire is locked */
     SL_TRY(enqueue_comparison(group, c));
     if (!enqueue_first(group, c)) return sl_nccl_fail(&group->wire, verb, site);
     SL_TRY(sl_nccl_await_ready(&group->wire, verb, site));
@@ -261,7 +278,8 @@ int sl_nccl_start(struct sl_spmd *self, struct sl_request *request) {
     c->call = request->call;
     c->call.group = &group->group;
     c->ticket = request->ticket;
-    c->met = c->enqueued = false;
+    c->met = c->enqueued = c->taped = c->held = false;
+    sl_nccl_make_way(group, c->ticket);
     if (c->call.operation == SL_BARRIER) SL_TRY(sl_device.settle(&self->error)); /* what comes before has ended */
     SL_TRY(sl_nccl_passed(me, me->run->hosts->begin(group, &c->call, c->ticket)));
     group->started++;
@@ -286,6 +304,8 @@ int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
     struct sl_nccl_call *c = slot_of(request);
     *done = false;
     SL_TRY(enter(me, &request->call));
+    if (sl_nccl_answers_late(group, c)) return SL_OK;
+    sl_cuda_stream(sl_nccl_queue(me)); /* it cannot end before it is on its way */
     if (!c->met && !me->run->hosts->met(group, &c->call, c->ticket)) return SL_OK;
     if (!c->met) note_met(group, c);
     if (c->enqueued && !sl_nccl_has_landed(&group->wire, flight_of(c))) return SL_OK;
@@ -299,6 +319,8 @@ int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
 /* The host waits for what it needs itself, the compute queue for the rest. */
 static int await_result(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     if (!c->enqueued) return SL_OK;
+    if (c->taped && sl_nccl_hold_end(group, c)) return SL_OK;
+    if (c->taped) return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
     if (c->in.host || c->out.host) return sl_nccl_await_flight(&group->wire, flight_of(c));
     if (sl_nccl_lead(&group->wire, flight_of(c))) return SL_OK;
     return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
@@ -312,7 +334,8 @@ int sl_nccl_finish(struct sl_spmd *self, struct sl_request *request) {
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)",
                        sl_collective_name(&request->call), group->group.name, request->call.site);
     SL_TRY(enter(me, &request->call));
-    if (!c->met) {
+    if (!c->taped || sl_cuda_course(sl_nccl_queue(me)) == SL_CUDA_AT_ONCE) sl_cuda_stream(sl_nccl_queue(me));
+    if (!c->met && !(c->taped && sl_nccl_owe(group, c))) {
         SL_TRY(sl_nccl_passed(me, me->run->hosts->meet(group, &c->call, c->ticket)));
         note_met(group, c);
     }

@@ -59,6 +59,7 @@ static int run_coordinate(struct sl_spmd *self, void *arg) {
         run->hosts->give_up(me, status); /* before others see what an abort leaves */
         sl_nccl_abort(me);
     }
+    sl_nccl_branch(me, false);
     count_inside(run, -1);
     return status;
 }

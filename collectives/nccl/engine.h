@@ -34,11 +34,13 @@ struct sl_nccl_group;
 struct sl_nccl_channel;
 struct sl_nccl_call;
 struct sl_nccl_comparisons;
+struct sl_nccl_owed;
 
 /* ---- what hosts tell each other (threads.c, processes.c) ---- */
 
 struct sl_nccl_hosts {
     const struct sl_engine_table *below; /* runs the programs */
+    bool reuses; /* what is told of a call is known until its slot's next one begins, which waits for peers */
     struct sl_nccl_run *(*run_of)(const struct sl_spmd *self);
     int (*open)(struct sl_nccl_run *run);
     void (*close)(struct sl_nccl_run *run);
@@ -98,6 +100,8 @@ struct sl_nccl_coordinate {
     struct sl_nccl_channel *channels;
     struct sl_nccl_comparisons *comparisons; /* of groups that have been closed, for those that are opened */
     float *scratch;                          /* for the first words over a wire */
+    struct sl_nccl_owed *owed;               /* [owes], of owed_room: graphs.c */
+    int owes, owed_room;
     ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
 };
 
@@ -154,6 +158,9 @@ struct sl_nccl_wire {
     ncclComm_t comm;      /* NULL once it has been aborted */
     enum sl_nccl_state state;
     bool aborted;
+    bool captured; /* graphs may have its calls: an abort waits until they are gone, and so has a thread of its own */
+    bool aborting;
+    pthread_t aborter;
     _Atomic bool gone;       /* the communicator: nobody needs the lock to ask */
     struct sl_error failure; /* the first */
     struct sl_nccl_flight *flight;
@@ -193,6 +200,8 @@ bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight);
  * have begun it, so that the watchdog may count; the compute queue goes on behind it. */
 bool sl_nccl_follow(struct sl_nccl_wire *wire);
 bool sl_nccl_mark(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site);
+/* The same, but that something else marks its end. */
+void sl_nccl_note(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site);
 void sl_nccl_watch(struct sl_nccl_wire *wire, int flight);
 bool sl_nccl_lead(struct sl_nccl_wire *wire, int flight);
 
@@ -229,6 +238,9 @@ struct sl_nccl_buffer {
 
 struct sl_nccl_call {
     bool under_way, met, enqueued;
+    bool taped; /* graphs.c has enqueued it: */
+    bool held;  /* and its flight's end is not marked yet */
+    int place;
     uint32_t ticket;
     struct sl_collective call;
     bool combines; /* a sum that the host takes, of all members' blocks */
@@ -245,6 +257,12 @@ struct sl_nccl_group {
     struct sl_nccl_comparisons *comparisons; /* NULL: calls are not compared in the stream */
     struct sl_nccl_buffer *device, *pinned;
     struct sl_nccl_call call[SL_MAX_IN_FLIGHT];
+    /* Of graphs.c: by the place that a call has in its step, modulo SL_MAX_IN_FLIGHT. */
+    cudaEvent_t behind[SL_MAX_IN_FLIGHT];
+    bool open[SL_MAX_IN_FLIGHT]; /* the compute queue does not wait for it yet */
+    bool holds;
+    unsigned step;
+    int places; /* that the step has given */
 };
 
 /* Whose wire it is. */
@@ -279,6 +297,28 @@ void sl_nccl_comparisons_close(struct sl_nccl_group *group);
 /* `describe` and `judge` of struct sl_nccl_hosts. What an earlier call in the same slot has enqueued has ended. */
 bool sl_nccl_describe(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_judge(struct sl_nccl_group *group, struct sl_nccl_call *c);
+
+/* ---- calls as parts of graphs (graphs.c) ---- */
+
+/* A call that has ended here, but for the peers' hosts, which nobody has asked yet. */
+struct sl_nccl_owed {
+    struct sl_nccl_group *group;
+    struct sl_collective call;
+    uint32_t ticket;
+};
+
+/* From now on ME's queue may hold back what goes over groups; no more. Where that is so already, nothing happens. */
+void sl_nccl_branch(struct sl_nccl_coordinate *me, bool open);
+/* Whether a call whose blocks are known goes by the queue's tape. If so, these enqueue its start, and its end. */
+bool sl_nccl_may_hold(struct sl_nccl_group *group, const struct sl_nccl_call *c);
+bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c);
+bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c);
+/* Whether who asks if C has ended, is told "not yet" whatever it has done. */
+bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c);
+/* Whether the host need not wait for C's peers now, and will ask them later. */
+bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c);
+/* Before GROUP's call number TICKET begins: nothing is held back where that may wait for peers. */
+void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket);
 
 /* ---- channels (channel.c) ---- */
 

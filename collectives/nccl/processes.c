@@ -430,6 +430,7 @@ static void close_run(struct sl_nccl_run *run) {
 
 const struct sl_nccl_hosts sl_nccl_processes = {
     .below = &sl_engine_mpi,
+    .reuses = true,
     .run_of = run_of,
     .open = open_run,
     .close = close_run,

@@ -94,6 +94,7 @@ void sl_nccl_wire_leave(struct sl_nccl_wire *wire) {
 /* All members' calls have ended by now, and the watchdog does not look after it: nothing is lost by aborting. */
 void sl_nccl_wire_close(struct sl_nccl_wire *wire) {
     if (!wire->me) return;
+    if (wire->aborting) pthread_join(wire->aborter, NULL);
     if (wire->comm) ncclCommAbort(wire->comm);
     if (wire->stream) cudaStreamDestroy(wire->stream);
     if (wire->before) cudaEventDestroy(wire->before);
@@ -113,10 +114,19 @@ bool sl_nccl_lock(struct sl_nccl_wire *wire) {
 
 void sl_nccl_unlock(struct sl_nccl_wire *wire) { pthread_mutex_unlock(&wire->lock); }
 
+static void *abort_alone(void *comm) {
+    ncclCommAbort(comm);
+    return NULL;
+}
+
+/* NCCL lets streams go on at once, and then waits until no graph has calls of the communicator's. */
 void sl_nccl_wire_abort(struct sl_nccl_wire *wire) {
     pthread_mutex_lock(&wire->lock);
     wire->aborted = true;
-    if (wire->comm) ncclCommAbort(wire->comm);
+    if (wire->comm && wire->captured)
+        wire->aborting = !pthread_create(&wire->aborter, NULL, abort_alone, wire->comm);
+    else if (wire->comm)
+        ncclCommAbort(wire->comm);
     wire->comm = NULL;
     atomic_store(&wire->gone, true);
     pthread_mutex_unlock(&wire->lock);
@@ -254,11 +264,18 @@ bool sl_nccl_follow(struct sl_nccl_wire *wire) {
            SL_NCCL_CUDA(wire, cudaStreamWaitEvent(wire->stream, wire->before, 0));
 }
 
+void sl_nccl_note(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site) {
+    struct sl_nccl_flight *f = &wire->flight[flight];
+    pthread_mutex_lock(&wire->lock);
+    f->since = 0;
+    sl_last_call_note(&f->place, verb, wire->name, site, &wire->me->self->doing);
+    pthread_mutex_unlock(&wire->lock);
+}
+
 bool sl_nccl_mark(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site) {
     struct sl_nccl_flight *f = &wire->flight[flight];
     if (!sl_nccl_lock(wire)) return false;
-    f->since = 0;
-    sl_last_call_note(&f->place, verb, wire->name, site, &wire->me->self->doing);
+    sl_nccl_note(wire, flight, verb, site);
     const bool marked = SL_NCCL_CUDA(wire, cudaEventRecord(f->done, wire->stream));
     sl_nccl_unlock(wire);
     return marked;

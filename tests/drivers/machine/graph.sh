@@ -45,6 +45,50 @@ same 'pipelines' $small --mesh data=1,model=2
 driver=$drivers/transformer
 same 'the same bits' $model
 
+# Engine nccl's sums, gathers and exchanges are parts of graphs. Of two members a sum has one order, so that the losses are
+# engine local's, too.
+export FAKE_CUDA_DEVICES=16
+as_local() {
+    call "$@" --json --engine local
+    values loss >losses
+    [ $status = 0 ] && [ -s losses ] && call "$@" --json --engine nccl --graph on
+    values loss | cmp -s - losses && [ $status = 0 ]
+    point "${driver##*/}: as engine local: $*"
+}
+
+# held ARGUMENT...: graphs hold every sum over data of the last steps: none of them is called.
+held() {
+    rm -f few more
+    FAKE_CUDA_RECORD=few call "$@" --steps 9
+    FAKE_CUDA_RECORD=more call "$@" --steps 11
+    [ $status = 0 ] && [ "$(outside few)" = "$(outside more)" ] && [ "$(grep -c 'call ncclReduceScatter' few)" -lt "$(grep -c 'call ncclReduceScatter' more)" ]
+    point "${driver##*/}: no sum over data comes by itself: $*"
+}
+
+# outside RECORD: how often ncclReduceScatter did not come in a graph.
+outside() {
+    awk '$1 !~ /\./ { split($1, who, "."); last[who[1]] = $3 }
+        $3 == "ncclReduceScatter" { split($1, who, "."); count += last[who[1]] != "cuGraphLaunch" }
+        END { print count + 0 }' "$1"
+}
+
+driver=$drivers/looping_pipeline
+same 'sums' $small --mesh data=4,model=1 --engine nccl
+same 'pipelines of sums' $small --mesh data=2,model=2 --engine nccl
+as_local $small --mesh data=2,model=1
+held $small --mesh data=4,model=1 --engine nccl --graph on
+FAKE_NCCL_HANG=ncclReduceScatter@9 call $small --mesh data=4,model=1 --engine nccl --graph on --timeout 2
+[ $status = 3 ] && grep -q 'psum_scatter over "data" at .*: has not ended after 2 s, though all that it needs have begun it' err
+point 'a sum that hangs in a graph is told'
+FAKE_NCCL_REFUSE=ncclReduceScatter@9 call $small --mesh data=4,model=1 --engine nccl --graph on
+[ $status = 3 ] && grep -q 'NCCL: ncclReduceScatter: internal error' err
+point 'and so is one that NCCL refuses'
+driver=$drivers/transformer
+same 'FSDP' $model --mesh data=4 --fsdp --engine nccl --steps 10
+same 'all axes' $model --mesh data=2,pipe=2,tensor=2 --layers-per-block 2 --engine nccl --steps 10
+as_local $model --mesh data=1,pipe=1,tensor=2
+unset FAKE_CUDA_DEVICES
+
 driver=$drivers/looping_pipeline
 call $small --graph on --profile
 [ $status = 0 ] && grep -q '^graphs: 5 of 7 steps; in the last one [0-9]* of [0-9]* calls were in [1-9][0-9]* graphs, where ' out

@@ -12,6 +12,7 @@ from null_cuda import ALONE, CUT, EIGHT, HERE, NARROW, TEXT, Points, run
 
 WORK = ("launch", "product", "copy", "fill", "mark", "await")
 STEPS = 8
+LEARNED = 12  # steps of a job of several coordinates, of which the last ones are graphs
 TURNS = 22  # steps of a job whose rooms are used in turn, so that not each is as the one before
 # Of one coordinate: rates rise and fall, dropout draws in each step.
 RATES = ("--warmup", "3", "--lr-schedule", "cosine", "--dropout", "0.1")
@@ -35,6 +36,13 @@ TOGETHER = (
     (False, "transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl", *RATES),
     (False, "transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--fsdp", *RATES),
     (True, "transformer", *NARROW, "--mesh", "tensor=8", "--n-heads", "8", *RATES),
+)
+# Engine nccl, and the most graphs that a step is; it was 121, 49, 49 and 190 while NCCL's calls divided steps.
+COMMUNICATION = (
+    (8, "transformer", *NARROW, "--mesh", "data=2,pipe=1,tensor=2", "--engine", "nccl", *RATES),
+    (8, "transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", *RATES),
+    (8, "transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--fsdp", *RATES),
+    (40, "transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl", *RATES),
 )
 
 
@@ -127,6 +135,57 @@ def count_together(points, build, record, alike, driver, *arguments):
                  graphs.stderr[-300:])
 
 
+def by_thread(lines):
+    """What each thread puts into streams, in its order: kernels by their grids, products by their shapes, copies and
+    NCCL's calls by their bytes. Addresses are left out, as allocations of several threads are numbered by chance, and so
+    are single numbers, which the ranks of a run that has gone on for 2 s ask each other for."""
+    threads = collections.defaultdict(list)
+    for who, kind, name, *rest in lines:
+        thread = who.split(".")[0]
+        if kind == "launch":
+            threads[thread].append((name, *rest[:2]))
+        elif kind == "product":
+            threads[thread].append((kind, name, *rest[:3]))
+        elif (kind == "copy" and name == "device>device" or name.startswith("nccl")) and rest[0] != "4":
+            threads[thread].append((name, rest[0]))
+    computing = {who.split(".")[0] for who, kind, *_ in lines if kind == "launch"}  # the others watch
+    return sorted(threads[thread] for thread in computing)
+
+
+def in_graphs(lines):
+    """NCCL's calls in graphs, and by themselves."""
+    counts, last = collections.Counter(), {}
+    for who, _, name, *_ in lines:
+        thread = who.split(".")[0]
+        if "." not in who:
+            last[thread] = name
+        elif name.startswith("nccl"):
+            counts[last.get(thread) == "cuGraphLaunch"] += 1
+    return counts
+
+
+def communication(points, build, record, most, program, *arguments):
+    """Engine nccl's sums, gathers and exchanges in graphs: each coordinate asks for the same in the same order. It has at
+    most MOST graphs a step."""
+    path = os.path.join(build, "drivers", program)
+    run(build, record, path, *arguments, "--steps", "1")
+    steps = ("--steps", str(LEARNED), "--no-overlap")
+    plain, one = run(build, record, path, *arguments, *steps)
+    graphs, other = run(build, record, path, *arguments, *steps, "--graph", "on", "--profile")
+    told = re.search(r"^graphs: ([0-9]+) of .* ([0-9]+) of ([0-9]+) calls were in ([0-9]+) graphs", graphs.stdout, re.M)
+    replayed, kept, whole, launched = map(int, told.groups()) if told else (0, 0, 1, 0)
+    counts, one, other = in_graphs(other), by_thread(one), by_thread(other)
+    if "data=2,pipe=2,tensor=2" in arguments:  # when messages come is chance, with and without graphs
+        one, other = (sorted(sorted(map(repr, calls)) for calls in threads) for threads in (one, other))
+    different = next((first_difference(a, b) for a, b in zip(one, other) if a != b), "")
+    points.point(plain.returncode == graphs.returncode == 0 and one and one == other and replayed and kept == whole and
+                 launched <= most and counts[True] > 0,
+                 f"{counts[True]} calls of NCCL's in graphs, {counts[False]} by themselves; a step is {launched} graphs: "
+                 f"{program} {without_options(arguments)}",
+                 f"exit status {plain.returncode} and {graphs.returncode}, {len(one)} and {len(other)} threads", told,
+                 different, graphs.stderr[-300:])
+
+
 def main():
     if sys.argv[1] == "--changes":
         print_changes(*sys.argv[2:])
@@ -140,6 +199,8 @@ def main():
         whole_step(points, build, record)
         for job in TOGETHER:
             count_together(points, build, record, *job)
+        for job in COMMUNICATION:
+            communication(points, build, record, *job)
     print(f"1..{points.count}")
 
 

@@ -1,0 +1,234 @@
+/* graphs.c - calls over groups as parts of graphs of a step (spmd/device/tape.h).
+ *
+ * A call's start lets the wire's stream begin behind the compute queue, its end lets the compute queue wait for it: two
+ * calls of the tape, which in a graph become branches of it. Hosts wait for nobody while a call is held back for its
+ * graph: peers, whose hosts have their own graphs, may need it. So in a step that is replayed a call ends before its
+ * peers' hosts are known to have begun it. The host asks them, call by call, when it is about to wait, by then for the
+ * GPU or for a peer, and all that was held back is on its way (settle). So it learns of absent peers and of deadlocks
+ * before it hangs on a GPU, as without graphs, and the watchdog counts from then on.
+ *
+ * The events that calls are watched by are recorded then, behind the graph: none is a part of it.
+ *
+ * Calls that the host has a part in, with memory of its own, are never held back, and neither are those that are
+ * compared in their streams (compare.c). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/nccl/engine.h"
+#include "spmd/base/memory.h"
+
+/* The argument of a start: the same bytes for the same call, whatever its number. */
+struct beginning {
+    struct sl_nccl_group *group;
+    int place;
+    struct sl_nccl_call call; /* of it, what move.c reads */
+};
+
+struct ending {
+    struct sl_nccl_group *group;
+    size_t place;
+};
+
+static struct sl_nccl_blocks *set_blocks(struct sl_nccl_blocks *to, const struct sl_nccl_blocks *from) {
+    to->base = from->base;
+    to->peer = from->peer;
+    to->count = from->count;
+    return to;
+}
+
+static void describe(struct beginning *made, struct sl_nccl_group *group, const struct sl_nccl_call *c) {
+    struct sl_collective *call = &made->call.call;
+    memset(made, 0, sizeof *made);
+    made->group = group;
+    made->place = c->place;
+    call->operation = c->call.operation;
+    call->group = c->call.group;
+    call->dtype = c->call.dtype;
+    call->input = c->call.input;
+    call->output = c->call.output;
+    memcpy(call->count, c->call.count, sizeof call->count);
+    call->input_view = c->call.input_view;
+    call->output_view = c->call.output_view;
+    call->scale = c->call.scale;
+    call->source = c->call.source;
+    call->destination = c->call.destination;
+    call->root = c->call.root;
+    made->call.combines = c->combines;
+    set_blocks(&made->call.in, &c->in);
+    set_blocks(&made->call.out, &c->out);
+}
+
+/* ---- what the tape runs ---- */
+
+/* A capture that is refused is the queue's failure: the call can still go without. The wire is locked. */
+static bool refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire) {
+    if (!sl_cuda_captures(queue) || !wire->failure.status) return false;
+    sl_cuda_fail(queue, "NCCL", wire->failure.message);
+    wire->failure = (struct sl_error){0};
+    return false;
+}
+
+static bool begin_branch(struct sl_cuda_queue *queue, struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    return SL_NCCL_CUDA(wire, cudaEventRecord(wire->before, queue->stream)) &&
+           SL_NCCL_CUDA(wire, cudaStreamWaitEvent(wire->stream, wire->before, 0)) && sl_nccl_pack(group, c) &&
+           sl_nccl_exchange(group, c);
+}
+
+static bool begin(struct sl_cuda_queue *queue, const void *argument) {
+    struct beginning b;
+    memcpy(&b, argument, sizeof b);
+    struct sl_nccl_group *group = b.group;
+    struct sl_nccl_wire *wire = &group->wire;
+    if (!sl_nccl_lock(wire)) return false;
+    wire->captured = wire->captured || sl_cuda_captures(queue);
+    bool done = begin_branch(queue, group, &b.call) || refused(queue, wire);
+    sl_nccl_unlock(wire);
+    if (!done || sl_nccl_await_ready(wire, sl_collective_name(&b.call.call), "a graph of the step")) return false;
+    if (!sl_nccl_lock(wire)) return false;
+    done =
+        (sl_nccl_unpack(group, &b.call) && SL_NCCL_CUDA(wire, cudaEventRecord(group->behind[b.place], wire->stream))) ||
+        refused(queue, wire);
+    group->open[b.place] = done;
+    sl_nccl_unlock(wire);
+    return done;
+}
+
+static bool end(struct sl_cuda_queue *queue, const void *argument) {
+    const struct ending *e = argument;
+    if (!e->group->open[e->place]) return true;
+    e->group->open[e->place] = false;
+    return SL_NCCL_CUDA(&e->group->wire, cudaStreamWaitEvent(queue->stream, e->group->behind[e->place], 0));
+}
+
+static void join(void *owner, bool lost) {
+    struct sl_nccl_coordinate *me = owner;
+    for (struct sl_nccl_group *group = me->groups; group; group = group->next) {
+        for (size_t place = 0; place < SL_MAX_IN_FLIGHT; place++) {
+            const struct ending e = {group, place};
+            if (lost) group->open[place] = false;
+            end(sl_nccl_queue(me), &e);
+        }
+    }
+}
+
+/* ---- calls whose peers' hosts have not been asked ---- */
+
+static void mark_held(struct sl_nccl_group *group) {
+    struct sl_cuda_queue *queue = sl_nccl_queue(group->wire.me);
+    for (int slot = 0; slot < SL_MAX_IN_FLIGHT && group->holds; slot++) {
+        if (!group->call[slot].held) continue;
+        group->call[slot].held = false;
+        SL_NCCL_CUDA(&group->wire, cudaEventRecord(group->wire.flight[slot].done, queue->stream));
+    }
+    group->holds = false;
+}
+
+static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
+    const struct sl_nccl_hosts *hosts = me->run->hosts;
+    const char *verb = sl_collective_name(&owed->call), *object = owed->group->wire.name;
+    SL_TRY(sl_nccl_passed(me, hosts->enter(me, verb, object, owed->call.site)));
+    SL_TRY(sl_nccl_passed(me, hosts->meet(owed->group, &owed->call, owed->ticket)));
+    sl_nccl_watch(&owed->group->wire, (int)(owed->ticket % SL_MAX_IN_FLIGHT));
+    return SL_OK;
+}
+
+/* What fails here has ended the run, as the next call of the engine's finds. */
+static void settle(void *owner) {
+    struct sl_nccl_coordinate *me = owner;
+    join(me, false);
+    for (struct sl_nccl_group *group = me->groups; group; group = group->next) mark_held(group);
+    for (int i = 0; i < me->owes; i++)
+        if (meet(me, &me->owed[i])) break;
+    me->owes = 0;
+}
+
+static const struct sl_cuda_branches branches = {begin, end, join, settle};
+
+void sl_nccl_branch(struct sl_nccl_coordinate *me, bool open) {
+    struct sl_cuda_queue *queue = sl_nccl_queue(me);
+    if (queue && open != (queue->branches != NULL)) sl_cuda_branch(queue, open ? &branches : NULL, open ? me : NULL);
+    if (open) return;
+    free(me->owed);
+    me->owed = NULL;
+    me->owes = me->owed_room = 0;
+}
+
+/* ---- the two halves of a call ---- */
+
+static bool open_events(struct sl_nccl_group *group) {
+    for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) {
+        if (!group->behind[i] &&
+            !SL_NCCL_CUDA(&group->wire, cudaEventCreateWithFlags(&group->behind[i], cudaEventDisableTiming)))
+            return false;
+    }
+    return true;
+}
+
+/* A graph does not begin behind what the wire's stream holds. */
+static bool waits_for_wire(const struct sl_nccl_group *group) {
+    bool waits = false;
+    for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++) {
+        const struct sl_nccl_call *c = &group->call[slot];
+        waits = waits || (c->under_way && c->enqueued && !c->taped);
+    }
+    return waits;
+}
+
+bool sl_nccl_may_hold(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
+    const struct sl_nccl_coordinate *me = group->wire.me;
+    return sl_cuda_course(sl_nccl_queue(me)) != SL_CUDA_AT_ONCE && !group->comparisons && !c->in.host && !c->out.host &&
+           !waits_for_wire(group);
+}
+
+bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
+    const int flight = (int)(c->ticket % SL_MAX_IN_FLIGHT);
+    struct beginning b;
+    if (!open_events(group)) return false;
+    if (group->step != queue->steps) group->places = 0;
+    group->step = queue->steps;
+    c->place = group->places++ % SL_MAX_IN_FLIGHT;
+    c->taped = true;
+    describe(&b, group, c);
+    if (!sl_cuda_enqueue(queue, begin, &b, sizeof b)) return false;
+    if (sl_cuda_course(queue) != SL_CUDA_LATER)
+        return sl_nccl_mark(wire, flight, sl_collective_name(&c->call), c->call.site);
+    sl_nccl_note(wire, flight, sl_collective_name(&c->call), c->call.site);
+    c->held = group->holds = queue->owes = true;
+    return true;
+}
+
+/* What a step does next must be no matter of chance: at the end of a graph a queue waits for all that the graph has
+ * begun, so that a call which one member begins early, for it has heard that another one is done, and its peer late,
+ * would hold up the one's messages that the peer needs before. */
+bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c) {
+    return c->taped && sl_cuda_course(sl_nccl_queue(group->wire.me)) != SL_CUDA_AT_ONCE;
+}
+
+bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
+    struct sl_nccl_coordinate *me = group->wire.me;
+    if (sl_cuda_course(sl_nccl_queue(me)) != SL_CUDA_LATER) return false;
+    struct sl_nccl_owed *owed = sl_grow(me->owed, me->owes, &me->owed_room, 64, sizeof *owed);
+    if (!owed) return false;
+    me->owed = owed;
+    owed[me->owes++] = (struct sl_nccl_owed){group, c->call, c->ticket};
+    sl_nccl_queue(me)->owes = true;
+    return true;
+}
+
+bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
+    const struct ending e = {group, (size_t)c->place};
+    return sl_cuda_enqueue(sl_nccl_queue(group->wire.me), end, &e, sizeof e);
+}
+
+void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
+    struct sl_nccl_coordinate *me = group->wire.me;
+    struct sl_cuda_queue *queue = sl_nccl_queue(me);
+    const struct sl_nccl_hosts *hosts = me->run->hosts;
+    const struct sl_collective all = sl_describe_barrier(&group->group);
+    if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
+    if (!hosts->reuses && !me->run->engine->checked) return;
+    if (!hosts->met(group, &all, ticket - SL_MAX_IN_FLIGHT)) sl_cuda_stream(queue);
+}
