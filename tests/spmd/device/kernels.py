@@ -178,10 +178,10 @@ def table(kernels):
     names = titles(kernels)
     yield "| kernel | mode | registers | frame | barriers | shared |"
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
-    rows = []
+    rows = set()  # a header's kernel is in two images, whose names may tell another number of its file
     for kernel in kernels:
         facts = kernel.mode, kernel.registers, kernel.frame, kernel.barriers, kernel.shared
-        rows.append((names[kernel.name], place(kernel.name)[2], facts))  # two files may have a function at one line
+        rows.add((names[kernel.name], place(kernel.name)[2], facts))  # two files may have a function at one line
     for name, _, facts in sorted(rows):
         yield f"| `{name}` | {' | '.join(map(str, facts))} |"
 
