@@ -75,28 +75,42 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
     }
 }
 
-/* Sums of 1, 2, 4, ... arrays wait for as many after them, as the digits of a binary number that counts them. Who has
- * one element goes through all digits without a branch, and so needs no memory for what waits. */
+/* Sums of 1, 2, 4, ... arrays wait for as many after them, as the digits of a binary number that counts them. */
 SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, size_t begin, size_t n, float *sum) {
     float waiting[DEEP][PIECE];
+    int waits = 0;
     for (int k = 0; k < inputs; k++) {
         const void *in = array[k];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, in, begin + i);
-        bool carries = true;
-        SL_UNROLLED
-        for (int digit = 0; digit < DEEP && (carries || SL_BLOCK == 1); digit++) {
-            const bool waits = carries && k >> digit & 1, stays = carries && !waits && k < inputs - 1;
-            float *its = waiting[digit];
+        for (int pairs = k; waits && (pairs & 1 || k == inputs - 1); pairs >>= 1) {
+            const float *before = waiting[--waits];
             SL_IN_BLOCK()
-            for (size_t i = 0; i < n; i++) {
-                const float both = waits ? its[i] + sum[i] : sum[i];
-                its[i] = stays ? sum[i] : its[i];
-                sum[i] = both;
-            }
+            for (size_t i = 0; i < n; i++) sum[i] = before[i] + sum[i];
+        }
+        if (k == inputs - 1) return;
+        float *const next = waiting[waits++];
+        SL_IN_BLOCK()
+        for (size_t i = 0; i < n; i++) next[i] = sum[i];
+    }
+}
+
+/* The same of one element: through all digits without a branch, so that what waits needs no memory. */
+SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, int inputs, void *const *array, size_t at) {
+    float waiting[DEEP] = {0}, sum = 0.0f;
+    for (int k = 0; k < inputs; k++) {
+        bool carries = true;
+        sum = sl_load_float(dtype, array[k], at);
+        SL_UNROLLED
+        for (int digit = 0; digit < DEEP; digit++) {
+            const bool waits = carries && k >> digit & 1, stays = carries && !waits && k < inputs - 1;
+            const float both = waits ? waiting[digit] + sum : sum;
+            waiting[digit] = stays ? sum : waiting[digit];
+            sum = both;
             carries = carries && !stays;
         }
     }
+    return sum;
 }
 
 /* For the arrays K from FIRST up to END. MOST is a constant: 0, or as many as can come; then there is a copy of what is
@@ -111,7 +125,9 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
                             const struct work *r, void *const *array, size_t in, size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
-    if (tree) {
+    if (tree && SL_BLOCK == 1) {
+        sum[0] = sum_tree_of_one(dtype, r->inputs, array, in);
+    } else if (tree) {
         sum_tree(dtype, r->inputs, array, in, n, sum);
     } else {
         SL_IN_BLOCK()
