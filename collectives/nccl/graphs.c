@@ -29,11 +29,10 @@ struct ending {
     size_t place;
 };
 
-static struct sl_nccl_blocks *set_blocks(struct sl_nccl_blocks *to, const struct sl_nccl_blocks *from) {
+static void set_blocks(struct sl_nccl_blocks *to, const struct sl_nccl_blocks *from) {
     to->base = from->base;
     to->peer = from->peer;
     to->count = from->count;
-    return to;
 }
 
 static void describe(struct beginning *made, struct sl_nccl_group *group, const struct sl_nccl_call *c) {

@@ -123,10 +123,8 @@ static void *abort_alone(void *comm) {
 void sl_nccl_wire_abort(struct sl_nccl_wire *wire) {
     pthread_mutex_lock(&wire->lock);
     wire->aborted = true;
-    if (wire->comm && wire->captured)
-        wire->aborting = !pthread_create(&wire->aborter, NULL, abort_alone, wire->comm);
-    else if (wire->comm)
-        ncclCommAbort(wire->comm);
+    if (wire->comm && wire->captured) wire->aborting = !pthread_create(&wire->aborter, NULL, abort_alone, wire->comm);
+    if (wire->comm && !wire->aborting) ncclCommAbort(wire->comm);
     wire->comm = NULL;
     atomic_store(&wire->gone, true);
     pthread_mutex_unlock(&wire->lock);
