@@ -19,14 +19,15 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 # What has target regions, where devices compute: in the program once, and linked as objects, for the images that they
 # carry are not found in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
-    add_library(sl_target OBJECT ${kernels} ${device_kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
+    set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
         ../spmd/device/${SL_DEVICE}.c)
+    add_library(sl_target OBJECT ${regions})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
     if(SL_REGION_LAUNCHER)
         target_compile_options(sl_target PRIVATE -foffload-lto -Wno-unused-command-line-argument)
         set_target_properties(sl_target PROPERTIES C_COMPILER_LAUNCHER "${SL_REGION_LAUNCHER};${CMAKE_C_COMPILER_LAUNCHER}")
-        set_source_files_properties(${kernels} ${device_kernels} ${optimizers} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
+        set_source_files_properties(${regions} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
     endif()
     if(SL_DEVICE_SOURCES) # which have no regions
         add_library(sl_device OBJECT ${SL_DEVICE_SOURCES} ${SL_REGIONS})

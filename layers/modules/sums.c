@@ -2,7 +2,7 @@
 #include "layers/modules/module.h"
 #include "spmd/device/device.h"
 
-/* On the host nothing is added up in parts. */
+/* On the host there is one part, of two numbers at most. */
 size_t sl_sums_bytes(void) {
     return sizeof(struct sl_sums) + (sl_device.shares_memory ? 2 : SL_SUM_ROOM) * sizeof(double);
 }

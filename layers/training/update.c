@@ -310,12 +310,9 @@ static int find_exact_norm(struct sl_updates *u) {
     for (int i = 0; i < u->parameters->count; i++) {
         const struct sl_range *range = &u->parameters->range[u->parameters->list[i].range];
         owned_part(u, i, &first, &count);
-        sl_squares_add(&squares, u->kernels, range->sum + first, count, sums->room, sums->exact_squares);
+        sl_squares_add(&squares, u->kernels, range->sum + first, count, sums);
     }
-    uint64_t own[2];
-    sl_device.copy(own, sums->exact_squares, sizeof own);
-    squares.high = own[0];
-    squares.low = own[1];
+    sl_squares_read(&squares, sums);
     SL_TRY(sl_squares_root(u->self, &u->world, &squares, &u->norm));
     u->norm /= sl_updates_parts(u);
     return SL_OK;

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "spmd/device/device.h"
+
 struct sl_squares sl_squares_of(int32_t largest) {
     struct sl_squares squares = {0};
     float value;
@@ -13,8 +15,15 @@ struct sl_squares sl_squares_of(int32_t largest) {
 }
 
 void sl_squares_add(const struct sl_squares *squares, const struct sl_kernels *kernels, const float *x, size_t count,
-                    double *room, uint64_t *sums) {
-    if (count) kernels->add_squares(count, x, ldexp(1.0, -squares->exponent), room, sums);
+                    struct sl_sums *sums) {
+    if (count) kernels->add_squares(count, x, ldexp(1.0, -squares->exponent), sums->room, sums->exact_squares);
+}
+
+void sl_squares_read(struct sl_squares *squares, const struct sl_sums *sums) {
+    uint64_t here[2];
+    sl_device.copy(here, sums->exact_squares, sizeof here);
+    squares->high = here[0];
+    squares->low = here[1];
 }
 
 int sl_squares_root(struct sl_spmd *self, const struct sl_group *group, const struct sl_squares *squares,

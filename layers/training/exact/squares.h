@@ -6,7 +6,7 @@
 #define SL_LAYERS_TRAINING_EXACT_SQUARES_H
 
 #include "collectives/collectives.h"
-#include "layers/kernels/kernels.h"
+#include "layers/modules/module.h"
 
 SL_BEGIN_C
 
@@ -18,10 +18,11 @@ struct sl_squares {
 
 /* An empty sum of numbers of which LARGEST has the bits of the largest one (sl_kernels' largest_bits). */
 struct sl_squares sl_squares_of(int32_t largest);
-/* Adds the squares of X [COUNT], all in device memory, to SUMS [2], of which SQUARES gets high and low at the end: by
- * sl_kernels' add_squares, with its ROOM. */
+/* Adds the squares of X [COUNT], in device memory, to those of SUMS, which were cleared; and reads them, after all that
+ * is in the queue. */
 void sl_squares_add(const struct sl_squares *squares, const struct sl_kernels *kernels, const float *x, size_t count,
-                    double *room, uint64_t *sums);
+                    struct sl_sums *sums);
+void sl_squares_read(struct sl_squares *squares, const struct sl_sums *sums);
 /* The root of the sum over the members of GROUP, all of which have the same exponent. Collective over it. */
 int sl_squares_root(struct sl_spmd *self, const struct sl_group *group, const struct sl_squares *squares, double *root);
 

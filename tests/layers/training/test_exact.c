@@ -226,7 +226,6 @@ static int root_over_mesh(struct sl_spmd *self, void *arg) {
     float here[NUMBERS];
     struct sl_group world;
     int32_t largest;
-    uint64_t own[2];
     if (!x || !sums) return SL_FAILED;
     sl_sums_clear(sums);
     fill(here, -130, 12);
@@ -237,11 +236,8 @@ static int root_over_mesh(struct sl_spmd *self, void *arg) {
     SL_TRY(sl_pmax(self, &world, SL_I32, &largest, &largest, 1));
     struct sl_squares squares = sl_squares_of(largest);
     for (int i = first; i < end; i += 100)
-        sl_squares_add(&squares, kernels, x + i, (size_t)(end - i < 100 ? end - i : 100), sums->room,
-                       sums->exact_squares);
-    sl_device.copy(own, sums->exact_squares, sizeof own);
-    squares.high = own[0];
-    squares.low = own[1];
+        sl_squares_add(&squares, kernels, x + i, (size_t)(end - i < 100 ? end - i : 100), sums);
+    sl_squares_read(&squares, sums);
     SL_TRY(sl_squares_root(self, &world, &squares, &root));
     roots[self->coordinate] = root;
     sl_device.give(x);
@@ -268,17 +264,14 @@ static int32_t square_all(const float *x, size_t count, struct sl_squares *squar
     struct sl_sums *sums = sl_device.take(sl_sums_bytes());
     float *there = sl_device.take(count * sizeof *x);
     int32_t bits;
-    uint64_t own[2];
     assert_true(sums && there);
     sl_sums_clear(sums);
     sl_device.copy(there, x, count * sizeof *x);
     kernels->largest_bits(count, there, sums->room, &sums->largest);
     sl_device.copy(&bits, &sums->largest, sizeof bits);
     *squares = sl_squares_of(bits);
-    sl_squares_add(squares, kernels, there, count, sums->room, sums->exact_squares);
-    sl_device.copy(own, sums->exact_squares, sizeof own);
-    squares->high = own[0];
-    squares->low = own[1];
+    sl_squares_add(squares, kernels, there, count, sums);
+    sl_squares_read(squares, sums);
     sl_device.give(there);
     sl_device.give(sums);
     return bits;
