@@ -26,7 +26,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
     if(SL_REGION_LAUNCHER)
         target_compile_options(sl_target PRIVATE -foffload-lto -Wno-unused-command-line-argument)
-        set_target_properties(sl_target PROPERTIES C_COMPILER_LAUNCHER "${SL_REGION_LAUNCHER};${CMAKE_C_COMPILER_LAUNCHER}")
+        set_property(TARGET sl_target PROPERTY C_COMPILER_LAUNCHER ${SL_REGION_LAUNCHER} ${CMAKE_C_COMPILER_LAUNCHER})
         set_source_files_properties(${regions} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
     endif()
     if(SL_DEVICE_SOURCES) # which have no regions
