@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 MOST_WAITS = 4  # of a step, but for those of its collectives
 TEXT_FILE = "text"  # is replaced by a file of text that is long enough for any job
@@ -61,11 +62,21 @@ def account(lines):
     return counts
 
 
+def run_quickly(*arguments):
+    """Again where it took 2 s, on a busy machine: steps that take as long are followed by a search for other layouts."""
+    for _ in range(5):
+        began = time.monotonic()
+        result = run(*arguments)
+        if time.monotonic() - began < 2:
+            break
+    return result
+
+
 def step(build, record, program, *arguments, steps="--steps", account=account):
     """What one step asks for, by ACCOUNT: the difference between four steps and two, halved."""
     run(build, record, program, *arguments, steps, "1")  # what it measures of the machine once, it keeps
-    few, few_lines = run(build, record, program, *arguments, steps, "2")
-    more, more_lines = run(build, record, program, *arguments, steps, "4")
+    few, few_lines = run_quickly(build, record, program, *arguments, steps, "2")
+    more, more_lines = run_quickly(build, record, program, *arguments, steps, "4")
     failed = few if few.returncode else more
     if failed.returncode:
         raise RuntimeError(f"{os.path.basename(program)} exits with {failed.returncode}: {failed.stderr.strip()}")
