@@ -54,3 +54,7 @@ int sl_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
     SL_TRY(require_end(self, channel, channel->to, "release"));
     return self->engine->table->channel_release(self, channel);
 }
+
+void sl_channels_rest(struct sl_spmd *self) {
+    if (self->engine->table->channels_rest) self->engine->table->channels_rest(self);
+}

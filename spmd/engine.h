@@ -181,6 +181,8 @@ struct sl_engine_table {
     int (*channel_post)(struct sl_spmd *self, struct sl_channel *channel);
     int (*channel_take)(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
     int (*channel_release)(struct sl_spmd *self, struct sl_channel *channel);
+    /* sl_channels_rest; NULL: it means nothing here. */
+    void (*channels_rest)(struct sl_spmd *self);
     /* Tells peers that this coordinate is not absent, and moves communication on. SL_FAILED if the run has ended. */
     int (*progress)(struct sl_spmd *self);
 };

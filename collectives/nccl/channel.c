@@ -4,7 +4,11 @@
  * Post puts a send into the stream, behind what the compute queue does to the slot. Take puts the receive there when
  * the sender has posted, so no receive ever waits for a host, and there is nothing to draw off at the end; the compute
  * queue goes on behind it. The hosts count posts and releases, and wait for room and for messages. A channel to oneself
- * is a ring that both ends share. */
+ * is a ring that both ends share.
+ *
+ * What the four verbs put into streams goes by the queue's tape, so that messages become parts of graphs of a step
+ * (graphs.c). In a step that is replayed the host counts at once, and waits for its peers' counts when all is on its
+ * way: there a receive may wait for a host, whose send is held back for a graph as well. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -26,6 +30,11 @@ static bool first_word(struct sl_nccl_wire *wire) {
                : SL_NCCL(wire, ncclRecv(word, 1, ncclUint8, SL_NCCL_SENDER, wire->comm, wire->stream));
 }
 
+/* How many slots have events, which only an end of two has. */
+static int events(const struct sl_nccl_channel *channel) {
+    return channel->at && !is_own(channel) ? channel->slots : 0;
+}
+
 static struct sl_nccl_channel *new_channel(struct sl_nccl_coordinate *me, const struct sl_channel *wanted) {
     const size_t most = SIZE_MAX / 2 / (size_t)wanted->slots;
     struct sl_nccl_channel *channel = wanted->bytes < most ? calloc(1, sizeof *channel) : NULL;
@@ -39,16 +48,23 @@ static struct sl_nccl_channel *new_channel(struct sl_nccl_coordinate *me, const 
     snprintf(channel->wire.name, sizeof channel->wire.name, "%s", channel->name);
     channel->wire.first_word = first_word;
     channel->memory = sl_nccl_take(me, channel->stride * (size_t)channel->slots + SL_CACHE_LINE, false);
-    channel->read = calloc((size_t)wanted->slots, sizeof *channel->read);
+    channel->at = calloc((size_t)wanted->slots, sizeof *channel->at);
+    channel->open = -1;
     channel->next = me->channels;
     me->channels = channel;
-    return channel->memory && channel->read ? channel : NULL;
+    return channel->memory && channel->at ? channel : NULL;
+}
+
+static bool open_event(struct sl_nccl_wire *wire, cudaEvent_t *event) {
+    return *event || SL_NCCL_CUDA(wire, cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 static bool open_events(struct sl_nccl_channel *channel) {
-    bool made = true;
-    for (int slot = 0; slot < channel->slots && made && channel->end == SL_NCCL_RECEIVER; slot++) {
-        made = SL_NCCL_CUDA(&channel->wire, cudaEventCreateWithFlags(&channel->read[slot], cudaEventDisableTiming));
+    struct sl_nccl_wire *wire = &channel->wire;
+    bool made = open_event(wire, &channel->me->early);
+    for (int slot = 0; slot < events(channel) && made; slot++) {
+        made = open_event(wire, &channel->at[slot].moved) &&
+               (channel->end == SL_NCCL_SENDER || open_event(wire, &channel->at[slot].read));
     }
     return made;
 }
@@ -57,6 +73,7 @@ int sl_nccl_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
     const struct sl_nccl_hosts *hosts = me->run->hosts;
     SL_TRY(sl_nccl_passed(me, hosts->enter(me, "opening", "a channel", wanted->site)));
+    sl_nccl_branch(me, true);
     struct sl_nccl_channel *channel = new_channel(me, wanted);
     if (!channel)
         return sl_fail(self, SL_FAILED, "no memory for channel %d -> %d of %d slots of %zu bytes (opened at %s)",
@@ -74,11 +91,134 @@ void sl_nccl_channels_close(struct sl_nccl_coordinate *me) {
         struct sl_nccl_channel *channel = me->channels;
         me->channels = channel->next;
         sl_nccl_wire_close(&channel->wire);
-        for (int slot = 0; channel->read && slot < channel->slots; slot++) {
-            if (channel->read[slot]) cudaEventDestroy(channel->read[slot]);
+        for (int slot = 0; slot < events(channel); slot++) {
+            if (channel->at[slot].moved) cudaEventDestroy(channel->at[slot].moved);
+            if (channel->at[slot].read) cudaEventDestroy(channel->at[slot].read);
         }
-        free(channel->read);
+        free(channel->at);
         free(channel);
+    }
+    if (me->early) cudaEventDestroy(me->early);
+    me->early = NULL;
+}
+
+/* ---- what the tape runs ---- */
+
+/* The argument: the same bytes for the same message. */
+struct message {
+    struct sl_nccl_channel *channel;
+    size_t slot;
+};
+
+static char *memory_of(const struct sl_nccl_channel *channel, int slot) {
+    return channel->memory + channel->stride * (size_t)slot;
+}
+
+static bool record(struct sl_nccl_wire *wire, cudaEvent_t event, cudaStream_t stream) {
+    return SL_NCCL_CUDA(wire, cudaEventRecord(event, stream));
+}
+static bool await(struct sl_nccl_wire *wire, cudaStream_t stream, cudaEvent_t event) {
+    return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(stream, event, 0));
+}
+
+/* A receive begins behind what has read the slot's last message. Where that was in another stretch, it begins behind
+ * the first message of its own graph, or behind all that the queue holds. */
+static bool follow_reader(struct sl_cuda_queue *queue, struct sl_nccl_channel *channel, const struct sl_nccl_slot *at) {
+    struct sl_nccl_coordinate *me = channel->me;
+    struct sl_nccl_wire *wire = &channel->wire;
+    if (at->read_in == queue->stretch) return await(wire, wire->stream, at->read);
+    if (!sl_cuda_captures(queue))
+        return record(wire, wire->before, queue->stream) && await(wire, wire->stream, wire->before);
+    if (me->early_in != queue->stretch && !record(wire, me->early, queue->stream)) return false;
+    me->early_in = queue->stretch;
+    return await(wire, wire->stream, me->early);
+}
+
+static bool enqueue_receive(struct sl_cuda_queue *queue, struct sl_nccl_channel *channel, int slot) {
+    struct sl_nccl_wire *wire = &channel->wire;
+    return follow_reader(queue, channel, &channel->at[slot]) &&
+           SL_NCCL(wire, ncclRecv(memory_of(channel, slot), channel->bytes, ncclUint8, SL_NCCL_SENDER, wire->comm,
+                                  wire->stream));
+}
+
+static bool enqueue_send(struct sl_cuda_queue *queue, struct sl_nccl_channel *channel, int slot) {
+    struct sl_nccl_wire *wire = &channel->wire;
+    return record(wire, wire->before, queue->stream) && await(wire, wire->stream, wire->before) &&
+           SL_NCCL(wire, ncclSend(memory_of(channel, slot), channel->bytes, ncclUint8, SL_NCCL_RECEIVER, wire->comm,
+                                  wire->stream));
+}
+
+/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
+static bool move(struct sl_cuda_queue *queue, const struct message *m,
+                 bool (*enqueue)(struct sl_cuda_queue *, struct sl_nccl_channel *, int)) {
+    struct sl_nccl_channel *channel = m->channel;
+    struct sl_nccl_wire *wire = &channel->wire;
+    struct sl_nccl_slot *at = &channel->at[m->slot];
+    if (!sl_nccl_lock(wire)) return false;
+    wire->captured = wire->captured || sl_cuda_captures(queue);
+    bool done = enqueue(queue, channel, (int)m->slot) || sl_nccl_refused(queue, wire);
+    sl_nccl_unlock(wire);
+    if (!done || sl_nccl_await_ready(wire, channel->name, "a graph of the step")) return false;
+    if (!sl_nccl_lock(wire)) return false;
+    done = record(wire, at->moved, wire->stream) || sl_nccl_refused(queue, wire);
+    at->moved_in = queue->stretch;
+    sl_nccl_unlock(wire);
+    return done;
+}
+
+bool sl_nccl_send(struct sl_cuda_queue *queue, const void *argument) {
+    const struct message *m = argument;
+    const bool done = move(queue, m, enqueue_send);
+    if (done) m->channel->open = (int)m->slot;
+    return done;
+}
+
+static bool receive(struct sl_cuda_queue *queue, const void *argument) {
+    const struct message *m = argument;
+    struct sl_nccl_channel *channel = m->channel;
+    return move(queue, m, enqueue_receive) && await(&channel->wire, queue->stream, channel->at[m->slot].moved);
+}
+
+/* The compute queue has read the slot. */
+static bool note_read(struct sl_cuda_queue *queue, const void *argument) {
+    const struct message *m = argument;
+    struct sl_nccl_slot *at = &m->channel->at[m->slot];
+    at->read_in = queue->stretch;
+    return record(&m->channel->wire, at->read, queue->stream);
+}
+
+/* It may write into the slot. Behind a graph that has sent it it is anyway, and so it is behind a join. */
+static bool reuse(struct sl_cuda_queue *queue, const void *argument) {
+    const struct message *m = argument;
+    struct sl_nccl_channel *channel = m->channel;
+    const struct sl_nccl_slot *at = &channel->at[m->slot];
+    if (channel->open == (int)m->slot) channel->open = -1;
+    return at->moved_in != queue->stretch || await(&channel->wire, queue->stream, at->moved);
+}
+
+bool sl_nccl_rest(struct sl_cuda_queue *queue, const void *argument) {
+    (void)queue, (void)argument;
+    return true;
+}
+
+/* The last send ends behind those before it. */
+void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost) {
+    struct sl_cuda_queue *queue = sl_nccl_queue(me);
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        const int slot = channel->open;
+        channel->open = -1;
+        if (slot >= 0 && !lost && channel->at[slot].moved_in == queue->stretch)
+            await(&channel->wire, queue->stream, channel->at[slot].moved);
+    }
+}
+
+void sl_nccl_channels_mark(struct sl_nccl_coordinate *me) {
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        for (int slot = 0; slot < events(channel); slot++) {
+            if (!channel->at[slot].held) continue;
+            channel->at[slot].held = false;
+            record(&channel->wire, channel->wire.flight[slot].done, sl_nccl_queue(me)->stream);
+        }
     }
 }
 
@@ -86,60 +226,56 @@ void sl_nccl_channels_close(struct sl_nccl_coordinate *me) {
 
 static const char *const verb[2][2] = {{"acquire", "post"}, {"take", "release"}};
 
-static char *memory_of(const struct sl_nccl_channel *channel, int slot) {
-    return channel->memory + channel->stride * (size_t)slot;
+const char *sl_nccl_waiting(const struct sl_nccl_channel *channel) { return verb[channel->end][0]; }
+
+static enum sl_cuda_course course_of(const struct sl_nccl_channel *channel) {
+    return sl_cuda_course(sl_nccl_queue(channel->me));
+}
+
+/* Nothing is held back while a host waits for the other end, or the wire is locked. What the tape notes never is. */
+static void let_go(struct sl_nccl_channel *channel) {
+    if (!is_own(channel) && course_of(channel) != SL_CUDA_NOTED) sl_cuda_stream(sl_nccl_queue(channel->me));
+}
+
+static int enter(struct sl_nccl_channel *channel, const char *what) {
+    if (course_of(channel) == SL_CUDA_AT_ONCE) let_go(channel);
+    return sl_nccl_passed(channel->me, channel->me->run->hosts->enter(channel->me, what, channel->name, channel->site));
 }
 
 /* Until the other end is open, and both are connected. */
 static int meet(struct sl_nccl_channel *channel, const char *what) {
     if (is_own(channel) || channel->met) return SL_OK;
+    let_go(channel);
     SL_TRY(sl_nccl_passed(channel->me, channel->me->run->hosts->channel_meet(channel)));
     SL_TRY(sl_nccl_await_ready(&channel->wire, what, channel->site));
     channel->met = true;
     return SL_OK;
 }
 
-/* A send of the slot behind what has written it, or a receive behind what has read its last message. */
-static bool enqueue(struct sl_nccl_channel *channel, int slot) {
-    struct sl_nccl_wire *wire = &channel->wire;
-    char *memory = memory_of(channel, slot);
-    if (channel->end == SL_NCCL_SENDER)
-        return sl_nccl_follow(wire) &&
-               SL_NCCL(wire, ncclSend(memory, channel->bytes, ncclUint8, SL_NCCL_RECEIVER, wire->comm, wire->stream));
-    return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(wire->stream, channel->read[slot], 0)) &&
-           SL_NCCL(wire, ncclRecv(memory, channel->bytes, ncclUint8, SL_NCCL_SENDER, wire->comm, wire->stream));
+static int enqueue(struct sl_nccl_channel *channel, sl_cuda_run *run, int slot, const char *what) {
+    const struct message m = {channel, (size_t)slot};
+    if (is_own(channel) || sl_cuda_enqueue(sl_nccl_queue(channel->me), run, &m, sizeof m)) return SL_OK;
+    return sl_nccl_fail(&channel->wire, what, channel->site);
 }
 
-static bool note_read(struct sl_nccl_channel *channel, int slot) {
-    struct sl_cuda_queue *queue = sl_nccl_queue(channel->me);
-    if (is_own(channel) || !queue->busy) return true;
-    return SL_NCCL_CUDA(&channel->wire, cudaEventRecord(channel->read[slot], sl_cuda_stream(queue)));
-}
-
-static int move(struct sl_nccl_channel *channel, int slot, const char *what) {
+/* The message of the slot has been enqueued: its flight ends with it. */
+static int mark(struct sl_nccl_channel *channel, int slot, const char *what) {
     struct sl_nccl_wire *wire = &channel->wire;
     if (is_own(channel)) return SL_OK;
-    SL_TRY(meet(channel, what));
-    if (!sl_nccl_lock(wire)) return sl_nccl_fail(wire, what, channel->site);
-    const bool enqueued = enqueue(channel, slot);
-    sl_nccl_unlock(wire);
-    if (!enqueued) return sl_nccl_fail(wire, what, channel->site);
-    SL_TRY(sl_nccl_await_ready(wire, what, channel->site));
-    const bool marked = sl_nccl_mark(wire, slot, what, channel->site);
-    return marked ? SL_OK : sl_nccl_fail(wire, what, channel->site);
+    if (course_of(channel) != SL_CUDA_LATER)
+        return sl_nccl_mark(wire, slot, what, channel->site) ? SL_OK : sl_nccl_fail(wire, what, channel->site);
+    sl_nccl_note(wire, slot, what, channel->site);
+    channel->at[slot].held = sl_nccl_queue(channel->me)->owes = true;
+    return SL_OK;
 }
 
-/* The compute queue goes on behind the slot's message, which both hosts have put on its way. */
-static int follow_message(struct sl_nccl_channel *channel, int slot, const char *what) {
-    if (is_own(channel)) return SL_OK;
-    sl_nccl_watch(&channel->wire, slot);
-    return sl_nccl_lead(&channel->wire, slot) ? SL_OK : sl_nccl_fail(&channel->wire, what, channel->site);
-}
-
-/* Nothing is held back while a host waits for the other end, or the wire is locked. */
-static int enter(struct sl_nccl_channel *channel, const char *what) {
-    if (!is_own(channel)) sl_cuda_stream(sl_nccl_queue(channel->me));
-    return sl_nccl_passed(channel->me, channel->me->run->hosts->enter(channel->me, what, channel->name, channel->site));
+/* Until the other end's count is TARGET; in a step that is replayed, later. */
+static int await_count(struct sl_nccl_channel *channel, int end, int slot, uint32_t target, bool *owes) {
+    const struct sl_nccl_hosts *hosts = channel->me->run->hosts;
+    *owes = !is_own(channel) && sl_nccl_owe_message(channel, slot, target);
+    if (*owes) return SL_OK;
+    let_go(channel);
+    return sl_nccl_passed(channel->me, hosts->channel_wait(channel, end, target));
 }
 
 /* ---- the verbs ---- */
@@ -150,12 +286,13 @@ int sl_nccl_channel_acquire(struct sl_spmd *self, struct sl_channel *of, void **
     const char *what = verb[SL_NCCL_SENDER][0];
     const int at = channel->slot[SL_NCCL_SENDER];
     const uint32_t posted = channel->count[SL_NCCL_SENDER], slots = (uint32_t)channel->slots;
+    bool owes;
     SL_TRY(enter(channel, what));
     *slot = memory_of(channel, at);
     if (channel->holds[SL_NCCL_SENDER]) return SL_OK;
-    const struct sl_nccl_hosts *hosts = channel->me->run->hosts;
-    SL_TRY(sl_nccl_passed(channel->me, hosts->channel_wait(channel, SL_NCCL_SENDER, posted + 1 - slots)));
-    if (posted >= slots) SL_TRY(follow_message(channel, at, what));
+    SL_TRY(await_count(channel, SL_NCCL_SENDER, at, posted + 1 - slots, &owes));
+    if (posted >= slots && !is_own(channel) && !owes) sl_nccl_watch(&channel->wire, at);
+    SL_TRY(enqueue(channel, reuse, at, what));
     channel->holds[SL_NCCL_SENDER] = true;
     return SL_OK;
 }
@@ -165,27 +302,30 @@ int sl_nccl_channel_take(struct sl_spmd *self, struct sl_channel *of, const void
     struct sl_nccl_channel *channel = of->state;
     const char *what = verb[SL_NCCL_RECEIVER][0];
     const int at = channel->slot[SL_NCCL_RECEIVER];
+    bool owes;
     SL_TRY(enter(channel, what));
     *slot = memory_of(channel, at);
     if (channel->holds[SL_NCCL_RECEIVER]) return SL_OK;
-    const struct sl_nccl_hosts *hosts = channel->me->run->hosts;
-    const uint32_t next = channel->count[SL_NCCL_RECEIVER] + 1;
-    SL_TRY(sl_nccl_passed(channel->me, hosts->channel_wait(channel, SL_NCCL_RECEIVER, next)));
-    SL_TRY(move(channel, at, what));
-    SL_TRY(follow_message(channel, at, what));
+    SL_TRY(meet(channel, what));
+    SL_TRY(await_count(channel, SL_NCCL_RECEIVER, at, channel->count[SL_NCCL_RECEIVER] + 1, &owes));
+    SL_TRY(enqueue(channel, receive, at, what));
+    SL_TRY(mark(channel, at, what));
+    if (!is_own(channel) && !owes) sl_nccl_watch(&channel->wire, at);
     channel->holds[SL_NCCL_RECEIVER] = true;
     return SL_OK;
 }
 
-static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int end) {
+/* The slot goes to the other end. */
+static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int end, sl_cuda_run *run) {
     const char *what = verb[end][1];
     int *slot = &channel->slot[end];
     if (!channel->holds[end])
         return sl_fail(self, SL_BAD_INPUT, "channel %d -> %d: %s without %s (opened at %s)", channel->from, channel->to,
                        what, verb[end][0], channel->site);
     SL_TRY(enter(channel, what));
-    if (end == SL_NCCL_SENDER) SL_TRY(move(channel, *slot, what));
-    if (end == SL_NCCL_RECEIVER && !note_read(channel, *slot)) return sl_nccl_fail(&channel->wire, what, channel->site);
+    if (end == SL_NCCL_SENDER) SL_TRY(meet(channel, what));
+    SL_TRY(enqueue(channel, run, *slot, what));
+    if (end == SL_NCCL_SENDER) SL_TRY(mark(channel, *slot, what));
     channel->holds[end] = false;
     channel->count[end]++;
     *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;
@@ -194,9 +334,17 @@ static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int 
 }
 
 int sl_nccl_channel_post(struct sl_spmd *self, struct sl_channel *channel) {
-    return hand_over(self, channel->state, SL_NCCL_SENDER);
+    return hand_over(self, channel->state, SL_NCCL_SENDER, sl_nccl_send);
 }
 
 int sl_nccl_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
-    return hand_over(self, channel->state, SL_NCCL_RECEIVER);
+    return hand_over(self, channel->state, SL_NCCL_RECEIVER, note_read);
+}
+
+void sl_nccl_channels_rest(struct sl_spmd *self) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    bool sends = false;
+    for (const struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next)
+        sends = sends || (channel->end == SL_NCCL_SENDER && !is_own(channel));
+    if (sends) sl_cuda_enqueue(sl_nccl_queue(me), sl_nccl_rest, &me, sizeof me);
 }

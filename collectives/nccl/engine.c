@@ -168,5 +168,6 @@ const struct sl_engine_table sl_engine_nccl = {
     .channel_post = sl_nccl_channel_post,
     .channel_take = sl_nccl_channel_take,
     .channel_release = sl_nccl_channel_release,
+    .channels_rest = sl_nccl_channels_rest,
     .progress = sl_nccl_progress,
 };

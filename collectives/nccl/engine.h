@@ -102,6 +102,8 @@ struct sl_nccl_coordinate {
     float *scratch;                          /* for the first words over a wire */
     struct sl_nccl_owed *owed;               /* [owes], of owed_room: graphs.c */
     int owes, owed_room;
+    cudaEvent_t early; /* where the compute queue was at the first message of a capture: */
+    unsigned early_in;
     ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
 };
 
@@ -300,11 +302,14 @@ bool sl_nccl_judge(struct sl_nccl_group *group, struct sl_nccl_call *c);
 
 /* ---- calls as parts of graphs (graphs.c) ---- */
 
-/* A call that has ended here, but for the peers' hosts, which nobody has asked yet. */
+/* A call over a group, or a message at this end of a channel, that has ended here, but for the peers' hosts, which
+ * nobody has asked yet. */
 struct sl_nccl_owed {
-    struct sl_nccl_group *group;
+    struct sl_nccl_group *group; /* or NULL */
     struct sl_collective call;
-    uint32_t ticket;
+    uint32_t ticket; /* a channel: the other end's count */
+    struct sl_nccl_channel *channel;
+    int slot;
 };
 
 /* From now on ME's queue may hold back what goes over groups; no more. Where that is so already, nothing happens. */
@@ -317,12 +322,25 @@ bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c)
 bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c);
 /* Whether the host need not wait for C's peers now, and will ask them later. */
 bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c);
+/* The same of a channel's slot: for the other end's count of messages to be TARGET. */
+bool sl_nccl_owe_message(struct sl_nccl_channel *channel, int slot, uint32_t target);
+/* A capture that is refused is the queue's failure: the call can still go without. The wire is locked. Returns false.
+ */
+bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire);
 /* Before GROUP's call number TICKET begins: nothing is held back where that may wait for peers. */
 void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket);
 
 /* ---- channels (channel.c) ---- */
 
 enum { SL_NCCL_SENDER, SL_NCCL_RECEIVER };
+
+/* A slot at this end, and where streams have got to: the wire's with its last message, the compute queue with reading
+ * it. The events are known in the stretch in which they were recorded (sl_cuda_queue). */
+struct sl_nccl_slot {
+    cudaEvent_t moved, read;
+    unsigned moved_in, read_in;
+    bool held; /* its flight's end is not marked yet */
+};
 
 struct sl_nccl_channel {
     struct sl_nccl_channel *next;
@@ -334,9 +352,10 @@ struct sl_nccl_channel {
     const char *site;
     char name[48]; /* for places */
     char *memory;
-    cudaEvent_t *read; /* [slots], of a receiver: behind what reads the slot's message */
-    uint32_t count[2]; /* by end: messages posted, released */
-    int slot[2];       /* the next one */
+    struct sl_nccl_slot *at; /* [slots] */
+    int open;                /* the slot of the last send, which the compute queue does not wait for yet, or -1 */
+    uint32_t count[2];       /* by end: messages posted, released */
+    int slot[2];             /* the next one */
     bool holds[2];
     bool met; /* the other end is open, and the wire ready */
     void *hosts;
@@ -352,6 +371,14 @@ int sl_nccl_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, vo
 int sl_nccl_channel_post(struct sl_spmd *self, struct sl_channel *channel);
 int sl_nccl_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
 int sl_nccl_channel_release(struct sl_spmd *self, struct sl_channel *channel);
+void sl_nccl_channels_rest(struct sl_spmd *self);
+/* What the tape runs for a post, and where nothing that was posted is under way any more. */
+sl_cuda_run sl_nccl_send, sl_nccl_rest;
+/* What this end waits in, for verdicts. */
+const char *sl_nccl_waiting(const struct sl_nccl_channel *channel);
+/* `join` and `settle` of struct sl_cuda_branches, the latter before hosts are asked. */
+void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost);
+void sl_nccl_channels_mark(struct sl_nccl_coordinate *me);
 void sl_nccl_channels_close(struct sl_nccl_coordinate *me);
 
 /* ---- coordinates that are threads (threads.c), or processes (processes.c, or alone.c without MPI) ----

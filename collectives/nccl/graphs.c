@@ -9,6 +9,8 @@
  *
  * The events that calls are watched by are recorded then, behind the graph: none is a part of it.
  *
+ * Messages of channels (channel.c) are held back and owed likewise.
+ *
  * Calls that the host has a part in, with memory of its own, are never held back, and neither are those that are
  * compared in their streams (compare.c). */
 #include <stdlib.h>
@@ -59,8 +61,7 @@ static void describe(struct beginning *made, struct sl_nccl_group *group, const 
 
 /* ---- what the tape runs ---- */
 
-/* A capture that is refused is the queue's failure: the call can still go without. The wire is locked. */
-static bool refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire) {
+bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire) {
     if (!sl_cuda_captures(queue) || !wire->failure.status) return false;
     sl_cuda_fail(queue, "NCCL", wire->failure.message);
     wire->failure = (struct sl_error){0};
@@ -81,13 +82,13 @@ static bool begin(struct sl_cuda_queue *queue, const void *argument) {
     struct sl_nccl_wire *wire = &group->wire;
     if (!sl_nccl_lock(wire)) return false;
     wire->captured = wire->captured || sl_cuda_captures(queue);
-    bool done = begin_branch(queue, group, &b.call) || refused(queue, wire);
+    bool done = begin_branch(queue, group, &b.call) || sl_nccl_refused(queue, wire);
     sl_nccl_unlock(wire);
     if (!done || sl_nccl_await_ready(wire, sl_collective_name(&b.call.call), "a graph of the step")) return false;
     if (!sl_nccl_lock(wire)) return false;
     done =
         (sl_nccl_unpack(group, &b.call) && SL_NCCL_CUDA(wire, cudaEventRecord(group->behind[b.place], wire->stream))) ||
-        refused(queue, wire);
+        sl_nccl_refused(queue, wire);
     group->open[b.place] = done;
     sl_nccl_unlock(wire);
     return done;
@@ -109,6 +110,7 @@ static void join(void *owner, bool lost) {
             end(sl_nccl_queue(me), &e);
         }
     }
+    sl_nccl_channels_join(me, lost);
 }
 
 /* ---- calls whose peers' hosts have not been asked ---- */
@@ -123,8 +125,19 @@ static void mark_held(struct sl_nccl_group *group) {
     group->holds = false;
 }
 
+static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
+    const struct sl_nccl_hosts *hosts = me->run->hosts;
+    struct sl_nccl_channel *channel = owed->channel;
+    SL_TRY(sl_nccl_passed(me, hosts->enter(me, sl_nccl_waiting(channel), channel->name, channel->site)));
+    SL_TRY(sl_nccl_passed(me, hosts->channel_wait(channel, channel->end, owed->ticket)));
+    const bool last = (int32_t)(channel->count[channel->end] - owed->ticket) < channel->slots; /* of the slot */
+    if (last) sl_nccl_watch(&channel->wire, owed->slot);
+    return SL_OK;
+}
+
 static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     const struct sl_nccl_hosts *hosts = me->run->hosts;
+    if (owed->channel) return meet_end(me, owed);
     const char *verb = sl_collective_name(&owed->call), *object = owed->group->wire.name;
     SL_TRY(sl_nccl_passed(me, hosts->enter(me, verb, object, owed->call.site)));
     SL_TRY(sl_nccl_passed(me, hosts->meet(owed->group, &owed->call, owed->ticket)));
@@ -137,12 +150,14 @@ static void settle(void *owner) {
     struct sl_nccl_coordinate *me = owner;
     join(me, false);
     for (struct sl_nccl_group *group = me->groups; group; group = group->next) mark_held(group);
+    sl_nccl_channels_mark(me);
     for (int i = 0; i < me->owes; i++)
         if (meet(me, &me->owed[i])) break;
     me->owes = 0;
 }
 
-static const struct sl_cuda_branches branches = {begin, end, join, settle};
+static const struct sl_cuda_branches branches = {
+    .begin = begin, .end = end, .post = sl_nccl_send, .rest = sl_nccl_rest, .join = join, .settle = settle};
 
 void sl_nccl_branch(struct sl_nccl_coordinate *me, bool open) {
     struct sl_cuda_queue *queue = sl_nccl_queue(me);
@@ -206,15 +221,22 @@ bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_ncc
     return c->taped && sl_cuda_course(sl_nccl_queue(group->wire.me)) != SL_CUDA_AT_ONCE;
 }
 
-bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
-    struct sl_nccl_coordinate *me = group->wire.me;
+static bool owe(struct sl_nccl_coordinate *me, const struct sl_nccl_owed *what) {
     if (sl_cuda_course(sl_nccl_queue(me)) != SL_CUDA_LATER) return false;
     struct sl_nccl_owed *owed = sl_grow(me->owed, me->owes, &me->owed_room, 64, sizeof *owed);
     if (!owed) return false;
     me->owed = owed;
-    owed[me->owes++] = (struct sl_nccl_owed){group, c->call, c->ticket};
+    owed[me->owes++] = *what;
     sl_nccl_queue(me)->owes = true;
     return true;
+}
+
+bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
+    return owe(group->wire.me, &(struct sl_nccl_owed){.group = group, .call = c->call, .ticket = c->ticket});
+}
+
+bool sl_nccl_owe_message(struct sl_nccl_channel *channel, int slot, uint32_t target) {
+    return owe(channel->me, &(struct sl_nccl_owed){.channel = channel, .slot = slot, .ticket = target});
 }
 
 bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c) {

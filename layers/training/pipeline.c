@@ -444,6 +444,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
         sl_profile_end(p->context.profile, before);
     }
     p->self->doing.what = NULL;
+    sl_channels_rest(p->self);
     SL_TRY(sl_pipeline_end_scatters(p));
     if (!step->unread) sl_pipeline_read(p, step);
     return SL_OK;
@@ -460,6 +461,7 @@ static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
         SL_TRY(run_action(p, &p->actions->action[i]));
     }
     p->self->doing.what = NULL;
+    sl_channels_rest(p->self);
     SL_TRY(sl_pipeline_end_shards(p));
     if (phase == SL_EVALUATE) sl_pipeline_read(p, step);
     return sl_groups_meet(&p->groups, p->self);

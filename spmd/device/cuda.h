@@ -21,6 +21,8 @@ typedef bool sl_cuda_run(struct sl_cuda_queue *queue, const void *argument);
 struct sl_cuda_branches {
     sl_cuda_run *begin; /* lets other streams begin, behind queue->stream, */
     sl_cuda_run *end;   /* and this one lets queue->stream wait for them */
+    sl_cuda_run *post;  /* one begins, and may not end before a peer has had something of later calls, */
+    sl_cuda_run *rest;  /* up to this one */
     /* The same for all that have begun and not ended, as at the end of a graph, and at once; LOST: what was captured of
      * them is no graph, and there is nothing to wait for. */
     void (*join)(void *owner, bool lost);
@@ -46,6 +48,7 @@ struct sl_cuda_queue {
     struct sl_tape *tape; /* what the thread asks for in a step (tape.h); NULL: there are no graphs of steps */
     bool watched;         /* the host looks into the device's memory: a target region is waited for */
     unsigned steps;       /* that have begun and may become graphs */
+    unsigned stretch; /* another number behind each graph, and while one is captured: events keep to their stretch */
     const struct sl_cuda_branches *branches; /* NULL: there are none; they are OWNER's */
     void *owner;
     bool owes;

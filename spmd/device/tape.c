@@ -51,6 +51,7 @@ struct order {
     int astray; /* that were not */
     struct piece *piece;
     int pieces;
+    bool bound; /* it cannot be graphs: see cut */
 };
 
 struct sl_tape {
@@ -150,15 +151,25 @@ static int branches_of(const struct sl_cuda_queue *queue, const struct call *cal
     return (call->run == queue->branches->begin) - (call->run == queue->branches->end);
 }
 
+/* Whether messages are on their way behind CALL; ARE: before it. */
+static bool are_posted(const struct sl_cuda_queue *queue, const struct call *call, bool are) {
+    if (!queue->branches || !call->run) return are;
+    return call->run == queue->branches->post || (are && call->run != queue->branches->rest);
+}
+
 /* Divides what was noted. At the end of a piece all streams come together, so that it had better not end while several
- * are at work. False without memory. */
+ * are at work. It must not end while messages are on their way: who takes them may need later calls before that. Where
+ * the host uses the stream then, the step is bound to stay calls. False without memory. */
 static bool cut(const struct sl_cuda_queue *queue, struct order *o) {
     int most = FIRST, open = 0;
+    bool posted = false;
+    o->bound = false;
     o->piece = calloc((size_t)o->count, sizeof *o->piece);
     for (int i = 0; i < o->count && o->piece; i++) {
         struct piece *last = o->piece + o->pieces;
         const int calls = i && !o->call[i].begins ? i - last[-1].first : 0;
-        if (calls && (calls < most || (open > 0 && calls < WHOLE * most))) {
+        o->bound = o->bound || (posted && !calls);
+        if (calls && (calls < most || posted || (open > 0 && calls < WHOLE * most))) {
             last[-1].end = i + 1;
         } else {
             most = !calls ? FIRST : most < MOST ? 2 * most : MOST;
@@ -168,7 +179,9 @@ static bool cut(const struct sl_cuda_queue *queue, struct order *o) {
         }
         open += branches_of(queue, &o->call[i]);
         if (open < 0) open = 0; /* it had begun in an earlier piece */
+        posted = are_posted(queue, &o->call[i], posted);
     }
+    o->bound = o->bound || posted;
     return o->piece != NULL;
 }
 
@@ -180,6 +193,7 @@ static bool capture(struct sl_cuda_queue *queue, struct order *o, struct piece *
     bool done = sl_graph_begin(queue);
     if (!done) return false;
     queue->tape->captures = true;
+    queue->stretch++;
     for (int i = piece->first; i < piece->end && done; i++) {
         struct call *call = &o->call[i];
         done = issue(queue, call->run, argument_of(o, call));
@@ -188,6 +202,7 @@ static bool capture(struct sl_cuda_queue *queue, struct order *o, struct piece *
     }
     join(queue, !done);
     queue->tape->captures = false;
+    queue->stretch++;
     return sl_graph_end(queue, &piece->graph) && done;
 }
 
@@ -222,6 +237,7 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
     } else if ((piece->graph.made ? change(queue, t->now, piece, &t->report.changed) : capture(queue, t->now, piece)) &&
                sl_graph_launch(queue, &piece->graph)) {
         t->issued = t->next;
+        queue->stretch++;
         t->report.graphs++;
         t->report.kept += calls;
     } else {
@@ -331,6 +347,13 @@ static void open_steps(struct sl_cuda_queue *queue, struct sl_tape *t, const voi
     t->report = (struct sl_graph_report){0};
 }
 
+/* Others may come. */
+static void stay_calls(struct sl_tape *t) {
+    snprintf(t->report.why, sizeof t->report.why, "the host uses the stream while messages are on their way");
+    t->mode = PLAINLY;
+    t->now->astray++;
+}
+
 void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graphs use) {
     struct sl_tape *t = queue->tape;
     if (use == SL_GRAPHS_OFF || queue->watched) return;
@@ -348,6 +371,7 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     if (t->mode != REPLAYS) return;
     join(queue, false); /* what has begun before can be no part of a graph */
     if (!o->pieces && !cut(queue, o)) t->mode = PLAINLY;
+    if (o->bound) stay_calls(t);
     t->report.calls = o->count;
     t->report.graphs = t->report.kept = t->report.changed = 0;
 }

@@ -330,15 +330,31 @@ static struct sl_graph_report branches(const char *owner, bool waits, enum sl_gr
     return report;
 }
 
-static void other_streams_are_parts_of_graphs(void **state) {
-    (void)state;
-    static const struct sl_cuda_branches table = {begin_other, end_other, join_other, settle_other};
+static void open_other(const struct sl_cuda_branches *table) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     setenv("FAKE_CUDA_DELAY_US", "3000", 1);
     assert_true(SL_CUDA(queue, cudaStreamCreateWithFlags(&other.stream, cudaStreamNonBlocking)) &&
                 SL_CUDA(queue, cudaEventCreate(&other.before)) && SL_CUDA(queue, cudaEventCreate(&other.behind)));
     other.copy = sl_device.take(COUNT * sizeof *other.copy);
-    sl_cuda_branch(queue, &table, &other);
+    sl_cuda_branch(queue, table, &other);
+}
+
+static void close_other(void) {
+    sl_cuda_branch(sl_cuda_queue(), NULL, NULL);
+    sl_device.begin_step("another", SL_GRAPHS_OFF);
+    sl_device.end_step();
+    unsetenv("FAKE_CUDA_DELAY_US");
+    sl_device.give(other.copy);
+    cudaStreamDestroy(other.stream);
+    cudaEventDestroy(other.before);
+    cudaEventDestroy(other.behind);
+}
+
+static void other_streams_are_parts_of_graphs(void **state) {
+    (void)state;
+    static const struct sl_cuda_branches table = {
+        .begin = begin_other, .end = end_other, .join = join_other, .settle = settle_other};
+    open_other(&table);
     struct sl_graph_report report = branches("a branch", false, SL_GRAPHS_ON);
     assert_int_equal(report.replayed, 3);
     assert_int_equal(report.graphs, 1);
@@ -352,14 +368,54 @@ static void other_streams_are_parts_of_graphs(void **state) {
     report = branches("a lost one", false, SL_GRAPHS_AUTO);
     unsetenv("FAKE_CUDA_FAIL");
     assert_non_null(strstr(report.why, "cuLaunchKernel"));
-    sl_cuda_branch(queue, NULL, NULL);
-    sl_device.begin_step("another", SL_GRAPHS_OFF);
-    sl_device.end_step();
-    unsetenv("FAKE_CUDA_DELAY_US");
-    sl_device.give(other.copy);
-    cudaStreamDestroy(other.stream);
-    cudaEventDestroy(other.before);
-    cudaEventDestroy(other.behind);
+    close_other();
+}
+
+static bool rest(struct sl_cuda_queue *queue, const void *argument) {
+    (void)queue, (void)argument;
+    return true;
+}
+
+/* The other stream sends x off; what comes then is one piece up to the rest, if there is one. WAITS: the host waits in
+ * between. */
+static struct sl_graph_report messages(const char *owner, bool waits, bool rests) {
+    enum { MANY = 700 };
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    struct sl_graph_report report;
+    const int nothing = 0;
+    for (int s = 0; s < 5; s++) {
+        sl_device.begin_step(owner, SL_GRAPHS_ON);
+        for (int i = 0; i < 100; i++) scale(1, y);
+        sl_cuda_enqueue(queue, begin_other, &nothing, sizeof nothing);
+        for (int i = 0; i < MANY; i++) scale(1, y);
+        if (waits) settled();
+        scale(1, y);
+        if (rests) sl_cuda_enqueue(queue, rest, &nothing, sizeof nothing);
+        settled();
+        for (int i = 0; i < 10; i++) scale(1, y);
+        sl_device.end_step();
+        settled();
+    }
+    sl_device.report_graphs(&report);
+    sl_cuda_forget(queue);
+    return report;
+}
+
+static void a_graph_does_not_end_while_messages_are_on_their_way(void **state) {
+    (void)state;
+    static const struct sl_cuda_branches table = {
+        .begin = rest, .end = end_other, .post = begin_other, .rest = rest, .join = join_other, .settle = settle_other};
+    open_other(&table);
+    struct sl_graph_report report = messages("a rest", false, true);
+    assert_int_equal(report.replayed, 3);
+    assert_int_equal(report.graphs, 4); /* of 32 calls, 64, all up to the rest, and 10 */
+    assert_int_equal(report.kept, 100 + 1 + 700 + 1 + 1 + 10);
+    report = messages("no rest", false, false);
+    assert_int_equal(report.graphs, 0);
+    assert_string_equal(report.why, "the host uses the stream while messages are on their way");
+    report = messages("a wait", true, true);
+    assert_int_equal(report.graphs, 0);
+    close_other();
 }
 
 int main(int count, char **arguments) {
@@ -377,6 +433,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test(what_must_be_graphs_fails),
         cmocka_unit_test(marks_come_behind_what_waits),
         cmocka_unit_test(other_streams_are_parts_of_graphs),
+        cmocka_unit_test(a_graph_does_not_end_while_messages_are_on_their_way),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
