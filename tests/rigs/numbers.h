@@ -138,7 +138,7 @@ static inline void note_nearest(double share, const char *what, double got, doub
         nearest_to_limit.share = share;
         nearest_to_limit.got = got;
         nearest_to_limit.want = want;
-        snprintf(nearest_to_limit.what, sizeof nearest_to_limit.what, "%s", what);
+        snprintf(nearest_to_limit.what, sizeof nearest_to_limit.what, "%.63s", what);
     }
     pthread_mutex_unlock(&nearest_to_limit.lock);
 }

@@ -66,7 +66,7 @@ static void expect_sums(const struct sl_kernels *kernels, kernel *call, const st
     double *want = array_of(2 * sums, sizeof *want);
     for (size_t i = 0; i < s->parts * s->rows * s->cols; i++) {
         const size_t r = i / s->cols, at = r / s->rows * s->cols + i % s->cols;
-        double one, other;
+        double one = 0, other = 0;
         terms(call, s, r, i, &one, &other);
         want[at] += one;
         want[sums + at] += other;
