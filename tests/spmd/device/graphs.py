@@ -46,8 +46,8 @@ COMMUNICATION = (
     (8, "transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl", *RATES),
     (8, "transformer", *NARROW, "--mesh", "pipe=4", "--blocks", "4", "--engine", "nccl", "--schedule", "1f1b",
      "--microbatches", "4", "--accumulate", "2", *RATES),
-    (8, "transformer", *NARROW, "--mesh", "pipe=2", "--engine", "nccl", "--schedule", "looped-bfs", "--loops", "2", "--clip",
-     "1", *RATES),
+    (8, "transformer", *NARROW, "--mesh", "data=2,pipe=2", "--engine", "nccl", "--schedule", "looped-bfs", "--loops", "2",
+     "--fsdp", "--clip", "1", *RATES),
 )
 
 
