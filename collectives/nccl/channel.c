@@ -306,8 +306,8 @@ int sl_nccl_channel_take(struct sl_spmd *self, struct sl_channel *of, const void
     SL_TRY(enter(channel, what));
     *slot = memory_of(channel, at);
     if (channel->holds[SL_NCCL_RECEIVER]) return SL_OK;
-    SL_TRY(meet(channel, what));
     SL_TRY(await_count(channel, SL_NCCL_RECEIVER, at, channel->count[SL_NCCL_RECEIVER] + 1, &owes));
+    SL_TRY(meet(channel, what));
     SL_TRY(enqueue(channel, receive, at, what));
     SL_TRY(mark(channel, at, what));
     if (!is_own(channel) && !owes) sl_nccl_watch(&channel->wire, at);

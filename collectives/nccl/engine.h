@@ -230,7 +230,8 @@ struct sl_nccl_blocks {
     char *pinned; /* as `base`, for the host */
 };
 
-/* For a call at a time; the next one's use of it comes behind in the wire's stream, or when the host has waited. */
+/* For a call after the other: the next one's use of it comes behind in the wire's stream, or when the host has waited.
+ */
 struct sl_nccl_buffer {
     struct sl_nccl_buffer *next;
     size_t bytes;

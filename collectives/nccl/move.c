@@ -46,11 +46,11 @@ static bool is_direct(const struct sl_collective *call, const struct sl_view *vi
 
 static size_t rounded(size_t bytes) { return (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE; }
 
-/* The smallest free one that is large enough; otherwise the largest free one grows: after some steps all sizes have
- * been seen. What it had stays taken from the device: to free it would wait for everything there. NULL without memory.
- */
+/* The smallest free one that is large enough; otherwise the largest free one grows: after a step all sizes have been
+ * seen. What it had stays taken from the device: to free it would wait for everything there. KEEPS: it is free when the
+ * call is delivered, otherwise at once, for the next call's use of it comes behind. NULL without memory. */
 static struct sl_nccl_buffer *take_buffer(struct sl_nccl_coordinate *me, struct sl_nccl_buffer **list, size_t bytes,
-                                          bool host) {
+                                          bool host, bool keeps) {
     struct sl_nccl_buffer *fits = NULL, *largest = NULL;
     for (struct sl_nccl_buffer *at = *list; at; at = at->next) {
         if (at->taken) continue;
@@ -67,14 +67,15 @@ static struct sl_nccl_buffer *take_buffer(struct sl_nccl_coordinate *me, struct 
         fits->memory = sl_nccl_take(me, bytes, host);
         fits->bytes = fits->memory ? bytes : 0;
     }
-    fits->taken = fits->memory != NULL;
+    fits->taken = keeps && fits->memory;
     return fits->memory ? fits : NULL;
 }
 
 static bool reserve(struct sl_nccl_group *group, struct sl_nccl_call *c, size_t device, size_t pinned) {
     struct sl_nccl_coordinate *me = group->wire.me;
-    c->device = device ? take_buffer(me, &group->device, device, false) : NULL;
-    c->pinned = pinned ? take_buffer(me, &group->pinned, pinned, true) : NULL;
+    const bool read_later = c->combines && !c->out.host; /* by the compute queue */
+    c->device = device ? take_buffer(me, &group->device, device, false, read_later) : NULL;
+    c->pinned = pinned ? take_buffer(me, &group->pinned, pinned, true, true) : NULL;
     return (c->device || !device) && (c->pinned || !pinned);
 }
 
@@ -206,7 +207,7 @@ void sl_nccl_deliver(struct sl_nccl_call *c) {
         const struct layout from = {c->out.pinned + sl_block_bytes(call) * (size_t)i, &tight};
         copy_on_host(call, (struct layout){block_at(call, call->output, view, i), view}, from);
     }
-    if (c->device) c->device->taken = false;
+    if (c->device && c->combines && !c->out.host) c->device->taken = false;
     if (c->pinned) c->pinned->taken = false;
 }
 

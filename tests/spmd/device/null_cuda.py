@@ -246,9 +246,7 @@ def bound_steps(points, build, work):
         name = f"{driver} {without_sizes(arguments)}".strip()
         waits = counts.get("wait", 0) / coordinates(arguments)
         points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
-        grows = driver == "transformer" and "nccl" in arguments  # its rooms, as many as messages are under way by chance
-        points.point((grows or not counts.get("allocate")) and not counts.get("load"),
-                     f"it {'loads' if grows else 'allocates and loads'} nothing: {name}", counts)
+        points.point(not counts.get("allocate") and not counts.get("load"), f"it allocates and loads nothing: {name}", counts)
         points.point(not counts.get("copy host>device"), f"no region takes from the host's memory: {name}", counts)
         if driver == "transformer" and CUT[2] in arguments:
             moves = counts["launch for a collective"] + counts["copy device>device"]
