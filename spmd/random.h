@@ -107,7 +107,7 @@ SL_INLINE float sl_xla_log1p(float x) {
 SL_INLINE float sl_erfinv(float x) {
     const float w = -sl_xla_log1p(-x * x);
     const bool central = w < 5.0f;
-    const float t = central ? w - 2.5f : sqrtf(w) - 3.0f;
+    const float t = central ? w - 2.5f : sl_sqrt(w) - 3.0f;
     float p = central ? 2.81022636e-08f : -0.000200214257f;
     p = sl_fma(p, t, central ? 3.43273939e-07f : 0.000100950558f);
     p = sl_fma(p, t, central ? -3.5233877e-06f : 0.00134934322f);

@@ -7,8 +7,7 @@
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/kernels.h"
-
-#include <math.h>
+#include "spmd/base/vector_math.h"
 
 #if SL_STREAMS
 #include "layers/kernels/rows/hash_internal.h"
@@ -29,7 +28,7 @@ SL_INLINE void adamw_few(const size_t count, size_t i, size_t first, struct adam
         const float g = (adds ? OF(in, k) + OF(more, k) : OF(in, k)) * by.scale;
         OF(m, k) = by.rest1 * g + by.beta1 * OF(m, k);
         OF(v, k) = by.rest2 * (g * g) + by.beta2 * OF(v, k);
-        const float direction = OF(m, k) / by.correction1 / (sqrtf(OF(v, k) / by.correction2) + by.epsilon);
+        const float direction = OF(m, k) / by.correction1 / (sl_sqrt(OF(v, k) / by.correction2) + by.epsilon);
         OF(moved, k) = OF(p, k) - by.rate * (direction + by.decay * OF(p, k));
     }
     store_floats(count, m, first_moment + i);

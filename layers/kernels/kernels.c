@@ -11,8 +11,8 @@
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
+#include "spmd/base/vector_math.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
@@ -189,7 +189,7 @@ static void layer_norm_forward(size_t rows, size_t cols, const float *x, const f
         }
         const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
         const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
-        const float reciprocal = 1.0f / sqrtf(variance + epsilon);
+        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
         SL_LANES()
         for (size_t c = 0; c < cols; c++) {
             const float value = (in[c] - mean) * reciprocal;

@@ -47,6 +47,13 @@ SL_INLINE float sl_fma(float a, float b, float c) { return __builtin_fmaf(a, b, 
 SL_INLINE float sl_fma(float a, float b, float c) { return (float)((double)a * b + c); }
 #endif
 
+/* The root, rounded to nearest. sqrtf is CUDA's approximate one on NVIDIA GPUs: clang links it so. */
+#ifdef __NVPTX__
+SL_INLINE float sl_sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
+#else
+SL_INLINE float sl_sqrt(float x) { return sqrtf(x); }
+#endif
+
 SL_INLINE float sl_exp(float x) {
     /* Beyond these exp is inf and 0 anyway; a NaN passes, as it compares false. */
     x = x > 89.0f ? 89.0f : x;

@@ -57,7 +57,7 @@ static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const f
         }
         const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
         const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
-        const float reciprocal = 1.0f / sqrtf(variance + epsilon);
+        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
         SL_LANES()
         for (size_t c = 0; c < cols; c++) {
             const float value = (in[c] - mean) * reciprocal;

@@ -32,7 +32,7 @@ SL_INLINE void forward_row(size_t r, size_t cols, const void *x, const bool half
     float sum = 0.0f;
     SL_LANES(reduction(+ : sum))
     for (size_t c = 0; c < cols; c++) sum += element(x, half, at + c) * element(x, half, at + c);
-    const float reciprocal = 1.0f / sqrtf(sum / (float)cols + epsilon);
+    const float reciprocal = 1.0f / sl_sqrt(sum / (float)cols + epsilon);
     SL_LANES()
     for (size_t c = 0; c < cols; c++) {
         const float value = element(x, half, at + c) * reciprocal * gamma[c] + beta[c];

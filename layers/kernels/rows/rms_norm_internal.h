@@ -3,12 +3,11 @@
 #ifndef SL_LAYERS_KERNELS_ROWS_RMS_NORM_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_RMS_NORM_INTERNAL_H
 
-#include <math.h>
-
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/base/bf16.h"
+#include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
 enum {
@@ -32,7 +31,7 @@ static void rms_norm_forward(size_t rows, size_t cols, size_t whole, const float
     for (size_t r = 0; r < rows; r++) {
         const float *in = x + r * cols;
         float *out = y + r * cols;
-        const float reciprocal = 1.0f / sqrtf(sums[r] / (float)whole + epsilon);
+        const float reciprocal = 1.0f / sl_sqrt(sums[r] / (float)whole + epsilon);
         if (r + AHEAD < rows) fetch_to_write(out, AHEAD * cols, (AHEAD + 1) * cols);
         SL_LANES()
         for (size_t c = 0; c < cols; c++) out[c] = in[c] * reciprocal * gamma[c] + beta[c];
@@ -47,7 +46,7 @@ static void rms_norm_forward_bf16(size_t rows, size_t cols, size_t whole, const 
     for (size_t r = 0; r < rows; r++) {
         const size_t at = r * cols;
         const float *in = x + at;
-        const float reciprocal = 1.0f / sqrtf(sums[r] / (float)whole + epsilon);
+        const float reciprocal = 1.0f / sl_sqrt(sums[r] / (float)whole + epsilon);
         if (!stored) {
             SL_LANES()
             for (size_t c = 0; c < cols; c++) y[at + c] = sl_bf16_part(in[c] * reciprocal * gamma[c] + beta[c]);
