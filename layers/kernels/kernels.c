@@ -5,6 +5,7 @@
  * tables beside it, and SL_LEVEL, the level's. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/elements_internal.h"
+#include "layers/kernels/hashes_internal.h"
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
@@ -456,6 +457,8 @@ const struct sl_kernels SL_KERNELS = {
     .sum_of_squares = sum_of_squares,
     .largest_bits = largest_bits,
     .add_squares = add_squares,
+    .add_hash = add_hash,
+    .add_up_hashes = add_up_hashes,
     .column_sums = column_sums,
     .row_trees = row_trees,
     .part_sums = part_sums,

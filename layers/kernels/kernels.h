@@ -26,6 +26,15 @@ struct sl_pass_hash {
     void (*add)(const struct sl_pass_hash *hash, size_t first, size_t count, uint64_t gradients, uint64_t values);
 };
 
+/* Where the elements of an array lie in another one, of which it is a part: in rows of GROUP runs of RUN elements,
+ * whose places (spmd/base/places.h) follow each other. The first run begins at place FIRST, the next ones of its row
+ * STEP apart, and rows STRIDE apart. The array begins behind SKIPPED elements of its first row; with these it has fewer
+ * than 2^32. */
+struct sl_hash_places {
+    uint64_t first, step, stride;
+    uint32_t run, group, skipped; /* the first two at least 1 */
+};
+
 /* One AdamW step (optax's order of operations): m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  * p -= lr (m / correction1 / (sqrt(v / correction2) + epsilon) + decay p), g being the gradient times gradient_scale.
  */
@@ -39,6 +48,7 @@ struct sl_adamw_step {
 };
 
 enum { SL_SUM_ROOM = 1024 }; /* doubles: sums of the parts of an array that is added up on devices */
+enum { SL_HASH_SUMS = 128 }; /* into so many sums a hash is divided that is made on devices */
 
 /* Random numbers (draws.c). */
 struct sl_draws {
@@ -99,6 +109,13 @@ struct sl_kernels {
      * multiples of 2^-31 and, less than 2^32 of them, those of 2^-63. No order changes that. n < 2^32. Room
      * [SL_SUM_ROOM]. */
     void (*add_squares)(size_t n, const float *x, double scale, double *room, uint64_t *sums);
+    /* SUMS [SL_HASH_SUMS], which together grow by the part of a hash by places that X [n] makes, modulo 2^64: floats,
+     * or bf16 where HALF, each as the float that it is. Keys [SL_PLACES]: low of struct sl_places, aligned to 16 bytes.
+     * Which of them grow by how much is another matter on each device; their sum is the same. */
+    void (*add_hash)(size_t n, const void *x, bool half, const struct sl_hash_places *places, const uint32_t *keys,
+                     uint64_t *sums);
+    /* hashes [count] = what sums [count, SL_HASH_SUMS] add up to, modulo 2^64 */
+    void (*add_up_hashes)(size_t count, const uint64_t *sums, uint64_t *hashes);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order, slice by slice */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
     /* sums [parts, cols] = the same of each part of x [parts, rows, cols]. HALF: x is bf16. */

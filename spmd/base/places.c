@@ -8,18 +8,9 @@
 /* Floats are read as words. */
 typedef uint32_t __attribute__((may_alias)) word;
 
-static uint64_t mix(uint64_t number) {
-    number += 0x9e3779b97f4a7c15;
-    number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;
-    number = (number ^ number >> 27) * 0x94d049bb133111eb;
-    return number ^ number >> 31;
-}
-
-static uint64_t high(uint64_t block) { return mix(block) | 1; }
-
 void sl_places_open(struct sl_places *places) {
     places->wide = sl_cpu_level() > 2;
-    for (uint64_t p = 0; p < SL_PLACES; p++) places->low[p] = (uint32_t)(mix(~p) >> 32) | 1;
+    for (uint64_t p = 0; p < SL_PLACES; p++) places->low[p] = (uint32_t)(sl_places_mix(~p) >> 32) | 1;
 }
 
 /* ---- a part of a block, for CPUs without and with AVX2: the same numbers ---- */
@@ -123,15 +114,13 @@ size_t sl_places_keys(const struct sl_places *places, uint64_t first, const uint
     return in_block(first, SL_PLACES);
 }
 
-uint64_t sl_places_high(uint64_t first) { return high(first / SL_PLACES); }
-
 uint64_t sl_places_hash(const struct sl_places *places, uint64_t first, const void *words, size_t count) {
     const word *next = words;
     uint64_t hash = 0;
     for (size_t part; count; count -= part, first += part, next += part) {
         part = in_block(first, count);
         const uint32_t *low = places->low + first % SL_PLACES;
-        hash += high(first / SL_PLACES) * (places->wide ? sum_words_wide : sum_words)(low, next, part);
+        hash += sl_places_high(first) * (places->wide ? sum_words_wide : sum_words)(low, next, part);
     }
     return hash;
 }
@@ -142,7 +131,7 @@ uint64_t sl_places_hash_sum(const struct sl_places *places, uint64_t first, cons
     for (size_t part; count; count -= part, first += part, a += part, b += part) {
         part = in_block(first, count);
         const uint32_t *low = places->low + first % SL_PLACES;
-        hash += high(first / SL_PLACES) * (places->wide ? sum_sums_wide : sum_sums)(low, a, b, part);
+        hash += sl_places_high(first) * (places->wide ? sum_sums_wide : sum_sums)(low, a, b, part);
     }
     return hash;
 }
@@ -152,7 +141,7 @@ uint64_t sl_places_hash_bf16(const struct sl_places *places, uint64_t first, con
     for (size_t part; count; count -= part, first += part, halves += part) {
         part = in_block(first, count);
         const uint32_t *low = places->low + first % SL_PLACES;
-        hash += high(first / SL_PLACES) * (places->wide ? sum_halves_wide : sum_halves)(low, halves, part);
+        hash += sl_places_high(first) * (places->wide ? sum_halves_wide : sum_halves)(low, halves, part);
     }
     return hash;
 }

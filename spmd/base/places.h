@@ -22,10 +22,17 @@ struct sl_places {
 /* The keys, which are always the same. */
 void sl_places_open(struct sl_places *places);
 
+static inline uint64_t sl_places_mix(uint64_t number) {
+    number += 0x9e3779b97f4a7c15;
+    number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;
+    number = (number ^ number >> 27) * 0x94d049bb133111eb;
+    return number ^ number >> 31;
+}
+
 /* How many places from FIRST on, at least one, have their keys together: LOW. The part of the hash that such words make
  * is the sum of each one's key times the word, times what sl_places_high gives. */
 size_t sl_places_keys(const struct sl_places *places, uint64_t first, const uint32_t **low);
-uint64_t sl_places_high(uint64_t first);
+static inline uint64_t sl_places_high(uint64_t first) { return sl_places_mix(first / SL_PLACES) | 1; }
 
 /* The part of the hash that COUNT words from place FIRST on make: floats or integers of 32 bits. */
 uint64_t sl_places_hash(const struct sl_places *places, uint64_t first, const void *words, size_t count);

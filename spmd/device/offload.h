@@ -8,6 +8,7 @@
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or SL_THREADS
  *   SL_THREADS()                 over a loop inside SL_ROWS whose iterations are independent: on NVIDIA a thread each
+ *   SL_ATOMIC()                  before a statement that adds to a number which other iterations add to, too
  *   SL_FOUR                      elements of an array that a thread takes together, the step of loops over elements:
  *                                on NVIDIA 4 (layers/kernels/operands/fours_internal.h)
  *   SL_SLICES, SL_COLUMNS        into so many slices rows are divided that are added up; columns that a team then has
@@ -55,6 +56,7 @@
 #define SL_BLOCKS(clauses) SL_PRAGMA(omp target teams distribute clauses)
 #define SL_BLOCK 1024
 #define SL_ABREAST 64
+#define SL_ATOMIC() SL_PRAGMA(omp atomic)
 #elif defined(SL_DEVICE_CUDA)
 #define SL_ELEMENTWISE(clauses, ...)                                                                                   \
     sl_device.begin_region();                                                                                          \
@@ -69,6 +71,7 @@
 #define SL_BLOCK 1
 #define SL_ABREAST 64
 #define SL_ADDS(...) SL_LANES(__VA_ARGS__)
+#define SL_ATOMIC() SL_PRAGMA(omp atomic)
 #define SL_PARTS 1024
 #define SL_THREADS() SL_PRAGMA(omp parallel for)
 #define SL_FOUR 4
@@ -126,6 +129,10 @@
 
 #ifndef SL_THREADS
 #define SL_THREADS()
+#endif
+
+#ifndef SL_ATOMIC
+#define SL_ATOMIC()
 #endif
 
 #ifndef SL_ABREAST
