@@ -12,8 +12,6 @@
 #include "spmd/base/file.h"
 #include "spmd/device/device.h"
 
-enum { PIECE = 1 << 14 }; /* floats that are copied from the device at once */
-
 struct sl_journal {
     struct sl_spmd *self;
     const struct sl_parameters *parameters;
@@ -25,18 +23,18 @@ struct sl_journal {
     int every, microbatches;              /* of a pass */
     int64_t step;
     /* Of the step. */
-    int count, most;
+    int count, most, rows;            /* the last: as many records of rows, at most, which come first */
     struct sl_journal_record *record; /* [most] */
+    struct sl_hashes *hashes; /* of records of rows, by their numbers, and then of prints; NULL where the host reads the
+                                 device's memory */
     int pass;
     uint32_t first_row;
-    float *room; /* [PIECE]; NULL where the host reads the device's memory */
 };
 
 /* ---- records ---- */
 
 static void add(struct sl_journal *j, enum sl_journal_kind kind, int item, int microbatch, uint64_t hash) {
     struct sl_journal_record *record = &j->record[j->count];
-    if (j->count == j->most) return; /* planned for a schedule's actions, each once a pass */
     *record = (struct sl_journal_record){
         .step = j->step, .hash = hash, .item = item, .microbatch = microbatch, .kind = (uint32_t)kind};
     sl_journal_seal(record);
@@ -134,20 +132,28 @@ static int take(struct sl_journal *j, const struct sl_journal_run *run) {
     const struct sl_schedule *schedule = run->schedule;
     enum { OTHERS = 3 }; /* loss, norm, end */
     j->microbatches = schedule->microbatches;
-    j->most = 2 * j->parameters->count + 2 * schedule->loops * j->microbatches * run->passes + OTHERS;
+    const int prints = SL_PRINTS * j->parameters->count;
+    j->rows = 2 * schedule->loops * j->microbatches * run->passes;
+    j->most = j->rows + prints + OTHERS;
     j->record = malloc((size_t)j->most * sizeof *j->record);
-    if (!sl_device.shares_memory) j->room = malloc(PIECE * sizeof *j->room);
-    if (!j->record || (!j->room && !sl_device.shares_memory))
-        return sl_fail(j->self, SL_FAILED, "no memory for a journal");
+    if (!j->record) return sl_fail(j->self, SL_FAILED, "no memory for a journal");
     sl_places_open(&j->places);
-    return SL_OK;
+    SL_TRY(sl_hashes_open(&j->hashes, j->self, j->rows + prints));
+    return sl_prints_open(&j->prints, j->self, j->parameters, j->hashes, j->rows);
+}
+
+static void begin_block(struct sl_journal *j, int64_t step) {
+    j->step = step;
+    j->count = 0;
+    sl_prints_begin(j->prints);
 }
 
 /* The values with which the run begins are those after the step before. */
 static int write_values(struct sl_journal *j, int64_t steps) {
-    j->step = steps - 1;
-    sl_prints_begin(j->prints);
+    begin_block(j, steps - 1);
     SL_TRY(sl_prints_add_values(j->prints));
+    sl_journal_complete(j);
+    SL_TRY(sl_device.settle(&j->self->error));
     add_prints(j, SL_PRINT_VALUE, SL_JOURNAL_VALUE);
     return write_block(j, SL_JOURNAL_BEGIN);
 }
@@ -162,7 +168,6 @@ int sl_journal_open(struct sl_journal **journal, struct sl_spmd *self, const str
     j->parameters = run->parameters;
     j->every = options->every > 0 ? options->every : 1;
     SL_TRY(take(j, run));
-    SL_TRY(sl_prints_open(&j->prints, self, j->parameters));
     j->expected = options->expected;
     if (j->expected) return SL_OK;
     SL_TRY(sl_journal_prepare(options->directory, &self->error));
@@ -177,8 +182,8 @@ void sl_journal_close(struct sl_journal *j) {
     if (!j) return;
     if (j->stream) fclose(j->stream);
     sl_prints_close(j->prints);
+    sl_hashes_close(j->hashes);
     free(j->record);
-    free(j->room);
     free(j);
 }
 
@@ -186,9 +191,7 @@ void sl_journal_close(struct sl_journal *j) {
 
 bool sl_journal_begin(struct sl_journal *j, int64_t step) {
     if (step % j->every) return false;
-    j->step = step;
-    j->count = 0;
-    sl_prints_begin(j->prints);
+    begin_block(j, step);
     return true;
 }
 
@@ -200,31 +203,37 @@ void sl_journal_pass(struct sl_journal *j, int pass, uint32_t first_row) {
 }
 
 static uint64_t hash_rows(struct sl_journal *j, uint64_t place, size_t count, enum sl_dtype dtype, const void *data) {
-    const size_t size = sl_dtype_size(dtype);
-    const char *from = data;
-    uint64_t hash = 0;
-    for (size_t part; count; count -= part, place += part, from += part * size) {
-        part = j->room && count > PIECE ? PIECE : count;
-        if (j->room) sl_device.copy(j->room, from, part * size);
-        const void *here = j->room ? (const void *)j->room : from;
-        hash += dtype == SL_BF16 ? sl_places_hash_bf16(&j->places, place, here, part)
-                                 : sl_places_hash(&j->places, place, here, part);
-    }
-    return hash;
+    if (dtype == SL_BF16) return sl_places_hash_bf16(&j->places, place, data, count);
+    return sl_places_hash(&j->places, place, data, count);
 }
 
 void sl_journal_rows(struct sl_journal *j, enum sl_journal_kind kind, int stage, int microbatch, int count, int rows,
                      int columns, enum sl_dtype dtype, const void *data) {
     const size_t elements = (size_t)rows * (size_t)columns;
-    for (int m = 0; m < count; m++) {
+    for (int m = 0; m < count && j->count < j->rows; m++) { /* planned for a schedule's actions, each once a pass */
         const uint64_t row = j->first_row + (uint64_t)(microbatch + m) * (uint64_t)rows;
         const char *from = (const char *)data + (size_t)m * elements * sl_dtype_size(dtype);
+        const uint64_t place = row * (uint64_t)columns;
+        if (j->hashes) sl_hashes_add(j->hashes, j->count, place, elements, dtype, from);
         add(j, kind, stage, j->pass * j->microbatches + microbatch + m,
-            hash_rows(j, row * (uint64_t)columns, elements, dtype, from));
+            j->hashes ? 0 : hash_rows(j, place, elements, dtype, from));
+    }
+}
+
+void sl_journal_complete(struct sl_journal *j) {
+    if (j->hashes) sl_hashes_bring(j->hashes);
+}
+
+/* Records of rows get their hashes, which prints find themselves. */
+static void take_hashes(struct sl_journal *j) {
+    for (int i = 0; i < j->count; i++) {
+        j->record[i].hash = sl_hashes_at(j->hashes, i);
+        sl_journal_seal(&j->record[i]);
     }
 }
 
 int sl_journal_end(struct sl_journal *j, double loss, double norm) {
+    if (j->hashes) take_hashes(j);
     add(j, SL_JOURNAL_LOSS, 0, 0, bits_of(loss));
     add_prints(j, SL_PRINT_GRADIENT, SL_JOURNAL_GRADIENT);
     if (!isnan(norm)) add(j, SL_JOURNAL_NORM, 0, 0, bits_of(norm));

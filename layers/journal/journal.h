@@ -70,6 +70,9 @@ void sl_journal_pass(struct sl_journal *journal, int pass, uint32_t first_row);
  * DTYPE, in the device's memory. */
 void sl_journal_rows(struct sl_journal *journal, enum sl_journal_kind kind, int stage, int microbatch, int count,
                      int rows, int columns, enum sl_dtype dtype, const void *data);
+/* All of the step is in the device's queue: hashes that were made there come to the host when it waits for the queue
+ * (sl_device.settle), as it has to before sl_journal_end. */
+void sl_journal_complete(struct sl_journal *journal);
 /* After the step, whose mean LOSS and NORM (NAN: there is none) are given: writes what was recorded. SL_FAILED if that
  * does not fit on the disk. */
 int sl_journal_end(struct sl_journal *journal, double loss, double norm);

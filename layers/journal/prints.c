@@ -4,9 +4,6 @@
 #include <stdlib.h>
 
 #include "collectives/collectives.h"
-#include "spmd/device/device.h"
-
-enum { PIECE = 1 << 14 }; /* floats that are copied from the device at once */
 
 /* A parameter's. */
 struct print {
@@ -17,10 +14,11 @@ struct print {
     uint64_t hash[SL_PRINTS];
 };
 
-/* Elements [begin, end) of a range, which lie together in a parameter, too, from PLACE on. */
+/* Elements [begin, end) of a range, those of a parameter from LOCAL on; they lie together in the whole, too, from PLACE
+ * on, but for a device's, which are all that follow of the parameter. */
 struct span {
     int range;
-    size_t begin, end;
+    size_t begin, end, local;
     uint64_t place;
     struct print *print; /* NULL: they are no parameter's */
 };
@@ -29,11 +27,12 @@ struct sl_prints {
     struct sl_spmd *self;
     const struct sl_parameters *parameters;
     struct sl_places places;
-    struct print *print; /* [parameters] */
-    int *order;          /* [parameters]: their numbers, range by range, as they lie there; without second ones */
-    int *begin;          /* [ranges + 1]: where each range's begin in that */
-    float *room;         /* [PIECE]; NULL where the host reads the device's memory */
-    struct span span;    /* that was seen last: the next piece most often lies in it, too */
+    struct print *print;      /* [parameters] */
+    int *order;               /* [parameters]: their numbers, range by range, as they lie there; without second ones */
+    int *begin;               /* [ranges + 1]: where each range's begin in that */
+    struct sl_hashes *hashes; /* NULL where the host reads the device's memory */
+    int number;               /* of the first one */
+    struct span span;         /* that was seen last: the next piece most often lies in it, too */
 };
 
 /* ---- which elements ---- */
@@ -71,18 +70,19 @@ static void sort(struct sl_prints *p) {
     p->begin[p->parameters->ranges] = count;
 }
 
-int sl_prints_open(struct sl_prints **prints, struct sl_spmd *self, const struct sl_parameters *parameters) {
+int sl_prints_open(struct sl_prints **prints, struct sl_spmd *self, const struct sl_parameters *parameters,
+                   struct sl_hashes *hashes, int number) {
     struct sl_prints *p = calloc(1, sizeof *p);
     *prints = p;
     if (!p) return sl_fail(self, SL_FAILED, "no memory for hashes of parameters");
     p->self = self;
     p->parameters = parameters;
+    p->hashes = hashes;
+    p->number = number;
     p->print = calloc((size_t)parameters->count + 1, sizeof *p->print);
     p->order = calloc((size_t)parameters->count + 1, sizeof *p->order);
     p->begin = calloc((size_t)parameters->ranges + 1, sizeof *p->begin);
-    if (!sl_device.shares_memory) p->room = malloc(PIECE * sizeof *p->room);
-    if (!p->print || !p->order || !p->begin || (!p->room && !sl_device.shares_memory))
-        return sl_fail(self, SL_FAILED, "no memory for hashes of parameters");
+    if (!p->print || !p->order || !p->begin) return sl_fail(self, SL_FAILED, "no memory for hashes of parameters");
     sl_places_open(&p->places);
     for (int i = 0; i < parameters->count; i++) plan_print(p, i);
     sort(p);
@@ -94,7 +94,6 @@ void sl_prints_close(struct sl_prints *p) {
     free(p->print);
     free(p->order);
     free(p->begin);
-    free(p->room);
     free(p);
 }
 
@@ -132,30 +131,26 @@ static void seek(struct sl_prints *p, int range, size_t first) {
     const size_t local = first - parameter->offset, run = sl_shard_run(&print->shard);
     const size_t left = run - local % run, count = parameter->count - local;
     span->print = print;
+    span->local = local;
     span->place = sl_shard_global_index(&print->shard, local);
-    span->end = first + (left < count ? left : count);
+    span->end = first + (left < count && !p->hashes ? left : count);
 }
 
 /* Of element FIRST of the span. */
 static uint64_t place_of(const struct sl_prints *p, size_t first) { return p->span.place + (first - p->span.begin); }
 
-static uint64_t hash(const struct sl_prints *p, uint64_t place, size_t count, const float *elements,
-                     const float *addend) {
-    uint64_t sum = 0;
-    if (addend) return sl_places_hash_sum(&p->places, place, elements, addend, count);
-    if (!p->room) return sl_places_hash(&p->places, place, elements, count);
-    for (size_t part; count; count -= part, place += part, elements += part) {
-        part = count < PIECE ? count : PIECE;
-        sl_device.copy(p->room, elements, part * sizeof *elements);
-        sum += sl_places_hash(&p->places, place, p->room, part);
-    }
-    return sum;
-}
-
 static void add(struct sl_prints *p, enum sl_print kind, size_t first, size_t count, const float *elements,
                 const float *addend) {
-    struct print *print = p->span.print;
-    print->hash[kind] += hash(p, place_of(p, first), count, elements, addend);
+    const struct span *span = &p->span;
+    struct print *print = span->print;
+    const size_t local = span->local + (first - span->begin);
+    const int number = p->number + (int)(print - p->print) * SL_PRINTS + (int)kind;
+    if (p->hashes) /* and there is no addend: nobody reads the memory of others' devices */
+        sl_hashes_add_shard(p->hashes, number, &print->shard, local, count, elements);
+    else if (addend)
+        print->hash[kind] += sl_places_hash_sum(&p->places, place_of(p, first), elements, addend, count);
+    else
+        print->hash[kind] += sl_places_hash(&p->places, place_of(p, first), elements, count);
     print->seen[kind] += count;
 }
 
@@ -214,5 +209,6 @@ bool sl_prints_count(const struct sl_prints *p, int i) { return p->print[i].coun
 bool sl_prints_hash(const struct sl_prints *p, enum sl_print kind, int i, uint64_t *hash) {
     const struct print *print = &p->print[i];
     *hash = print->hash[kind];
+    if (p->hashes) *hash += sl_hashes_at(p->hashes, p->number + i * SL_PRINTS + (int)kind);
     return print->elements && print->seen[kind] == print->elements;
 }

@@ -1,13 +1,14 @@
 /* prints.h - hashes of a coordinate's parameters and of the sums of their gradients, a step: its fingerprints.
  *
  * They are made where the numbers are at hand anyway, by the thread that owns them: in the pass in which the optimizer
- * reads gradients and makes values, or behind each piece of it. A parameter's hash is of the
- * elements that this coordinate updates (its shard, or its share of that), by their places in the whole parameter
- * (spmd/base/places.h): so the hashes of all coordinates that stand for a part add up to that of the parameter, in
- * every layout. Gradients are hashed as they are summed, neither scaled nor clipped. */
+ * reads gradients and makes values, or behind each piece of it; on devices by kernels behind it (hashes.h). A
+ * parameter's hash is of the elements that this coordinate updates (its shard, or its share of that), by their places
+ * in the whole parameter (spmd/base/places.h): so the hashes of all coordinates that stand for a part add up to that of
+ * the parameter, in every layout. Gradients are hashed as they are summed, neither scaled nor clipped. */
 #ifndef SL_LAYERS_JOURNAL_PRINTS_H
 #define SL_LAYERS_JOURNAL_PRINTS_H
 
+#include "layers/journal/hashes.h"
 #include "layers/modules/parameters/parameters.h"
 #include "spmd/base/places.h"
 
@@ -17,8 +18,11 @@ enum sl_print { SL_PRINT_GRADIENT, SL_PRINT_VALUE, SL_PRINTS };
 
 struct sl_prints; /* opaque; each coordinate has its own */
 
-/* Of PARAMETERS, which are laid out and outlive the prints. SL_FAILED without memory. Free with sl_prints_close. */
-int sl_prints_open(struct sl_prints **prints, struct sl_spmd *self, const struct sl_parameters *parameters);
+/* Of PARAMETERS, which are laid out and outlive the prints. Of a device's memory HASHES from NUMBER on are theirs,
+ * SL_PRINTS for each parameter, which the caller begins and reads; NULL where there are none. SL_FAILED without memory.
+ * Free with sl_prints_close. */
+int sl_prints_open(struct sl_prints **prints, struct sl_spmd *self, const struct sl_parameters *parameters,
+                   struct sl_hashes *hashes, int number);
 void sl_prints_close(struct sl_prints *prints);
 
 /* Before a step: nothing has been seen. */

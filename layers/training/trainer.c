@@ -316,9 +316,7 @@ static uint32_t local_rows(const struct sl_trainer *t) {
     return (uint32_t)(t->options.pipeline.schedule->microbatches * t->options.pipeline.rows);
 }
 
-void sl_trainer_set_profile(struct sl_trainer *t, struct sl_profile *profile) {
-    t->profile = t->updates.profile = profile;
-}
+void sl_trainer_set_profile(struct sl_trainer *t, struct sl_profile *to) { t->profile = t->updates.profile = to; }
 
 void sl_trainer_set_trace(struct sl_trainer *t, struct sl_trace *trace) {
     t->trace = t->updates.trace = trace;
@@ -333,6 +331,7 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
 /* After the last pass everything of the step is in the queue before the host waits for the sums of all. */
 static int end_passes(struct sl_trainer *t, int each, struct sl_metrics *sums) {
     SL_TRY(sl_updates_finish(&t->updates));
+    if (t->recording) sl_journal_complete(t->recording);
     sl_pass_sums_read(&t->sums, sl_pipeline_sums(t->pipeline), each, sums);
     return sl_device.settle(&t->self->error);
 }

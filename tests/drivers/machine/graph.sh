@@ -21,6 +21,15 @@ same() {
     point "${driver##*/}: $name: $*"
 }
 
+# records ARGUMENT...: the journal's records are those without graphs.
+records() {
+    call "$@" --journal plain_journal --graph off
+    [ $status = 0 ] && call "$@" --journal graph_journal --graph "$graph"
+    tail -n +2 plain_journal/coordinate-00.journal >plain_records # behind the head, which names the options
+    [ $status = 0 ] && [ -s plain_records ] && tail -n +2 graph_journal/coordinate-00.journal | cmp -s - plain_records
+    point "${driver##*/}: the same journal: $*"
+}
+
 if [ "$device" != fake-cuda ]; then
     driver=$drivers/looping_pipeline
     refuses '--graph on: needs an NVIDIA GPU, and this build computes on the device ' $small --graph on
@@ -42,8 +51,10 @@ driver=$drivers/looping_pipeline
 same 'the same bits' $small
 same 'with clipping, and passes' $small --clip 0.5 --accumulate 2 --batch 32
 same 'pipelines' $small --mesh data=1,model=2
+records $small
 driver=$drivers/transformer
 same 'the same bits' $model
+records $model --storage bf16
 
 # Engine nccl's sums, gathers and exchanges are parts of graphs. Of two members a sum has one order, so that the losses are
 # engine local's, too.

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 
-from null_cuda import ALONE, CUT, EIGHT, HERE, NARROW, TEXT, Points, run
+from null_cuda import ALONE, CUT, EIGHT, HERE, JOURNAL, NARROW, TEXT, Points, run
 
 WORK = ("launch", "product", "copy", "fill", "mark", "await")
 STEPS = 8
@@ -25,6 +25,8 @@ JOBS = (
     ("loss_equality", "--mesh", "data=1,model=1"),
     ("transformer", *TEXT, *RATES),
     ("transformer", *TEXT, *RATES, "--precision", "bf16", "--clip", "1", "--microbatches", "4", "--schedule", "gpipe"),
+    ("looping_pipeline", *ALONE, *RATES, "--journal", JOURNAL),
+    ("transformer", *TEXT, *RATES, "--precision", "bf16", "--journal", JOURNAL),
 )
 # Of several, whose queues wait for each other, and whether no chance is in the order of a step: sums that overlap come
 # when they are there.
@@ -113,14 +115,15 @@ def same_work(points, build, record, driver, *arguments):
                  *first_difference(one, other), graphs.stderr[-300:])
 
 
-def whole_step(points, build, record):
-    """Nothing goes to the stream by itself but what the host reads or waits for."""
+def whole_step(points, build, record, copies, *arguments):
+    """Nothing goes to the stream by itself but what the host reads or waits for, in COPIES."""
     program = os.path.join(build, "drivers/looping_pipeline")
-    few, more = (calls(run(build, record, program, *ALONE, *RATES, "--graph", "auto", "--steps", steps)[1]) for steps in "68")
+    few, more = (calls(run(build, record, program, *ALONE, *RATES, "--graph", "auto", *arguments, "--steps", steps)[1])
+                 for steps in "68")
     counts = {name: (more[name] - few[name]) / 2 for name in more}
     alone = {name: counts[name] for name in ("cuLaunchKernel", "cublasLtMatmul", "cudaMemsetAsync") if counts.get(name)}
-    points.point(counts["cuGraphLaunch"] <= 4 and not alone and counts["cudaMemcpyAsync"] == 1,
-                 f"a step is {counts['cuGraphLaunch']:g} graphs and a copy to the host", counts)
+    points.point(counts["cuGraphLaunch"] <= 4 and not alone and counts["cudaMemcpyAsync"] == copies,
+                 f"a step is {counts['cuGraphLaunch']:g} graphs and {copies} {'copy' if copies == 1 else 'copies'} to the host: {' '.join(arguments)}".rstrip(": "), counts)
 
 
 def count_together(points, build, record, alike, driver, *arguments):
@@ -201,7 +204,8 @@ def main():
         record = os.path.join(folder, "record")
         for job in JOBS:
             same_work(points, build, record, *job)
-        whole_step(points, build, record)
+        whole_step(points, build, record, 1)
+        whole_step(points, build, record, 2, "--journal", JOURNAL)
         for job in TOGETHER:
             count_together(points, build, record, *job)
         for job in COMMUNICATION:

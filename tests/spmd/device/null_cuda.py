@@ -14,6 +14,7 @@ import time
 
 MOST_WAITS = 4  # of a step, but for those of its collectives
 TEXT_FILE = "text"  # is replaced by a file of text that is long enough for any job
+JOURNAL = "journal"  # and this by a folder
 MOST_MOVES = 2000  # copies and regions of the collectives of a step of the transformer, cut over two coordinates
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
 ALLOCATES = ("cudaMalloc", "cudaMallocHost", "cudaMallocManaged", "cudaFree", "cudaFreeHost", "cuMemAlloc_v2",
@@ -29,11 +30,11 @@ def run(build, record, program, *arguments):
                        FAKE_CUDA_DEVICES=devices, FAKE_CUDA_RECORD=record, OMP_TARGET_OFFLOAD="MANDATORY",
                        XDG_CACHE_HOME=os.path.dirname(record))
     open(record, "w", encoding="ascii").close()
-    text = os.path.join(os.path.dirname(record), TEXT_FILE)
+    text, journal = (os.path.join(os.path.dirname(record), name) for name in (TEXT_FILE, JOURNAL))
     if TEXT_FILE in arguments and not os.path.exists(text):
         with open(text, "w", encoding="ascii") as file:
             file.writelines(f"{number} bottles of beer on the wall\n" for number in range(2000))
-    arguments = [text if argument == TEXT_FILE else argument for argument in arguments]
+    arguments = [{TEXT_FILE: text, JOURNAL: journal}.get(argument, argument) for argument in arguments]
     result = subprocess.run([program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
                             text=True, timeout=250)
     with open(record, encoding="ascii") as file:
@@ -142,6 +143,7 @@ JOBS = (
     ("looping_pipeline", "--mesh", "data=1,model=1", "--loops", "4", "--rng", "global", "--offload", "activations,weights"),
     ("looping_pipeline", *EIGHT),
     ("looping_pipeline", *HERE),
+    ("looping_pipeline", *HERE, "--journal", JOURNAL),
     ("looping_pipeline", "--mesh", "data=8"),
     ("loss_equality", "--mesh", "data=1,model=1"),
     ("transformer", *TEXT),
@@ -150,13 +152,24 @@ JOBS = (
     ("transformer", *CUT),
     ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl"),
     ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "local"),
+    ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "local", "--journal", JOURNAL),
     ("transformer", *NARROW, "--mesh", "data=8"),
     ("transformer", *NARROW, "--mesh", "tensor=8", "--n-heads", "8"),
     ("transformer", *NARROW, "--mesh", "data=2,tensor=2", "--exact", "data=2,tensor=2", "--clip", "1"),
     ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--fsdp"),
     ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--fsdp"),
+    ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--fsdp", "--journal", JOURNAL),
     ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--experts", "8"),
     ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--experts", "8"),
+)
+# Of one coordinate; with a journal a step waits as often as without.
+JOURNALS = (
+    ("looping_pipeline", *ALONE),
+    ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2"),
+    ("looping_pipeline", *ALONE, "--storage", "bf16", "--clip", "1"),
+    ("looping_pipeline", "--mesh", "data=1,model=1", "--loops", "4", "--rng", "global", "--offload", "activations,weights"),
+    ("transformer", *TEXT),
+    ("transformer", *TEXT, "--precision", "bf16", "--exact", "data=1", "--clip", "1"),
 )
 # Their steps are microbatches, or epochs: what they do once they do in runs of any length.
 # Programs that take no numbers: (steps, program, arguments). What they do once counts, too, and is little.
@@ -253,6 +266,21 @@ def bound_steps(points, build, work):
             points.point(0 < moves <= MOST_MOVES, f"{moves:g} copies and regions for its collectives: {name}", counts)
 
 
+def bound_journals(points, build, work):
+    """A step's hashes are made on the device, and come to the host at once, with what it waits for anyway."""
+    record = os.path.join(work, "record")
+    for driver, *arguments in JOURNALS:
+        program = os.path.join(build, "drivers", driver)
+        plain = step(build, record, program, *arguments)
+        journal = step(build, record, program, *arguments, "--journal", JOURNAL)
+        more = {name: journal.get(name, 0) - plain.get(name, 0) for name in journal}
+        points.point(not more.get("wait") and more["copy device>pinned"] == 1 and more["launch"] > 10 and not more.get("copy device>host"),
+                     f"{plain['wait']:g} waits in a step, and {journal['wait']:g} with a journal, for {more['launch']:g} regions: "
+                     f"{driver} {without_sizes(arguments)}".rstrip(), more)
+        points.point(not journal.get("allocate") and not journal.get("load") and not journal.get("copy host>device"),
+                     f"it allocates and loads nothing: {driver} {without_sizes(arguments)}".rstrip(), journal)
+
+
 def main():
     if sys.argv[1] == "--table":
         build, program, *arguments = sys.argv[2:]
@@ -268,6 +296,7 @@ def main():
         points.point(result.returncode == 0 and not lines, "--help asks nothing of a GPU", lines[:3])
         compare_runtimes(points, build, work)
         bound_steps(points, build, work)
+        bound_journals(points, build, work)
         bound_examples(points, build, work)
         bound_launches(points, build, work)
         bound_others(points, build, work)
