@@ -9,8 +9,8 @@
 #include "spmd/device/offload.h"
 
 enum {
-    HASHED = 2 * SL_FOUR,     /* elements of a thread, or more where all are more than */
-    HASHERS = 1024 * SL_TEAMS /* threads have: each adds to memory once, where threads wait for each other */
+    HASHED = 2 * SL_FOUR,     /* elements that a thread has at least, where there are so many */
+    HASHERS = 1024 * SL_TEAMS /* threads at most: each adds to memory once, and waits there for others */
 };
 
 #if SL_FOUR > 1

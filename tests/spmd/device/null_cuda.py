@@ -199,6 +199,7 @@ COMPARED = (
     ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--dropout", "0"),
     ("transformer", *TEXT),
     ("transformer", *TEXT, "--precision", "bf16", "--dropout", "0.1"),
+    ("transformer", *TEXT, "--precision", "bf16", "--journal", JOURNAL),
 )
 
 
