@@ -2,13 +2,14 @@
  * in the ends' device memory.
  *
  * Post puts a send into the stream, behind what the compute queue does to the slot. Take puts the receive there when
- * the sender has posted, so no receive ever waits for a host, and there is nothing to draw off at the end; the compute
- * queue goes on behind it. The hosts count posts and releases, and wait for room and for messages. A channel to oneself
- * is a ring that both ends share.
+ * the sender has posted, so that there is nothing to draw off at the end; the compute queue goes on behind it. The
+ * hosts count posts and releases, and wait for room and for messages. A channel to oneself is a ring that both ends
+ * share.
  *
  * What the four verbs put into streams goes by the queue's tape, so that messages become parts of graphs of a step
  * (graphs.c). In a step that is replayed the host counts at once, and waits for its peers' counts when all is on its
- * way: there a receive may wait for a host, whose send is held back for a graph as well. */
+ * way: a receive may then wait for a host, whose send is held back for a graph as well. A graph ends behind its sends,
+ * so that the host asks, too, whether all are taken, where the program has said that they are (sl_channels_rest). */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -148,6 +149,11 @@ static bool enqueue_send(struct sl_cuda_queue *queue, struct sl_nccl_channel *ch
                                   wire->stream));
 }
 
+static const char *const verb[2][2] = {{"acquire", "post"}, {"take", "release"}};
+
+/* The verb that moves a message at this end. */
+static const char *mover(const struct sl_nccl_channel *channel) { return verb[channel->end][!channel->end]; }
+
 /* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
 static bool move(struct sl_cuda_queue *queue, const struct message *m,
                  bool (*enqueue)(struct sl_cuda_queue *, struct sl_nccl_channel *, int)) {
@@ -156,11 +162,11 @@ static bool move(struct sl_cuda_queue *queue, const struct message *m,
     struct sl_nccl_slot *at = &channel->at[m->slot];
     if (!sl_nccl_lock(wire)) return false;
     wire->captured = wire->captured || sl_cuda_captures(queue);
-    bool done = enqueue(queue, channel, (int)m->slot) || sl_nccl_refused(queue, wire);
+    bool done = enqueue(queue, channel, (int)m->slot);
     sl_nccl_unlock(wire);
-    if (!done || sl_nccl_await_ready(wire, channel->name, "a graph of the step")) return false;
+    if (!done || sl_nccl_await_ready(wire, mover(channel), channel->site)) return false;
     if (!sl_nccl_lock(wire)) return false;
-    done = record(wire, at->moved, wire->stream) || sl_nccl_refused(queue, wire);
+    done = record(wire, at->moved, wire->stream);
     at->moved_in = queue->stretch;
     sl_nccl_unlock(wire);
     return done;
@@ -168,23 +174,25 @@ static bool move(struct sl_cuda_queue *queue, const struct message *m,
 
 bool sl_nccl_send(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
-    const bool done = move(queue, m, enqueue_send);
-    if (done) m->channel->open = (int)m->slot;
-    return done;
+    if (!move(queue, m, enqueue_send)) return sl_nccl_refused(queue, &m->channel->wire);
+    m->channel->open = (int)m->slot;
+    return true;
 }
 
 static bool receive(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
-    struct sl_nccl_channel *channel = m->channel;
-    return move(queue, m, enqueue_receive) && await(&channel->wire, queue->stream, channel->at[m->slot].moved);
+    struct sl_nccl_wire *wire = &m->channel->wire;
+    return (move(queue, m, enqueue_receive) && await(wire, queue->stream, m->channel->at[m->slot].moved)) ||
+           sl_nccl_refused(queue, wire);
 }
 
 /* The compute queue has read the slot. */
 static bool note_read(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
+    struct sl_nccl_wire *wire = &m->channel->wire;
     struct sl_nccl_slot *at = &m->channel->at[m->slot];
     at->read_in = queue->stretch;
-    return record(&m->channel->wire, at->read, queue->stream);
+    return record(wire, at->read, queue->stream) || sl_nccl_refused(queue, wire);
 }
 
 /* It may write into the slot. Behind a graph that has sent it it is anyway, and so it is behind a join. */
@@ -193,7 +201,8 @@ static bool reuse(struct sl_cuda_queue *queue, const void *argument) {
     struct sl_nccl_channel *channel = m->channel;
     const struct sl_nccl_slot *at = &channel->at[m->slot];
     if (channel->open == (int)m->slot) channel->open = -1;
-    return at->moved_in != queue->stretch || await(&channel->wire, queue->stream, at->moved);
+    return at->moved_in != queue->stretch || await(&channel->wire, queue->stream, at->moved) ||
+           sl_nccl_refused(queue, &channel->wire);
 }
 
 bool sl_nccl_rest(struct sl_cuda_queue *queue, const void *argument) {
@@ -207,24 +216,26 @@ void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost) {
     for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
         const int slot = channel->open;
         channel->open = -1;
-        if (slot >= 0 && !lost && channel->at[slot].moved_in == queue->stretch)
-            await(&channel->wire, queue->stream, channel->at[slot].moved);
+        if (slot >= 0 && !lost && channel->at[slot].moved_in == queue->stretch &&
+            !await(&channel->wire, queue->stream, channel->at[slot].moved))
+            sl_nccl_refused(queue, &channel->wire);
     }
 }
 
+/* What was in a graph has ended with it. */
 void sl_nccl_channels_mark(struct sl_nccl_coordinate *me) {
+    const struct sl_cuda_queue *queue = sl_nccl_queue(me);
     for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
         for (int slot = 0; slot < events(channel); slot++) {
+            const bool by_itself = channel->at[slot].moved_in == queue->stretch;
             if (!channel->at[slot].held) continue;
             channel->at[slot].held = false;
-            record(&channel->wire, channel->wire.flight[slot].done, sl_nccl_queue(me)->stream);
+            record(&channel->wire, channel->wire.flight[slot].done, by_itself ? channel->wire.stream : queue->stream);
         }
     }
 }
 
 /* ---- the ends ---- */
-
-static const char *const verb[2][2] = {{"acquire", "post"}, {"take", "release"}};
 
 const char *sl_nccl_waiting(const struct sl_nccl_channel *channel) { return verb[channel->end][0]; }
 
@@ -272,7 +283,7 @@ static int mark(struct sl_nccl_channel *channel, int slot, const char *what) {
 /* Until the other end's count is TARGET; in a step that is replayed, later. */
 static int await_count(struct sl_nccl_channel *channel, int end, int slot, uint32_t target, bool *owes) {
     const struct sl_nccl_hosts *hosts = channel->me->run->hosts;
-    *owes = !is_own(channel) && sl_nccl_owe_message(channel, slot, target);
+    *owes = !is_own(channel) && channel->met && sl_nccl_owe_message(channel, slot, target);
     if (*owes) return SL_OK;
     let_go(channel);
     return sl_nccl_passed(channel->me, hosts->channel_wait(channel, end, target));
@@ -326,6 +337,7 @@ static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int 
     if (end == SL_NCCL_SENDER) SL_TRY(meet(channel, what));
     SL_TRY(enqueue(channel, run, *slot, what));
     if (end == SL_NCCL_SENDER) SL_TRY(mark(channel, *slot, what));
+    if (end == SL_NCCL_SENDER && !is_own(channel)) sl_nccl_queue(channel->me)->posted = true;
     channel->holds[end] = false;
     channel->count[end]++;
     *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;
@@ -341,10 +353,16 @@ int sl_nccl_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
     return hand_over(self, channel->state, SL_NCCL_RECEIVER, note_read);
 }
 
+/* Where a graph ends behind them, the host asks for its sends before it waits for the graph. */
 void sl_nccl_channels_rest(struct sl_spmd *self) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
-    bool sends = false;
-    for (const struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next)
-        sends = sends || (channel->end == SL_NCCL_SENDER && !is_own(channel));
-    if (sends) sl_cuda_enqueue(sl_nccl_queue(me), sl_nccl_rest, &me, sizeof me);
+    struct sl_cuda_queue *queue = sl_nccl_queue(me);
+    if (!queue->posted) return;
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        const int next = channel->slot[SL_NCCL_SENDER], last = next ? next - 1 : channel->slots - 1;
+        const uint32_t posted = channel->count[SL_NCCL_SENDER];
+        if (channel->end == SL_NCCL_SENDER && !is_own(channel) && posted) sl_nccl_owe_message(channel, last, posted);
+    }
+    queue->posted = false;
+    if (sl_cuda_course(queue) != SL_CUDA_AT_ONCE) sl_cuda_enqueue(queue, sl_nccl_rest, &me, sizeof me);
 }

@@ -102,7 +102,7 @@ struct sl_nccl_coordinate {
     float *scratch;                          /* for the first words over a wire */
     struct sl_nccl_owed *owed;               /* [owes], of owed_room: graphs.c */
     int owes, owed_room;
-    cudaEvent_t early; /* where the compute queue was at the first message of a capture: */
+    cudaEvent_t early; /* where the compute queue was at a capture's first receive that follows no reader there: */
     unsigned early_in;
     ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
 };
@@ -325,8 +325,7 @@ bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_ncc
 bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c);
 /* The same of a channel's slot: for the other end's count of messages to be TARGET. */
 bool sl_nccl_owe_message(struct sl_nccl_channel *channel, int slot, uint32_t target);
-/* A capture that is refused is the queue's failure: the call can still go without. The wire is locked. Returns false.
- */
+/* A capture that is refused is the queue's failure, not the wire's: the call can still go without. Returns false. */
 bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire);
 /* Before GROUP's call number TICKET begins: nothing is held back where that may wait for peers. */
 void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket);

@@ -19,6 +19,9 @@
 #include "collectives/nccl/engine.h"
 #include "spmd/base/memory.h"
 
+/* Seconds that a host whose calls are held back waits for one who is behind with his. */
+static const double PATIENCE = 2e-3;
+
 /* The argument of a start: the same bytes for the same call, whatever its number. */
 struct beginning {
     struct sl_nccl_group *group;
@@ -62,9 +65,11 @@ static void describe(struct beginning *made, struct sl_nccl_group *group, const 
 /* ---- what the tape runs ---- */
 
 bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire) {
-    if (!sl_cuda_captures(queue) || !wire->failure.status) return false;
-    sl_cuda_fail(queue, "NCCL", wire->failure.message);
+    if (!sl_cuda_captures(queue)) return false;
+    pthread_mutex_lock(&wire->lock);
+    if (wire->failure.status) sl_cuda_fail(queue, "NCCL", wire->failure.message);
     wire->failure = (struct sl_error){0};
+    pthread_mutex_unlock(&wire->lock);
     return false;
 }
 
@@ -97,12 +102,13 @@ static bool begin(struct sl_cuda_queue *queue, const void *argument) {
 static bool end(struct sl_cuda_queue *queue, const void *argument) {
     const struct ending *e = argument;
     if (!e->group->open[e->place]) return true;
+    struct sl_nccl_wire *wire = &e->group->wire;
     e->group->open[e->place] = false;
-    return SL_NCCL_CUDA(&e->group->wire, cudaStreamWaitEvent(queue->stream, e->group->behind[e->place], 0));
+    return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(queue->stream, e->group->behind[e->place], 0)) ||
+           sl_nccl_refused(queue, wire);
 }
 
-static void join(void *owner, bool lost) {
-    struct sl_nccl_coordinate *me = owner;
+static void join_calls(struct sl_nccl_coordinate *me, bool lost) {
     for (struct sl_nccl_group *group = me->groups; group; group = group->next) {
         for (size_t place = 0; place < SL_MAX_IN_FLIGHT; place++) {
             const struct ending e = {group, place};
@@ -110,7 +116,11 @@ static void join(void *owner, bool lost) {
             end(sl_nccl_queue(me), &e);
         }
     }
-    sl_nccl_channels_join(me, lost);
+}
+
+static void join(void *owner, bool lost) {
+    join_calls(owner, lost);
+    sl_nccl_channels_join(owner, lost);
 }
 
 /* ---- calls whose peers' hosts have not been asked ---- */
@@ -130,8 +140,9 @@ static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     struct sl_nccl_channel *channel = owed->channel;
     SL_TRY(sl_nccl_passed(me, hosts->enter(me, sl_nccl_waiting(channel), channel->name, channel->site)));
     SL_TRY(sl_nccl_passed(me, hosts->channel_wait(channel, channel->end, owed->ticket)));
-    const bool last = (int32_t)(channel->count[channel->end] - owed->ticket) < channel->slots; /* of the slot */
-    if (last) sl_nccl_watch(&channel->wire, owed->slot);
+    const uint32_t begun =
+        channel->count[channel->end] + (channel->end == SL_NCCL_RECEIVER && channel->holds[channel->end]);
+    if ((int32_t)(begun - owed->ticket) < channel->slots) sl_nccl_watch(&channel->wire, owed->slot); /* its last one */
     return SL_OK;
 }
 
@@ -148,7 +159,7 @@ static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
 /* What fails here has ended the run, as the next call of the engine's finds. */
 static void settle(void *owner) {
     struct sl_nccl_coordinate *me = owner;
-    join(me, false);
+    join_calls(me, false); /* messages may be on their way to peers that need later calls first */
     for (struct sl_nccl_group *group = me->groups; group; group = group->next) mark_held(group);
     sl_nccl_channels_mark(me);
     for (int i = 0; i < me->owes; i++)
@@ -249,7 +260,11 @@ void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
     struct sl_cuda_queue *queue = sl_nccl_queue(me);
     const struct sl_nccl_hosts *hosts = me->run->hosts;
     const struct sl_collective all = sl_describe_barrier(&group->group);
+    const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
     if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
     if (!hosts->reuses && !me->run->engine->checked) return;
-    if (!hosts->met(group, &all, ticket - SL_MAX_IN_FLIGHT)) sl_cuda_stream(queue);
+    const double patient = sl_now() + PATIENCE;
+    bool met = hosts->met(group, &all, earlier);
+    while (!met && sl_now() < patient && !hosts->progress(me)) met = hosts->met(group, &all, earlier);
+    if (!met) sl_cuda_stream(queue);
 }

@@ -1,7 +1,7 @@
 /* move.c - what a collective of the nccl engine enqueues.
  *
  * Blocks that lie in one piece in the device's memory are sent from, and received into, the program's own memory.
- * Others are packed in a buffer of the call's slot; those in the host's memory pass through a second one, which the
+ * Others are packed in a buffer of the group's; those in the host's memory pass through a second one, which the
  * device can copy from while the host goes on. Sums that the host wants to have, it takes itself, of what all members
  * have sent, in member order: small control values so are the same, bit by bit, as on other engines.
  *

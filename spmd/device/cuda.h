@@ -52,6 +52,7 @@ struct sl_cuda_queue {
     const struct sl_cuda_branches *branches; /* NULL: there are none; they are OWNER's */
     void *owner;
     bool owes;
+    bool posted; /* what such a stream has begun since the last rest may not end before a peer has had later calls */
 };
 
 /* The calling thread's queue. If none is open, it is opened on device 0; a thread that sl_run did not start then keeps

@@ -369,9 +369,11 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     t->used = true;
     t->mode = !o->count ? LEARNS : !o->pieces && !o->alike ? CHECKS : REPLAYS;
     if (t->mode != REPLAYS) return;
-    join(queue, false); /* what has begun before can be no part of a graph */
     if (!o->pieces && !cut(queue, o)) t->mode = PLAINLY;
-    if (o->bound) stay_calls(t);
+    if (o->bound || queue->posted)
+        stay_calls(t);
+    else
+        join(queue, false); /* what has begun before can be no part of a graph */
     t->report.calls = o->count;
     t->report.graphs = t->report.kept = t->report.changed = 0;
 }

@@ -85,16 +85,22 @@ static void lost_messages_are_noticed(void **state) {
     unsetenv("FAKE_NCCL_HANG");
 }
 
-/* Steps that become graphs. ARG: the step in which the sender leaves the run, or NULL. */
+/* Who leaves the run, in which step. */
+struct leaver {
+    int coordinate, step;
+};
+
+/* Steps that become graphs. ARG: who leaves, or NULL. The messages of a step fit into the slots. */
 static int replayed_program(struct sl_spmd *self, void *arg) {
     enum { STEPS = 8, MESSAGES = 4 };
     struct sl_channel channel;
-    SL_TRY(sl_channel_open_at(self, "open.c:5", &channel, 0, 1, 4 * sizeof(float), 2));
+    SL_TRY(sl_channel_open_at(self, "open.c:5", &channel, 0, 1, 4 * sizeof(float), 4));
     float *x = sl_device.take(4 * sizeof *x);
     CHECK(self, x);
+    const struct leaver *leaver = arg;
     int status = SL_OK;
     for (int step = 0; step < STEPS && !status; step++) {
-        if (arg && self->coordinate == 0 && step == *(const int *)arg) break;
+        if (leaver && self->coordinate == leaver->coordinate && step == leaver->step) break;
         sl_device.begin_step(x, SL_GRAPHS_ON);
         for (int m = 0; m < MESSAGES && !status; m++) {
             void *slot = NULL;
@@ -124,8 +130,11 @@ static void messages_that_are_lost_in_graphs_are_noticed(void **state) {
     EXPECT_VERDICT(((struct test_run){.mesh = "x=2", .timeout = 0.5}), replayed_program, SL_FAILED, "coordinate ",
                    "on channel 0 -> 1, opened at open.c:5: has not ended after 0.5 s");
     unsetenv("FAKE_NCCL_HANG");
-    int left = 5;
-    EXPECT_VERDICT(((struct test_run){.mesh = "x=2", .timeout = 30, .arg = &left}), replayed_program, SL_FAILED,
+    struct leaver sender = {0, 5}, receiver = {1, 5};
+    EXPECT_VERDICT(((struct test_run){.mesh = "x=2", .timeout = 30, .arg = &receiver}), replayed_program, SL_FAILED,
+                   "coordinate 1 (x=1) returned after ",
+                   "coordinate 0 (x=0) waits for coordinate 1 in acquire on channel 0 -> 1, opened at open.c:5");
+    EXPECT_VERDICT(((struct test_run){.mesh = "x=2", .timeout = 30, .arg = &sender}), replayed_program, SL_FAILED,
                    "coordinate 0 (x=0) returned after ",
                    "coordinate 1 (x=1) waits for coordinate 0 in take on channel "
                    "0 -> 1, opened at open.c:5");

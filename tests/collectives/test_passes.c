@@ -118,8 +118,53 @@ static void test_passes(void **state) {
     }
 }
 
+/* Steps whose messages are not all taken in them: of X and then Y the other end takes Y, and the X of the step before.
+ * Nothing is said of that, so that no step becomes a graph, which would wait for both. */
+static int crossing_program(struct sl_spmd *self, void *arg) {
+    enum { STEPS = 8 };
+    struct sl_channel x, y;
+    (void)arg;
+    SL_TRY(sl_channel_open(self, &x, 0, 1, sizeof(int32_t), ROOM));
+    SL_TRY(sl_channel_open(self, &y, 0, 1, sizeof(int32_t), ROOM));
+    int32_t *number = sl_device.take(sizeof *number), here = 0;
+    CHECK(self, number);
+    for (int32_t step = 0; step < STEPS; step++) {
+        sl_device.copy(number, &step, sizeof step);
+        sl_device.begin_step(&x, SL_GRAPHS_AUTO);
+        struct sl_channel *const channel[] = {self->coordinate == 0 ? &x : &y, self->coordinate == 0 ? &y : &x};
+        for (int i = 0; i < 2; i++) {
+            void *slot;
+            const void *message;
+            if (self->coordinate == 0) {
+                SL_TRY(sl_channel_acquire(self, channel[i], &slot));
+                sl_device.copy(slot, number, sizeof step);
+                SL_TRY(sl_channel_post(self, channel[i]));
+            } else if (i == 0 || step) {
+                SL_TRY(sl_channel_take(self, channel[i], &message));
+                sl_device.copy(number, message, sizeof step);
+                SL_TRY(sl_channel_release(self, channel[i]));
+            }
+        }
+        sl_device.end_step();
+        sl_device.copy(&here, number, sizeof here);
+        CHECK(self, here == step - (self->coordinate && step));
+    }
+    if (self->coordinate == 1) { /* memory is freed when nothing is on its way */
+        const void *message;
+        SL_TRY(sl_channel_take(self, &x, &message));
+        SL_TRY(sl_channel_release(self, &x));
+    }
+    sl_device.give(number);
+    return SL_OK;
+}
+
+static void test_crossing(void **state) {
+    (void)state;
+    expect_ok("x=2", crossing_program, NULL);
+}
+
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_passes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_passes), cmocka_unit_test(test_crossing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
