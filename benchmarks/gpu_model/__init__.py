@@ -102,6 +102,8 @@ def norm_backward(p, read):
     return p[1] * p[3] * (p[2] * element + 8 * p[0] * p[13])
 
 
+HEADS = "64", "128", "any_64", "any_128"  # which have kernels of their own on tensor cores
+
 # By kernel, from its parameters in the order in which the compiler hands them over: all numbers, None for a pointer.
 BYTES = {
     "fill": lambda p: 4 * p[0],
@@ -157,9 +159,9 @@ BYTES = {
     "softmax_losses": lambda p: 20 * p[0],
     "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
     "backward": lambda p: p[2] * p[3] * p[4] * p[5] * (28 + 4 * p[1]),
-    **{f"attention_forward_{n}": lambda p: rows_of_heads(p) * p[7] * (HALF[p[15]] + 2 * HALF[p[13]] + written(p[21], p[23])) for n in (64, 128)},
-    **{f"attention_queries_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[24]] + HALF[p[25]] + written(p[22], p[27])) for n in (64, 128)},
-    **{f"attention_keys_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[15]] + written(p[16], p[20]) + written(p[17], p[22])) for n in (64, 128)},
+    **{f"attention_forward_{n}": lambda p: rows_of_heads(p) * p[7] * (HALF[p[15]] + 2 * HALF[p[13]] + written(p[21], p[23])) for n in HEADS},
+    **{f"attention_queries_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[24]] + HALF[p[25]] + written(p[22], p[27])) for n in HEADS},
+    **{f"attention_keys_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[15]] + written(p[16], p[20]) + written(p[17], p[22])) for n in HEADS},
     "add_teams": lambda p: p[0] * p[5] * (4 * p[4] + 4 + 2 * (p[9] is None)),
 }
 HASH = 300  # of a pair of random words: 75 operations of integers, of which a GPU does a quarter of float32's arithmetic
@@ -173,15 +175,15 @@ FLOPS = {
     "backward": lambda p: 10 * p[5] * p[2] * p[4] * pairs(p[3]),
 }
 TENSOR_FLOPS = {
-    **{f"attention_forward_{n}": lambda p: 4 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
-    **{f"attention_queries_{n}": lambda p: 6 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
-    **{f"attention_keys_{n}": lambda p: 8 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in (64, 128)},
+    **{f"attention_forward_{n}": lambda p: 4 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in HEADS},
+    **{f"attention_queries_{n}": lambda p: 6 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in HEADS},
+    **{f"attention_keys_{n}": lambda p: 8 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in HEADS},
 }
 # Of that, what no kernel can do without: with tensor cores two products forward and five backward, of the pairs that are
 # seen. The queries' kernel has three of these, the keys' two.
 NEEDED = {
     **{f"attention_{kernel}_{n}": lambda p, products=products: 2 * products * p[7] * p[2] * p[6] * pairs(p[3])
-       for n in (64, 128) for kernel, products in (("forward", 2), ("queries", 3), ("keys", 2))},
+       for n in HEADS for kernel, products in (("forward", 2), ("queries", 3), ("keys", 2))},
 }
 PARAMETERS = {"forward": 23, "backward": 37}  # other files have functions of these names
 ATTENTION = ("forward", "backward", "add_teams", *TENSOR_FLOPS)

@@ -124,11 +124,13 @@ struct head {
     float scale;
 };
 
-/* QUERIES: the dtype of q and q_rope. */
-SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, enum sl_dtype queries, const void *q,
-                              const void *q_rope, const void *k, const void *v, const void *k_rope) {
+/* Of scores. */
+SL_INLINE float scale_of(const struct sl_attention *shape) { return 1.0f / sqrtf((float)(shape->width + shape->rope)); }
+
+/* Head HEAD of sequence SEQUENCE. QUERIES: the dtype of q and q_rope. */
+SL_INLINE struct head head_at(const struct sl_attention *shape, size_t sequence, size_t head, enum sl_dtype queries,
+                              const void *q, const void *q_rope, const void *k, const void *v, const void *k_rope) {
     const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
-    const size_t sequence = number / shape->heads, head = number % shape->heads;
     const size_t query = sequence * shape->queries, key = sequence * shape->key_rows;
     const size_t column = sl_attention_key_head(shape, head) * width, all = shape->heads * width;
     const size_t turned = rope ? query * (shape->heads * rope) + head * rope : 0;
@@ -140,8 +142,14 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, e
         .k_rope = rows_of(shape->keys, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
         .past = {shape->position, shape->window, shape->places ? shape->places + query : NULL},
         .keys = shape->key_rows,
-        .scale = 1.0f / sqrtf((float)(width + rope)),
+        .scale = scale_of(shape),
     };
+}
+
+/* Head NUMBER of all sequences. */
+SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, enum sl_dtype queries, const void *q,
+                              const void *q_rope, const void *k, const void *v, const void *k_rope) {
+    return head_at(shape, number / shape->heads, number % shape->heads, queries, q, q_rope, k, v, k_rope);
 }
 
 /* The heads that read head KEY_HEAD of k and v: [first, end). */

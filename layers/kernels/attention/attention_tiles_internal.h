@@ -1,69 +1,61 @@
-/* attention_tiles_internal.h - what attention's kernels on tensor cores share: rows in a team's memory, tiles of
- * scores, what is seen, and what is written. */
+/* attention_tiles_internal.h - what attention's kernels on tensor cores share: tiles of scores, what is seen, and what
+ * is written. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_TILES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_TILES_INTERNAL_H
 
-#include "layers/kernels/attention/attention_sight_internal.h"
-#include "layers/kernels/attention/attention_warps_internal.h"
-#include "layers/kernels/attention/warps_internal.h"
+#include "layers/kernels/attention/attention_flow_internal.h"
 
-/* QUERIES, or keys in backward, of a team: a tile's 16 rows for each warp. */
-enum { OWN = 16 * WARPS, ACROSS = SL_WARPS_COLUMNS / 8, APART_BY = 8 };
+/* ---- blocks ---- */
 
-/* Rows of COLUMNS bf16 in a team's memory: so far apart that eight neighbours lie in different banks. */
-#define SL_PITCH(columns) ((columns) + APART_BY)
-#define SL_ROOM(name, rows, columns) _Alignas(16) uint16_t name[(rows) * SL_PITCH(columns)]
+/* Rows of the others in a block, of heads of so many columns: keys; and queries, where a team has keys. Two blocks of
+ * two arrays are in the team's memory, which has 48 KB; its own rows come through the same room. */
+#define SL_NEAR(columns, narrow, wide) ((columns) == 64 ? (narrow) : (wide))
+enum { KEYS_64 = 64, KEYS_128 = 32, FEW_64 = 32, FEW_128 = 16 };
 
-/* ---- rows in the team's memory ---- */
+/* A block of a head's queries, or keys: OWN or what is left of them. */
+struct block {
+    struct head head;
+    size_t first, count, row; /* of its sequence; of all rows, the block's first one */
+    size_t number;            /* the head's */
+};
 
-typedef float four_floats __attribute__((vector_size(16), may_alias));
-typedef uint32_t two_words __attribute__((vector_size(8), may_alias)); /* four bf16 */
-typedef uint32_t one_word __attribute__((may_alias));                  /* two */
+static inline uint32_t blocks_of(size_t queries) { return (uint32_t)((queries + OWN - 1) / OWN); }
 
-/* Four neighbours of row ROW of X, as bf16 in two words. ALIGNED: they can be read at once. */
-SL_INLINE void read_four(struct rows x, size_t row, size_t column, bool aligned, uint32_t to[2]) {
-    const size_t at = row * x.stride + column;
-    if (x.bf16) {
-        const uint16_t *from = x.bf16 + at;
-        const two_words both = aligned
-                                   ? *(const two_words *)(const void *)from
-                                   : (two_words){from[0] | (uint32_t)from[1] << 16, from[2] | (uint32_t)from[3] << 16};
-        to[0] = both[0];
-        to[1] = both[1];
-        return;
-    }
-    const float *from = x.at + at;
-    const four_floats all =
-        aligned ? *(const four_floats *)(const void *)from : (four_floats){from[0], from[1], from[2], from[3]};
-    to[0] = pack_bf16(all[0], all[1]);
-    to[1] = pack_bf16(all[2], all[3]);
+/* Block NUMBER of the queries of head HEAD of sequence SEQUENCE. */
+SL_INLINE struct block block_of(const struct sl_attention *shape, size_t sequence, size_t head, size_t number,
+                                enum sl_dtype dtype, const void *q, const void *q_rope, const void *k, const void *v,
+                                const void *k_rope) {
+    const size_t first = number * OWN;
+    return (struct block){.head = head_at(shape, sequence, head, dtype, q, q_rope, k, v, k_rope),
+                          .first = first,
+                          .count = smaller(OWN, shape->queries - first),
+                          .row = sequence * shape->queries + first,
+                          .number = head};
 }
 
-/* TO [ALL, PITCH], from column COLUMN on, = the first COUNT rows of X, and zeros behind them. All threads of a team
- * call this: 16 of them have a row's columns. */
-SL_INLINE void share_rows(struct rows x, size_t count, const size_t all, size_t column, const size_t pitch,
-                          uint16_t *to) {
-    const uint32_t cols = (uint32_t)x.cols; /* 32 bits take one register */
-    const bool aligned = x.stride % 4 == 0 && (x.bf16 ? (uintptr_t)x.bf16 % 8 : (uintptr_t)x.at % 16) == 0;
-    for (int here = 0; here < THREADS_HERE; here++) {
-        const uint32_t thread = (uint32_t)thread_of(here);
-        for (uint32_t row = thread / 16; row < (uint32_t)all; row += TEAM / 16) {
-            for (uint32_t c = thread % 16 * 4; c < cols; c += 64) {
-                uint32_t two[2] = {0, 0};
-                if (row < count) read_four(x, row, c, aligned, two);
-                uint32_t *out = (uint32_t *)(void *)(to + row * pitch + column + c);
-                out[0] = two[0];
-                out[1] = two[1];
-            }
-        }
-    }
+/* The columns of a head's values, and of its keys; constants if rows are WHOLE. */
+SL_INLINE size_t width_of(const struct head *h, const int columns, const bool whole) {
+    return whole ? (size_t)columns : h->v.cols;
+}
+SL_INLINE size_t depth_of(const struct head *h, const int columns, const bool whole) {
+    return whole ? (size_t)columns : h->v.cols + h->k_rope.cols;
 }
 
-/* So with columns that have rotary positions behind the others. */
-SL_INLINE void share_both(struct rows x, struct rows x_rope, size_t first, size_t count, const size_t all,
-                          const size_t pitch, uint16_t *to) {
-    share_rows(from_row(x, first), count, all, 0, pitch, to);
-    if (x_rope.cols) share_rows(from_row(x_rope, first), count, all, x.cols, pitch, to);
+/* The keys and values of a head. */
+struct key_source {
+    struct source k, v;
+};
+
+SL_INLINE struct key_source keys_of(const struct head *h) {
+    const struct rows none = {0};
+    return (struct key_source){source_of(h->k, h->k_rope), source_of(h->v, none)};
+}
+
+/* Those from FIRST on, as far as END: a block of KEYS, which come first. */
+SL_INLINE void bring_keys(const struct key_source *x, uint32_t first, uint32_t end, const uint32_t keys,
+                          const int columns, const bool whole, uint16_t *to) {
+    const uint32_t count = end - first < keys ? end - first : keys;
+    bring_both(&x->k, &x->v, first, count, keys, columns, whole, to, to + keys * SL_PITCH(columns));
 }
 
 /* ---- tiles ---- */
@@ -78,33 +70,61 @@ SL_INLINE void clear_tiles(const int tiles, struct sums *sums) {
     }
 }
 
-/* sums [16, 8 TILES] = left right^T over DEPTH columns; right's rows are the sums' columns. */
-SL_INLINE void multiply_rows(const uint16_t *left, const uint16_t *right, size_t depth, const size_t pitch,
-                             const int tiles, struct sums *sums) {
-    clear_tiles(tiles, sums);
-    for (size_t k = 0; k < depth; k += 16) {
-        struct operand a, b;
-        read_operand(left + k, 0, pitch, LEFT, &a);
-        SL_UNROLL
-        for (int n = 0; n < tiles; n += 2) {
-            read_operand(right + k, (size_t)n * 8 * pitch, pitch, RIGHT, &b);
-            add_product(&a, &b, 0, &sums[n]);
-            add_product(&a, &b, 1, &sums[n + 1]);
+SL_INLINE void scale_tiles(const int tiles, float by, struct sums *sums) {
+    SL_UNROLL
+    for (int n = 0; n < tiles; n++) {
+        EACH_LANE(l) {
+            SL_UNROLL
+            for (int i = 0; i < 4; i++) sums[n].x[l][i] *= by;
         }
     }
 }
 
-/* to [16, COLUMNS] += weights [16, 8 TILES] right [8 TILES, COLUMNS], the weights rounded; at most 8 MOST columns. */
-SL_INLINE void add_weighted(const struct sums *weights, const int tiles, const uint16_t *right, size_t columns,
-                            const size_t pitch, const int most, struct sums *to) {
+/* The operands of a warp's 16 rows, which begin at X, of DEPTH columns. */
+SL_INLINE void read_rows(const uint16_t *x, size_t depth, const int columns, struct operand *to) {
+    SL_UNROLL
+    for (int k = 0; k < columns / 16; k++) {
+        if ((size_t)k * 16 < depth) read_operand(x, (size_t)k * 16, SL_PITCH(columns), LEFT, &to[k]);
+    }
+}
+
+/* sums [16, 8 TILES] = START + left right^T over DEPTH columns; right's rows are the sums' columns. Left's operands are
+ * in the team's memory unless HELD is what read_rows has made of them. START has as many tiles if it VARIES, or one for
+ * all. */
+SL_INLINE void multiply_rows(const struct operand *held, const uint16_t *left, const uint16_t *right, size_t depth,
+                             const int columns, const int tiles, const struct sums *start, const bool varies,
+                             struct sums *sums) {
+    SL_UNROLL
+    for (int k = 0; k < columns / 16; k++) {
+        struct operand a;
+        if ((size_t)k * 16 >= depth) continue;
+        if (held)
+            a = held[k];
+        else
+            read_operand(left, (size_t)k * 16, SL_PITCH(columns), LEFT, &a);
+        SL_UNROLL
+        for (int n = 0; n < tiles; n += 2) {
+            const struct sums *first = k ? &sums[n] : &start[varies ? n : 0];
+            const struct sums *second = k ? &sums[n + 1] : &start[varies ? n + 1 : 0];
+            struct operand b;
+            read_operand(right, (size_t)n * 8 * SL_PITCH(columns) + (size_t)k * 16, SL_PITCH(columns), RIGHT, &b);
+            product_from(first, &a, &b, 0, &sums[n]);
+            product_from(second, &a, &b, 1, &sums[n + 1]);
+        }
+    }
+}
+
+/* to [16, WIDTH] += weights [16, 8 TILES] right [8 TILES, WIDTH], the weights rounded. */
+SL_INLINE void add_weighted(const struct sums *weights, const int tiles, const uint16_t *right, size_t width,
+                            const int columns, struct sums *to) {
     SL_UNROLL
     for (int k = 0; k < tiles; k += 2) {
         struct operand a, b;
         round_sums(&weights[k], &weights[k + 1], &a);
         SL_UNROLL
-        for (int n = 0; n < most; n += 2) {
-            if ((size_t)n * 8 >= columns) continue;
-            read_operand(right, (size_t)k * 8 * pitch + (size_t)n * 8, pitch, TURNED, &b);
+        for (int n = 0; n < columns / 8; n += 2) {
+            if ((size_t)n * 8 >= width) continue;
+            read_operand(right, (size_t)k * 8 * SL_PITCH(columns) + (size_t)n * 8, SL_PITCH(columns), TURNED, &b);
             add_product(&a, &b, 0, &to[n]);
             add_product(&a, &b, 1, &to[n + 1]);
         }
@@ -120,15 +140,17 @@ SL_INLINE void hide_keys(const struct head *h, size_t first, size_t last, size_t
     EACH_LANE(l) {
         SL_UNROLL
         for (int half = 0; half < 2; half++) {
-            const size_t query = smaller(first + row_of_sum(l, 2 * half), last - 1);
-            const int64_t begin = (int64_t)first_key(&h->past, query) - (int64_t)from;
-            const int64_t end = (int64_t)smaller(h->past.position + query + 1, h->keys) - (int64_t)from;
+            const size_t query = smaller(first + row_of_sum(l, 2 * half) + nothing(), last - 1);
+            const int64_t own =
+                (int64_t)(from + column_of_sum(l, 0)); /* so that numbers of tiles are in instructions */
+            const int begin = (int)((int64_t)first_key(&h->past, query) - own);
+            const int end = (int)((int64_t)smaller(h->past.position + query + 1, h->keys) - own);
             SL_UNROLL
             for (int n = 0; n < tiles; n++) {
                 SL_UNROLL
                 for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    const int key = n * 8 + (int)column_of_sum(l, i);
-                    if (key < (int)begin || key >= (int)end) x[n].x[l][i] = value;
+                    const int key = n * 8 + i % 2;
+                    if (key < begin || key >= end) x[n].x[l][i] = value;
                 }
             }
         }
@@ -136,26 +158,57 @@ SL_INLINE void hide_keys(const struct head *h, size_t first, size_t last, size_t
 }
 
 /* 0 in place of what the keys of rows [16, 8 TILES], of which KEY is the first, have of queries from FIRST on that do
- * not see them, or are not there. */
-SL_INLINE void hide_queries(const struct head *h, size_t key, size_t first, size_t queries, const int tiles,
+ * not see them. */
+SL_INLINE void hide_queries(const struct head *h, uint32_t key, uint32_t first, uint32_t queries, const int tiles,
                             struct sums *x, struct sums *also) {
-    SL_UNROLL
-    for (int n = 0; n < tiles; n++) {
-        EACH_LANE(l) {
+    EACH_LANE(l) {
+        const uint32_t query = first + (uint32_t)column_of_sum(l, 0) + nothing();
+        SL_UNROLL
+        for (int half = 0; half < 2; half++) {
+            const uint32_t own = key + (uint32_t)row_of_sum(l, 2 * half) + nothing();
+            const int begin = (int)own - (int)query;
             SL_UNROLL
-            for (int i = 0; i < 4; i++) {
-                const size_t own = key + row_of_sum(l, i), query = first + (size_t)n * 8 + column_of_sum(l, i);
-                if (query < queries && own <= query && own >= first_key(&h->past, query)) continue;
-                x[n].x[l][i] = 0.0f;
-                also[n].x[l][i] = 0.0f;
+            for (int n = 0; n < tiles; n++) {
+                SL_UNROLL
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    const int at = n * 8 + i % 2;
+                    bool hidden = at < begin;
+                    if (is_limited(&h->past) && query + (uint32_t)at < queries)
+                        hidden |= own < first_key(&h->past, query + (uint32_t)at);
+                    if (hidden) x[n].x[l][i] = also[n].x[l][i] = 0.0f;
+                }
             }
         }
     }
 }
 
-/* Whether all queries of a block see all keys [from, end). */
-SL_INLINE bool sees_all(const struct head *h, size_t first, size_t queries, size_t from, size_t end) {
-    return end <= smaller(h->past.position + first + 1, h->keys) && first_key(&h->past, first + queries - 1) <= from;
+/* Keys that all of the queries [first, last) see: [first, end), where there are any. Rows of a sequence are counted in
+ * 32 bits, which take one register. */
+struct clear {
+    uint32_t first, end;
+};
+
+SL_INLINE struct clear clear_keys(const struct head *h, size_t first, size_t last) {
+    return (struct clear){(uint32_t)first_key(&h->past, last - 1),
+                          (uint32_t)smaller(h->past.position + first + 1, h->keys)};
+}
+
+/* Whether they are all keys [from, end). */
+SL_INLINE bool sees_all(const struct clear *clear, uint32_t from, uint32_t end) {
+    return from >= clear->first && end <= clear->end;
+}
+
+/* The first of the queries [first, end) that comes too late to see KEY, or END. */
+SL_INLINE uint32_t first_behind(const struct head *h, uint32_t key, uint32_t first, uint32_t end) {
+    if (!is_limited(&h->past)) return end;
+    while (first < end) {
+        const uint32_t half = first + (end - first) / 2;
+        if (first_key(&h->past, half) > key)
+            end = half;
+        else
+            first = half + 1;
+    }
+    return first;
 }
 
 /* ---- what is written ---- */
@@ -182,7 +235,8 @@ SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t c
     EACH_LANE(l) {
         SL_UNROLL
         for (int half = 0; half < 2; half++) {
-            const size_t row = row_of_sum(l, 2 * half), from = at + row * stride + column_of_sum(l, 0) - first * 8;
+            const size_t row = row_of_sum(l, 2 * half) + nothing(); /* see tiles_internal.h */
+            const size_t from = at + row * stride + column_of_sum(l, 0) - first * 8;
             if (row >= count) continue;
             SL_UNROLL
             for (int n = 0; n < most; n++) {

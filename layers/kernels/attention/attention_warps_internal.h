@@ -18,8 +18,9 @@ static inline bool sl_attention_warps_take(const struct sl_attention *shape) {
 
 /* As forward and backward of struct sl_attention_kernels, but for bits: q, k, v and d_o, the weights of values and the
  * gradients of scores are rounded to bf16, and sums are made in the order of the keys, or queries, in tiles of 8 or 16.
- * DELTAS [heads, rows] and, where there is rope, DK_ROPE [heads, rows, rope], whose sums over heads the caller makes.
- */
+ * Where scores grow, what forward has of a row is scaled only once they are 8 above those it was scaled for. DELTAS
+ * [heads, rows], minus o . d_o, and, where there is rope, DK_ROPE [heads, rows, rope], whose sums over heads the caller
+ * makes. */
 void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                 const void *v, const void *k_rope, float *o, float *logsum);
 void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,

@@ -10,6 +10,8 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_WARPS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_WARPS_INTERNAL_H
 
+#include <string.h>
+
 #include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
@@ -112,14 +114,17 @@ SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const
                          : "memory");
 }
 
-/* sums += left [16, 16] right^T, of the right operand's tile HALF. */
-SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
+/* sums = START + left [16, 16] right^T, of the right operand's tile HALF. */
+SL_INLINE void product_from(const struct sums *start, const struct operand *left, const struct operand *right,
+                            const int half, struct sums *sums) {
     const uint32_t *a = left->x[0], *b = right->x[0] + 2 * half;
+    const float *from = start->x[0];
     float *c = sums->x[0];
     __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+            : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(from[0]), "f"(from[1]),
+              "f"(from[2]), "f"(from[3]));
 }
 
 /* Of the four lanes that have the same rows. */
@@ -132,6 +137,23 @@ SL_INLINE void largest_of_row(float x[LANES_HERE]) {
 SL_INLINE void sum_of_row(float x[LANES_HERE]) {
     for (int step = 1; step < 4; step *= 2) x[0] += __nvvm_shfl_sync_bfly_f32(0xffffffffu, x[0], step, 0x1f);
 }
+SL_INLINE bool any_of_warp(const bool x[LANES_HERE]) { return __nvvm_vote_any_sync(0xffffffffu, x[0]); }
+
+/* BYTES, 4 or 16 and as aligned, come from a device's memory into a team's, or zeros unless they are THERE, while the
+ * thread goes on. It waits for all that it has asked for. */
+SL_INLINE void copy_ahead(const void *from, const int bytes, bool there, void *to) {
+    const uint32_t at = (uint32_t)(uintptr_t)(__attribute__((address_space(3))) void *)to;
+    const __attribute__((address_space(1))) void *x = (const __attribute__((address_space(1))) void *)from;
+    if (bytes == 4)
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(x), "r"(there ? 4 : 0)
+                         : "memory");
+    else if (__builtin_constant_p(there) && there)
+        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(x) : "memory");
+    else
+        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(x), "r"(there ? 16 : 0)
+                         : "memory");
+}
+SL_INLINE void wait_for_copies(void) { __asm__ volatile("cp.async.wait_all;" ::: "memory"); }
 #elif defined(SL_WARPS_EMULATED)
 SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
                             struct operand *to) {
@@ -158,10 +180,12 @@ static inline float right_element(const struct operand *b, int half, int row, in
     return sl_float_of_bf16((uint16_t)(both >> k % 2 * 16));
 }
 
-SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
+SL_INLINE void product_from(const struct sums *start, const struct operand *left, const struct operand *right,
+                            const int half, struct sums *sums) {
     EACH_LANE(l) {
         for (int i = 0; i < 4; i++) {
             const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
+            sums->x[l][i] = start->x[l][i];
             for (int k = 0; k < 16; k++)
                 sums->x[l][i] += left_element(left, row, k) * right_element(right, half, column, k);
         }
@@ -180,17 +204,39 @@ SL_INLINE void sum_of_row(float x[LANES_HERE]) {
         for (int i = 1; i < 4; i++) x[l + i] = x[l];
     }
 }
+static inline bool any_of_warp(const bool x[LANES_HERE]) {
+    bool any = false;
+    EACH_LANE(l) any |= x[l];
+    return any;
+}
+static inline void copy_ahead(const void *from, const int bytes, bool there, void *to) {
+    if (there)
+        memcpy(to, from, (size_t)bytes);
+    else
+        memset(to, 0, (size_t)bytes);
+}
+static inline void wait_for_copies(void) {}
 #else
 SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
                             struct operand *to) {
     (void)x, (void)first, (void)pitch, (void)how, (void)to;
 }
-SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
-    (void)left, (void)right, (void)half, (void)sums;
+SL_INLINE void product_from(const struct sums *start, const struct operand *left, const struct operand *right,
+                            const int half, struct sums *sums) {
+    (void)start, (void)left, (void)right, (void)half, (void)sums;
 }
 SL_INLINE void largest_of_row(float x[LANES_HERE]) { (void)x; }
 SL_INLINE void sum_of_row(float x[LANES_HERE]) { (void)x; }
+SL_INLINE bool any_of_warp(const bool x[LANES_HERE]) { return x[0]; }
+SL_INLINE void copy_ahead(const void *from, const int bytes, bool there, void *to) {
+    (void)from, (void)bytes, (void)there, (void)to;
+}
+SL_INLINE void wait_for_copies(void) {}
 #endif
+
+SL_INLINE void add_product(const struct operand *left, const struct operand *right, const int half, struct sums *sums) {
+    product_from(sums, left, right, half, sums);
+}
 
 /* Two tiles of sums, side by side, as an operand on the left. */
 SL_INLINE void round_sums(const struct sums *first, const struct sums *second, struct operand *to) {

@@ -1,0 +1,150 @@
+/* attention_forward_internal.h - attention by tensor cores. */
+#ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_FORWARD_INTERNAL_H
+#define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_FORWARD_INTERNAL_H
+
+#include "layers/kernels/attention/attention_tiles_internal.h"
+
+/* Of 16 queries: what values give them, and for every row a score and the sum of 2^(score - it), of which each lane has
+ * its columns' part. That score is the largest, or less than FAR below it: what there is of the row is seldom scaled.
+ */
+struct softmax {
+    struct sums o[ACROSS];
+    float high[LANES_HERE][2], sum[LANES_HERE][2];
+};
+static const float FAR = 8.0f; /* so that weights are 256 at most */
+
+/* What there is becomes relative to NEXT, where that is higher. */
+SL_INLINE void raise(float next[2][LANES_HERE], const int columns, struct softmax *to) {
+    SL_UNROLL
+    for (int half = 0; half < 2; half++) {
+        EACH_LANE(l) {
+            const float by = rough_exp2(to->high[l][half] - next[half][l]);
+            to->high[l][half] = next[half][l];
+            to->sum[l][half] *= by;
+            SL_UNROLL
+            for (int n = 0; n < columns / 8; n++) {
+                SL_UNROLL
+                for (int i = 2 * half; i < 2 * half + 2; i++) to->o[n].x[l][i] *= by;
+            }
+        }
+    }
+}
+
+/* Scores, times FACTOR, become weights 2^(score - high). */
+SL_INLINE void weigh(float factor, const int tiles, const int columns, struct sums *s, struct softmax *to) {
+    float next[2][LANES_HERE];
+    bool raised[LANES_HERE] = {false};
+    SL_UNROLL
+    for (int half = 0; half < 2; half++) {
+        float high[LANES_HERE];
+        EACH_LANE(l) {
+            high[l] = -INFINITY;
+            SL_UNROLL
+            for (int n = 0; n < tiles; n++) {
+                SL_UNROLL
+                for (int i = 2 * half; i < 2 * half + 2; i++) high[l] = fmaxf(high[l], s[n].x[l][i]);
+            }
+        }
+        largest_of_row(high);
+        EACH_LANE(l) {
+            const float old = to->high[l][half], own = high[l] * factor;
+            const bool far = own > old + FAR;
+            next[half][l] = far ? own : old;
+            raised[l] |= far;
+        }
+    }
+    if (any_of_warp(raised)) raise(next, columns, to);
+    SL_UNROLL
+    for (int half = 0; half < 2; half++) {
+        EACH_LANE(l) {
+            SL_UNROLL
+            for (int n = 0; n < tiles; n++) {
+                SL_UNROLL
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    s[n].x[l][i] = rough_exp2(s[n].x[l][i] * factor - to->high[l][half]);
+                    to->sum[l][half] += s[n].x[l][i];
+                }
+            }
+        }
+    }
+}
+
+struct forward_warp {
+    struct softmax sums;
+    struct operand q[ACROSS / 2];
+};
+
+/* Of a warp that has seen all keys. */
+SL_INLINE void write_forward(const struct block *b, size_t width, const int columns, size_t row, struct softmax *sums,
+                             float *o, size_t at, struct sl_settled left, float *logsum) {
+    const size_t count = b->count > row ? b->count - row : 0;
+    SL_UNROLL
+    for (int half = 0; half < 2; half++) {
+        float sum[LANES_HERE];
+        EACH_LANE(l) sum[l] = sums->sum[l][half];
+        sum_of_row(sum);
+        EACH_LANE(l) {
+            const size_t query = row_of_sum(l, 2 * half) + nothing();
+            const float whole = 1.0f / sum[l];
+            if (query < count && lane_of(l) % 4 == 0)
+                logsum[row + query] = sums->high[l][half] * log_2 + sl_log(sum[l]);
+            SL_UNROLL
+            for (int n = 0; n < columns / 8; n++) {
+                SL_UNROLL
+                for (int i = 2 * half; i < 2 * half + 2; i++) sums->o[n].x[l][i] *= whole;
+            }
+        }
+    }
+    write_tiles(sums->o, 0, width, columns / 8, count, o, at + row * b->head.q.stride, b->head.q.stride, left);
+}
+
+/* O [rows, heads * width] and LOGSUM [rows] of the block's head. ROOM: for two blocks that a team shares, of which one
+ * comes while the other is used; queries, which stay in registers, come through it. */
+SL_INLINE void forward_block(const struct block *b, const int columns, const bool whole, uint16_t *room, float *o,
+                             size_t at, struct sl_settled left, float *logsum) {
+    const int keys = SL_NEAR(columns, KEYS_64, KEYS_128), pitch = SL_PITCH(columns), each = 2 * keys * pitch;
+    const struct head *h = &b->head;
+    const size_t width = width_of(h, columns, whole), depth = depth_of(h, columns, whole), last = b->first + b->count;
+    const struct clear clear = clear_keys(h, b->first, last);
+    const uint32_t end = (uint32_t)smaller(h->past.position + last, h->keys);
+    const struct sums none = {0};
+    const struct source q = source_of(h->q, h->q_rope);
+    const struct key_source flow = keys_of(h);
+    struct forward_warp own[WARPS_HERE];
+    bring(&q, (uint32_t)b->first, (uint32_t)b->count, OWN, columns, whole, room);
+    wait_for_copies();
+    wait_for_team();
+    EACH_WARP(w) {
+        read_rows(room + 16 * warp_of(w) * pitch, depth, columns, own[w].q);
+        clear_tiles(columns / 8, own[w].sums.o);
+        EACH_LANE(l) {
+            SL_UNROLL
+            for (int i = 0; i < 2; i++) {
+                own[w].sums.high[l][i] = LOWEST;
+                own[w].sums.sum[l][i] = 0.0f;
+            }
+        }
+    }
+    uint32_t from = (uint32_t)first_block(&h->past, b->first, (size_t)keys), next;
+    int now, later = 0; /* where blocks begin in the room */
+    wait_for_team();
+    if (from < end) bring_keys(&flow, from, end, (uint32_t)keys, columns, whole, room);
+    for (; from < end; from = next) {
+        now = later, later = each - now, next = from + (uint32_t)keys;
+        wait_for_copies();
+        wait_for_team(); /* the block is there, and the one before it has been read */
+        if (next < end) bring_keys(&flow, next, end, (uint32_t)keys, columns, whole, room + later);
+        const uint16_t *k = room + now, *v = k + keys * pitch;
+        EACH_WARP(w) {
+            struct sums s[KEYS_64 / 8];
+            multiply_rows(own[w].q, NULL, k, depth, columns, keys / 8, &none, false, s);
+            if (!sees_all(&clear, from, next))
+                hide_keys(h, b->first + 16 * (size_t)warp_of(w), last, from, keys / 8, -INFINITY, s);
+            weigh(h->scale * per_log_2, keys / 8, columns, s, &own[w].sums);
+            add_weighted(s, keys / 8, v, width, columns, own[w].sums.o);
+        }
+    }
+    EACH_WARP(w) write_forward(b, width, columns, 16 * (size_t)warp_of(w), &own[w].sums, o, at, left, logsum);
+}
+
+#endif
