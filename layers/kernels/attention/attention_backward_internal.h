@@ -101,7 +101,7 @@ SL_INLINE void write_queries(const struct block *b, const int columns, const boo
  * block's first row. */
 SL_INLINE void queries_block(const struct block *b, const int columns, const bool whole, uint16_t *room,
                              const struct outputs *io, size_t at, size_t at_rope, const float *logsum, float *deltas) {
-    const int keys = SL_NEAR(columns, KEYS_64, whole ? KEYS_128 : KEYS_128 / 2), pitch = SL_PITCH(columns),
+    const int keys = SL_NEAR(columns, KEYS_64, KEYS_128) / (whole ? 1 : 2), pitch = SL_PITCH(columns),
               each = 2 * keys * pitch;
     const struct head *h = &b->head;
     const size_t width = width_of(h, columns, whole), depth = depth_of(h, columns, whole), last = b->first + b->count;

@@ -120,19 +120,17 @@
 KERNELS(64, KEYS_64, FEW_64)
 KERNELS(128, KEYS_128, FEW_128)
 
-/* Which of them take SHAPE; STORED: q's type. D_O: NULL in forward. */
+/* Which of them take SHAPE; STORED: q's type. */
 static bool is_whole(const struct sl_attention *shape, size_t columns, enum sl_dtype stored, const void *q,
-                     const void *k, const void *v, const void *d_o) {
+                     const void *k, const void *v) {
     const struct head h = head_at(shape, 0, 0, stored, q, q, k, v, k);
-    const struct rows dy = rows_of(shape->stored_d_o, d_o, 0, h.q.stride, h.q.cols);
-    return !shape->rope && are_whole(h.q, columns) && are_whole(h.k, columns) && are_whole(h.v, columns) &&
-           (!d_o || are_whole(dy, columns));
+    return !shape->rope && are_whole(h.q, columns) && are_whole(h.k, columns) && are_whole(h.v, columns);
 }
 
 void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                 const void *v, const void *k_rope, float *o, float *logsum) {
     const size_t columns = shape->width + shape->rope <= 64 ? 64 : 128;
-    const bool whole = is_whole(shape, columns, shape->stored_q, q, k, v, NULL);
+    const bool whole = is_whole(shape, columns, shape->stored_q, q, k, v);
     if (columns == 64)
         (whole ? attention_forward_64 : attention_forward_any_64)(shape, q, q_rope, k, v, k_rope, o, logsum);
     else
@@ -143,7 +141,8 @@ void sl_attention_warps_backward(const struct sl_attention *shape, const void *q
                                  const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
                                  float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, float *deltas) {
     const size_t columns = shape->width + shape->rope <= 64 ? 64 : 128;
-    const bool whole = is_whole(shape, columns, shape->stored, q, k, v, d_o);
+    const struct rows dy = rows_of(shape->stored_d_o, d_o, 0, shape->heads * shape->width, shape->width);
+    const bool whole = is_whole(shape, columns, shape->stored, q, k, v) && are_whole(dy, columns);
     if (columns == 64) {
         (whole ? attention_queries_64 : attention_queries_any_64)(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq,
                                                                   dq_rope, deltas);

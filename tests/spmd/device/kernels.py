@@ -35,7 +35,7 @@ KNOWN = {
     "attention_forward_any_128": (247, 0),
     "attention_queries_64": (238, 0),
     "attention_queries_128": (247, 0),
-    "attention_queries_any_64": (244, 0),
+    "attention_queries_any_64": (224, 0),
     "attention_queries_any_128": (253, 0),
     "attention_keys_64": (251, 0),
     "attention_keys_128": (254, 0),
