@@ -31,9 +31,8 @@ void sl_give_operand_gradient(struct sl_module *module) {
     if (module->children > 0) sl_give_operand_gradient(module->child[module->children - 1]);
 }
 
-/* An operand whose floats lie in the workspace, where its kernel may write them. */
-static int plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
-                        struct sl_kept *kept) {
+int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
+                    struct sl_kept *kept) {
     SL_TRY(sl_plan_operand(plan, count, outlasts, lifetime, kept));
     kept->rounds = true;
     sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &kept->values);
@@ -45,13 +44,13 @@ int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t cou
                        struct sl_kept *kept) {
     if (!child->reads_operand) return sl_plan_kept(plan, count, lifetime, kept);
     sl_give_operand(child);
-    return plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
+    return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
 }
 
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
     if (child->reads_operand_gradient) {
         sl_give_operand_gradient(child);
-        return plan_written(plan, count, child->keeps_gradient, SL_FROM_INPUT, kept);
+        return sl_plan_written(plan, count, child->keeps_gradient, SL_FROM_INPUT, kept);
     }
     SL_TRY(sl_plan_kept(plan, count, child->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN, kept));
     if (sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);

@@ -33,6 +33,8 @@ bool sl_keeps_operands(const struct sl_plan *plan);
 /* KEPT has COUNT elements for each microbatch, which are operands. They are stored in the stash if they must OUTLAST
  * the call, otherwise where the caller says (sl_plan_kept_beside), who plans the room for floats, too. */
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
+/* The same with rooms for both: kernels may leave the floats rounded. */
+int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
 /* MODULE's parent keeps its x, or its dy, so: it is told, and its children whose x or dy that is. It reads_operand,
  * or reads_operand_gradient. */

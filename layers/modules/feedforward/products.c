@@ -310,10 +310,10 @@ static const uint16_t *rounded_bias(const struct sl_context *context, const stru
 }
 
 /* Whether a product by GEMM leaves what RESULT, which may be NULL, asks for as bf16 alone: what passes from module to
- * module where the storage is bf16, also where a stage ends, so that its bits do not depend on that. */
-static bool leaves_bf16(const struct sl_context *context, const struct sl_gemm *gemm, const struct sl_result *result) {
-    return result && result->unread && result->stored && context->storage != SL_F32 && gemm->dtype == SL_BF16 &&
-           sl_gemm_leaves_bf16(gemm->backend);
+ * module where the storage is bf16, also where a stage ends, so that its bits do not depend on that; elsewhere what
+ * others read as bf16 alone. */
+static bool leaves_bf16(const struct sl_gemm *gemm, const struct sl_result *result) {
+    return result && result->unread && result->stored && gemm->dtype == SL_BF16 && sl_gemm_leaves_bf16(gemm->backend);
 }
 
 /* RESULT = A B + BIAS + X, as bf16. */
@@ -350,7 +350,7 @@ static int multiply_adding(struct sl_context *context, const struct sl_products 
                            const void *b, const float *bias, struct sl_summand *summand, float *c) {
     const struct sl_gemm *gemm = &products->forward;
     const float *x = summand->x;
-    if (summand->stored && leaves_bf16(context, gemm, summand->result)) {
+    if (summand->stored && leaves_bf16(gemm, summand->result)) {
         summand->done = true;
         return multiply_bf16(context, gemm, count, a, b, rounded_bias(context, products, bias), summand->stored,
                              summand->result);
@@ -377,7 +377,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
     if (settles) return multiply_settled(context, gemm, count, a, b, bias, settled, c);
     if (result && result->gelu)
         return multiply_gelu(context, &products->gelu, count, a, b, rounded_bias(context, products, bias), result);
-    if (leaves_bf16(context, gemm, result))
+    if (leaves_bf16(gemm, result))
         return multiply_bf16(context, gemm, count, a, b, rounded_bias(context, products, bias), NULL, result);
     if (context->summand && sl_gemm_adds(gemm->backend))
         return multiply_adding(context, products, count, a, b, bias, context->summand, c);
@@ -392,7 +392,7 @@ int sl_products_input_gradient(struct sl_context *context, const struct sl_produ
         return sl_products_multiply_widening(context, gemm, count, a, kernel, NULL, accumulate, c);
     const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
     if (result && result->gelu) return multiply_slope(context, &products->slope, count, a, b, result);
-    if (leaves_bf16(context, gemm, result)) return multiply_bf16(context, gemm, count, a, b, NULL, NULL, result);
+    if (leaves_bf16(gemm, result)) return multiply_bf16(context, gemm, count, a, b, NULL, NULL, result);
     return sl_products_multiply_many(context, gemm, count, a, b, NULL, accumulate, c);
 }
 

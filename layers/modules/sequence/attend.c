@@ -95,6 +95,12 @@ bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *s
     return !plan->caches && sl_kernels_select()->attention->stores_alone(shape);
 }
 
+int sl_plan_attended(struct sl_plan *plan, const struct sl_attention *shape, size_t count, struct sl_kept *kept) {
+    if (sl_keeps_operands(plan) && sl_attention_alone(plan, shape))
+        return sl_plan_written(plan, count, true, SL_UNTIL_INPUT, kept);
+    return sl_plan_kept(plan, count, SL_UNTIL_INPUT, kept);
+}
+
 enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,
                                   const struct sl_kept *kept) {
     return kept->outlasts && context->kernels->attention->reads_stored(shape) ? SL_BF16 : SL_F32;

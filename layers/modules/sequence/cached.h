@@ -36,6 +36,9 @@ enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct
                                   const struct sl_kept *kept);
 /* Whether attention of SHAPE, without caches, reads and leaves bf16 alone where it lies so. */
 bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *shape);
+/* KEPT has COUNT elements for each microbatch, which attention of SHAPE alone reads, in forward and in I: where that
+ * rounds them to bf16 as it reads them, they are kept so, whatever the storage is. */
+int sl_plan_attended(struct sl_plan *plan, const struct sl_attention *shape, size_t count, struct sl_kept *kept);
 /* Attention's forward (layers/kernels/attention/attention.h) by the context's crew, too, with the same bits. Where
  * there is one, LOGSUM has the size that it has there, and its order depends on the threads. */
 void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const void *q, const void *q_rope,

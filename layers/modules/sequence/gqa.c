@@ -159,13 +159,15 @@ static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
 
 static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     struct sl_kept *kept = gqa->kept;
-    SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
-    SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[KEYS]));
-    SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[VALUES]));
-    SL_TRY(sl_plan_kept_both(plan, gqa->module.child[OUT], (size_t)plan->rows * gqa->columns, &kept[OUTPUT]));
+    const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
+    const size_t rows = (size_t)plan->rows;
+    SL_TRY(sl_plan_attended(plan, &attention, rows * gqa->columns, &kept[QUERIES]));
+    SL_TRY(sl_plan_attended(plan, &attention, rows * gqa->key_columns, &kept[KEYS]));
+    SL_TRY(sl_plan_attended(plan, &attention, rows * gqa->key_columns, &kept[VALUES]));
+    SL_TRY(sl_plan_kept_both(plan, gqa->module.child[OUT], rows * gqa->columns, &kept[OUTPUT]));
     if (sl_reads_stored(plan, gqa->module.child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
     plan_unread(gqa, plan);
-    return sl_plan_array(plan, (size_t)plan->rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
+    return sl_plan_array(plan, rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
 }
 
 static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
@@ -182,7 +184,7 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
     gqa->kept[D_OUTPUT] =
         (struct sl_kept){.values = gqa->kept[PART].values, .count = (size_t)plan->rows * gqa->columns};
-    gqa->kept[D_OUTPUT].unread = gqa->reads_stored && sl_gemm_leaves_bf16(plan->gemm);
+    gqa->kept[D_OUTPUT].unread = gqa->reads_stored && plan->storage != SL_F32 && sl_gemm_leaves_bf16(plan->gemm);
     if (gqa->kept[D_OUTPUT].unread) sl_plan_kept_room(plan, &gqa->kept[D_OUTPUT]);
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &gqa->scratch);
     return SL_OK;

@@ -134,16 +134,18 @@ static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     struct sl_module *const *child = mla->module.child;
     struct sl_kept *kept = mla->kept;
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
+    const size_t rows = (size_t)plan->rows;
     SL_TRY(plan_latents(mla, plan));
     if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
-        SL_TRY(plan_tensor(plan, 2 * mla->columns, SL_UNTIL_INPUT, &kept[KEYS_VALUES]));
-    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
-    SL_TRY(sl_plan_kept_both(plan, child[OUT], (size_t)plan->rows * mla->columns, &kept[OUTPUT]));
-    SL_TRY(sl_plan_array(plan, (size_t)plan->rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
+        SL_TRY(sl_plan_attended(plan, &attention, rows * 2 * mla->columns, &kept[KEYS_VALUES]));
+    SL_TRY(sl_plan_attended(plan, &attention, rows * mla->columns, &kept[QUERIES]));
+    SL_TRY(sl_plan_kept_both(plan, child[OUT], rows * mla->columns, &kept[OUTPUT]));
+    SL_TRY(sl_plan_array(plan, rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
     plan_unread(mla, plan);
     if (!mla->rope) return SL_OK;
-    SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &kept[ROTATED_KEYS]));
-    return plan_tensor(plan, mla->rotated, SL_UNTIL_INPUT, &kept[ROTATED_QUERIES]);
+    SL_TRY(sl_plan_attended(plan, &attention, rows * mla->rope, &kept[ROTATED_KEYS]));
+    return sl_plan_attended(plan, &attention, rows * mla->rotated, &kept[ROTATED_QUERIES]);
 }
 
 static int plan_backward(struct mla *mla, struct sl_plan *plan) {
@@ -165,7 +167,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
     kept[D_OUTPUT] = (struct sl_kept){.values = kept[PART].values, .count = (size_t)plan->rows * mla->columns};
-    kept[D_OUTPUT].unread = mla->reads_stored && sl_gemm_leaves_bf16(plan->gemm);
+    kept[D_OUTPUT].unread = mla->reads_stored && plan->storage != SL_F32 && sl_gemm_leaves_bf16(plan->gemm);
     if (kept[D_OUTPUT].unread) sl_plan_kept_room(plan, &kept[D_OUTPUT]);
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &mla->scratch);
     if (mla->leaves > 1)

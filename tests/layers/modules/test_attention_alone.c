@@ -1,6 +1,6 @@
 /* test_attention_alone.c - modules whose attention reads and leaves bf16 alone, as on tensor cores, which a CPU plays
  * lane by lane (tests/layers/kernels/attention_of_gpus.c): they have the bits of those whose attention reads and writes
- * floats. The build hands all calls of sl_kernels_select to this file. */
+ * floats, whatever the storage is. The build hands all calls of sl_kernels_select to this file. */
 #include "tests/rigs/module_rig.h"
 
 #include <math.h>
@@ -54,6 +54,8 @@ const struct sl_kernels *__wrap_sl_kernels_select(void) {
 
 /* ---- products ---- */
 
+static int left; /* products that have left bf16 alone */
+
 /* As GPUs' products: of a backend that leaves floats. */
 static int leave_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
                       const uint16_t *x, uint16_t *c, void *queue) {
@@ -61,10 +63,19 @@ static int leave_bf16(const struct sl_gemm *gemm, int count, const void *a, cons
     float *sums = floats(n), *added = floats(columns);
     for (size_t i = 0; bias && i < columns; i++) added[i] = sl_float_of_bf16(bias[i]);
     const int status = sl_gemm_execute_many(gemm, count, a, b, added, false, sums, queue);
+    left++;
     for (size_t i = 0; i < n; i++) c[i] = sl_bf16_of_float(sums[i] + (x ? sl_float_of_bf16(x[i]) : 0.0f));
     free(sums);
     free(added);
     return status;
+}
+
+static int sum_columns(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c, float *sums,
+                       void *queue) {
+    const size_t n = (size_t)gemm->n;
+    memset(sums, 0, n * sizeof *sums);
+    for (size_t i = 0; i < (size_t)gemm->k * n; i++) sums[i % n] += sl_float_of_bf16(((const uint16_t *)b)[i]);
+    return sl_gemm_reference.execute(gemm, a, b, NULL, accumulate, c, queue);
 }
 
 /* ---- modules ---- */
@@ -95,10 +106,10 @@ static float *gradients_of(const struct rig *rig, size_t *n) {
 }
 
 /* One step of module NUMBER. Its biases have what bf16 keeps of them, as products that leave bf16 read them so. */
-static struct rig run(int number, const struct sl_gemm_backend *gemm, bool follow, bool stores) {
+static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow, bool stores) {
     struct rig rig;
     const struct sl_plan like = {.precision = SL_BF16,
-                                 .storage = SL_BF16,
+                                 .storage = storage,
                                  .gemm = gemm,
                                  .rows = SEQUENCES * SEQUENCE,
                                  .sequence = SEQUENCE,
@@ -107,9 +118,9 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, bool follo
                                  .nobody_waits = follow,
                                  .has_dx = true};
     alone = stores;
-    q = o = d_o = d = 0;
+    q = o = d_o = d = left = 0;
     open_rig_like(&rig, &like, make(number), 1);
-    rig.context.storage = SL_BF16;
+    rig.context.storage = storage;
     for (int i = 0; i < rig.parameters.count; i++) {
         float *values = sl_parameter_value(&rig.parameters, i);
         const size_t n = rig.parameters.list[i].count;
@@ -117,12 +128,14 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, bool follo
         release_array(settle(values, n));
     }
     sl_parameters_round(&rig.parameters, rig.context.kernels, 0);
-    uint16_t *x = settle(rig.x, rig.inputs), *dy = settle(rig.dy, rig.outputs);
+    uint16_t *halves[] = {settle(rig.x, rig.inputs), settle(rig.dy, rig.outputs)};
+    const void *x = storage == SL_BF16 ? (void *)halves[0] : rig.x,
+               *dy = storage == SL_BF16 ? (void *)halves[1] : rig.dy;
     assert_int_equal(rig.module->type->forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
-    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, (void *)x, rig.dy, rig.dx), SL_OK);
-    assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, (void *)x, (void *)dy), SL_OK);
-    release_array(x);
-    release_array(dy);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, rig.dy, rig.dx), SL_OK);
+    assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, x, dy), SL_OK);
+    release_array(halves[0]);
+    release_array(halves[1]);
     return rig;
 }
 
@@ -132,24 +145,25 @@ static void expect_same(const char *what, size_t n, const float *x, const float 
         error += (x[i] - want[i]) * (double)(x[i] - want[i]);
         size += (double)want[i] * want[i];
     }
-    if (!(size > 0.0) || !(sqrt(error / size) <= most)) fail_msg("%s: %g", what, sqrt(error / size));
+    if (!(size > 0.0) || !(sqrt(error / size) <= most)) fail_msg("%s: %g of %g", what, sqrt(error), sqrt(size));
 }
 
 /* FROM_PRODUCT: the result's gradient comes from one as bf16, so that what it is multiplied with by o is rounded, too.
- */
-static void check(int number, const struct sl_gemm_backend *gemm, bool follow, bool from_product) {
-    struct rig with = run(number, gemm, follow, true);
-    const int seen[] = {q, o, d_o, d};
-    struct rig without = run(number, gemm, follow, false);
-    const bool rotates = number == 3;
+ * Where the storage is float, that gradient stays floats, and so does o. */
+static void check(int number, const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow) {
+    struct rig with = run(number, gemm, storage, follow, true);
+    const int seen[] = {q, o, d_o, d, left};
+    struct rig without = run(number, gemm, storage, follow, false);
+    const bool rotates = number == 3, stored = storage == SL_BF16, from_product = stored && gemm->execute_bf16;
     const double most = from_product ? 0x1p-6 : 0.0;
     size_t n, same;
     float *gradients = gradients_of(&with, &n), *want = gradients_of(&without, &same);
     assert_true(q == 0 && o == 0 && d_o == 0 && d == 0);
     assert_int_equal(seen[0], 1);
-    assert_int_equal(seen[1], 1);
+    assert_int_equal(seen[1], stored);
     assert_int_equal(seen[2], from_product);
     assert_int_equal(seen[3], rotates ? 1 : 3);
+    if (gemm->execute_bf16) assert_true(seen[4] > left);
     assert_int_equal(n, same);
     expect_same("y", with.outputs, with.y, without.y, 0.0);
     expect_same("dx", with.inputs, with.dx, without.dx, most);
@@ -160,22 +174,34 @@ static void check(int number, const struct sl_gemm_backend *gemm, bool follow, b
     close_rig(&without);
 }
 
+static void check_all(const struct sl_gemm_backend *gemm) {
+    for (int i = 0; i < 20; i++) check(i / 4, gemm, i % 2 ? SL_BF16 : SL_F32, i / 2 % 2);
+}
+
+/* Products that leave biases' gradients, so that all gradients may be operands. */
+static struct sl_gemm_backend summing(void) {
+    struct sl_gemm_backend gemm = sl_gemm_reference;
+    gemm.execute_summing = sum_columns;
+    return gemm;
+}
+
 static void attention_without_floats_has_the_same_bits(void **state) {
     (void)state;
-    for (int number = 0; number < 5; number++) {
-        check(number, &sl_gemm_reference, false, false);
-        check(number, &sl_gemm_reference, true, false);
-    }
+    const struct sl_gemm_backend gemm = summing();
+    check_all(&gemm);
+}
+
+static struct sl_gemm_backend leaving_bf16(void) {
+    struct sl_gemm_backend gemm = summing();
+    gemm.execute_bf16 = leave_bf16;
+    gemm.execute_settled = NULL;
+    return gemm;
 }
 
 static void so_has_that_between_products_that_leave_bf16(void **state) {
     (void)state;
-    struct sl_gemm_backend gemm = sl_gemm_reference;
-    gemm.execute_bf16 = leave_bf16;
-    for (int number = 0; number < 5; number++) {
-        check(number, &gemm, false, true);
-        check(number, &gemm, true, true);
-    }
+    const struct sl_gemm_backend gemm = leaving_bf16();
+    check_all(&gemm);
 }
 
 int main(void) {
