@@ -52,6 +52,9 @@ static int check(const struct sl_gemm *gemm, struct sl_error *error) {
     if (!sl_gemm_supports(gemm->backend, gemm->dtype))
         return sl_error_set(error, SL_BAD_INPUT, "there are no matrix products of %s by \"%s\" on this CPU",
                             sl_dtypes[gemm->dtype].name, gemm->backend->name);
+    if ((gemm->a_stride || gemm->c_stride) && (!gemm->backend->takes_columns || gemm->epilogue >= SL_EPILOGUE_GELU))
+        return sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" read and leave dense arrays%s",
+                            gemm->backend->name, gemm->backend->takes_columns ? " with gelu" : "");
     if (gemm->epilogue == SL_EPILOGUE_SUMS && (gemm->transpose_b || !sl_gemm_sums(gemm->backend, gemm->dtype)))
         return sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" do not add up columns of %s%s",
                             gemm->backend->name, sl_dtypes[gemm->dtype].name, gemm->transpose_b ? " by rows" : "");
@@ -63,7 +66,13 @@ static int check(const struct sl_gemm *gemm, struct sl_error *error) {
 
 int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n, int k,
                  bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error) {
-    *gemm = (struct sl_gemm){dtype, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};
+    return sl_gemm_plan_columns(gemm, backend, dtype, m, n, k, transpose_a, transpose_b, epilogue, 0, 0, error);
+}
+
+int sl_gemm_plan_columns(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n,
+                         int k, bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, int a_stride,
+                         int c_stride, struct sl_error *error) {
+    *gemm = (struct sl_gemm){dtype, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL, a_stride, c_stride};
     int status = check(gemm, error);
     if (status == SL_OK) status = backend->plan(gemm, error);
     if (status) gemm->backend = NULL;
@@ -135,7 +144,7 @@ int sl_gemm_execute_slope(const struct sl_gemm *gemm, int count, const void *a, 
 
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,
                     enum sl_epilogue epilogue) {
-    const struct sl_gemm gemm = {SL_F32, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};
+    const struct sl_gemm gemm = {SL_F32, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL, 0, 0};
     return backend->widens && backend->widens(&gemm);
 }
 
@@ -147,7 +156,7 @@ int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *
 
 bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int m, int n,
                    int k) {
-    const struct sl_gemm gemm = {dtype, m, n, k, false, false, SL_EPILOGUE_NONE, backend, NULL};
+    const struct sl_gemm gemm = {dtype, m, n, k, false, false, SL_EPILOGUE_NONE, backend, NULL, 0, 0};
     return backend->packs && backend->packs(&gemm, weights);
 }
 

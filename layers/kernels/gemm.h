@@ -2,9 +2,9 @@
  *
  *     C[m, n] = op(A) op(B)  (+ bias[n])  (+ X[m, n])  or  C += op(A) op(B)
  * op(A) is [m, k]: A is stored as [m, k], or as [k, m] when transposed. op(B) is [k, n]: B is stored as [k, n], or as
- * [n, k] when transposed. All arrays are dense and row-major. A and B are float (SL_F32) or bf16 in uint16_t (SL_BF16);
- * sums are always float, and so are C and bias, but where a function says otherwise. On one CPU the same plan gives the
- * same bits for the same operands. */
+ * [n, k] when transposed. All arrays are row-major, and dense but where a plan says otherwise (sl_gemm_plan_columns). A
+ * and B are float (SL_F32) or bf16 in uint16_t (SL_BF16); sums are always float, and so are C and bias, but where a
+ * function says otherwise. On one CPU the same plan gives the same bits for the same operands. */
 #ifndef SL_LAYERS_KERNELS_GEMM_H
 #define SL_LAYERS_KERNELS_GEMM_H
 
@@ -34,13 +34,15 @@ struct sl_gemm {
     bool transpose_a, transpose_b;
     enum sl_epilogue epilogue;
     const struct sl_gemm_backend *backend;
-    void *state; /* the backend's plan */
+    void *state;            /* the backend's plan */
+    int a_stride, c_stride; /* elements from a row of A as it is stored, or of C, to the next; 0: dense */
 };
 
 struct sl_gemm_backend {
     const char *name;
     const char *missing;                    /* NULL, or the CMake setting that builds it: "SL_ONEDNN=ON" */
     bool on_device;                         /* operands lie in the device's memory (sl_device.reaches) */
+    bool takes_columns;                     /* sl_gemm_plan_columns */
     bool (*supports)(enum sl_dtype dtype);  /* whether it can multiply DTYPE on this CPU; NULL: always */
     bool (*has_tiles)(enum sl_dtype dtype); /* whether it multiplies DTYPE by a CPU's matrix unit; NULL: it does not */
     int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
@@ -101,6 +103,13 @@ void sl_gemm_describe(const struct sl_gemm_backend *backend, char *text, size_t 
 /* Plans products of these shapes. Release with sl_gemm_release. */
 int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n, int k,
                  bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error);
+/* The same where A, or C, is some columns of a wider array: from each of its rows as it is stored to the next are
+ * A_STRIDE, or C_STRIDE, elements; 0: it is dense. Products that share B follow each other as their rows do, and what
+ * is added to C lies as C does. For a BACKEND that takes columns, and without gelu. Not on CPUs, which copy what they
+ * multiply into blocks of their own. */
+int sl_gemm_plan_columns(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n,
+                         int k, bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, int a_stride,
+                         int c_stride, struct sl_error *error);
 /* Computes the product. BIAS is read only if the plan has that epilogue. ACCUMULATE adds to C, and never goes together
  * with a bias. On a device with queues the product is enqueued on QUEUE (NULL: on the calling thread's queue). On CPUs
  * QUEUE is NULL, or the calling thread's struct sl_crew, which helps, and does not change a bit. */

@@ -86,20 +86,28 @@ static const struct of_queue *of(struct sl_cuda_queue *queue) {
 
 static cudaDataType_t type_of(enum sl_dtype dtype) { return dtype == SL_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/* A matrix stored [rows, cols], row-major. */
+/* A matrix stored [rows, cols], row-major, with STRIDE elements from one row to the next. */
 static bool describe_matrix(struct sl_cuda_queue *queue, cublasLtMatrixLayout_t layout, enum sl_dtype dtype, int rows,
-                            int cols) {
-    return CUBLAS(queue, cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows, cols));
+                            int cols, int stride) {
+    return CUBLAS(queue, cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows, stride));
 }
+
+/* From a row of A, as it is stored, or of C to the next. */
+static int a_stride(const struct sl_gemm *gemm) {
+    return gemm->a_stride ? gemm->a_stride : gemm->transpose_a ? gemm->m : gemm->k;
+}
+static int c_stride(const struct sl_gemm *gemm) { return gemm->c_stride ? gemm->c_stride : gemm->n; }
 
 static enum sl_dtype type_of_result(int result) { return result == HALVES ? SL_BF16 : SL_F32; }
 
 static bool describe_matrices(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas) {
     const int m = gemm->m, n = gemm->n, k = gemm->k;
-    return describe_matrix(queue, &cublas->first, gemm->dtype, gemm->transpose_b ? n : k, gemm->transpose_b ? k : n) &&
-           describe_matrix(queue, &cublas->second, gemm->dtype, gemm->transpose_a ? k : m, gemm->transpose_a ? m : k) &&
-           describe_matrix(queue, &cublas->product[FLOATS], SL_F32, m, n) &&
-           describe_matrix(queue, &cublas->product[HALVES], SL_BF16, m, n);
+    const int b_rows = gemm->transpose_b ? n : k, b_cols = gemm->transpose_b ? k : n;
+    const int a_rows = gemm->transpose_a ? k : m, a_cols = gemm->transpose_a ? m : k;
+    return describe_matrix(queue, &cublas->first, gemm->dtype, b_rows, b_cols, b_cols) &&
+           describe_matrix(queue, &cublas->second, gemm->dtype, a_rows, a_cols, a_stride(gemm)) &&
+           describe_matrix(queue, &cublas->product[FLOATS], SL_F32, m, n, c_stride(gemm)) &&
+           describe_matrix(queue, &cublas->product[HALVES], SL_BF16, m, n, c_stride(gemm));
 }
 
 static cublasComputeType_t arithmetic(const struct sl_gemm *gemm) {
@@ -296,7 +304,8 @@ static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, con
  * loaded before a step in which coordinates wait for each other, and what it cannot do after all is heard of here. */
 static int run_once(struct sl_cuda_queue *queue, struct sl_gemm *gemm) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k, word = sizeof(float);
-    const size_t size[] = {m * k * word, k * n * word, n * word, m * n * word, m * n * word};
+    const size_t a = (gemm->transpose_a ? k : m) * (size_t)a_stride(gemm), c = m * (size_t)c_stride(gemm);
+    const size_t size[] = {a * word, k * n * word, n * word, c * word, c * word};
     enum { PLACES = sizeof size / sizeof *size };
     size_t at[PLACES + 1] = {0};
     for (int i = 0; i < PLACES; i++) at[i + 1] = sl_round_up(at[i] + size[i], VECTOR);
@@ -338,12 +347,12 @@ static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_non
 static bool merges(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
     const struct cublas *cublas = gemm->state;
     const enum sl_dtype dtype = type_of_result(call->result);
-    const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    const size_t result = (size_t)gemm->m * (size_t)gemm->n * sl_dtype_size(dtype);
+    const size_t row = (size_t)gemm->m * (size_t)a_stride(gemm) * sl_dtype_size(gemm->dtype);
+    const size_t result = (size_t)gemm->m * (size_t)c_stride(gemm) * sl_dtype_size(dtype);
     cublasLtMatmulHeuristicResult_t found;
     if (call->alignment == ALIGNED && (row % VECTOR || result % VECTOR)) return false;
-    return describe_matrix(queue, &call->second, gemm->dtype, count * gemm->m, gemm->k) &&
-           describe_matrix(queue, &call->product, dtype, count * gemm->m, gemm->n) &&
+    return describe_matrix(queue, &call->second, gemm->dtype, count * gemm->m, gemm->k, a_stride(gemm)) &&
+           describe_matrix(queue, &call->product, dtype, count * gemm->m, gemm->n, c_stride(gemm)) &&
            !cublasLtMatmulAlgoCheck(of(queue)->handle, &call->description, (void *)&cublas->first, &call->second,
                                     &call->product, &call->product, &choice_of(gemm, call)->algorithm, &found) &&
            found.workspaceSize <= WORKSPACE;
@@ -362,8 +371,8 @@ static void do_rest(const struct sl_gemm *gemm, const struct call *call, size_t 
 
 /* All operands ROWS rows of A further on. */
 static struct call from(const struct sl_gemm *gemm, const struct call *call, size_t rows) {
-    const size_t in = rows * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    const size_t out = rows * (size_t)gemm->n * sl_dtype_size(type_of_result(call->result));
+    const size_t in = rows * (size_t)a_stride(gemm) * sl_dtype_size(gemm->dtype);
+    const size_t out = rows * (size_t)c_stride(gemm) * sl_dtype_size(type_of_result(call->result));
     struct call next = *call;
     next.a = (const char *)call->a + in;
     next.c = (char *)call->c + out;
@@ -433,6 +442,7 @@ static int execute_summing(const struct sl_gemm *gemm, const void *a, const void
 
 const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
                                                .on_device = true,
+                                               .takes_columns = true,
                                                .plan = plan,
                                                .execute = execute,
                                                .execute_many = execute_many,
@@ -444,6 +454,7 @@ const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
                                                .release = release};
 const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
                                                     .on_device = true,
+                                                    .takes_columns = true,
                                                     .plan = plan,
                                                     .execute = execute,
                                                     .execute_many = execute_many,

@@ -164,7 +164,7 @@ const void *sl_kept_operand(const struct sl_context *context, const struct sl_ke
 static struct sl_rounded rounded(const struct sl_context *context, const struct sl_kept *kept) {
     if (!kept->stores) return (struct sl_rounded){0};
     return (struct sl_rounded){.values = sl_at(context, &kept->values),
-                               .stored = sl_at(context, &kept->stored),
+                               .stored = sl_kept_halves(context, kept),
                                .count = elements(context, kept)};
 }
 

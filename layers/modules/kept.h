@@ -19,7 +19,8 @@ struct sl_kept {
     bool stores;            /* or products of this one do: */
     bool operand;           /* products read what is stored alone (sl_module's reads_operand) */
     bool unread;            /* nobody reads the floats: who writes the array may leave what is stored alone */
-    struct sl_place stored; /* here, as bf16 */
+    struct sl_place stored; /* here, as bf16, */
+    size_t column;          /* or so many elements behind: it is columns of another array's rows, which are wider */
 };
 
 /* KEPT has COUNT elements for each microbatch, as in sl_plan_array. */
@@ -61,13 +62,17 @@ void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
 /* The same with a room of its own in the workspace. */
 void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
+/* Where the array lies as bf16. */
+static inline uint16_t *sl_kept_halves(const struct sl_context *context, const struct sl_kept *kept) {
+    return (uint16_t *)sl_at(context, &kept->stored) + kept->column;
+}
 /* Where a call writes and reads floats. */
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
     return (float *)sl_at(context, &kept->values);
 }
 /* The array as it is kept: a child's x in backward, or its dy in W. */
 static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
-    return sl_at(context, kept->outlasts ? &kept->stored : &kept->values);
+    return kept->outlasts ? (const void *)sl_kept_halves(context, kept) : sl_at(context, &kept->values);
 }
 
 /* The array in I, as DTYPE: as it is kept, or as sl_recall. */
@@ -81,7 +86,7 @@ static inline uint16_t *sl_operand_result(const struct sl_context *context) {
 }
 /* How a kernel that writes the values should leave them, which then need not be kept. */
 static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
-    return (struct sl_settled){kept->rounds, kept->stores ? (uint16_t *)sl_at(context, &kept->stored) : NULL};
+    return (struct sl_settled){kept->rounds, kept->stores ? sl_kept_halves(context, kept) : NULL};
 }
 /* Where such a kernel writes the floats; NULL: nobody reads them, or kernels that know of that may leave them out. */
 static inline float *sl_kept_floats(const struct sl_context *context, const struct sl_kept *kept) {

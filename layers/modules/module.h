@@ -311,7 +311,10 @@ struct sl_module {
     bool reads_operand, reads_operand_gradient, given_operand, given_operand_gradient;
     bool gelu_follows, gelu_precedes; /* a gelu alone reads y, or leaves x: its parent says so before it is planned. */
     bool leaves_gelu, leaves_slope;   /* Then forward, or I, can do that one's part, too (struct sl_result) */
-    int operand_readers;              /* of a parent which reads_operand: its first children, who read its x */
+    int x_stride; /* where its parent keeps x, and dx, as columns of wider rows of so many elements of bf16, alone and
+                     until W, it says so before it plans it; else 0. */
+    bool takes_columns;  /* Then forward and W can read x so, and I leaves dx so, where it is unread */
+    int operand_readers; /* of a parent which reads_operand: its first children, who read its x */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */

@@ -29,13 +29,15 @@ static inline void draw(uint64_t seed, size_t n, float *values) {
     for (size_t i = 0; i < n; i++) values[i] = sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
 }
 
-/* LIKE says rows, group, precision and whatever else a test wants; products are the build's unless it says so. */
+/* LIKE says rows, group, precision and whatever else a test wants, of the parameters what is frozen; products are the
+ * build's unless it says so. */
 static inline int plan_rig_like(struct rig *rig, const struct sl_plan *like, struct sl_module *module, int microbatches,
                                 struct sl_plan *plan, struct sl_error *error) {
     *rig = (struct rig){.module = module, .microbatches = microbatches};
     rig->mesh = (struct sl_mesh){.axes = 1, .axis = {{"data", 1}}, .size = 1};
     rig->self.mesh = &rig->mesh;
     assert_int_equal(sl_parameters_open(&rig->parameters, 1), SL_OK);
+    if (like->parameters) rig->parameters.frozen = like->parameters->frozen;
     *plan = *like;
     plan->mesh = &rig->mesh;
     if (!plan->gemm) plan->gemm = sl_gemm_find(NULL, NULL);

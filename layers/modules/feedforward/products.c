@@ -82,6 +82,14 @@ static void plan_gelu(struct sl_products *products, struct sl_plan *plan, const 
         sl_plan_workspace(plan, (size_t)shape->out * sizeof(uint16_t), &products->bias);
 }
 
+/* Where x and dx are bf16 alone, and no copies of them are multiplied. */
+static bool takes_columns(const struct sl_products *products, const struct sl_plan *plan,
+                          const struct sl_products_shape *shape) {
+    const bool alone = plan->storage != SL_F32 || sl_keeps_operands(plan);
+    return alone && shape->precision == SL_BF16 && trains(plan) && products->leaves == 1 && !plan->leaf_axis &&
+           !shape->transposed && plan->gemm->takes_columns && sl_gemm_leaves_bf16(plan->gemm);
+}
+
 static int plan_gelu_products(struct sl_products *products, struct sl_plan *plan,
                               const struct sl_products_shape *shape) {
     const enum sl_epilogue gelu = shape->epilogue == SL_EPILOGUE_BIAS ? SL_EPILOGUE_BIAS_GELU : SL_EPILOGUE_GELU;
@@ -144,17 +152,18 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     else if (trains(plan) && products->takes_floats)
         plan_widened(products, plan, shape);
     plan_gelu(products, plan, shape);
+    const int stride = products->x_stride = takes_columns(products, plan, shape) ? shape->x_stride : 0;
     if (plan->sizes_only) return SL_OK;
     SL_TRY(plan_gelu_products(products, plan, shape));
-    SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
-                        shape->epilogue, plan->error));
+    SL_TRY(sl_gemm_plan_columns(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
+                                shape->epilogue, stride, 0, plan->error));
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_gemm_plan(&products->input_gradient, plan->gemm, shape->precision, rows, in, out, false, !transposed,
-                        SL_EPILOGUE_NONE, plan->error));
+    SL_TRY(sl_gemm_plan_columns(&products->input_gradient, plan->gemm, shape->precision, rows, in, out, false,
+                                !transposed, SL_EPILOGUE_NONE, 0, stride, plan->error));
     if (!trains(plan)) return SL_OK;
-    return sl_gemm_plan(&products->weight_gradient, plan->gemm, shape->precision, transposed ? out : in,
-                        transposed ? in : out, shape->wgrad_rows / leaves, true, false,
-                        products->sums ? SL_EPILOGUE_SUMS : SL_EPILOGUE_NONE, plan->error);
+    return sl_gemm_plan_columns(&products->weight_gradient, plan->gemm, shape->precision, transposed ? out : in,
+                                transposed ? in : out, shape->wgrad_rows / leaves, true, false,
+                                products->sums ? SL_EPILOGUE_SUMS : SL_EPILOGUE_NONE, stride, 0, plan->error);
 }
 
 void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
@@ -163,6 +172,7 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
     module->takes_floats = products->takes_floats;
     module->leaves_gelu = products->leaves_gelu;
     module->leaves_slope = products->leaves_slope;
+    module->takes_columns = products->x_stride > 0;
     module->leaves_stored_gradient = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
     module->adds_stored = module->leaves_stored_gradient && !adds_up;
     module->reads_operand = sl_keeps_operands(plan) && trains(plan) && !adds_up;

@@ -27,7 +27,9 @@ struct sl_products {
     bool takes_floats; /* that of W reads floats alone, although the storage is bf16: the module should set the same */
     bool sums;         /* W's product leaves the sums of dy over its rows: the gradient of a bias */
     struct sl_place added; /* [out]: those that are added to others */
-    int packed; /* the cache of the kernel's copy by which few rows are multiplied (sl_gemm_pack); -1: none */
+    int x_stride; /* elements from a row of x, and of dx, to the next, where these are columns of wider ones; 0: dense
+                   */
+    int packed;   /* the cache of the kernel's copy by which few rows are multiplied (sl_gemm_pack); -1: none */
 };
 
 struct sl_products_shape {
@@ -41,6 +43,7 @@ struct sl_products_shape {
     bool own_kernel;           /* forward's kernel is the whole of a parameter, and stays the same while caches do */
     bool kept;                 /* W is given x and dy as they are kept */
     bool gelu_follows, gelu_precedes; /* the products should do a gelu's part, too, where the backend can */
+    int x_stride;                     /* x and dx should be read and left with this stride, where the backend can */
     bool biased;                      /* W should leave the bias's gradient, too, where the backend can */
     /* Into so many leaves the rows divide, each of which has products of its own: forward's and the input gradient's
      * one after another, as microbatches have them; the weight gradient's, by calls for its rows. 0: 1 */

@@ -5,8 +5,7 @@
  * Backward is the opposite: all columns of dy are gathered, and give this coordinate's columns of dx and its rows of
  * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I leaves each
  * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias, unless its product
- * leaves them. Where sums are those of leaves, a coordinate adds up the products of its own before those of all
- * (leaf_products.h).
+ * leaves them. Where sums are those of leaves, a coordinate first adds up the products of its own (leaf_products.h).
  *
  * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
@@ -151,6 +150,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
                                             .gelu_follows = module->gelu_follows && !dense->adds_up,
                                             .gelu_precedes = module->gelu_precedes && !dense->adds_up,
+                                            .x_stride = dense->adds_up ? 0 : module->x_stride,
                                             .biased = dense->biased && dense->leaves.count == 1};
     sl_load_repeat(plan, dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);

@@ -14,10 +14,9 @@
 #include "layers/modules/shards.h"
 #include "spmd/device/device.h"
 
-/* What each child reads, and the gradient of what it writes; the module's own x and dy at the ends. */
-static const enum tensor input[CHILDREN] = {
+const enum tensor sl_mla_input[CHILDREN] = {
     [KV_UP] = KV_LATENT, [Q_UP] = Q_LATENT, [OUT] = OUTPUT, [K_ROPE] = LATENT, [Q_ROPE] = LATENT};
-static const enum tensor gradient[CHILDREN] = {[DOWN] = D_LATENT,
+const enum tensor sl_mla_gradient[CHILDREN] = {[DOWN] = D_LATENT,
                                                [KV_UP] = D_KEYS_VALUES,
                                                [Q_UP] = D_QUERIES,
                                                [K_ROPE] = D_ROTATED_KEYS,
@@ -78,7 +77,10 @@ static int plan_shares(struct mla *mla, int index, int size, struct sl_plan *pla
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
-    for (int i = 0; i < module->children; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
+    for (int i = 0; i < module->children; i++) {
+        if (i == KV_UP || i == Q_UP) module->child[i]->x_stride = sl_mla_latent_stride(sl_mla_of(module), plan);
+        SL_TRY(sl_plan_child(plan, module->child[i], begin));
+    }
     module->keeps_input = module->child[DOWN]->keeps_input;
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
     sl_plan_ends(module, module->child[DOWN], module->child[OUT]);
@@ -87,40 +89,12 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* How long a child's x lasts; CHILD may be one that there is not. */
-static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int child) {
-    return child < module->children && module->child[child]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
-}
-
 /* KEPT [rows, columns]. */
 static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime lifetime, struct sl_kept *kept) {
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-/* Whether child I reads its part of the latent as bf16 alone. */
-static bool rounds_part(const struct mla *mla, int i) {
-    return mla->kept[input[i]].stores && mla->module.child[i]->reads_stored;
-}
-
-/* The whole latent has two readers, which are alike. */
-static int plan_latents(struct mla *mla, struct sl_plan *plan) {
-    const struct sl_module *module = &mla->module;
-    const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
-    const size_t rows = (size_t)plan->rows, half = rows * mla->latent;
-    struct sl_kept *kept = mla->kept;
-    if (mla->rope && module->child[K_ROPE]->reads_operand && module->child[Q_ROPE]->reads_operand) {
-        sl_give_operand(module->child[Q_ROPE]);
-        SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, &kept[LATENT]));
-    } else {
-        SL_TRY(sl_plan_kept(plan, 2 * half, keys ? keys : queries, &kept[LATENT]));
-    }
-    for (int i = KV_UP; i <= Q_UP; i++)
-        SL_TRY(sl_plan_kept_input(plan, module->child[i], half, lifetime_of_input(module, i), &kept[input[i]]));
-    return SL_OK;
-}
-
-/* Nobody reads floats of what attention and products read as it is stored, nor of latents that are only cut. Of those
- * the parts are rounded. */
+/* Nobody reads floats of what attention and products read as it is stored. */
 static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
     struct sl_module *const *child = mla->module.child;
     struct sl_kept *kept = mla->kept;
@@ -128,7 +102,6 @@ static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
     const bool alone = sl_attention_alone(plan, &attention);
     mla->reads_stored = kept[QUERIES].unread = kept[KEYS_VALUES].unread = alone && kept[QUERIES].stores;
     kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && child[OUT]->reads_stored;
-    if (!mla->rope && !plan->caches && rounds_part(mla, KV_UP) && rounds_part(mla, Q_UP)) kept[LATENT].rounds = false;
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
@@ -136,7 +109,7 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     struct sl_kept *kept = mla->kept;
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const size_t rows = (size_t)plan->rows;
-    SL_TRY(plan_latents(mla, plan));
+    SL_TRY(sl_mla_plan_latents(mla, plan));
     if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
         SL_TRY(sl_plan_attended(plan, &attention, rows * 2 * mla->columns, &kept[KEYS_VALUES]));
     SL_TRY(sl_plan_attended(plan, &attention, rows * mla->columns, &kept[QUERIES]));
@@ -159,8 +132,8 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++) {
         if (i == OUT) continue;
-        struct sl_kept *const to = &kept[gradient[i]];
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[gradient[i]], to));
+        struct sl_kept *const to = &kept[sl_mla_gradient[i]];
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], to));
         to->unread = to->stores && (to->operand || module->child[i]->reads_stored_gradient) &&
                      (i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention));
     }
@@ -229,32 +202,20 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
 
 /* Child I's, of what others have given. */
 static int child_forward(const struct sl_module *module, struct sl_context *context, int i, float *y) {
-    return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[input[i]], false, y);
+    return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[sl_mla_input[i]], false, y);
 }
 
 /* The same, whose result is kept. */
 static int child_forward_kept(const struct sl_module *module, struct sl_context *context, int i, enum tensor y) {
     const struct sl_kept *kept = sl_mla_of(module)->kept;
-    return sl_kept_forward_kept(module->child[i], context, &kept[input[i]], &kept[y]);
-}
-
-/* Child I's x: some columns of the latent, of which bf16 is kept already. */
-static void cut(const struct sl_module *module, const struct sl_context *context, int i, const float *latent) {
-    const struct mla *mla = sl_mla_of(module);
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    const struct sl_kept *kept = &mla->kept[input[i]];
-    const size_t rows = (size_t)context->rows, columns = mla->latent;
-    if (kept->stores) kernels->round_block(rows, columns, latent, 2 * columns, sl_at(context, &kept->stored), columns);
-    if (!rounds_part(mla, i) || context->caches)
-        kernels->copy_block(rows, columns, latent, 2 * columns, sl_kept_values(context, kept), columns);
+    return sl_kept_forward_kept(module->child[i], context, &kept[sl_mla_input[i]], &kept[y]);
 }
 
 static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
     const struct mla *mla = sl_mla_of(module);
     float *latent = sl_mla_at(module, context, LATENT);
     SL_TRY(sl_forward_kept(module->child[DOWN], context, x, &mla->kept[LATENT]));
-    cut(module, context, KV_UP, latent);
-    cut(module, context, Q_UP, latent + mla->latent);
+    sl_mla_cut(module, context, latent);
     if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
         SL_TRY(child_forward_kept(module, context, KV_UP, KEYS_VALUES));
     SL_TRY(child_forward_kept(module, context, Q_UP, QUERIES));
@@ -317,13 +278,13 @@ static const float *output_of(const struct sl_module *module, const struct sl_co
 
 /* Child I's x as it is kept; X is the module's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    return i == DOWN ? x : stored(module, context, input[i]);
+    return i == DOWN ? x : stored(module, context, sl_mla_input[i]);
 }
 
-static int child_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
-                                float *dx) {
+int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
+                          float *dx) {
     const float *in = input_of(module, context, i, x);
-    return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[gradient[i]], dx);
+    return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[sl_mla_gradient[i]], dx);
 }
 
 /* The same back for gradients, of which each leaf has left one of the keys: they are added up as a tree. */
@@ -374,32 +335,6 @@ static void attention_backward(const struct sl_module *module, struct sl_context
         rotate(module, context, true, D_ROTATED_KEYS, D_ROTATED_QUERIES);
 }
 
-/* What kv_up and q_up give goes side by side; the other two read all of the latent. */
-static int latent_gradient(const struct sl_module *module, struct sl_context *context) {
-    const struct mla *mla = sl_mla_of(module);
-    const size_t rows = (size_t)context->rows, half = mla->latent;
-    float *latent = sl_mla_at(module, context, D_LATENT), *part = sl_mla_at(module, context, PART);
-    const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT), none = {0};
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    for (int i = KV_UP; i <= Q_UP; i++) {
-        const size_t first = i == Q_UP ? half : 0;
-        SL_TRY(child_backward_input(module, context, i, NULL, part));
-        if (mla->kept[D_LATENT].unread)
-            kernels->round_block(rows, half, part, half, settled.stored + first, 2 * half);
-        else
-            kernels->copy_settled(rows, half, part, half, latent + first, 2 * half,
-                                  sl_settled_from(mla->rope ? none : settled, first));
-    }
-    for (int i = K_ROPE; i < module->children; i++) {
-        SL_TRY(child_backward_input(module, context, i, NULL, part));
-        if (i == module->children - 1 && settled.rounds)
-            context->kernels->add_settled(rows * 2 * half, part, latent, settled.stored);
-        else
-            context->kernels->add(rows * 2 * half, part, latent);
-    }
-    return SL_OK;
-}
-
 static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy, float *dx) {
     const struct mla *mla = sl_mla_of(module);
@@ -408,16 +343,16 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
     SL_TRY(sl_backward_input_left(module->child[OUT], context, stored(module, context, OUTPUT), dy,
                                   &mla->kept[D_OUTPUT], &dtype));
     attention_backward(module, context, dtype);
-    SL_TRY(latent_gradient(module, context));
+    SL_TRY(sl_mla_latent_gradient(module, context));
     context->result = result;
-    return child_backward_input(module, context, DOWN, x, dx);
+    return sl_mla_backward_input(module, context, DOWN, x, dx);
 }
 
 static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy) {
     for (int i = 0; i < module->children; i++)
         SL_TRY(sl_module_backward_weight(module->child[i], context, input_of(module, context, i, x),
-                                         i == OUT ? dy : stored(module, context, gradient[i])));
+                                         i == OUT ? dy : stored(module, context, sl_mla_gradient[i])));
     return SL_OK;
 }
 

@@ -1,5 +1,5 @@
-/* mla_internal.h - what the two files of latent attention share: mla.c computes and trains it, mla_caches.c attends to
- * what caches keep. */
+/* mla_internal.h - what the files of latent attention share: mla.c computes and trains it, mla_latents.c has the latent
+ * and its gradient, mla_caches.c attends to what caches keep. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 #define SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 
@@ -72,6 +72,22 @@ static inline float *sl_mla_floats(const struct sl_module *module, const struct 
 static inline void sl_mla_keep(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     sl_keep(context, &sl_mla_of(module)->kept[tensor]);
 }
+
+/* What each child reads, and the gradient of what it writes; the module's own x and dy at the ends. */
+extern const enum tensor sl_mla_input[CHILDREN], sl_mla_gradient[CHILDREN];
+
+/* Child I's I, whose gradient has been written; X is the module's own. */
+int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *dx);
+
+/* Down has been planned: with what stride kv_up and q_up may read their parts of the latent, and leave their gradients;
+ * 0: they are to have copies. */
+int sl_mla_latent_stride(const struct mla *mla, const struct sl_plan *plan);
+/* Plans LATENT and its parts; all children have been planned. */
+int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan);
+/* Makes the parts of LATENT [rows, 2 * latent], where they are copies. */
+void sl_mla_cut(const struct sl_module *module, const struct sl_context *context, const float *latent);
+/* Writes D_LATENT: what kv_up and q_up give goes side by side; the other two read all of the latent. */
+int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *context);
 
 struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);
 /* Writes OUTPUT, left as LEFT says, and LOGSUM of the call's own keys and values. */

@@ -1,5 +1,5 @@
-/* test_gemm_bf16.c - products that leave bf16 alone, with what is added, with gelu and with its slope: beside naive
- * products in double, for every backend that does so. */
+/* test_gemm_bf16.c - products that leave bf16 alone, with what is added, with gelu and with its slope, and of columns
+ * of wider arrays: beside naive products in double, for every backend that does so. */
 #include "tests/rigs/operands.h"
 
 #include <stdio.h>
@@ -14,26 +14,39 @@ static double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 
 struct run {
     struct sl_gemm gemm;
     size_t m, n, k;
+    size_t a_stride, c_stride; /* from row to row of A; of C, and of X */
     bool transposed;
     struct operand a, b, bias, x, c;
     float *result, *before; /* C and X, when the product has run */
 };
 
-/* All but A and B lie BY elements behind what is aligned. */
-static void open_run(struct run *run, struct numbers *numbers, const struct sl_gemm_backend *backend,
-                     const int shape[3], enum sl_epilogue epilogue, size_t by) {
+/* Rows of A, and of C, are WIDER than what is multiplied, or left. All but A and B lie BY elements behind what is
+ * aligned. */
+static void open_wide_run(struct run *run, struct numbers *numbers, const struct sl_gemm_backend *backend,
+                          const int shape[3], enum sl_epilogue epilogue, size_t by, const int wider[2]) {
     const size_t m = COUNT * (size_t)shape[0], n = (size_t)shape[1], k = (size_t)shape[2];
-    *run = (struct run){.m = m, .n = n, .k = k, .transposed = epilogue == SL_EPILOGUE_SLOPE};
-    assert_int_equal(sl_gemm_plan(&run->gemm, backend, SL_BF16, shape[0], shape[1], shape[2], false, run->transposed,
-                                  epilogue, NULL),
+    const int a_stride = wider[0] ? shape[2] + wider[0] : 0, c_stride = wider[1] ? shape[1] + wider[1] : 0;
+    *run = (struct run){.m = m,
+                        .n = n,
+                        .k = k,
+                        .a_stride = k + (size_t)wider[0],
+                        .c_stride = n + (size_t)wider[1],
+                        .transposed = epilogue == SL_EPILOGUE_SLOPE};
+    assert_int_equal(sl_gemm_plan_columns(&run->gemm, backend, SL_BF16, shape[0], shape[1], shape[2], false,
+                                          run->transposed, epilogue, a_stride, c_stride, NULL),
                      SL_OK);
-    run->a = make_operand(numbers, SL_BF16, false, m * k, 0);
+    run->a = make_operand(numbers, SL_BF16, false, m * run->a_stride, 0);
     run->b = make_operand(numbers, SL_BF16, false, k * n, 0);
     run->bias = make_operand(numbers, SL_BF16, false, n, by);
-    run->x = make_operand(numbers, SL_BF16, false, m * n, by);
-    run->c = make_operand(numbers, SL_BF16, false, m * n, by);
-    run->result = floats(m * n);
-    run->before = floats(m * n);
+    run->x = make_operand(numbers, SL_BF16, false, m * run->c_stride, by);
+    run->c = make_operand(numbers, SL_BF16, false, m * run->c_stride, by);
+    run->result = floats(m * run->c_stride);
+    run->before = floats(m * run->c_stride);
+}
+
+static void open_run(struct run *run, struct numbers *numbers, const struct sl_gemm_backend *backend,
+                     const int shape[3], enum sl_epilogue epilogue, size_t by) {
+    open_wide_run(run, numbers, backend, shape, epilogue, by, (const int[]){0, 0});
 }
 
 static void read_halves(const struct operand *from, size_t n, float *to) {
@@ -45,8 +58,8 @@ static void read_halves(const struct operand *from, size_t n, float *to) {
 }
 
 static void read_results(struct run *run) {
-    read_halves(&run->c, run->m * run->n, run->result);
-    read_halves(&run->x, run->m * run->n, run->before);
+    read_halves(&run->c, run->m * run->c_stride, run->result);
+    read_halves(&run->x, run->m * run->c_stride, run->before);
 }
 
 static void close_run(struct run *run) {
@@ -63,7 +76,7 @@ static double product_of(const struct run *run, size_t i, double *error) {
     double sum = 0, magnitude = 2;
     for (size_t l = 0; l < run->k; l++) {
         const size_t at = run->transposed ? column * run->k + l : l * run->n + column;
-        const double term = (double)run->a.value[row * run->k + l] * run->b.value[at];
+        const double term = (double)run->a.value[row * run->a_stride + l] * run->b.value[at];
         sum += term;
         magnitude += fabs(term);
     }
@@ -76,10 +89,17 @@ static double product_of(const struct run *run, size_t i, double *error) {
 
 static void expect_sum(const struct run *run, bool biased, bool adds) {
     for (size_t i = 0; i < run->m * run->n; i++) {
+        const size_t at = i / run->n * run->c_stride + i % run->n;
         double error, sum = product_of(run, i, &error);
-        sum += (biased ? run->bias.value[i % run->n] : 0.0) + (adds ? run->x.value[i] : 0.0);
-        expect_close("the sum", i, run->result[i], sum, ROUNDING, error);
+        sum += (biased ? run->bias.value[i % run->n] : 0.0) + (adds ? run->x.value[at] : 0.0);
+        expect_close("the sum", i, run->result[at], sum, ROUNDING, error);
     }
+}
+
+/* What lies beside C's columns stays as it was. */
+static void expect_untouched(const struct run *run) {
+    for (size_t i = 0; i < run->m * run->c_stride; i++)
+        if (i % run->c_stride >= run->n) assert_true(run->result[i] == run->c.value[i]);
 }
 
 /* Gelu may read its x before or after that is rounded, which its slope of at most 1.13 makes no larger. */
@@ -116,6 +136,57 @@ static void check_sums(struct numbers *numbers, const struct sl_gemm_backend *ba
     close_run(&run);
 }
 
+/* Forms: as below; of columns of wider rows, of whole vectors or not. */
+static void check_columns(struct numbers *numbers, const struct sl_gemm_backend *backend, const int shape[3],
+                          int form) {
+    static const int wider[][2] = {{32, 0}, {0, 64}, {8, 40}, {3, 5}};
+    const bool biased = form & 1, adds = form & 2;
+    struct run run;
+    for (size_t i = 0; i < sizeof wider / sizeof *wider; i++) {
+        open_wide_run(&run, numbers, backend, shape, biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, form & 4 ? 1 : 0,
+                      wider[i]);
+        assert_int_equal(sl_gemm_execute_bf16(&run.gemm, COUNT, run.a.data, run.b.data, biased ? run.bias.data : NULL,
+                                              adds ? run.x.data : NULL, run.c.data, NULL),
+                         SL_OK);
+        read_results(&run);
+        expect_sum(&run, biased, adds);
+        expect_untouched(&run);
+        assert_memory_equal(run.before, run.x.value, run.m * run.c_stride * sizeof *run.before);
+        close_run(&run);
+    }
+}
+
+/* A^T B of columns of wider rows of A, with the sums of B's columns. */
+static void check_transposed_columns(struct numbers *numbers, const struct sl_gemm_backend *backend, const int shape[3],
+                                     int wider) {
+    const size_t m = (size_t)shape[0], n = (size_t)shape[1], k = (size_t)shape[2], stride = m + (size_t)wider;
+    struct operand a = make_operand(numbers, SL_BF16, false, k * stride, 0);
+    struct operand b = make_operand(numbers, SL_BF16, false, k * n, 0);
+    struct operand c = make_operand(numbers, SL_F32, false, m * n, 0),
+                   sums = make_operand(numbers, SL_F32, false, n, 0);
+    float *got = floats(m * n);
+    struct sl_gemm gemm;
+    assert_int_equal(sl_gemm_plan_columns(&gemm, backend, SL_BF16, shape[0], shape[1], shape[2], true, false,
+                                          SL_EPILOGUE_SUMS, (int)stride, 0, NULL),
+                     SL_OK);
+    assert_int_equal(sl_gemm_execute_summing(&gemm, a.data, b.data, false, c.data, sums.data, NULL), SL_OK);
+    sl_device.copy(got, c.data, m * n * sizeof *got);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < m * n; i++) {
+        double sum = 0, magnitude = 0;
+        for (size_t l = 0; l < k; l++) {
+            const double term = (double)a.value[l * stride + i / n] * b.value[l * n + i % n];
+            sum += term;
+            magnitude += fabs(term);
+        }
+        expect_close("the gradient", i, got[i], sum, 0, magnitude * ((double)k + 4) * 0x1p-24);
+    }
+    free(got);
+    sl_gemm_release(&gemm);
+    struct operand *const taken[] = {&a, &b, &c, &sums};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) free_operand(taken[i]);
+}
+
 static void check_gelu(struct numbers *numbers, const struct sl_gemm_backend *backend, const int shape[3], int form) {
     const bool biased = form & 1;
     struct run run;
@@ -147,7 +218,11 @@ static void products_leave_bf16(void **state) {
             for (int form = 0; form < 8; form++, checked++) {
                 check_sums(&numbers, backends[i], shapes[s], form);
                 check_gelu(&numbers, backends[i], shapes[s], form);
+                if (backends[i]->takes_columns) check_columns(&numbers, backends[i], shapes[s], form);
             }
+            if (backends[i]->takes_columns)
+                for (int wider = 1; wider <= 64; wider *= 8)
+                    check_transposed_columns(&numbers, backends[i], shapes[s], wider);
         }
     }
     if (!checked) printf("# no backend of this build leaves bf16 alone\n");
@@ -174,8 +249,28 @@ static void others_refuse(void **state) {
     assert_false(sl_gemm_leaves_bf16(&sl_gemm_cpu)); /* whose caches have what a pass then rounds */
 }
 
+static void wide_rows_are_refused_where_they_are_not_taken(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * BACKENDS; i++) {
+        const struct sl_gemm_backend *backend = backends[i / 2];
+        const enum sl_epilogue epilogue = backend->takes_columns ? SL_EPILOGUE_GELU : SL_EPILOGUE_NONE;
+        struct sl_gemm gemm;
+        struct sl_error error = {0};
+        char wanted[120];
+        if (!sl_gemm_supports(backend, SL_BF16)) continue;
+        snprintf(wanted, sizeof wanted, "matrix products by \"%s\" read and leave dense arrays%s", backend->name,
+                 backend->takes_columns ? " with gelu" : "");
+        assert_int_equal(sl_gemm_plan_columns(&gemm, backend, SL_BF16, 3, 4, 5, false, false, epilogue, i % 2 ? 8 : 0,
+                                              i % 2 ? 0 : 8, &error),
+                         SL_BAD_INPUT);
+        assert_string_equal(error.message, wanted);
+        sl_gemm_release(&gemm);
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(products_leave_bf16), cmocka_unit_test(others_refuse)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products_leave_bf16), cmocka_unit_test(others_refuse),
+                                       cmocka_unit_test(wide_rows_are_refused_where_they_are_not_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

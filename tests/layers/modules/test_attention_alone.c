@@ -60,13 +60,37 @@ static int left; /* products that have left bf16 alone */
 static int leave_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
                       const uint16_t *x, uint16_t *c, void *queue) {
     const size_t n = (size_t)count * (size_t)gemm->m * (size_t)gemm->n, columns = (size_t)gemm->n;
+    const size_t stride = gemm->c_stride ? (size_t)gemm->c_stride : columns;
     float *sums = floats(n), *added = floats(columns);
+    struct sl_gemm dense = *gemm;
+    dense.c_stride = 0;
     for (size_t i = 0; bias && i < columns; i++) added[i] = sl_float_of_bf16(bias[i]);
-    const int status = sl_gemm_execute_many(gemm, count, a, b, added, false, sums, queue);
+    const int status = sl_gemm_execute_many(&dense, count, a, b, added, false, sums, queue);
     left++;
-    for (size_t i = 0; i < n; i++) c[i] = sl_bf16_of_float(sums[i] + (x ? sl_float_of_bf16(x[i]) : 0.0f));
+    for (size_t i = 0; i < n; i++)
+        c[i / columns * stride + i % columns] = sl_bf16_of_float(sums[i] + (x ? sl_float_of_bf16(x[i]) : 0.0f));
     free(sums);
     free(added);
+    return status;
+}
+
+/* Rows as they are multiplied, of A, whose columns may be some of wider ones. */
+static uint16_t *dense_rows(const struct sl_gemm *gemm, const void *a) {
+    const size_t rows = (size_t)(gemm->transpose_a ? gemm->k : gemm->m);
+    const size_t columns = (size_t)(gemm->transpose_a ? gemm->m : gemm->k);
+    const size_t stride = gemm->a_stride ? (size_t)gemm->a_stride : columns;
+    uint16_t *dense = array_of(rows * columns, sizeof *dense);
+    for (size_t r = 0; r < rows; r++)
+        memcpy(dense + r * columns, (const uint16_t *)a + r * stride, columns * sizeof *dense);
+    return dense;
+}
+
+static int multiply_columns(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias,
+                            bool accumulate, float *c, void *queue) {
+    uint16_t *dense = dense_rows(gemm, a);
+    const int status = sl_gemm_reference.execute(gemm, dense, b, bias, accumulate, c, queue);
+    assert_int_equal(gemm->c_stride, 0); /* that is execute_bf16's */
+    free(dense);
     return status;
 }
 
@@ -75,7 +99,7 @@ static int sum_columns(const struct sl_gemm *gemm, const void *a, const void *b,
     const size_t n = (size_t)gemm->n;
     memset(sums, 0, n * sizeof *sums);
     for (size_t i = 0; i < (size_t)gemm->k * n; i++) sums[i % n] += sl_float_of_bf16(((const uint16_t *)b)[i]);
-    return sl_gemm_reference.execute(gemm, a, b, NULL, accumulate, c, queue);
+    return multiply_columns(gemm, a, b, NULL, accumulate, c, queue);
 }
 
 /* ---- modules ---- */
@@ -95,20 +119,29 @@ static struct sl_module *make(int number) {
     return number < 2 || number == 4 ? sl_mla("mla", &latent, &channels) : sl_gqa("gqa", &grouped, &channels);
 }
 
-/* The parameters' gradients. */
+/* The gradients of parameters that are not frozen. */
 static float *gradients_of(const struct rig *rig, size_t *n) {
-    *n = 0;
-    for (int i = 0; i < rig->parameters.count; i++) *n += rig->parameters.list[i].count;
-    float *all = floats(*n);
-    for (int i = 0, at = 0; i < rig->parameters.count; at += (int)rig->parameters.list[i].count, i++)
-        memcpy(all + at, sl_parameter_gradient(&rig->parameters, i), rig->parameters.list[i].count * sizeof *all);
-    return all;
+    size_t all = 0, at = 0;
+    for (int i = 0; i < rig->parameters.count; i++) all += rig->parameters.list[i].count;
+    float *gradients = floats(all);
+    for (int i = 0; i < rig->parameters.count; i++) {
+        const struct sl_parameter *parameter = &rig->parameters.list[i];
+        if (parameter->frozen) continue;
+        memcpy(gradients + at, sl_parameter_gradient(&rig->parameters, i), parameter->count * sizeof *gradients);
+        at += parameter->count;
+    }
+    *n = at;
+    return gradients;
 }
+
+static const char *frozen; /* patterns of parameters; NULL: none */
 
 /* One step of module NUMBER. Its biases have what bf16 keeps of them, as products that leave bf16 read them so. */
 static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow, bool stores) {
     struct rig rig;
-    const struct sl_plan like = {.precision = SL_BF16,
+    struct sl_parameters parameters = {.frozen = frozen};
+    const struct sl_plan like = {.parameters = &parameters,
+                                 .precision = SL_BF16,
                                  .storage = storage,
                                  .gemm = gemm,
                                  .rows = SEQUENCES * SEQUENCE,
@@ -127,7 +160,7 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dt
         for (size_t at = 0; at < n; at++) values[at] *= 0.125f; /* with large scores gradients are all but 0 */
         release_array(settle(values, n));
     }
-    sl_parameters_round(&rig.parameters, rig.context.kernels, 0);
+    assert_int_equal(sl_parameters_round_all(&rig.parameters, NULL), SL_OK); /* what is frozen has a range of its own */
     uint16_t *halves[] = {settle(rig.x, rig.inputs), settle(rig.dy, rig.outputs)};
     const void *x = storage == SL_BF16 ? (void *)halves[0] : rig.x,
                *dy = storage == SL_BF16 ? (void *)halves[1] : rig.dy;
@@ -175,12 +208,14 @@ static void check(int number, const struct sl_gemm_backend *gemm, enum sl_dtype 
 }
 
 static void check_all(const struct sl_gemm_backend *gemm) {
+    frozen = NULL;
     for (int i = 0; i < 20; i++) check(i / 4, gemm, i % 2 ? SL_BF16 : SL_F32, i / 2 % 2);
 }
 
 /* Products that leave biases' gradients, so that all gradients may be operands. */
 static struct sl_gemm_backend summing(void) {
     struct sl_gemm_backend gemm = sl_gemm_reference;
+    gemm.execute = multiply_columns;
     gemm.execute_summing = sum_columns;
     return gemm;
 }
@@ -204,8 +239,42 @@ static void so_has_that_between_products_that_leave_bf16(void **state) {
     check_all(&gemm);
 }
 
+/* What kv_up takes, and q_up, as bits: those of what does not learn are copies. */
+static const char *const others_are_frozen[] = {"*.kv_up.kernel,*.q_up.kernel", "*.q_up.kernel", "*.kv_up.kernel",
+                                                NULL};
+
+/* A latent's parts that products take as columns, and their gradients that they leave so, or that are copied. */
+static void check_latents(const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow, int takers) {
+    struct sl_gemm_backend copying = *gemm;
+    copying.takes_columns = false;
+    frozen = others_are_frozen[takers];
+    struct rig with = run(0, gemm, storage, follow, true), without = run(0, &copying, storage, follow, true);
+    size_t n, same;
+    float *gradients = gradients_of(&with, &n), *want = gradients_of(&without, &same);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(with.module->child[1 + i]->takes_columns, takers >> i & 1);
+        assert_false(without.module->child[1 + i]->takes_columns);
+    }
+    assert_int_equal(n, same);
+    expect_same("y", with.outputs, with.y, without.y, 0.0);
+    expect_same("dx", with.inputs, with.dx, without.dx, 0.0);
+    expect_same("gradients", n, gradients, want, 0.0);
+    free(gradients);
+    free(want);
+    close_rig(&with);
+    close_rig(&without);
+}
+
+static void columns_of_latents_have_the_bits_of_copies(void **state) {
+    (void)state;
+    struct sl_gemm_backend gemm = leaving_bf16();
+    gemm.takes_columns = true;
+    for (int i = 0; i < 16; i++) check_latents(&gemm, i % 2 ? SL_BF16 : SL_F32, i / 2 % 2, i / 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_of_latents_have_the_bits_of_copies),
         cmocka_unit_test(attention_without_floats_has_the_same_bits),
         cmocka_unit_test(so_has_that_between_products_that_leave_bf16),
     };

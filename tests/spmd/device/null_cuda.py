@@ -129,8 +129,8 @@ BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--b
 LAUNCHES = (
     (295, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
     (258, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
-    (400, "transformer", *BLOCKS),
-    (400, "transformer", *BLOCKS, "--storage", "bf16"),
+    (350, "transformer", *BLOCKS),
+    (350, "transformer", *BLOCKS, "--storage", "bf16"),
     (475, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
 )
 JOBS = (

@@ -1,0 +1,127 @@
+/* mla_latents.c - what lies between down and the products that read parts of the latent, and its gradient.
+ *
+ * Where these two products, and down's for the gradient, read bf16 alone, and take columns of wider rows, the latent
+ * and its gradient lie as bf16 once, and nothing is cut out of them or put together. Elsewhere kv_up and q_up have
+ * copies of their parts, and leave gradients of which each is copied to its place. */
+#include "layers/modules/sequence/mla_internal.h"
+
+/* ---- planning ---- */
+
+int sl_mla_latent_stride(const struct mla *mla, const struct sl_plan *plan) {
+    const struct sl_module *down = mla->module.child[DOWN];
+    if (mla->rope || plan->caches || plan->forward_only) return 0;
+    const bool bf16 = plan->storage == SL_F32 ? down->reads_operand_gradient : down->reads_stored_gradient;
+    return bf16 ? 2 * (int)mla->latent : 0;
+}
+
+/* How long a child's x lasts; CHILD may be one that there is not. */
+static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int child) {
+    return child < module->children && module->child[child]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
+}
+
+/* Whether no part of the latent is cut: products read it as it lies. */
+static bool cuts_nothing(const struct mla *mla) {
+    return mla->module.child[KV_UP]->takes_columns && mla->module.child[Q_UP]->takes_columns;
+}
+
+/* Child I's x, ROWS of the latent's columns: in the latent; apart, but with rows as wide, as it takes them so, while
+ * the other one does not; or apart. */
+static int plan_part(struct mla *mla, struct sl_plan *plan, size_t rows, int i) {
+    struct sl_module *child = mla->module.child[i];
+    struct sl_kept *kept = &mla->kept[sl_mla_input[i]];
+    const size_t half = rows * mla->latent, wide = child->takes_columns ? 2 : 1;
+    if (cuts_nothing(mla))
+        *kept = mla->kept[LATENT];
+    else
+        SL_TRY(sl_plan_kept_input(plan, child, wide * half, lifetime_of_input(&mla->module, i), kept));
+    kept->count = half;
+    kept->column = i == Q_UP && child->takes_columns ? mla->latent : 0;
+    return SL_OK;
+}
+
+/* Whether child I reads its part of the latent as bf16 alone. */
+static bool rounds_part(const struct mla *mla, int i) {
+    return mla->kept[sl_mla_input[i]].stores && mla->module.child[i]->reads_stored;
+}
+
+/* The whole latent has two readers, which are alike. */
+int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
+    const struct sl_module *module = &mla->module;
+    const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
+    const size_t rows = (size_t)plan->rows, half = rows * mla->latent;
+    struct sl_kept *kept = mla->kept;
+    if (mla->rope && module->child[K_ROPE]->reads_operand && module->child[Q_ROPE]->reads_operand) {
+        sl_give_operand(module->child[Q_ROPE]);
+        SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, &kept[LATENT]));
+    } else if (cuts_nothing(mla)) {
+        if (module->child[Q_UP]->reads_operand) sl_give_operand(module->child[Q_UP]);
+        SL_TRY(sl_plan_kept_input(plan, module->child[KV_UP], 2 * half, SL_UNTIL_WEIGHT, &kept[LATENT]));
+        kept[LATENT].unread = true;
+    } else {
+        SL_TRY(sl_plan_kept(plan, 2 * half, keys ? keys : queries, &kept[LATENT]));
+    }
+    for (int i = KV_UP; i <= Q_UP; i++) SL_TRY(plan_part(mla, plan, rows, i));
+    if (!mla->rope && !plan->caches && !cuts_nothing(mla) && rounds_part(mla, KV_UP) && rounds_part(mla, Q_UP))
+        kept[LATENT].rounds = false; /* nobody reads it but who cuts it, and rounds the parts */
+    return SL_OK;
+}
+
+/* ---- forward and backward ---- */
+
+/* Child I's x: some columns of the latent, of which bf16 is kept already. */
+static void cut_part(const struct sl_module *module, const struct sl_context *context, int i, const float *latent) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const struct sl_kept *kept = &mla->kept[sl_mla_input[i]];
+    const size_t rows = (size_t)context->rows, columns = mla->latent;
+    if (kept->stores)
+        kernels->round_block(rows, columns, latent, 2 * columns, sl_kept_halves(context, kept),
+                             mla->module.child[i]->takes_columns ? 2 * columns : columns);
+    if (!rounds_part(mla, i) || context->caches)
+        kernels->copy_block(rows, columns, latent, 2 * columns, sl_kept_values(context, kept), columns);
+}
+
+void sl_mla_cut(const struct sl_module *module, const struct sl_context *context, const float *latent) {
+    if (cuts_nothing(sl_mla_of(module))) return;
+    cut_part(module, context, KV_UP, latent);
+    cut_part(module, context, Q_UP, latent + sl_mla_of(module)->latent);
+}
+
+/* Child I's, which goes to columns of the latent's as bf16; no floats are left at PART. */
+static int columns_gradient(const struct sl_module *module, struct sl_context *context, int i, uint16_t *columns,
+                            float *part) {
+    struct sl_result result = {.stored = columns, .unread = true};
+    context->result = &result;
+    const int status = sl_mla_backward_input(module, context, i, NULL, part);
+    context->result = NULL;
+    return status;
+}
+
+int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    const size_t rows = (size_t)context->rows, half = mla->latent;
+    float *latent = sl_mla_at(module, context, D_LATENT), *part = sl_mla_at(module, context, PART);
+    const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT), none = {0};
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    for (int i = KV_UP; i <= Q_UP; i++) {
+        const size_t first = i == Q_UP ? half : 0;
+        if (module->child[i]->takes_columns) {
+            SL_TRY(columns_gradient(module, context, i, settled.stored + first, part));
+            continue;
+        }
+        SL_TRY(sl_mla_backward_input(module, context, i, NULL, part));
+        if (mla->kept[D_LATENT].unread)
+            kernels->round_block(rows, half, part, half, settled.stored + first, 2 * half);
+        else
+            kernels->copy_settled(rows, half, part, half, latent + first, 2 * half,
+                                  sl_settled_from(mla->rope ? none : settled, first));
+    }
+    for (int i = K_ROPE; i < module->children; i++) {
+        SL_TRY(sl_mla_backward_input(module, context, i, NULL, part));
+        if (i == module->children - 1 && settled.rounds)
+            context->kernels->add_settled(rows * 2 * half, part, latent, settled.stored);
+        else
+            context->kernels->add(rows * 2 * half, part, latent);
+    }
+    return SL_OK;
+}
