@@ -131,7 +131,7 @@ LAUNCHES = (
     (258, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
     (350, "transformer", *BLOCKS),
     (350, "transformer", *BLOCKS, "--storage", "bf16"),
-    (475, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
+    (425, "transformer", *BLOCKS, "--schedule", "gpipe", "--microbatches", "8", "--wgrad-group", "8"),
 )
 JOBS = (
     ("looping_pipeline", *ALONE),
