@@ -35,8 +35,8 @@ int sl_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void
 int sl_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 
 /* Promises that each message which this coordinate has posted is taken and released without anything that it does from
- * here on, as at the end of a pass over a pipeline. Nobody waits. Steps that post messages become graphs of a GPU's (engine nccl)
- * only where this is said before they end. */
+ * here on, as at the end of a pass over a pipeline. Nobody waits. Steps that post messages become graphs of a GPU's
+ * (engine nccl) only where this is said before they end. */
 void sl_channels_rest(struct sl_spmd *self);
 
 SL_END_C
