@@ -140,6 +140,7 @@
 #include "layers/modules/transformer_modules.h"
 
 /* Journals: what a run has computed, as hashes. */
+#include "layers/journal/hashes.h"
 #include "layers/journal/journal.h"
 #include "layers/journal/journal_file.h"
 #include "layers/journal/prints.h"
