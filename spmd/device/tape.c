@@ -349,7 +349,8 @@ static void open_steps(struct sl_cuda_queue *queue, struct sl_tape *t, const voi
 
 /* Others may come. */
 static void stay_calls(struct sl_tape *t) {
-    snprintf(t->report.why, sizeof t->report.why, "the host uses the stream while messages are on their way");
+    snprintf(t->report.why, sizeof t->report.why,
+             "messages are on their way where a graph would end (sl_channels_rest)");
     t->mode = PLAINLY;
     t->now->astray++;
 }

@@ -412,7 +412,7 @@ static void a_graph_does_not_end_while_messages_are_on_their_way(void **state) {
     assert_int_equal(report.kept, 100 + 1 + 700 + 1 + 1 + 10);
     report = messages("no rest", false, false);
     assert_int_equal(report.graphs, 0);
-    assert_string_equal(report.why, "the host uses the stream while messages are on their way");
+    assert_string_equal(report.why, "messages are on their way where a graph would end (sl_channels_rest)");
     report = messages("a wait", true, true);
     assert_int_equal(report.graphs, 0);
     close_other();
