@@ -154,9 +154,9 @@ SL_INLINE void copy_ahead(const void *from, const int bytes, bool there, void *t
                          : "memory");
 }
 SL_INLINE void wait_for_copies(void) { __asm__ volatile("cp.async.wait_all;" ::: "memory"); }
-#elif defined(SL_WARPS_EMULATED)
-SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
-                            struct operand *to) {
+#elif defined(SL_WARPS_EMULATED) /* not inlined: kernels call them in loops that are unrolled whole */
+static inline void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
+                                struct operand *to) {
     EACH_LANE(l) {
         for (int i = 0; i < 4; i++) { /* 8 x 8 elements, whose rows lanes 8 i to 8 i + 7 name */
             uint16_t pair[2];
@@ -170,35 +170,39 @@ SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const
     }
 }
 
-/* Element (ROW, K) of what lies on the left; of tile HALF on the right. */
-static inline float left_element(const struct operand *a, int row, int k) {
-    const uint32_t both = a->x[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
-    return sl_float_of_bf16((uint16_t)(both >> k % 2 * 16));
-}
-static inline float right_element(const struct operand *b, int half, int row, int k) {
-    const uint32_t both = b->x[row * 4 + k % 8 / 2][2 * half + k / 8];
-    return sl_float_of_bf16((uint16_t)(both >> k % 2 * 16));
-}
-
-SL_INLINE void product_from(const struct sums *start, const struct operand *left, const struct operand *right,
-                            const int half, struct sums *sums) {
+/* Puts the numbers that lanes have in registers FIRST and, of columns from 8 on, FIRST + STEP into X [8, 16]. */
+static inline void unpack(const struct operand *from, int first, int step, float x[8][16]) {
     EACH_LANE(l) {
         for (int i = 0; i < 4; i++) {
-            const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
-            sums->x[l][i] = start->x[l][i];
-            for (int k = 0; k < 16; k++)
-                sums->x[l][i] += left_element(left, row, k) * right_element(right, half, column, k);
+            const uint32_t both = from->x[l][first + i / 2 * step];
+            x[l / 4][l % 4 * 2 + i % 2 + i / 2 * 8] = sl_float_of_bf16((uint16_t)(both >> i % 2 * 16));
         }
     }
 }
 
-SL_INLINE void largest_of_row(float x[LANES_HERE]) {
+static inline void product_from(const struct sums *start, const struct operand *left, const struct operand *right,
+                                const int half, struct sums *sums) {
+    float rows[16][16], columns[8][16];
+    unpack(left, 0, 2, rows);
+    unpack(left, 1, 2, rows + 8);
+    unpack(right, 2 * half, 1, columns);
+    EACH_LANE(l) {
+        for (int i = 0; i < 4; i++) {
+            const float *row = rows[l / 4 + i / 2 * 8], *column = columns[l % 4 * 2 + i % 2];
+            float sum = start->x[l][i];
+            for (int k = 0; k < 16; k++) sum += row[k] * column[k];
+            sums->x[l][i] = sum;
+        }
+    }
+}
+
+static inline void largest_of_row(float x[LANES_HERE]) {
     for (int l = 0; l < LANES_HERE; l += 4) {
         for (int i = 1; i < 4; i++) x[l] = x[l + i] > x[l] ? x[l + i] : x[l];
         for (int i = 1; i < 4; i++) x[l + i] = x[l];
     }
 }
-SL_INLINE void sum_of_row(float x[LANES_HERE]) {
+static inline void sum_of_row(float x[LANES_HERE]) {
     for (int l = 0; l < LANES_HERE; l += 4) {
         x[l] = (x[l] + x[l + 1]) + (x[l + 2] + x[l + 3]);
         for (int i = 1; i < 4; i++) x[l + i] = x[l];
