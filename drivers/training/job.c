@@ -365,6 +365,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
 
 int sl_worker_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
     sl_trainer_plan_bytes(worker->trainer, budget);
+    if (worker->job->options->journal) sl_trainer_plan_journal(worker->trainer, budget);
     SL_TRY(sl_checkpoints_plan_bytes(&worker->job->options->checkpoints, worker->self, worker->trainer, budget));
     return worker->job->type->plan_bytes(worker, budget);
 }

@@ -19,6 +19,13 @@ struct sl_hashes {
     uint64_t *here;   /* the same, in the host's memory */
 };
 
+/* Of one hash: its sums, and the hash itself, there and on the host. */
+static const size_t BYTES = (SL_HASH_SUMS + 2) * sizeof(uint64_t);
+
+size_t sl_hashes_bytes(int count) {
+    return sl_device.shares_memory ? 0 : SL_PLACES * sizeof(uint32_t) + (size_t)count * BYTES;
+}
+
 int sl_hashes_open(struct sl_hashes **hashes, struct sl_spmd *self, int count) {
     struct sl_places places;
     *hashes = NULL;
@@ -33,6 +40,7 @@ int sl_hashes_open(struct sl_hashes **hashes, struct sl_spmd *self, int count) {
     h->here = sl_device.take_host((size_t)count * sizeof *h->here);
     if (!h->keys || !h->sums || !h->hashes || !h->here)
         return sl_fail(self, SL_FAILED, "no memory for the hashes of a step");
+    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, sl_hashes_bytes(count));
     sl_places_open(&places);
     sl_device.copy(h->keys, places.low, sizeof places.low);
     return SL_OK;

@@ -13,6 +13,9 @@ SL_BEGIN_C
 
 struct sl_hashes; /* opaque; each coordinate has its own */
 
+/* Bytes that COUNT hashes take, of the device's memory and of the host's; 0 where the host shares the device's. Taken,
+ * they count as SL_MEMORY_RUNTIME. */
+size_t sl_hashes_bytes(int count);
 /* Hashes 0 to COUNT - 1, all of them 0. *HASHES is NULL where the host shares the device's memory; the functions below
  * need others. SL_FAILED without memory. Free with sl_hashes_close. */
 int sl_hashes_open(struct sl_hashes **hashes, struct sl_spmd *self, int count);

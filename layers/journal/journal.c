@@ -128,12 +128,21 @@ int sl_journal_prepare(const char *directory, struct sl_error *error) {
     return SL_OK;
 }
 
+/* Records of rows, and of parameters, at most. */
+static int rows_of(const struct sl_journal_run *run) {
+    return 2 * run->schedule->loops * run->schedule->microbatches * run->passes;
+}
+static int prints_of(const struct sl_journal_run *run) { return SL_PRINTS * run->parameters->count; }
+
+void sl_journal_plan_bytes(const struct sl_journal_run *run, struct sl_budget *budget) {
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, sl_hashes_bytes(rows_of(run) + prints_of(run)));
+}
+
 static int take(struct sl_journal *j, const struct sl_journal_run *run) {
-    const struct sl_schedule *schedule = run->schedule;
     enum { OTHERS = 3 }; /* loss, norm, end */
-    j->microbatches = schedule->microbatches;
-    const int prints = SL_PRINTS * j->parameters->count;
-    j->rows = 2 * schedule->loops * j->microbatches * run->passes;
+    j->microbatches = run->schedule->microbatches;
+    const int prints = prints_of(run);
+    j->rows = rows_of(run);
     j->most = j->rows + prints + OTHERS;
     j->record = malloc((size_t)j->most * sizeof *j->record);
     if (!j->record) return sl_fail(j->self, SL_FAILED, "no memory for a journal");

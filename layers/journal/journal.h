@@ -51,6 +51,9 @@ struct sl_journal_options {
 /* Makes DIRECTORY, unless it is there. SL_BAD_INPUT if no file can be made in it. */
 int sl_journal_prepare(const char *directory, struct sl_error *error);
 
+/* Adds to BUDGET what a journal of RUN takes of devices' memory and beside it; of RUN are read parameters, schedule and
+ * passes. */
+void sl_journal_plan_bytes(const struct sl_journal_run *run, struct sl_budget *budget);
 /* Opens the coordinate's file, writes its head and the values that the parameters have. Collective over the mesh.
  * SL_BAD_INPUT if the file cannot be opened, or if the run resumes and the file is no journal of its layout; SL_FAILED
  * if the disk is full. Free with sl_journal_close, also after a failure, once nobody has it. */

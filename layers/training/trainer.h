@@ -115,6 +115,8 @@ int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, st
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
 /* Records events in TRACE from the next step on; NULL: no longer. The caller owns it. */
 void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
+/* Adds to BUDGET what a journal of TRAINER takes, as sl_journal_plan_bytes. */
+void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budget);
 /* Opens a journal of TRAINER, which trains MODEL, is open and has resumed, and records the steps from the next one on
  * in it. As sl_journal_open (layers/journal/journal.h). The caller closes it after the trainer. */
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,

@@ -9,6 +9,13 @@ static void list_layers(const struct sl_schedule *schedule, int rank, const stru
         first[l] = model->first_half ? model->first_half[l] : 2 * sl_schedule_stage(schedule, rank, l) * model->layers;
 }
 
+void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budget) {
+    const struct sl_journal_run run = {.parameters = sl_trainer_parameters(trainer),
+                                       .schedule = sl_trainer_options_of(trainer)->pipeline.schedule,
+                                       .passes = sl_trainer_passes(trainer)};
+    sl_journal_plan_bytes(&run, budget);
+}
+
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
                             const struct sl_journal_options *options, struct sl_journal **journal) {
     struct sl_spmd *self = sl_trainer_self(trainer);

@@ -2,6 +2,7 @@
  * generation, under every schedule, layout and kind of recomputation. */
 #include <pthread.h>
 
+#include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
 
 #include "spmd/base/memory.h"
@@ -57,6 +58,7 @@ struct record {
 struct records {
     struct record of[MOST_COORDINATES];
     struct sl_generation *generation; /* NULL: none */
+    const char *journal;              /* its folder; NULL: none */
     uint64_t live;                    /* bytes of all blocks, when all coordinates hold what they do */
 };
 
@@ -76,15 +78,24 @@ static int generate(struct worker *worker, struct sl_generator **generator, stru
     return status ? status : sl_generator_open(generator, worker->self, &generation, parameters);
 }
 
+static int open_journal(struct worker *worker, const char *folder, struct sl_journal **journal,
+                        struct sl_budget *planned) {
+    const struct sl_journal_options options = {.directory = folder};
+    sl_trainer_plan_journal(worker->trainer, planned);
+    return sl_trainer_open_journal(worker->trainer, &worker->model, &options, journal);
+}
+
 static int train_and_count(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     struct records *records = worker->job->user;
     struct record *record = &records->of[self->coordinate];
+    struct sl_journal *journal = NULL;
     struct sl_generator *generator = NULL;
     int32_t tokens[MOST_TOKENS] = {0};
     struct sl_generated generated = {.tokens = tokens};
     const struct sl_group *world = sl_trainer_world(worker->trainer);
     sl_trainer_plan_bytes(worker->trainer, &record->planned);
+    if (records->journal) SL_TRY(open_journal(worker, records->journal, &journal, &record->planned));
     if (worker->job->steps) SL_TRY(train_steps(worker, 0, worker->job->steps));
     if (records->generation) SL_TRY(generate(worker, &generator, &record->planned));
     if (generator) SL_TRY(sl_generator_run(generator, &generated));
@@ -93,14 +104,16 @@ static int train_and_count(struct worker *worker) {
     if (self->coordinate == 0) records->live = blocks.live;
     SL_TRY(sl_barrier(self, world));
     sl_generator_close(generator);
+    sl_trainer_set_journal(worker->trainer, NULL);
+    sl_journal_close(journal);
     return sl_gather_records(self, records->of, sizeof *records->of);
 }
 
 /* Devices have memory of their own runtimes'. */
 static bool counts_blocks(void) { return !strcmp(test_engine, "local") && !strcmp(sl_device.name, "cpu"); }
 
-static void expect_planned(struct job job, struct sl_generation *generation) {
-    struct records records = {.generation = generation};
+static void expect_records_planned(struct job job, struct sl_generation *generation, const char *journal) {
+    struct records records = {.generation = generation, .journal = journal};
     uint64_t sum = 0, host = 0;
     job.program = train_and_count;
     job.user = &records;
@@ -119,6 +132,10 @@ static void expect_planned(struct job job, struct sl_generation *generation) {
     if (has_results() && counts_blocks() && !generation) assert_int_equal(records.live, sum);
     if (has_results() && counts_blocks() && generation) assert_in_range(records.live, sum - host, sum);
     free_job(&job);
+}
+
+static void expect_planned(struct job job, struct sl_generation *generation) {
+    expect_records_planned(job, generation, NULL);
 }
 
 /* ---- tests ---- */
@@ -163,6 +180,27 @@ static void held_is_planned_with_experts_dropout_and_passes(void **state) {
     job.accumulate = 2;
     job.clip = 0.5f;
     expect_planned(job, NULL);
+}
+
+static void held_is_planned_with_a_journal(void **state) {
+    (void)state;
+    static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=2,tensor=2"};
+    for (int m = 0; m < 2; m++) {
+        char folder[FOLDER], path[SL_MAX_PATH];
+        struct job job = small_job(mesh[m]);
+        job.schedule = m ? "interleaved-1f1b" : "gpipe";
+        job.loops = 1 + m;
+        job.steps = 2;
+        job.accumulate = 2;
+        job.clip = m ? 0.5f : 0;
+        assert_true(make_folder(folder, "budget"));
+        expect_records_planned(job, NULL, folder);
+        for (int c = 0; c < coordinates_of(mesh[m]); c++) {
+            assert_int_equal(sl_journal_name(folder, c, path, NULL), SL_OK);
+            assert_int_equal(unlink(path), 0);
+        }
+        rmdir(folder);
+    }
 }
 
 /* Grouped attention; a head's own table, spread over ranks or not; learned positions. */
@@ -220,6 +258,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_is_planned_under_every_schedule),
         cmocka_unit_test(held_is_planned_with_experts_dropout_and_passes),
+        cmocka_unit_test(held_is_planned_with_a_journal),
         cmocka_unit_test(held_is_planned_of_other_families),
         cmocka_unit_test(held_is_planned_in_generation),
     };

@@ -192,6 +192,9 @@ static void a_device_makes_the_hosts_hashes(void **state) {
     struct sl_hashes *hashes;
     struct sl_mesh mesh;
     assert_int_equal(sl_hashes_open(&hashes, &self, NUMBERS), SL_OK);
+    const size_t bytes = sl_device.shares_memory ? 0 : 256 * 4 + NUMBERS * (128 + 2) * 8;
+    assert_int_equal(sl_hashes_bytes(NUMBERS), bytes);
+    assert_int_equal(self.held.bytes[SL_MEMORY_RUNTIME], bytes);
     if (sl_device.shares_memory) {
         assert_null(hashes);
         return;
