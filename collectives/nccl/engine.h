@@ -102,7 +102,10 @@ struct sl_nccl_coordinate {
     float *scratch;                          /* for the first words over a wire */
     struct sl_nccl_owed *owed;               /* [owes], of owed_room: graphs.c */
     int owes, owed_room;
-    cudaEvent_t early; /* where the compute queue was at a capture's first receive that follows no reader there: */
+    unsigned step;          /* of the queue's, whose first call came at: */
+    double began, patience; /* seconds; graphs.c */
+    bool in_vain;           /* it has been, in this step */
+    cudaEvent_t early;      /* where the compute queue was at a capture's first receive that follows no reader there: */
     unsigned early_in;
     ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
 };
@@ -190,6 +193,8 @@ bool sl_nccl_cuda_succeeded(struct sl_nccl_wire *wire, const char *call, cudaErr
 bool sl_nccl_lock(struct sl_nccl_wire *wire);
 void sl_nccl_unlock(struct sl_nccl_wire *wire);
 
+/* Between two looks at something. */
+void sl_nccl_pause(int round);
 /* Waits until what NCCL does by itself is done; until FLIGHT has ended. */
 int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char *site);
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight);

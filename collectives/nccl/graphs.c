@@ -13,14 +13,17 @@
  *
  * Calls that the host has a part in, with memory of its own, are never held back, and neither are those that are
  * compared in their streams (compare.c). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/nccl/engine.h"
 #include "spmd/base/memory.h"
 
-/* Seconds that a host whose calls are held back waits for one who is behind with his. */
-static const double PATIENCE = 2e-3;
+/* Seconds that a host whose calls are held back waits for one who is behind with his: as long as a step, within these.
+ * That costs little, for the calls wait for him on the device, too. But if he waits for what is held back here, it is
+ * in vain: then half as long the next time, until a step has not been in vain. */
+static const double SHORTEST = 2e-3, LONGEST = 0.1;
 
 /* The argument of a start: the same bytes for the same call, whatever its number. */
 struct beginning {
@@ -255,16 +258,45 @@ bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c)
     return sl_cuda_enqueue(sl_nccl_queue(group->wire.me), end, &e, sizeof e);
 }
 
+/* At the first call of a step: how long the last one took, from its first call on. */
+static void note_step(struct sl_nccl_coordinate *me) {
+    const unsigned step = sl_nccl_queue(me)->steps;
+    if (me->step == step) return;
+    const double now = sl_now(), took = now - me->began;
+    if (!me->in_vain) me->patience = fmin(took, LONGEST);
+    me->step = step;
+    me->began = now;
+    me->in_vain = false;
+}
+
+/* Whether all members have begun GROUP's call number TICKET before this host's patience ends. */
+static bool await_all(struct sl_nccl_group *group, uint32_t ticket) {
+    struct sl_nccl_coordinate *me = group->wire.me;
+    const struct sl_nccl_hosts *hosts = me->run->hosts;
+    const struct sl_collective all = sl_describe_barrier(&group->group);
+    if (hosts->met(group, &all, ticket)) return true;
+    const struct sl_wait_mark mark = sl_wait_begin(me->self);
+    const double began = sl_now(), patience = fmax(me->patience, SHORTEST);
+    bool met = false;
+    int round = 0;
+    for (double waited = 0; !met && waited < patience && !hosts->progress(me); waited = sl_now() - began) {
+        sl_nccl_pause(waited < SHORTEST ? 0 : round++);
+        met = hosts->met(group, &all, ticket);
+    }
+    sl_wait_end(me->self, mark);
+    return met;
+}
+
 void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
     struct sl_nccl_coordinate *me = group->wire.me;
     struct sl_cuda_queue *queue = sl_nccl_queue(me);
-    const struct sl_nccl_hosts *hosts = me->run->hosts;
-    const struct sl_collective all = sl_describe_barrier(&group->group);
-    const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
+    note_step(me);
     if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
-    if (!hosts->reuses && !me->run->engine->checked) return;
-    const double patient = sl_now() + PATIENCE;
-    bool met = hosts->met(group, &all, earlier);
-    while (!met && sl_now() < patient && !hosts->progress(me)) met = hosts->met(group, &all, earlier);
-    if (!met) sl_cuda_stream(queue);
+    if (!me->run->hosts->reuses && !me->run->engine->checked) return;
+    if (sl_cuda_is_whole(queue)) {
+        if (await_all(group, ticket - SL_MAX_IN_FLIGHT)) return;
+        me->in_vain = true;
+        me->patience /= 2;
+    }
+    sl_cuda_stream(queue); /* and its settling waits, however long that takes */
 }

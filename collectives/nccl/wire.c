@@ -9,8 +9,7 @@
 
 enum { YIELDS = 50, NAP_US = 20 };
 
-/* Between two looks at something. */
-static void pause_after(int round) {
+void sl_nccl_pause(int round) {
     const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
     if (round < YIELDS) {
         sched_yield();
@@ -197,7 +196,7 @@ int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char 
         if (is_ready(wire, &failed)) return SL_OK;
         if (failed || is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
         SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
-        pause_after(round);
+        sl_nccl_pause(round);
     }
 }
 
@@ -206,7 +205,7 @@ int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char 
     for (int round = 0; !__atomic_load_n(split, __ATOMIC_ACQUIRE); round++) {
         if (is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
         SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
-        pause_after(round);
+        sl_nccl_pause(round);
     }
     pthread_mutex_lock(&wire->lock);
     wire->comm = *split;
@@ -237,7 +236,7 @@ int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
         SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* what an abort has ended, has not landed */
         if (landed && !atomic_load(&me->run->failed)) break;
         if (has_failed(wire)) return sl_nccl_fail(wire, awaited->place.verb, awaited->place.site);
-        pause_after(round);
+        sl_nccl_pause(round);
     }
     sl_wait_end(me->self, mark);
     return SL_OK;

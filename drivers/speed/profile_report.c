@@ -72,12 +72,13 @@ int sl_profile_graphs(const struct sl_graph_report *graphs, bool json, struct sl
     const struct sl_graph_report *g = graphs;
     if (json)
         return sl_json_print(stdout, "stdout",
-                             json_pack("{s{sisisisisisiss}}", "graphs", "steps", g->steps, "replayed", g->replayed,
-                                       "calls", g->calls, "graphs", g->graphs, "in_graphs", g->kept, "changed",
-                                       g->changed, "why_not", g->why),
+                             json_pack("{s{sisisisisisisiss}}", "graphs", "steps", g->steps, "replayed", g->replayed,
+                                       "parted", g->parted, "calls", g->calls, "graphs", g->graphs, "in_graphs",
+                                       g->kept, "changed", g->changed, "why_not", g->why),
                              error);
     if (!sl_device.report_graphs) return puts("graphs: the device has none") == EOF ? SL_FAILED : SL_OK;
     printf("graphs: %d of %d steps", g->replayed, g->steps);
+    if (g->parted) printf(", %d of them in part", g->parted);
     if (g->replayed)
         printf("; in the last one %d of %d calls were in %d graphs, where %d kernels had new numbers", g->kept,
                g->calls, g->graphs, g->changed);

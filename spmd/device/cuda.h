@@ -72,6 +72,8 @@ enum sl_cuda_course {
     SL_CUDA_LATER,   /* or it waits until its graph is launched */
 };
 enum sl_cuda_course sl_cuda_course(const struct sl_cuda_queue *queue);
+/* Of a call that would wait: whether its graph can still come to be. It cannot where the stream was used within it. */
+bool sl_cuda_is_whole(const struct sl_cuda_queue *queue);
 
 /* From now on QUEUE's other streams are OWNER's; NULL: there are none. Its graphs are given up. */
 void sl_cuda_branch(struct sl_cuda_queue *queue, const struct sl_cuda_branches *branches, void *owner);

@@ -25,8 +25,9 @@ enum { SL_MOST_CONSTANT = 4096 }; /* bytes */
 /* What became of it. */
 struct sl_graph_report {
     int steps, replayed; /* of them, those that were graphs to the end */
-    /* Of the last of these: regions, products, copies and fills; in how many graphs, and how many of them; and kernels
-     * that had other arguments than in the step before. */
+    int parted;          /* of these, those with a part that was calls: the host could not go on before all had come */
+    /* Of the last one that was replayed: regions, products, copies and fills; in how many graphs, and how many of them;
+     * and kernels that had other arguments than in the step before. */
     int calls, graphs, kept, changed;
     char why[240]; /* why the last step that was none was not; empty: there has been no such step */
 };

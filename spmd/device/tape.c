@@ -60,6 +60,7 @@ struct sl_tape {
     enum mode mode;
     bool refused; /* there will be no graphs */
     bool used;    /* the stream, since the last call */
+    bool parted;  /* a piece of the step has gone call by call: the stream was used within it */
     bool captures;
     struct order order[KINDS];
     int kinds;         /* kinds of steps, which take turns */
@@ -231,7 +232,9 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
     struct piece *piece = &t->now->piece[t->current++];
     const int calls = piece->end - piece->first;
     const bool whole = t->issued == piece->first && !queue->failure.status;
-    if (!whole || (calls < FEWEST && t->use != SL_GRAPHS_ON)) {
+    const bool worth = calls >= FEWEST || t->use == SL_GRAPHS_ON;
+    t->parted = t->parted || (worth && !whole);
+    if (!whole || !worth) {
         issue_waiting(queue, t);
         join(queue, false);
     } else if ((piece->graph.made ? change(queue, t->now, piece, &t->report.changed) : capture(queue, t->now, piece)) &&
@@ -312,6 +315,12 @@ enum sl_cuda_course sl_cuda_course(const struct sl_cuda_queue *queue) {
     return t->mode == REPLAYS ? SL_CUDA_LATER : SL_CUDA_NOTED;
 }
 
+bool sl_cuda_is_whole(const struct sl_cuda_queue *queue) {
+    const struct sl_tape *t = queue->tape;
+    return sl_cuda_course(queue) == SL_CUDA_LATER && t->current < t->now->pieces &&
+           t->issued == t->now->piece[t->current].first;
+}
+
 bool sl_cuda_captures(const struct sl_cuda_queue *queue) { return queue->tape && queue->tape->captures; }
 
 /* ---- steps ---- */
@@ -368,6 +377,7 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     struct order *o = t->now = &t->order[t->steps++ % t->kinds];
     t->next = t->issued = t->current = 0;
     t->used = true;
+    t->parted = false;
     t->mode = !o->count ? LEARNS : !o->pieces && !o->alike ? CHECKS : REPLAYS;
     if (t->mode != REPLAYS) return;
     if (!o->pieces && !cut(queue, o)) t->mode = PLAINLY;
@@ -396,6 +406,7 @@ void sl_tape_end(struct sl_cuda_queue *queue) {
     } else if (t->mode == REPLAYS) {
         o->astray = 0;
         t->report.replayed++;
+        t->report.parted += t->parted;
     } else if (t->mode == LEARNS) {
         o->alike = 0;
     } else if (t->next < o->count) {

@@ -104,6 +104,9 @@ driver=$drivers/looping_pipeline
 call $small --graph on --profile
 [ $status = 0 ] && grep -q '^graphs: 5 of 7 steps; in the last one [0-9]* of [0-9]* calls were in [1-9][0-9]* graphs, where ' out
 point 'the profile tells how many steps were graphs'
+call $small --graph on --profile --json
+[ $status = 0 ] && grep -q '^{"graphs":{"steps":7,"replayed":5,"parted":0,"calls":[0-9]*,"graphs":[1-9][0-9]*,"in_graphs":' out
+point 'and so in JSON, where none was in part'
 export FAKE_CUDA_FAIL=cuStreamBeginCapture_v2@2
 graph=on
 call $small --graph on

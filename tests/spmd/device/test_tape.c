@@ -126,13 +126,16 @@ static void waits_divide_a_step(void **state) {
     /* Seven and five calls are not worth a graph each. */
     report = take_steps(6, steps, "few", SL_GRAPHS_AUTO);
     assert_int_equal(report.replayed, 4);
+    assert_int_equal(report.parted, 0);
     assert_int_equal(report.graphs, 0);
     /* A wait that was not there before divides the step once. */
     for (int s = 0; s < 6; s++) steps[s].waits = s == 4 ? 6 : 0;
     report = take_steps(5, steps, "once", SL_GRAPHS_ON);
     assert_int_equal(report.replayed, 3);
+    assert_int_equal(report.parted, 1);
     assert_int_equal(report.graphs, 0);
     report = take_steps(1, steps, "once", SL_GRAPHS_ON);
+    assert_int_equal(report.parted, 1);
     assert_int_equal(report.graphs, 1);
 }
 

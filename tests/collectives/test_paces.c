@@ -1,0 +1,176 @@
+/* test_paces.c - coordinates that are not as fast as each other: a host whose calls are held back for a graph waits for
+ * one that is behind, and gives its calls one by one where that takes long (graphs.c); the bits stay. */
+#include "tests/rigs/run_on.h"
+
+#include <time.h>
+
+enum { NUMBERS = 40, CALLS = 24, MESSAGES = 4, STEPS = 60, LEARNED = 2, LATE_MS = 500, MOST = 4 };
+
+/* What a coordinate tells at the end: steps that were graphs, of these those with a part that was none: of all, of the
+ * late one, and of those after it; and whether it is a process. */
+enum { GRAPHS, PARTED, LATE, LATER, APART, TOLD };
+
+struct pace {
+    int steps, late; /* coordinate 1 sleeps before this one; less than 0: it never does */
+    int32_t told[MOST][TOLD];
+};
+
+struct own {
+    struct sl_spmd *self;
+    struct sl_group group; /* the last axis */
+    struct sl_channel to, from;
+    bool sends, takes;
+    int32_t *x, *all, *sum; /* on the device */
+};
+
+static int open_own(struct own *own) {
+    struct sl_spmd *self = own->self;
+    const int me = self->coordinate, size = self->mesh->size;
+    SL_TRY(sl_group_axes(self, "x", &own->group));
+    own->x = sl_device.take((size_t)(own->group.size + 2) * NUMBERS * sizeof *own->x);
+    CHECK(self, own->x);
+    own->sum = own->x + NUMBERS, own->all = own->sum + NUMBERS;
+    own->sends = me + own->group.size < size, own->takes = me >= own->group.size;
+    if (own->sends) SL_TRY(sl_channel_open(self, &own->to, me, me + own->group.size, NUMBERS * sizeof *own->x, 2));
+    if (own->takes) SL_TRY(sl_channel_open(self, &own->from, me - own->group.size, me, NUMBERS * sizeof *own->x, 2));
+    return SL_OK;
+}
+
+/* From one stage to the next: what the last one has is what the first one had. */
+static int pass(struct own *own) {
+    for (int m = 0; m < MESSAGES; m++) {
+        const void *message;
+        void *slot;
+        if (own->takes) {
+            SL_TRY(sl_channel_take(own->self, &own->from, &message));
+            sl_device.copy(own->x, message, NUMBERS * sizeof *own->x);
+            SL_TRY(sl_channel_release(own->self, &own->from));
+        }
+        if (own->sends) {
+            SL_TRY(sl_channel_acquire(own->self, &own->to, &slot));
+            sl_device.copy(slot, own->x, NUMBERS * sizeof *own->x);
+            SL_TRY(sl_channel_post(own->self, &own->to));
+        }
+    }
+    sl_channels_rest(own->self);
+    return SL_OK;
+}
+
+/* Each member takes over what the next one has, CALLS times. */
+static int take_step(struct own *own) {
+    const struct sl_group *group = &own->group;
+    const int next = (group->rank + 1) % group->size;
+    SL_TRY(pass(own));
+    for (int call = 0; call < CALLS; call++) {
+        SL_TRY(sl_all_gather(own->self, group, SL_I32, own->x, own->all, NUMBERS));
+        sl_device.copy(own->x, own->all + next * NUMBERS, NUMBERS * sizeof *own->x);
+    }
+    return sl_psum(own->self, group, SL_I32, own->x, own->sum, NUMBERS);
+}
+
+static int32_t number(int step, int rank, int i) { return 1000 * step + 100 * rank + i; }
+
+static int check_step(struct own *own, int step) {
+    const int size = own->group.size;
+    int32_t host[2 * NUMBERS];
+    sl_device.copy(host, own->x, sizeof host);
+    for (int i = 0; i < NUMBERS; i++) {
+        CHECK(own->self, host[i] == number(step, (own->group.rank + CALLS) % size, i));
+        CHECK(own->self, host[NUMBERS + i] == size * number(step, 0, i) + 50 * size * (size - 1));
+    }
+    return SL_OK;
+}
+
+static void sleep_ms(int ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL); }
+
+static struct sl_graph_report report_now(void) {
+    struct sl_graph_report report = {0};
+    if (sl_device.report_graphs) sl_device.report_graphs(&report);
+    return report;
+}
+
+/* The program's own engine is that of processes, or of threads, which know of all calls of each other. */
+static int pace_program(struct sl_spmd *self, void *arg) {
+    struct pace *pace = arg;
+    struct own own = {.self = self};
+    int32_t told[TOLD] = {[APART] = self->engine->table->apart};
+    SL_TRY(open_own(&own));
+    for (int step = 0; step < pace->steps; step++) {
+        int32_t host[NUMBERS];
+        const int before = report_now().parted;
+        for (int i = 0; i < NUMBERS; i++) host[i] = own.takes ? -1 : number(step, own.group.rank, i);
+        sl_device.copy(own.x, host, sizeof host);
+        if (step == pace->late && self->coordinate == 1) sleep_ms(LATE_MS);
+        sl_device.begin_step(&own, SL_GRAPHS_AUTO);
+        SL_TRY(take_step(&own));
+        sl_device.end_step();
+        SL_TRY(check_step(&own, step));
+        if (step == pace->late) told[LATE] = report_now().parted - before;
+        if (step > pace->late) told[LATER] += report_now().parted - before;
+    }
+    told[GRAPHS] = report_now().replayed, told[PARTED] = report_now().parted;
+    SL_TRY(sl_device.settle(&self->error));
+    struct sl_group world;
+    int32_t all[MOST * TOLD];
+    SL_TRY(sl_group_axes(self, "*", &world));
+    SL_TRY(sl_all_gather(self, &world, SL_I32, told, all, TOLD));
+    if (self->coordinate == 0) memcpy(pace->told, all, (size_t)world.size * sizeof told);
+    sl_device.give(own.x);
+    return SL_OK;
+}
+
+/* SL_TEST_STEPS: how many steps, for a look at how many are graphs. */
+static void run_pace(const char *mesh, struct pace *pace) {
+    const char *steps = getenv("SL_TEST_STEPS");
+    struct sl_error error;
+    pace->steps = steps ? atoi(steps) : STEPS;
+    const int status = run_on((struct test_run){.mesh = mesh, .arg = pace}, pace_program, &error);
+    if (status) fail_msg("on %s: status %d: %s", mesh, status, error.message);
+    if (!has_results() || !sl_device.report_graphs) return;
+    printf("# %s, %d steps; graphs, in part, in part in the late step, and after it:", mesh, pace->steps);
+    for (int c = 0; c < MOST && pace->told[c][GRAPHS]; c++)
+        printf(" %d %d %d %d%s", pace->told[c][GRAPHS], pace->told[c][PARTED], pace->told[c][LATE],
+               pace->told[c][LATER], c + 1 < MOST && pace->told[c + 1][GRAPHS] ? "," : "\n");
+}
+
+static bool has_graphs(void) { return sl_device.report_graphs && !strcmp(test_engine, "nccl") && has_results(); }
+
+static const char *const meshes[] = {"y=1,x=2", "y=1,x=4", "y=2,x=2"};
+static const int sizes[] = {2, 4, 4};
+
+/* Nobody is behind for long: of all steps but the first three quarters are graphs, and more where cores are free. */
+static void most_steps_are_graphs(void **state) {
+    (void)state;
+    for (int m = 0; m < 3; m++) {
+        struct pace pace = {.late = -1};
+        run_pace(meshes[m], &pace);
+        for (int c = 0; c < sizes[m] && has_graphs(); c++) {
+            const int32_t *told = pace.told[c];
+            assert_int_equal(told[GRAPHS], pace.steps - LEARNED);
+            assert_true(4 * told[PARTED] <= (told[APART] ? told[GRAPHS] : 0));
+        }
+    }
+}
+
+/* Who shares a group with the one that is late does not wait for him; where coordinates are threads nobody has to. */
+static void a_late_host_costs_one_step(void **state) {
+    (void)state;
+    for (int m = 0; m < 3; m++) {
+        struct pace pace = {.late = STEPS / 2};
+        run_pace(meshes[m], &pace);
+        for (int c = 0; c < sizes[m] && has_graphs(); c++) {
+            const int32_t *told = pace.told[c];
+            const bool waits = c != 1 && (c == 0 || m == 1);
+            assert_int_equal(told[GRAPHS], pace.steps - LEARNED);
+            if (waits) assert_int_equal(told[LATE], told[APART]);
+            assert_true(4 * told[LATER] <= (told[APART] ? pace.steps - pace.late : 0));
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(most_steps_are_graphs),
+                                       cmocka_unit_test(a_late_host_costs_one_step)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
