@@ -154,19 +154,21 @@ static const char *const verb[2][2] = {{"acquire", "post"}, {"take", "release"}}
 /* The verb that moves a message at this end. */
 static const char *mover(const struct sl_nccl_channel *channel) { return verb[channel->end][!channel->end]; }
 
-/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
+/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. What is not held back ends its
+ * flight here, too. */
 static bool move(struct sl_cuda_queue *queue, const struct message *m,
                  bool (*enqueue)(struct sl_cuda_queue *, struct sl_nccl_channel *, int)) {
     struct sl_nccl_channel *channel = m->channel;
     struct sl_nccl_wire *wire = &channel->wire;
     struct sl_nccl_slot *at = &channel->at[m->slot];
+    const char *what = mover(channel);
+    const int slot = (int)m->slot;
     if (!sl_nccl_lock(wire)) return false;
     wire->captured = wire->captured || sl_cuda_captures(queue);
-    bool done = enqueue(queue, channel, (int)m->slot);
-    sl_nccl_unlock(wire);
-    if (!done || sl_nccl_await_ready(wire, mover(channel), channel->site)) return false;
-    if (!sl_nccl_lock(wire)) return false;
-    done = record(wire, at->moved, wire->stream);
+    bool done = enqueue(queue, channel, slot);
+    if (done && !sl_nccl_get_ready(wire, what, channel->site)) return false;
+    done = done && record(wire, at->moved, wire->stream);
+    if (done && sl_cuda_course(queue) != SL_CUDA_LATER) done = sl_nccl_mark(wire, slot, what, channel->site);
     at->moved_in = queue->stretch;
     sl_nccl_unlock(wire);
     return done;
@@ -269,13 +271,13 @@ static int enqueue(struct sl_nccl_channel *channel, sl_cuda_run *run, int slot, 
     return sl_nccl_fail(&channel->wire, what, channel->site);
 }
 
-/* The message of the slot has been enqueued: its flight ends with it. */
-static int mark(struct sl_nccl_channel *channel, int slot, const char *what) {
+/* The slot's message may wait for its graph: then its flight ends where all has been enqueued. */
+static int hold(struct sl_nccl_channel *channel, int slot, const char *what) {
     struct sl_nccl_wire *wire = &channel->wire;
-    if (is_own(channel)) return SL_OK;
-    if (course_of(channel) != SL_CUDA_LATER)
-        return sl_nccl_mark(wire, slot, what, channel->site) ? SL_OK : sl_nccl_fail(wire, what, channel->site);
+    if (is_own(channel) || course_of(channel) != SL_CUDA_LATER) return SL_OK;
+    if (!sl_nccl_lock(wire)) return sl_nccl_fail(wire, what, channel->site);
     sl_nccl_note(wire, slot, what, channel->site);
+    sl_nccl_unlock(wire);
     channel->at[slot].held = sl_nccl_queue(channel->me)->owes = true;
     return SL_OK;
 }
@@ -320,7 +322,7 @@ int sl_nccl_channel_take(struct sl_spmd *self, struct sl_channel *of, const void
     SL_TRY(await_count(channel, SL_NCCL_RECEIVER, at, channel->count[SL_NCCL_RECEIVER] + 1, &owes));
     SL_TRY(meet(channel, what));
     SL_TRY(enqueue(channel, receive, at, what));
-    SL_TRY(mark(channel, at, what));
+    SL_TRY(hold(channel, at, what));
     if (!is_own(channel) && !owes) sl_nccl_watch(&channel->wire, at);
     channel->holds[SL_NCCL_RECEIVER] = true;
     return SL_OK;
@@ -336,7 +338,7 @@ static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int 
     SL_TRY(enter(channel, what));
     if (end == SL_NCCL_SENDER) SL_TRY(meet(channel, what));
     SL_TRY(enqueue(channel, run, *slot, what));
-    if (end == SL_NCCL_SENDER) SL_TRY(mark(channel, *slot, what));
+    if (end == SL_NCCL_SENDER) SL_TRY(hold(channel, *slot, what));
     if (end == SL_NCCL_SENDER && !is_own(channel)) sl_nccl_queue(channel->me)->posted = true;
     channel->holds[end] = false;
     channel->count[end]++;

@@ -110,8 +110,11 @@ static int connect(struct sl_nccl_group *group) {
     if (!first_sum(wire)) return sl_nccl_fail(wire, "opening", opening);
     SL_TRY(sl_nccl_await_ready(wire, "opening", opening));
     if (!first_words(group)) return sl_nccl_fail(wire, "opening", opening);
-    SL_TRY(sl_nccl_await_ready(wire, "opening", opening));
-    if (!sl_nccl_mark(wire, 0, "opening", opening)) return sl_nccl_fail(wire, "opening", opening);
+    if (!sl_nccl_lock(wire) || !sl_nccl_get_ready(wire, "opening", opening))
+        return sl_nccl_fail(wire, "opening", opening);
+    const bool marked = sl_nccl_mark(wire, 0, "opening", opening);
+    sl_nccl_unlock(wire);
+    if (!marked) return sl_nccl_fail(wire, "opening", opening);
     sl_nccl_watch(wire, 0);
     return sl_nccl_await_flight(wire, 0);
 }
@@ -212,19 +215,16 @@ static int enter(struct sl_nccl_coordinate *me, const struct sl_collective *call
     return sl_nccl_passed(me, me->run->hosts->enter(me, sl_collective_name(call), group->wire.name, call->site));
 }
 
-static bool enqueue_first(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
+static bool enqueue_parts(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const char *verb = sl_collective_name(&c->call), *site = c->call.site;
     struct sl_nccl_wire *wire = &group->wire;
     if (!sl_nccl_lock(wire)) return false;
-    const bool done = sl_nccl_follow(wire) && sl_nccl_pack(group, c) && sl_nccl_exchange(group, c);
+    bool done = sl_nccl_follow(wire) && sl_nccl_pack(group, c) && sl_nccl_exchange(group, c);
+    if (done && !sl_nccl_get_ready(wire, verb, site)) return false;
+    done = done && sl_nccl_unpack(group, c) && sl_nccl_mark(wire, flight_of(c), verb, site);
     sl_nccl_unlock(wire);
     return done;
-}
-
-static bool enqueue_last(struct sl_nccl_group *group, struct sl_nccl_call *c) {
-    if (!sl_nccl_lock(&group->wire)) return false;
-    const bool done = sl_nccl_unpack(group, c);
-    sl_nccl_unlock(&group->wire);
-    return done && sl_nccl_mark(&group->wire, flight_of(c), sl_collective_name(&c->call), c->call.site);
 }
 
 static bool enqueue_locked(struct sl_nccl_group *group, struct sl_nccl_call *c,
@@ -246,7 +246,6 @@ static int enqueue_comparison(struct sl_nccl_group *group, struct sl_nccl_call *
     return enqueue_locked(group, c, hosts->judge) ? SL_OK : sl_nccl_fail(&group->wire, verb, site);
 }
 
-/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
 static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
     if (!sl_block_elements(&c->call)) return SL_OK;
@@ -259,9 +258,7 @@ static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     }
     sl_cuda_stream(sl_nccl_queue(group->wire.me)); /* nothing is held back while the wire is locked */
     SL_TRY(enqueue_comparison(group, c));
-    if (!enqueue_first(group, c)) return sl_nccl_fail(&group->wire, verb, site);
-    SL_TRY(sl_nccl_await_ready(&group->wire, verb, site));
-    if (!enqueue_last(group, c)) return sl_nccl_fail(&group->wire, verb, site);
+    if (!enqueue_parts(group, c)) return sl_nccl_fail(&group->wire, verb, site);
     c->enqueued = true;
     return SL_OK;
 }

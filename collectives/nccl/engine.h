@@ -197,6 +197,9 @@ void sl_nccl_unlock(struct sl_nccl_wire *wire);
 void sl_nccl_pause(int round);
 /* Waits until what NCCL does by itself is done; until FLIGHT has ended. */
 int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char *site);
+/* The same while the wire is locked, once: if NCCL is not ready yet, it is unlocked meanwhile. False: it has failed,
+ * and the wire is not locked any more. */
+bool sl_nccl_get_ready(struct sl_nccl_wire *wire, const char *verb, const char *site);
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight);
 /* Waits for all flights that all have begun. */
 int sl_nccl_await_flights(struct sl_nccl_wire *wire);
@@ -206,8 +209,8 @@ bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight);
 /* The stream goes on behind what the compute queue holds; flight number FLIGHT ends with what the stream holds; all
  * have begun it, so that the watchdog may count; the compute queue goes on behind it. */
 bool sl_nccl_follow(struct sl_nccl_wire *wire);
+/* The wire is locked; and for the same where something else marks the end. */
 bool sl_nccl_mark(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site);
-/* The same, but that something else marks its end. */
 void sl_nccl_note(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site);
 void sl_nccl_watch(struct sl_nccl_wire *wire, int flight);
 bool sl_nccl_lead(struct sl_nccl_wire *wire, int flight);

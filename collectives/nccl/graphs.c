@@ -91,12 +91,10 @@ static bool begin(struct sl_cuda_queue *queue, const void *argument) {
     if (!sl_nccl_lock(wire)) return false;
     wire->captured = wire->captured || sl_cuda_captures(queue);
     bool done = begin_branch(queue, group, &b.call) || sl_nccl_refused(queue, wire);
-    sl_nccl_unlock(wire);
-    if (!done || sl_nccl_await_ready(wire, sl_collective_name(&b.call.call), "a graph of the step")) return false;
-    if (!sl_nccl_lock(wire)) return false;
-    done =
-        (sl_nccl_unpack(group, &b.call) && SL_NCCL_CUDA(wire, cudaEventRecord(group->behind[b.place], wire->stream))) ||
-        sl_nccl_refused(queue, wire);
+    if (done && !sl_nccl_get_ready(wire, sl_collective_name(&b.call.call), "a graph of the step")) return false;
+    done = done && ((sl_nccl_unpack(group, &b.call) &&
+                     SL_NCCL_CUDA(wire, cudaEventRecord(group->behind[b.place], wire->stream))) ||
+                    sl_nccl_refused(queue, wire));
     group->open[b.place] = done;
     sl_nccl_unlock(wire);
     return done;
@@ -221,11 +219,13 @@ bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     c->taped = true;
     describe(&b, group, c);
     if (!sl_cuda_enqueue(queue, begin, &b, sizeof b)) return false;
-    if (sl_cuda_course(queue) != SL_CUDA_LATER)
-        return sl_nccl_mark(wire, flight, sl_collective_name(&c->call), c->call.site);
-    sl_nccl_note(wire, flight, sl_collective_name(&c->call), c->call.site);
-    c->held = group->holds = queue->owes = true;
-    return true;
+    const bool later = sl_cuda_course(queue) == SL_CUDA_LATER;
+    if (!sl_nccl_lock(wire)) return false;
+    if (later) sl_nccl_note(wire, flight, sl_collective_name(&c->call), c->call.site);
+    const bool noted = later || sl_nccl_mark(wire, flight, sl_collective_name(&c->call), c->call.site);
+    sl_nccl_unlock(wire);
+    if (later) c->held = group->holds = queue->owes = true;
+    return noted;
 }
 
 /* What a step does next must be no matter of chance: at the end of a graph a queue waits for all that the graph has

@@ -168,16 +168,12 @@ int sl_nccl_fail(struct sl_nccl_wire *wire, const char *verb, const char *site) 
 
 /* ---- waiting ---- */
 
-/* Whether the communicator does nothing by itself any more. *FAILED: it has failed. */
+/* Whether the communicator does nothing by itself any more. *FAILED: it has failed. The wire is locked. */
 static bool is_ready(struct sl_nccl_wire *wire, bool *failed) {
     ncclResult_t state = ncclInProgress;
-    *failed = !sl_nccl_lock(wire);
-    if (*failed) return false;
     const bool channel = wire->first_word != NULL;
     *failed = !SL_NCCL(wire, ncclCommGetAsyncError(wire->comm, &state)) || !sl_nccl_succeeded(wire, "NCCL", state);
-    const bool ready = state == ncclSuccess && (!channel || wire->state == SL_NCCL_READY);
-    sl_nccl_unlock(wire);
-    return ready;
+    return state == ncclSuccess && (!channel || wire->state == SL_NCCL_READY);
 }
 
 static bool is_late(struct sl_nccl_wire *wire, double began, const char *what) {
@@ -192,12 +188,22 @@ static bool is_late(struct sl_nccl_wire *wire, double began, const char *what) {
 int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char *site) {
     const double began = sl_now();
     for (int round = 0;; round++) {
-        bool failed;
-        if (is_ready(wire, &failed)) return SL_OK;
+        const bool locked = sl_nccl_lock(wire);
+        bool failed = !locked;
+        const bool ready = locked && is_ready(wire, &failed);
+        if (locked) sl_nccl_unlock(wire);
+        if (ready) return SL_OK;
         if (failed || is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
         SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
         sl_nccl_pause(round);
     }
+}
+
+bool sl_nccl_get_ready(struct sl_nccl_wire *wire, const char *verb, const char *site) {
+    bool failed;
+    if (is_ready(wire, &failed)) return true;
+    sl_nccl_unlock(wire);
+    return !sl_nccl_await_ready(wire, verb, site) && sl_nccl_lock(wire);
 }
 
 int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char *verb, const char *site) {
@@ -263,19 +269,13 @@ bool sl_nccl_follow(struct sl_nccl_wire *wire) {
 
 void sl_nccl_note(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site) {
     struct sl_nccl_flight *f = &wire->flight[flight];
-    pthread_mutex_lock(&wire->lock);
     f->since = 0;
     sl_last_call_note(&f->place, verb, wire->name, site, &wire->me->self->doing);
-    pthread_mutex_unlock(&wire->lock);
 }
 
 bool sl_nccl_mark(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site) {
-    struct sl_nccl_flight *f = &wire->flight[flight];
-    if (!sl_nccl_lock(wire)) return false;
     sl_nccl_note(wire, flight, verb, site);
-    const bool marked = SL_NCCL_CUDA(wire, cudaEventRecord(f->done, wire->stream));
-    sl_nccl_unlock(wire);
-    return marked;
+    return SL_NCCL_CUDA(wire, cudaEventRecord(wire->flight[flight].done, wire->stream));
 }
 
 void sl_nccl_watch(struct sl_nccl_wire *wire, int flight) {
