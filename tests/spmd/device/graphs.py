@@ -1,4 +1,5 @@
-"""graphs.py BUILD - steps as graphs ask a GPU for the same as without, on one that computes nothing; prints TAP.
+"""graphs.py BUILD [MPIRUN] - steps as graphs ask a GPU for the same as without, on one that computes nothing; prints
+TAP. MPIRUN: with a process for each coordinate most steps are graphs, too.
 
     graphs.py --changes BUILD PROGRAM ARGUMENT...    the calls of a step that are others than in the step before
 """
@@ -51,6 +52,10 @@ COMMUNICATION = (
     (8, "transformer", *NARROW, "--mesh", "data=2,pipe=2", "--engine", "nccl", "--schedule", "looped-bfs", "--loops", "2",
      "--fsdp", "--clip", "1", *RATES),
 )
+
+# Each coordinate a process.
+APART = (("2", "data=2,pipe=1,tensor=1"), ("4", "data=4,pipe=1,tensor=1"), ("4", "data=2,pipe=2,tensor=1"))
+MANY = 60  # steps of these, of which three quarters are graphs as a whole, also where processes share cores
 
 
 def work(lines):
@@ -194,6 +199,17 @@ def communication(points, build, record, most, program, *arguments):
                  different, graphs.stderr[-300:])
 
 
+def apart(points, build, record, mpirun, count, mesh):
+    """A host that is ahead waits for the others: otherwise it gives calls one by one, and the step is graphs in part."""
+    result, _ = run(build, record, mpirun, count, os.path.join(build, "drivers/transformer"), *NARROW, "--mesh", mesh,
+                    "--engine", "nccl", "--no-overlap", "--graph", "auto", "--profile", "--steps", str(MANY))
+    told = re.search(rf"^graphs: ([0-9]+) of {MANY} steps(?:, ([0-9]+) of them in part)?;", result.stdout, re.M)
+    replayed, parted = (int(number or 0) for number in told.groups()) if told else (0, 0)
+    points.point(result.returncode == 0 and replayed - parted >= MANY * 3 // 4,
+                 f"{count} processes: {replayed - parted} of {MANY} steps are graphs as a whole: {mesh}",
+                 f"exit status {result.returncode}", told, result.stderr[-300:])
+
+
 def main():
     if sys.argv[1] == "--changes":
         print_changes(*sys.argv[2:])
@@ -210,6 +226,9 @@ def main():
             count_together(points, build, record, *job)
         for job in COMMUNICATION:
             communication(points, build, record, *job)
+        for mpirun in filter(None, sys.argv[2:]):
+            for job in APART:
+                apart(points, build, record, mpirun, *job)
     print(f"1..{points.count}")
 
 
