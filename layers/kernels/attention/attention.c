@@ -184,6 +184,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     const size_t width = h->v.cols, stride = h->q.stride, seen = smaller(h->past.position + first + queries, h->keys);
     const size_t begin = first_block(&h->past, first, BLOCK);
     const bool limited = is_limited(&h->past);
+    EACH_TILE()
     for (size_t i = 0; i < BLOCK; i++) {
         s.largest[i] = limited ? LOWEST : -INFINITY;
         s.sum[i] = 0.0f;
@@ -196,13 +197,17 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
         if (limited) fill_others(&h->past, &sight, from, first, -INFINITY, BLOCK, 1, scores, NULL);
         exponentials(&sight, &s, scores);
         const bool last = from + BLOCK >= seen;
-        for (size_t i = 0; last && i < queries; i++) s.whole[i] = 1.0f / s.sum[i];
+        if (last) {
+            EACH_TILE()
+            for (size_t i = 0; i < queries; i++) s.whole[i] = 1.0f / s.sum[i];
+        }
         for (size_t c = 0; c < width; c += DEPTH) {
             const struct rows v =
                 columns_of(from_row(h->v, from), sight.keys, c, smaller(DEPTH, width - c), COPIES_VALUES, near);
             add_values(&sight, scores, v, from > begin ? s.factor : NULL, last ? s.whole : NULL, o + c, stride, wanted);
         }
     }
+    EACH_TILE()
     for (size_t i = 0; i < queries; i++) logsum[i] = s.largest[i] * log_2 + sl_log(s.sum[i]);
 }
 
@@ -303,8 +308,7 @@ static bool stores_alone(const struct sl_attention *shape) {
 }
 
 static bool reads_stored(const struct sl_attention *shape) {
-    if (ON_WARPS) return sl_attention_warps_take(shape);
-    return WIDENS && shape->width <= DEPTH && shape->rope <= DEPTH;
+    return ON_WARPS ? sl_attention_warps_take(shape) : WIDENS && shape->width <= DEPTH && shape->rope <= DEPTH;
 }
 
 /* COUNT rows of X from FIRST on, in room WHICH of NEAR where they are bf16. */

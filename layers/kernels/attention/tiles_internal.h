@@ -12,16 +12,23 @@
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
  * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. ASKS: 1 if tiles ask
- * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. SETTLE: a
- * pointer is in a register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy that lies in the team's
- * memory, as a parallel loop names it; a product whose address threads share would lie in memory of their own. */
+ * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. FEW_COPIES: a
+ * loop that is not unrolled where that takes registers. SETTLE: a pointer is in a register from here on.
+ * SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy that lies in the team's memory, as a parallel loop names it; a
+ * product whose address threads share would lie in memory of their own. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
 #define TILES SL_INLINE
+#if defined(__clang__)
+#define FEW_COPIES SL_PRAGMA(clang loop unroll(disable))
+#else
+#define FEW_COPIES
+#endif
 #define SETTLE(pointer) (void)(pointer)
 #define SHARED_PRODUCT(p) const struct product shared = *(p)
 #define PRODUCT(p) (&shared + nothing())
 enum { DOWN = 4, TALL = 4, PAIR = 1, REST = 32 };
+typedef uint32_t tile_count; /* GPUs divide these by a few instructions, and greater numbers by many */
 enum { ASKS = 0 };
 
 /* 0, which compilers do not know: added to a stride in a loop's body it keeps them from computing ahead of the loop,
@@ -39,11 +46,13 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 #else
 #include "layers/kernels/rows/lanes_internal.h"
 #define EACH_TILE(...)
+#define FEW_COPIES
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
 #define SHARED_PRODUCT(p)
 #define PRODUCT(p) (p)
 #define nothing() 0
+typedef size_t tile_count;
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 enum { ASKS = 1 };
 #endif
@@ -193,7 +202,9 @@ SL_INLINE void add_term(const struct term *term, size_t terms, size_t row, size_
     SL_UNROLL
     for (int i = 0; i < RUNS; i++) at.b[i] = b + (size_t)(i * THIRD) * term->b_row;
     const bool neighbours = !by_rows || term->a_column == 1;
+    FEW_COPIES
     for (; neighbours && terms >= RUN; terms -= RUN) add_run(&at, term, sum, by_rows, rows, vectors, RUN);
+    FEW_COPIES
     for (; terms; terms--) add_run(&at, term, sum, by_rows, rows, vectors, 1);
 }
 
@@ -261,28 +272,29 @@ SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const b
         tile(p, row, column, by_rows, 4, vectors);
         row += 4;
     }
-    if (down > 2 && row + 2 <= end) {
+    if (SCALES && down > 2 && row + 2 <= end) {
         tile(p, row, column, by_rows, 2, vectors);
         row += 2;
     }
     for (; row < end; row++) tile(p, row, column, by_rows, 1, vectors);
 }
 
-SL_INLINE void all_tiles(const struct product *p, size_t cols, const bool by_rows) {
-    const size_t across = cols / (PAIR * LANES), paired = across * (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
-    SHARED_PRODUCT(p);
-    EACH_TILE()
-    for (size_t t = 0; t < across * down; t++) {
-        if (ASKS && PRODUCT(p)->wanted && PRODUCT(p)->wanted->count) ask(PRODUCT(p)->wanted);
-        tiles(PRODUCT(p), t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);
-    }
-    if (PAIR == 1 || paired == cols) return;
-    EACH_TILE()
-    for (size_t row = 0; row < PRODUCT(p)->rows; row += TALL) tiles(PRODUCT(p), row, paired, by_rows, TALL, 1);
-}
+/* BY_ROWS is a word of the loops' bodies: an argument would be in memory there, where threads share the tiles. */
+#define ALL_TILES(p, all, by_rows)                                                                                     \
+    const tile_count across = (all) / (PAIR * LANES), down = ((p)->rows + DOWN - 1) / DOWN;                            \
+    const size_t paired = across * (PAIR * LANES);                                                                     \
+    SHARED_PRODUCT(p);                                                                                                 \
+    EACH_TILE()                                                                                                        \
+    for (tile_count t = 0; t < across * down; t++) {                                                                   \
+        if (ASKS && PRODUCT(p)->wanted && PRODUCT(p)->wanted->count) ask(PRODUCT(p)->wanted);                          \
+        tiles(PRODUCT(p), t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);                        \
+    }                                                                                                                  \
+    if (PAIR == 1 || paired == (all)) return;                                                                          \
+    EACH_TILE()                                                                                                        \
+    for (size_t row = 0; row < PRODUCT(p)->rows; row += TALL) tiles(PRODUCT(p), row, paired, by_rows, TALL, 1)
 
-TILES void tiles_by_rows(const struct product *p, size_t cols) { all_tiles(p, cols, true); }
-TILES void tiles_by_terms(const struct product *p, size_t cols) { all_tiles(p, cols, false); }
+TILES void tiles_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true); }
+TILES void tiles_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false); }
 
 /* COLS: a multiple of LANES. */
 SL_INLINE void multiply_vectors(const struct product *p, size_t cols) {
