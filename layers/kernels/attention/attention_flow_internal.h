@@ -18,22 +18,6 @@ typedef float four_floats __attribute__((vector_size(16), may_alias));
 typedef uint32_t two_words __attribute__((vector_size(8), may_alias)); /* four bf16 */
 typedef uint32_t one_word __attribute__((may_alias));                  /* two */
 
-#if defined(__NVPTX__)
-SL_INLINE const char *line(const char *x, uint32_t row, uint32_t apart) {
-    const char *at;
-    __asm__("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(row), "r"(apart), "l"(x));
-    return at;
-}
-/* X, of which compilers make nothing ahead of a loop: what they made would take registers throughout. */
-SL_INLINE uint32_t afresh(uint32_t x) {
-    __asm__ volatile("" : "+r"(x));
-    return x;
-}
-#else
-SL_INLINE const char *line(const char *x, uint32_t row, uint32_t apart) { return x + (size_t)row * apart; }
-SL_INLINE uint32_t afresh(uint32_t x) { return x; }
-#endif
-
 /* ---- rows ---- */
 
 /* Rows of COLUMNS, APART bytes from one to the next. Numbers of a sequence's rows, and these, have 32 bits, which take

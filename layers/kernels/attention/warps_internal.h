@@ -75,11 +75,24 @@ SL_INLINE float rough_exp2(float x) {
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* Where row ROW of X begins, APART bytes from one to the next. */
+SL_INLINE const char *line(const char *x, uint32_t row, uint32_t apart) {
+    const char *at;
+    __asm__("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(row), "r"(apart), "l"(x));
+    return at;
+}
+/* X, of which compilers make nothing ahead of a loop: what they made would take registers throughout. */
+SL_INLINE uint32_t afresh(uint32_t x) {
+    __asm__ volatile("" : "+r"(x));
+    return x;
+}
 #else
 SL_INLINE uint32_t pack_bf16(float low, float high) {
     return sl_bf16_of_float(low) | (uint32_t)sl_bf16_of_float(high) << 16;
 }
 SL_INLINE float rough_exp2(float x) { return sl_exp2(x); }
+SL_INLINE const char *line(const char *x, uint32_t row, uint32_t apart) { return x + (size_t)row * apart; }
+SL_INLINE uint32_t afresh(uint32_t x) { return x; }
 #endif
 
 /* ---- tiles ---- */
