@@ -28,7 +28,7 @@ KNOWN = {
     "attention.c forward": (198, 0),
     "attention.c backward": (242, 0),
     "attention_latent.c forward": (200, 0),
-    "attention_latent.c forward_divided": (195, 0),
+    "attention_latent.c forward_divided": (204, 0),
     "attention_forward_64": (185, 0),
     "attention_forward_128": (230, 0),
     "attention_forward_any_64": (200, 0),
