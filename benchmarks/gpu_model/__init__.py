@@ -102,7 +102,7 @@ def norm_backward(p, read):
     return p[1] * p[3] * (p[2] * element + 8 * p[0] * p[13])
 
 
-HEADS = "64", "128", "any_64", "any_128"  # which have kernels of their own on tensor cores
+HEADS = "64", "deep_64", "128", "any_64", "any_128"  # which have kernels of their own on tensor cores
 
 # By kernel, from its parameters in the order in which the compiler hands them over: all numbers, None for a pointer.
 BYTES = {

@@ -22,11 +22,12 @@ struct outputs {
     struct sl_settled left;
 };
 
-/* Of 16 queries. START: minus their deltas, with which products of gradients and values begin. */
+/* Of a warp, in tiles of 16 queries. START: minus their deltas, with which products of gradients and values begin. */
 struct query_warp {
-    struct sums dq[ACROSS], start;
-    struct operand q[ACROSS / 2], dy[ACROSS / 2];
-    float logsum[LANES_HERE][2];
+    struct sums dq[DEEP][ACROSS], start[DEEP];
+    struct operand q[DEEP][ACROSS / 2], dy[DEEP][ACROSS / 2];
+    float logsum[DEEP][LANES_HERE][2];
+    struct view view;
 };
 
 /* Minus o . d_o of each row of a warp, of types O and D_O. */
@@ -62,26 +63,27 @@ SL_INLINE void gradients_of_rows(float factor, const int tiles, float logsum[LAN
     }
 }
 
-/* What a warp has of its rows, which are in Q and DY. */
+/* What a warp has of tile D of its rows, which are in Q and DY from ROW on. */
 SL_INLINE void begin_queries(const struct block *b, const int columns, const bool whole, const uint16_t *q,
                              const uint16_t *dy, const struct outputs *io, size_t at, const float *logsum,
-                             float *deltas, size_t row, struct query_warp *own) {
+                             float *deltas, size_t row, const int d, struct query_warp *own) {
     const size_t count = b->count > row ? b->count - row : 0, first = row * SL_PITCH(columns);
-    read_rows(q + first, depth_of(&b->head, columns, whole), columns, own->q);
-    read_rows(dy + first, width_of(&b->head, columns, whole), columns, own->dy);
-    clear_tiles(columns / 8, own->dq);
+    struct sums *start = &own->start[d];
+    read_rows(q + first, depth_of(&b->head, columns, whole), columns, own->q[d]);
+    read_rows(dy + first, width_of(&b->head, columns, whole), columns, own->dy[d]);
+    clear_tiles(columns / 8, own->dq[d]);
     if (io->stored_o == SL_BF16 && io->stored_d_o == SL_BF16)
-        deltas_of(b, width_of(&b->head, columns, whole), row, count, io, at, SL_BF16, SL_BF16, &own->start);
+        deltas_of(b, width_of(&b->head, columns, whole), row, count, io, at, SL_BF16, SL_BF16, start);
     else if (io->stored_o == SL_F32 && io->stored_d_o == SL_F32)
-        deltas_of(b, width_of(&b->head, columns, whole), row, count, io, at, SL_F32, SL_F32, &own->start);
+        deltas_of(b, width_of(&b->head, columns, whole), row, count, io, at, SL_F32, SL_F32, start);
     else
-        deltas_of(b, width_of(&b->head, columns, whole), row, count, io, at, io->stored_o, io->stored_d_o, &own->start);
+        deltas_of(b, width_of(&b->head, columns, whole), row, count, io, at, io->stored_o, io->stored_d_o, start);
     EACH_LANE(l) {
         SL_UNROLL
         for (int i = 0; i < 2; i++) {
             const size_t query = row_of_sum(l, 2 * i) + nothing();
-            own->logsum[l][i] = query < count ? logsum[row + query] * per_log_2 : 0.0f;
-            if (query < count && lane_of(l) % 4 == 0) deltas[row + query] = own->start.x[l][2 * i];
+            own->logsum[d][l][i] = query < count ? logsum[row + query] * per_log_2 : 0.0f;
+            if (query < count && lane_of(l) % 4 == 0) deltas[row + query] = start->x[l][2 * i];
         }
     }
 }
@@ -97,28 +99,34 @@ SL_INLINE void write_queries(const struct block *b, const int columns, const boo
                     at_rope + row * h->q_rope.stride, h->q_rope.stride, (struct sl_settled){0});
 }
 
-/* ROOM: for two blocks that a team shares; queries and the result's gradients come through it. AT, AT_ROPE: of the
- * block's first row. */
-SL_INLINE void queries_block(const struct block *b, const int columns, const bool whole, uint16_t *room,
-                             const struct outputs *io, size_t at, size_t at_rope, const float *logsum, float *deltas) {
+/* Each warp has DOWN tiles of 16 rows, and takes STEP keys at a time, so that registers hold what it has of them. ROOM:
+ * for two blocks that a team shares; queries and the result's gradients come through it. AT, AT_ROPE: of the block's
+ * first row. */
+SL_INLINE void queries_block(const struct block *b, const int columns, const bool whole, const int down, const int step,
+                             uint16_t *room, const struct outputs *io, size_t at, size_t at_rope, const float *logsum,
+                             float *deltas) {
     const int keys = SL_NEAR(columns, KEYS_64, KEYS_128) / (whole ? 1 : 2), pitch = SL_PITCH(columns),
-              each = 2 * keys * pitch;
+              each = 2 * keys * pitch, most = smaller(step, keys);
+    const uint32_t rows = 16 * (uint32_t)down;
     const struct head *h = &b->head;
     const size_t width = width_of(h, columns, whole), depth = depth_of(h, columns, whole), last = b->first + b->count;
-    const struct clear clear = clear_keys(h, b->first, last);
     const struct rows turned = {0};
     const struct source q = source_of(h->q, h->q_rope),
                         dy = source_of(rows_of(io->stored_d_o, io->d_o, at, h->q.stride, width), turned);
     const struct key_source flow = keys_of(h);
     const struct sums none = {0};
     struct query_warp own[WARPS_HERE];
-    bring(&q, (uint32_t)b->first, (uint32_t)b->count, OWN, columns, whole, room);
-    bring(&dy, 0, (uint32_t)b->count, OWN, columns, whole, room + OWN * pitch);
+    bring(&q, (uint32_t)b->first, (uint32_t)b->count, rows * WARPS, columns, whole, room);
+    bring(&dy, 0, (uint32_t)b->count, rows * WARPS, columns, whole, room + rows * WARPS * (uint32_t)pitch);
     wait_for_copies();
     wait_for_team();
     EACH_WARP(w) {
-        begin_queries(b, columns, whole, room, room + OWN * pitch, io, at, logsum, deltas, 16 * (size_t)warp_of(w),
-                      &own[w]);
+        const size_t row = rows * (uint32_t)warp_of(w);
+        SL_UNROLL
+        for (int d = 0; d < down; d++)
+            begin_queries(b, columns, whole, room, room + rows * WARPS * (uint32_t)pitch, io, at, logsum, deltas,
+                          row + 16 * (size_t)d, d, &own[w]);
+        own[w].view = down > 1 ? view_of(b, row, rows) : view_of(b, 0, b->count);
     }
     uint32_t from = (uint32_t)first_block(&h->past, b->first, (size_t)keys), next;
     int now, later = 0;
@@ -132,16 +140,31 @@ SL_INLINE void queries_block(const struct block *b, const int columns, const boo
             bring_keys(&flow, next, (uint32_t)last, (uint32_t)keys, columns, whole, room + later);
         const uint16_t *k = room + now, *v = k + keys * pitch;
         EACH_WARP(w) {
-            struct sums s[KEYS_64 / 8], ds[KEYS_64 / 8];
-            multiply_rows(own[w].q, NULL, k, depth, columns, keys / 8, &none, false, s);
-            multiply_rows(own[w].dy, NULL, v, width, columns, keys / 8, &own[w].start, false, ds);
-            gradients_of_rows(h->scale * per_log_2, keys / 8, own[w].logsum, s, ds);
-            if (!sees_all(&clear, from, next))
-                hide_keys(h, b->first + 16 * (size_t)warp_of(w), last, from, keys / 8, 0.0f, ds);
-            add_weighted(ds, keys / 8, k, depth, columns, own[w].dq);
+            const int left = (int)(own[w].view.end - from), seen = down > 1 && left < keys ? left : keys;
+            FEW_COPIES
+            for (int c = 0; c < seen; c += most) {
+                struct sums s[KEYS_64 / 8], ds[KEYS_64 / 8];
+                const uint16_t *own_k = k + c * pitch;
+                multiply_rows(own[w].q, NULL, own_k, depth, columns, down, most / 8, &none, 0, 0, s);
+                multiply_rows(own[w].dy, NULL, v + c * pitch, width, columns, down, most / 8, own[w].start, 1, 0, ds);
+                SL_UNROLL
+                for (int d = 0; d < down; d++) {
+                    struct sums *part = ds + d * (most / 8);
+                    gradients_of_rows(h->scale * per_log_2, most / 8, own[w].logsum[d], s + d * (most / 8), part);
+                    if (!sees_all(&own[w].view.clear, from, next))
+                        hide_keys(h, b->first + rows * (uint32_t)warp_of(w) + 16 * (size_t)d, last, from + (uint32_t)c,
+                                  most / 8, 0.0f, part);
+                }
+                add_weighted(ds, down, most / 8, own_k, depth, columns, own[w].dq);
+            }
         }
     }
-    EACH_WARP(w) write_queries(b, columns, whole, io, at, at_rope, 16 * (size_t)warp_of(w), own[w].dq);
+    EACH_WARP(w) {
+        SL_UNROLL
+        for (int d = 0; d < down; d++)
+            write_queries(b, columns, whole, io, at, at_rope, rows * (uint32_t)warp_of(w) + 16 * (size_t)d,
+                          own[w].dq[d]);
+    }
 }
 
 /* ---- keys and values ---- */
@@ -154,8 +177,8 @@ SL_INLINE void queries_block(const struct block *b, const int columns, const boo
 
 /* Of 16 keys. K unless it is in the team's memory; so V, which is there for 128 columns. */
 struct key_warp {
-    struct sums dk[ACROSS], dv[ACROSS];
-    struct operand k[ACROSS / 2], v[ACROSS / 2];
+    struct sums dk[1][ACROSS], dv[1][ACROSS];
+    struct operand k[1][ACROSS / 2], v[1][ACROSS / 2];
 };
 
 /* TO [2, FEW] = COUNT of LOGSUM and of DELTAS from FIRST on; behind them is what gives keys nothing. */
@@ -240,14 +263,14 @@ SL_INLINE int add_queries(const struct block *b, const int columns, const bool w
             const uint32_t row = 16 * (uint32_t)warp_of(w);
             struct sums s[FEW_64 / 8], ds[FEW_64 / 8], start[FEW_64 / 8];
             start_of_columns(few / 8, logsum + few, start);
-            multiply_rows(holds ? to[w].k : NULL, k + row * (uint32_t)pitch, q, depth, columns, few / 8, &none, false,
+            multiply_rows(holds ? to[w].k : NULL, k + row * (uint32_t)pitch, q, depth, columns, 1, few / 8, &none, 0, 0,
                           s);
-            multiply_rows(columns == 64 ? to[w].v : NULL, v + row * (uint32_t)pitch, dy, width, columns, few / 8, start,
-                          true, ds);
+            multiply_rows(columns == 64 ? to[w].v : NULL, v + row * (uint32_t)pitch, dy, width, columns, 1, few / 8,
+                          start, 0, 1, ds);
             gradients_of_columns(h->scale * per_log_2, few / 8, logsum, s, ds);
             if (first + 1 < keys + OWN || next > clear) hide_queries(h, keys + row, first, all->count, few / 8, s, ds);
-            add_weighted(s, few / 8, dy, width, columns, to[w].dv);
-            add_weighted(ds, few / 8, q, depth, columns, to[w].dk);
+            add_weighted(s, 1, few / 8, dy, width, columns, to[w].dv);
+            add_weighted(ds, 1, few / 8, q, depth, columns, to[w].dk);
         }
         if (!twice && next < last) {
             wait_for_team();
@@ -268,11 +291,12 @@ SL_INLINE void write_keys(const struct sl_attention *shape, const int columns, c
                           const struct key_outputs *io, size_t at, size_t at_rope, size_t count,
                           struct key_warp *sums) {
     const size_t width = whole ? (size_t)columns : shape->width, rope = whole ? 0 : shape->rope;
-    scale_tiles(columns / 8, scale_of(shape), sums->dk);
-    write_tiles(sums->dk, 0, width, columns / 8, count, io->dk, at, shape->key_stride, io->left_k);
-    write_tiles(sums->dv, 0, width, columns / 8, count, io->dv, at, shape->key_stride, io->left_v);
+    scale_tiles(columns / 8, scale_of(shape), sums->dk[0]);
+    write_tiles(sums->dk[0], 0, width, columns / 8, count, io->dk, at, shape->key_stride, io->left_k);
+    write_tiles(sums->dv[0], 0, width, columns / 8, count, io->dv, at, shape->key_stride, io->left_v);
     if (rope)
-        write_tiles(sums->dk, width / 8, rope, columns / 8, count, io->dk_rope, at_rope, rope, (struct sl_settled){0});
+        write_tiles(sums->dk[0], width / 8, rope, columns / 8, count, io->dk_rope, at_rope, rope,
+                    (struct sl_settled){0});
 }
 
 /* Block NUMBER of the keys of a head of keys, and the queries of all heads that read it. ROOM: for blocks of
@@ -289,7 +313,7 @@ SL_INLINE void keys_block(const struct sl_attention *shape, uint32_t sequence, u
     const struct rows turned = {0};
     struct key_warp own[WARPS_HERE];
     if (begin == end) return;
-    const struct block b = block_of(shape, sequence, begin, number, shape->keys, q, q_rope, k, v, k_rope);
+    const struct block b = block_of(shape, sequence, begin, number, OWN, shape->keys, q, q_rope, k, v, k_rope);
     const struct key_source keys = keys_of(&b.head);
     bring(&keys.k, (uint32_t)b.first, (uint32_t)b.count, OWN, columns, whole, k_room);
     bring(&keys.v, (uint32_t)b.first, (uint32_t)b.count, OWN, columns, whole, v_room);
@@ -297,10 +321,10 @@ SL_INLINE void keys_block(const struct sl_attention *shape, uint32_t sequence, u
     wait_for_team();
     EACH_WARP(w) {
         const size_t first = 16 * (size_t)warp_of(w) * SL_PITCH(columns);
-        if (SL_HOLDS_KEYS(columns, whole)) read_rows(k_room + first, width + rope, columns, own[w].k);
-        if (columns == 64) read_rows(v_room + first, width, columns, own[w].v);
-        clear_tiles(columns / 8, own[w].dk);
-        clear_tiles(columns / 8, own[w].dv);
+        if (SL_HOLDS_KEYS(columns, whole)) read_rows(k_room + first, width + rope, columns, own[w].k[0]);
+        if (columns == 64) read_rows(v_room + first, width, columns, own[w].v[0]);
+        clear_tiles(columns / 8, own[w].dk[0]);
+        clear_tiles(columns / 8, own[w].dv[0]);
     }
     wait_for_team();
     int later = 0;

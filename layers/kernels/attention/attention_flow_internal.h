@@ -7,8 +7,8 @@
 #include "layers/kernels/attention/attention_warps_internal.h"
 #include "layers/kernels/attention/warps_internal.h"
 
-/* QUERIES, or keys in backward, of a team: a tile's 16 rows for each warp. */
-enum { OWN = 16 * WARPS, ACROSS = SL_WARPS_COLUMNS / 8, APART_BY = 8 };
+/* OWN: queries, or keys in backward, of a team: a tile's 16 rows for each warp. DEEP: such tiles of a warp, at most. */
+enum { OWN = 16 * WARPS, DEEP = 2, ACROSS = SL_WARPS_COLUMNS / 8, APART_BY = 8 };
 
 /* Rows of COLUMNS bf16 in a team's memory: so far apart that eight neighbours lie in different banks. */
 #define SL_PITCH(columns) ((columns) + APART_BY)

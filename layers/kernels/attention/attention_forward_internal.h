@@ -4,17 +4,15 @@
 
 #include "layers/kernels/attention/attention_tiles_internal.h"
 
-/* Of 16 queries: what values give them, and for every row a score and the sum of 2^(score - it), of which each lane has
- * its columns' part. That score is the largest, or less than FAR below it: what there is of the row is seldom scaled.
- */
+/* Of 16 queries: for every row a score and the sum of 2^(score - it), of which each lane has its columns' part. That
+ * score is the largest, or less than FAR below it: what there is of the row is seldom scaled. */
 struct softmax {
-    struct sums o[ACROSS];
     float high[LANES_HERE][2], sum[LANES_HERE][2];
 };
 static const float FAR = 8.0f; /* so that weights are 256 at most */
 
-/* What there is becomes relative to NEXT, where that is higher. */
-SL_INLINE void raise(float next[2][LANES_HERE], const int columns, struct softmax *to) {
+/* What there is, in O too, becomes relative to NEXT, where that is higher. */
+SL_INLINE void raise(float next[2][LANES_HERE], const int columns, struct softmax *to, struct sums *o) {
     SL_UNROLL
     for (int half = 0; half < 2; half++) {
         EACH_LANE(l) {
@@ -24,14 +22,15 @@ SL_INLINE void raise(float next[2][LANES_HERE], const int columns, struct softma
             SL_UNROLL
             for (int n = 0; n < columns / 8; n++) {
                 SL_UNROLL
-                for (int i = 2 * half; i < 2 * half + 2; i++) to->o[n].x[l][i] *= by;
+                for (int i = 2 * half; i < 2 * half + 2; i++) o[n].x[l][i] *= by;
             }
         }
     }
 }
 
 /* Scores, times FACTOR, become weights 2^(score - high). */
-SL_INLINE void weigh(float factor, const int tiles, const int columns, struct sums *s, struct softmax *to) {
+SL_INLINE void weigh(float factor, const int tiles, const int columns, struct sums *s, struct softmax *to,
+                     struct sums *o) {
     float next[2][LANES_HERE];
     bool raised[LANES_HERE] = {false};
     SL_UNROLL
@@ -53,7 +52,7 @@ SL_INLINE void weigh(float factor, const int tiles, const int columns, struct su
             raised[l] |= far;
         }
     }
-    if (any_of_warp(raised)) raise(next, columns, to);
+    if (any_of_warp(raised)) raise(next, columns, to, o);
     SL_UNROLL
     for (int half = 0; half < 2; half++) {
         EACH_LANE(l) {
@@ -69,14 +68,18 @@ SL_INLINE void weigh(float factor, const int tiles, const int columns, struct su
     }
 }
 
+/* Of a warp: its queries, and what values give them, in tiles of 16. */
 struct forward_warp {
-    struct softmax sums;
-    struct operand q[ACROSS / 2];
+    struct sums o[DEEP][ACROSS];
+    struct softmax sums[DEEP];
+    struct operand q[DEEP][ACROSS / 2];
+    struct view view;
 };
 
-/* Of a warp that has seen all keys. */
-SL_INLINE void write_forward(const struct block *b, size_t width, const int columns, size_t row, struct softmax *sums,
-                             float *o, size_t at, struct sl_settled left, float *logsum) {
+/* Of a tile that has seen all keys. */
+SL_INLINE void write_forward(const struct block *b, size_t width, const int columns, size_t row,
+                             const struct softmax *sums, struct sums *own, float *o, size_t at, struct sl_settled left,
+                             float *logsum) {
     const size_t count = b->count > row ? b->count - row : 0;
     SL_UNROLL
     for (int half = 0; half < 2; half++) {
@@ -91,40 +94,50 @@ SL_INLINE void write_forward(const struct block *b, size_t width, const int colu
             SL_UNROLL
             for (int n = 0; n < columns / 8; n++) {
                 SL_UNROLL
-                for (int i = 2 * half; i < 2 * half + 2; i++) sums->o[n].x[l][i] *= whole;
+                for (int i = 2 * half; i < 2 * half + 2; i++) own[n].x[l][i] *= whole;
             }
         }
     }
-    write_tiles(sums->o, 0, width, columns / 8, count, o, at + row * b->head.q.stride, b->head.q.stride, left);
+    write_tiles(own, 0, width, columns / 8, count, o, at + row * b->head.q.stride, b->head.q.stride, left);
 }
 
-/* O [rows, heads * width] and LOGSUM [rows] of the block's head. ROOM: for two blocks that a team shares, of which one
- * comes while the other is used; queries, which stay in registers, come through it. */
-SL_INLINE void forward_block(const struct block *b, const int columns, const bool whole, uint16_t *room, float *o,
-                             size_t at, struct sl_settled left, float *logsum) {
+/* What a warp begins with whose queries, in Q, are the block's from ROW on. */
+SL_INLINE void begin_forward(const struct block *b, const int columns, const bool whole, const int down,
+                             const uint16_t *q, size_t row, struct forward_warp *own) {
+    SL_UNROLL
+    for (int d = 0; d < down; d++) {
+        read_rows(q + (row + 16 * (size_t)d) * SL_PITCH(columns), depth_of(&b->head, columns, whole), columns,
+                  own->q[d]);
+        clear_tiles(columns / 8, own->o[d]);
+        EACH_LANE(l) {
+            SL_UNROLL
+            for (int i = 0; i < 2; i++) {
+                own->sums[d].high[l][i] = LOWEST;
+                own->sums[d].sum[l][i] = 0.0f;
+            }
+        }
+    }
+    own->view = down > 1 ? view_of(b, row, 16 * (size_t)down) : view_of(b, 0, b->count);
+}
+
+/* O [rows, heads * width] and LOGSUM [rows] of the block's head, of which each warp has DOWN tiles of 16 rows. ROOM:
+ * for two blocks that a team shares, of which one comes while the other is used; queries, which stay in registers, come
+ * through it. */
+SL_INLINE void forward_block(const struct block *b, const int columns, const bool whole, const int down, uint16_t *room,
+                             float *o, size_t at, struct sl_settled left, float *logsum) {
     const int keys = SL_NEAR(columns, KEYS_64, KEYS_128), pitch = SL_PITCH(columns), each = 2 * keys * pitch;
+    const uint32_t rows = 16 * (uint32_t)down;
     const struct head *h = &b->head;
     const size_t width = width_of(h, columns, whole), depth = depth_of(h, columns, whole), last = b->first + b->count;
-    const struct clear clear = clear_keys(h, b->first, last);
     const uint32_t end = (uint32_t)smaller(h->past.position + last, h->keys);
     const struct sums none = {0};
     const struct source q = source_of(h->q, h->q_rope);
     const struct key_source flow = keys_of(h);
     struct forward_warp own[WARPS_HERE];
-    bring(&q, (uint32_t)b->first, (uint32_t)b->count, OWN, columns, whole, room);
+    bring(&q, (uint32_t)b->first, (uint32_t)b->count, rows * WARPS, columns, whole, room);
     wait_for_copies();
     wait_for_team();
-    EACH_WARP(w) {
-        read_rows(room + 16 * warp_of(w) * pitch, depth, columns, own[w].q);
-        clear_tiles(columns / 8, own[w].sums.o);
-        EACH_LANE(l) {
-            SL_UNROLL
-            for (int i = 0; i < 2; i++) {
-                own[w].sums.high[l][i] = LOWEST;
-                own[w].sums.sum[l][i] = 0.0f;
-            }
-        }
-    }
+    EACH_WARP(w) begin_forward(b, columns, whole, down, room, rows * (uint32_t)warp_of(w), &own[w]);
     uint32_t from = (uint32_t)first_block(&h->past, b->first, (size_t)keys), next;
     int now, later = 0; /* where blocks begin in the room */
     wait_for_team();
@@ -136,15 +149,26 @@ SL_INLINE void forward_block(const struct block *b, const int columns, const boo
         if (next < end) bring_keys(&flow, next, end, (uint32_t)keys, columns, whole, room + later);
         const uint16_t *k = room + now, *v = k + keys * pitch;
         EACH_WARP(w) {
-            struct sums s[KEYS_64 / 8];
-            multiply_rows(own[w].q, NULL, k, depth, columns, keys / 8, &none, false, s);
-            if (!sees_all(&clear, from, next))
-                hide_keys(h, b->first + 16 * (size_t)warp_of(w), last, from, keys / 8, -INFINITY, s);
-            weigh(h->scale * per_log_2, keys / 8, columns, s, &own[w].sums);
-            add_weighted(s, keys / 8, v, width, columns, own[w].sums.o);
+            struct sums s[DEEP * KEYS_64 / 8];
+            if (down > 1 && from >= own[w].view.end) continue;
+            multiply_rows(own[w].q, NULL, k, depth, columns, down, keys / 8, &none, 0, 0, s);
+            SL_UNROLL
+            for (int d = 0; d < down; d++) {
+                struct sums *part = s + d * (keys / 8);
+                if (!sees_all(&own[w].view.clear, from, next))
+                    hide_keys(h, b->first + rows * (uint32_t)warp_of(w) + 16 * (size_t)d, last, from, keys / 8,
+                              -INFINITY, part);
+                weigh(h->scale * per_log_2, keys / 8, columns, part, &own[w].sums[d], own[w].o[d]);
+            }
+            add_weighted(s, down, keys / 8, v, width, columns, own[w].o);
         }
     }
-    EACH_WARP(w) write_forward(b, width, columns, 16 * (size_t)warp_of(w), &own[w].sums, o, at, left, logsum);
+    EACH_WARP(w) {
+        SL_UNROLL
+        for (int d = 0; d < down; d++)
+            write_forward(b, width, columns, rows * (uint32_t)warp_of(w) + 16 * (size_t)d, &own[w].sums[d], own[w].o[d],
+                          o, at, left, logsum);
+    }
 }
 
 #endif

@@ -12,23 +12,23 @@
 #define SL_NEAR(columns, narrow, wide) ((columns) == 64 ? (narrow) : (wide))
 enum { KEYS_64 = 64, KEYS_128 = 32, FEW_64 = 32, FEW_128 = 16 };
 
-/* A block of a head's queries, or keys: OWN or what is left of them. */
+/* A block of a head's queries, or keys: OWN or DEEP times as many, or what is left of them. */
 struct block {
     struct head head;
     size_t first, count, row; /* of its sequence; of all rows, the block's first one */
     size_t number;            /* the head's */
 };
 
-static inline uint32_t blocks_of(size_t queries) { return (uint32_t)((queries + OWN - 1) / OWN); }
+static inline uint32_t blocks_of(size_t queries, size_t own) { return (uint32_t)((queries + own - 1) / own); }
 
-/* Block NUMBER of the queries of head HEAD of sequence SEQUENCE. */
+/* Block NUMBER, each having OWN, of the queries of head HEAD of sequence SEQUENCE. */
 SL_INLINE struct block block_of(const struct sl_attention *shape, size_t sequence, size_t head, size_t number,
-                                enum sl_dtype dtype, const void *q, const void *q_rope, const void *k, const void *v,
-                                const void *k_rope) {
-    const size_t first = number * OWN;
+                                const size_t own, enum sl_dtype dtype, const void *q, const void *q_rope, const void *k,
+                                const void *v, const void *k_rope) {
+    const size_t first = number * own;
     return (struct block){.head = head_at(shape, sequence, head, dtype, q, q_rope, k, v, k_rope),
                           .first = first,
-                          .count = smaller(OWN, shape->queries - first),
+                          .count = smaller(own, shape->queries - first),
                           .row = sequence * shape->queries + first,
                           .number = head};
 }
@@ -88,45 +88,54 @@ SL_INLINE void read_rows(const uint16_t *x, size_t depth, const int columns, str
     }
 }
 
-/* sums [16, 8 TILES] = START + left right^T over DEPTH columns; right's rows are the sums' columns. Left's operands are
- * in the team's memory unless HELD is what read_rows has made of them. START has as many tiles if it VARIES, or one for
- * all. */
-SL_INLINE void multiply_rows(const struct operand *held, const uint16_t *left, const uint16_t *right, size_t depth,
-                             const int columns, const int tiles, const struct sums *start, const bool varies,
-                             struct sums *sums) {
+/* sums [16 DOWN, 8 TILES] = START + left right^T over DEPTH columns; right's rows are the sums' columns. Left's
+ * operands are in the team's memory unless HELD is what read_rows has made of them. Of START, tiles of 16 rows more are
+ * NEXT_ROWS apart, and those of 8 columns more NEXT_COLUMNS. What is read of right serves all rows. */
+SL_INLINE void multiply_rows(const struct operand (*held)[ACROSS / 2], const uint16_t *left, const uint16_t *right,
+                             size_t depth, const int columns, const int down, const int tiles, const struct sums *start,
+                             const int next_rows, const int next_columns, struct sums *sums) {
     SL_UNROLL
     for (int k = 0; k < columns / 16; k++) {
-        struct operand a;
+        struct operand a[DEEP];
         if ((size_t)k * 16 >= depth) continue;
-        if (held)
-            a = held[k];
-        else
-            read_operand(left, (size_t)k * 16, SL_PITCH(columns), LEFT, &a);
+        SL_UNROLL
+        for (int d = 0; d < down; d++) {
+            if (held)
+                a[d] = held[d][k];
+            else
+                read_operand(left, (size_t)d * 16 * SL_PITCH(columns) + (size_t)k * 16, SL_PITCH(columns), LEFT, &a[d]);
+        }
         SL_UNROLL
         for (int n = 0; n < tiles; n += 2) {
-            const struct sums *first = k ? &sums[n] : &start[varies ? n : 0];
-            const struct sums *second = k ? &sums[n + 1] : &start[varies ? n + 1 : 0];
             struct operand b;
             read_operand(right, (size_t)n * 8 * SL_PITCH(columns) + (size_t)k * 16, SL_PITCH(columns), RIGHT, &b);
-            product_from(first, &a, &b, 0, &sums[n]);
-            product_from(second, &a, &b, 1, &sums[n + 1]);
+            SL_UNROLL
+            for (int i = 0; i < 2 * down; i++) {
+                const int d = i / 2, column = n + i % 2;
+                struct sums *to = &sums[d * tiles + column];
+                product_from(k ? to : &start[d * next_rows + column * next_columns], &a[d], &b, i % 2, to);
+            }
         }
     }
 }
 
-/* to [16, WIDTH] += weights [16, 8 TILES] right [8 TILES, WIDTH], the weights rounded. */
-SL_INLINE void add_weighted(const struct sums *weights, const int tiles, const uint16_t *right, size_t width,
-                            const int columns, struct sums *to) {
+/* to [16 DOWN, WIDTH] += weights [16 DOWN, 8 TILES] right [8 TILES, WIDTH], the weights rounded. */
+SL_INLINE void add_weighted(const struct sums *weights, const int down, const int tiles, const uint16_t *right,
+                            size_t width, const int columns, struct sums (*to)[ACROSS]) {
     SL_UNROLL
     for (int k = 0; k < tiles; k += 2) {
-        struct operand a, b;
-        round_sums(&weights[k], &weights[k + 1], &a);
+        struct operand a[DEEP], b;
+        SL_UNROLL
+        for (int d = 0; d < down; d++) round_sums(&weights[d * tiles + k], &weights[d * tiles + k + 1], &a[d]);
         SL_UNROLL
         for (int n = 0; n < columns / 8; n += 2) {
             if ((size_t)n * 8 >= width) continue;
             read_operand(right, (size_t)k * 8 * SL_PITCH(columns) + (size_t)n * 8, SL_PITCH(columns), TURNED, &b);
-            add_product(&a, &b, 0, &to[n]);
-            add_product(&a, &b, 1, &to[n + 1]);
+            SL_UNROLL
+            for (int d = 0; d < down; d++) {
+                add_product(&a[d], &b, 0, &to[d][n]);
+                add_product(&a[d], &b, 1, &to[d][n + 1]);
+            }
         }
     }
 }
@@ -191,6 +200,20 @@ struct clear {
 SL_INLINE struct clear clear_keys(const struct head *h, size_t first, size_t last) {
     return (struct clear){(uint32_t)first_key(&h->past, last - 1),
                           (uint32_t)smaller(h->past.position + first + 1, h->keys)};
+}
+
+/* What the queries of a warp see whose first one is ROW of a block's, each of which has ROWS: keys that they all do,
+ * and where those end that any does. */
+struct view {
+    struct clear clear;
+    uint32_t end;
+};
+
+SL_INLINE struct view view_of(const struct block *b, size_t row, size_t rows) {
+    const struct past *past = &b->head.past;
+    if (row >= b->count) return (struct view){{0, 0}, 0};
+    const size_t first = b->first + row, last = b->first + smaller(b->count, row + rows);
+    return (struct view){clear_keys(&b->head, first, last), (uint32_t)smaller(past->position + last, b->head.keys)};
 }
 
 /* Whether they are all keys [from, end). */

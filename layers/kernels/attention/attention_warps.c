@@ -1,7 +1,8 @@
 /* attention_warps.c - attention whose products tensor cores make: forward, and the gradients of queries, and of keys
  * and values.
  *
- * A team has 64 queries of a head, 16 for each warp, and takes them through its keys; for the gradients of keys and
+ * A team has 64 queries of a head, 16 for each warp, and takes them through its keys; in kernels called deep it has
+ * 128, and each warp 32, so that what it reads of keys serves twice as many products. For the gradients of keys and
  * values it has 64 keys, and takes them through the queries of all heads that read them. Scores stay in registers. So
  * backward makes scores twice, and nothing is added up in memory: seven products in place of five, whose order depends
  * neither on the number of sequences nor on the device. */
@@ -32,11 +33,11 @@
      .places = places}
 
 /* The last queries see most keys: their blocks come first. */
-#define FORWARD(NAME, COLUMNS, KEYS, WHOLE)                                                                            \
+#define FORWARD(NAME, COLUMNS, KEYS, WHOLE, DOWN)                                                                      \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
                                  const void *v, const void *k_rope, float *o, float *logsum) {                         \
         SL_SHAPE(shape);                                                                                               \
-        const uint32_t every = (uint32_t)(sequences * heads), blocks = blocks_of(queries);                             \
+        const uint32_t every = (uint32_t)(sequences * heads), blocks = blocks_of(queries, DOWN * OWN);                 \
         const enum sl_dtype keys = shape->keys, stored_q = shape->stored_q;                                            \
         const bool rounds = shape->o.rounds;                                                                           \
         uint16_t *stored = shape->o.stored;                                                                            \
@@ -45,22 +46,23 @@
             SL_ROOM(room, 4 * KEYS, COLUMNS);                                                                          \
             SL_TEAM() {                                                                                                \
                 const struct sl_attention all = SL_SHAPE_HERE(keys);                                                   \
-                const struct block b = block_of(&all, unit % every / (uint32_t)heads, unit % every % (uint32_t)heads,  \
-                                                blocks - 1 - unit / every, stored_q, q, q_rope, k, v, k_rope);         \
+                const struct block b =                                                                                 \
+                    block_of(&all, unit % every / (uint32_t)heads, unit % every % (uint32_t)heads,                     \
+                             blocks - 1 - unit / every, DOWN * OWN, stored_q, q, q_rope, k, v, k_rope);                \
                 const size_t sums = b.number * (sequences * queries) + b.row;                                          \
-                forward_block(&b, COLUMNS, WHOLE, room, o, (b.row * heads + b.number) * width,                         \
+                forward_block(&b, COLUMNS, WHOLE, DOWN, room, o, (b.row * heads + b.number) * width,                   \
                               (struct sl_settled){rounds, stored}, logsum + sums);                                     \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-#define BACKWARD_QUERIES(NAME, COLUMNS, KEYS, WHOLE)                                                                   \
+#define BACKWARD_QUERIES(NAME, COLUMNS, KEYS, WHOLE, DOWN, STEP)                                                       \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
                                  const void *v, const void *k_rope, const void *o, const float *logsum,                \
                                  const void *d_o, float *dq, float *dq_rope, float *deltas) {                          \
         SL_SHAPE(shape);                                                                                               \
         const enum sl_dtype inputs = shape->stored;                                                                    \
-        const uint32_t every = (uint32_t)(sequences * heads), blocks = blocks_of(queries);                             \
+        const uint32_t every = (uint32_t)(sequences * heads), blocks = blocks_of(queries, DOWN * OWN);                 \
         const enum sl_dtype stored_o = shape->stored_o, stored_d_o = shape->stored_d_o;                                \
         const bool rounds = shape->dq.rounds;                                                                          \
         uint16_t *stored = shape->dq.stored;                                                                           \
@@ -69,11 +71,12 @@
             SL_ROOM(room, 4 * KEYS, COLUMNS);                                                                          \
             SL_TEAM() {                                                                                                \
                 const struct sl_attention all = SL_SHAPE_HERE(inputs);                                                 \
-                const struct block b = block_of(&all, unit % every / (uint32_t)heads, unit % every % (uint32_t)heads,  \
-                                                blocks - 1 - unit / every, inputs, q, q_rope, k, v, k_rope);           \
+                const struct block b =                                                                                 \
+                    block_of(&all, unit % every / (uint32_t)heads, unit % every % (uint32_t)heads,                     \
+                             blocks - 1 - unit / every, DOWN * OWN, inputs, q, q_rope, k, v, k_rope);                  \
                 const struct outputs io = {o, d_o, dq, dq_rope, stored_o, stored_d_o, {rounds, stored}};               \
                 const size_t sums = b.number * (sequences * queries) + b.row;                                          \
-                queries_block(&b, COLUMNS, WHOLE, room, &io, (b.row * heads + b.number) * width,                       \
+                queries_block(&b, COLUMNS, WHOLE, DOWN, STEP, room, &io, (b.row * heads + b.number) * width,           \
                               (b.row * heads + b.number) * rope, logsum + sums, deltas + sums);                        \
             }                                                                                                          \
         }                                                                                                              \
@@ -87,7 +90,7 @@
         SL_SHAPE(shape);                                                                                               \
         const enum sl_dtype inputs = shape->stored;                                                                    \
         const uint32_t in_one = (uint32_t)sl_attention_key_heads(shape), every = (uint32_t)sequences * in_one;         \
-        const uint32_t blocks = blocks_of(queries);                                                                    \
+        const uint32_t blocks = blocks_of(queries, OWN);                                                               \
         const enum sl_dtype stored_d_o = shape->stored_d_o;                                                            \
         const bool rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;                                         \
         uint16_t *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;                                         \
@@ -110,13 +113,15 @@
 
 /* Heads that have all of a team's columns, none of them rotary, in rows of which 16 bytes are read at once; others. */
 #define KERNELS(COLUMNS, KEYS, QUERIES)                                                                                \
-    FORWARD(attention_forward, COLUMNS, KEYS, true)                                                                    \
-    FORWARD(attention_forward_any, COLUMNS, KEYS, false)                                                               \
-    BACKWARD_QUERIES(attention_queries, COLUMNS, KEYS, true)                                                           \
-    BACKWARD_QUERIES(attention_queries_any, COLUMNS, KEYS, false)                                                      \
+    FORWARD(attention_forward, COLUMNS, KEYS, true, 1)                                                                 \
+    FORWARD(attention_forward_any, COLUMNS, KEYS, false, 1)                                                            \
+    BACKWARD_QUERIES(attention_queries, COLUMNS, KEYS, true, 1, KEYS)                                                  \
+    BACKWARD_QUERIES(attention_queries_any, COLUMNS, KEYS, false, 1, KEYS)                                             \
     BACKWARD_KEYS(attention_keys, COLUMNS, QUERIES, true)                                                              \
     BACKWARD_KEYS(attention_keys_any, COLUMNS, QUERIES, false)
 
+FORWARD(attention_forward_deep, 64, KEYS_64, true, DEEP)
+BACKWARD_QUERIES(attention_queries_deep, 64, KEYS_64, true, DEEP, 16)
 KERNELS(64, KEYS_64, FEW_64)
 KERNELS(128, KEYS_128, FEW_128)
 
@@ -127,11 +132,20 @@ static bool is_whole(const struct sl_attention *shape, size_t columns, enum sl_d
     return !shape->rope && are_whole(h.q, columns) && are_whole(h.k, columns) && are_whole(h.v, columns);
 }
 
+/* Whether each warp takes more of the queries of rows that are WHOLE: such teams are fewer, and must keep a device
+ * busy. */
+static bool goes_deep(const struct sl_attention *shape, size_t columns, bool whole) {
+    const size_t teams = shape->sequences * shape->heads * blocks_of(shape->queries, DEEP * OWN);
+    return columns == 64 && whole && teams >= BUSY;
+}
+
 void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                 const void *v, const void *k_rope, float *o, float *logsum) {
     const size_t columns = shape->width + shape->rope <= 64 ? 64 : 128;
     const bool whole = is_whole(shape, columns, shape->stored_q, q, k, v);
-    if (columns == 64)
+    if (goes_deep(shape, columns, whole))
+        attention_forward_deep_64(shape, q, q_rope, k, v, k_rope, o, logsum);
+    else if (columns == 64)
         (whole ? attention_forward_64 : attention_forward_any_64)(shape, q, q_rope, k, v, k_rope, o, logsum);
     else
         (whole ? attention_forward_128 : attention_forward_any_128)(shape, q, q_rope, k, v, k_rope, o, logsum);
@@ -144,8 +158,9 @@ void sl_attention_warps_backward(const struct sl_attention *shape, const void *q
     const struct rows dy = rows_of(shape->stored_d_o, d_o, 0, shape->heads * shape->width, shape->width);
     const bool whole = is_whole(shape, columns, shape->stored, q, k, v) && are_whole(dy, columns);
     if (columns == 64) {
-        (whole ? attention_queries_64 : attention_queries_any_64)(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq,
-                                                                  dq_rope, deltas);
+        (goes_deep(shape, columns, whole) ? attention_queries_deep_64
+         : whole                          ? attention_queries_64
+                 : attention_queries_any_64)(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, deltas);
         (whole ? attention_keys_64 : attention_keys_any_64)(shape, q, q_rope, k, v, k_rope, logsum, d_o, dk, dv,
                                                             dk_rope, deltas);
         return;

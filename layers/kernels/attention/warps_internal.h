@@ -18,11 +18,12 @@
 
 enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP }; /* a team is as many threads as regions have (device/regions.c) */
 
+/* BUSY: teams that keep a device busy; in tests few, so that small sizes meet what is for many. */
 #if defined(SL_WARPS_EMULATED)
-enum { WARPS_HERE = WARPS, LANES_HERE = WARP, THREADS_HERE = TEAM };
+enum { WARPS_HERE = WARPS, LANES_HERE = WARP, THREADS_HERE = TEAM, BUSY = 4 };
 #define SL_TEAM()
 #else
-enum { WARPS_HERE = 1, LANES_HERE = 1, THREADS_HERE = 1 };
+enum { WARPS_HERE = 1, LANES_HERE = 1, THREADS_HERE = 1, BUSY = SL_TEAMS };
 #define SL_TEAM() SL_PRAGMA(omp parallel)
 #endif
 

@@ -416,6 +416,25 @@ static void products_of_bf16_equal_the_oracle(void **state) {
     }
 }
 
+/* Where there are many blocks, GPUs' warps have two tiles of queries each. */
+static void products_of_many_queries_equal_the_oracle(void **state) {
+    (void)state;
+    struct numbers numbers = {15};
+    const size_t queries[] = {200, 131, 256, 129};
+    for (size_t i = 0; i < 4; i += step) {
+        struct sl_attention shape = training(1, queries[i], 2 + i % 2, 64, 0);
+        shape.products = SL_BF16;
+        check_documents(&numbers, shape, i ? 1.0f : 4.0f, 0);
+        check_documents(&numbers, shape, 1.0f, 50);
+        shape.window = 70, shape.group = 2, shape.lead = i % 2;
+        check(&numbers, shape, 1.0f);
+        shape.position = 40 + i;
+        shape.key_rows = shape.position + queries[i] + i;
+        shape.keys = i % 2 ? SL_BF16 : SL_F32;
+        check(&numbers, shape, 1.0f);
+    }
+}
+
 /* More columns than stay transposed. */
 static void wide_heads_equal_the_oracle(void **state) {
     (void)state;
@@ -633,7 +652,9 @@ static void check_alone(const struct sl_kernels *kernels, struct numbers *number
     const struct sl_attention *s = &many->shape;
     const size_t width = s->width, rope = s->rope, n = s->queries, stride = s->heads * width, first = head * width;
     const size_t q = sequence * n * stride, q_rope = sequence * n * s->heads * rope, k = sequence * n * s->key_stride;
-    struct example one = make(numbers, training(1, n, 1, width, rope), 1.0f);
+    struct sl_attention alone = training(1, n, 1, width, rope);
+    alone.products = s->products;
+    struct example one = make(numbers, alone, 1.0f);
     const size_t pair = one.shape.key_stride;
     copy_columns(n, many->q + q, first, stride, one.q, 0, width, width);
     copy_columns(n, many->d_o + q, first, stride, one.d_o, 0, width, width);
@@ -653,18 +674,21 @@ static void check_alone(const struct sl_kernels *kernels, struct numbers *number
     release(&one);
 }
 
+/* The last shape is one of products of bf16: alone, the head has too few blocks for the kernels that take many. */
 static void a_head_alone_has_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {6};
-    const size_t shapes[][3] = {{1, 24, 8}, {3, 32, 16}, {75, 20, 6}, {64, 64, 0}, {100, 32, 16}};
+    const size_t shapes[][3] = {{1, 24, 8}, {3, 32, 16}, {75, 20, 6}, {64, 64, 0}, {100, 32, 16}, {200, 64, 0}};
     FOR_EACH_LEVEL(kernels) {
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            const size_t n = shapes[i][0], rope = shapes[i][2];
-            struct example many = make(&numbers, training(3, n, 5, shapes[i][1], rope), 1.0f);
+            const size_t n = shapes[i][0], rope = shapes[i][2], sequences = i == 5 ? 1 : 3;
+            struct sl_attention shape = training(sequences, n, 5, shapes[i][1], rope);
+            if (i == 5) shape.products = SL_BF16;
+            struct example many = make(&numbers, shape, 1.0f);
             float *sum = floats(n * rope);
             run_forward(kernels, &many);
             run_backward(kernels, &many);
-            for (size_t sequence = 0; sequence < 3; sequence++) {
+            for (size_t sequence = 0; sequence < sequences; sequence++) {
                 for (size_t head = 0; head < 5; head++) check_alone(kernels, &numbers, &many, sequence, head, sum);
                 assert_memory_equal(many.drope + sequence * n * rope, sum, n * rope * sizeof *sum);
             }
@@ -680,6 +704,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_oracle),
         cmocka_unit_test(products_of_bf16_equal_the_oracle),
+        cmocka_unit_test(products_of_many_queries_equal_the_oracle),
         cmocka_unit_test(wide_heads_equal_the_oracle),
         cmocka_unit_test(queries_after_others_see_their_keys),
         cmocka_unit_test(keys_of_bf16_equal_the_oracle),
