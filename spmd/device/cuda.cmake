@@ -68,11 +68,11 @@ endforeach()
 list(JOIN architectures " " names)
 
 set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-path=${sl_runtime})
-# Vectors that are not made are no news, nor is a CUDA newer than the compiler.
 set(SL_DEVICE_OPTIONS -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\")
-# No loop that threads share lies within another, and no region asks OpenMP for threads: without the code for that the
-# compiler is done in half the time.
+# No loop that threads share lies within another, and no region asks OpenMP for threads (tests/spmd/device/nesting.py
+# looks): without the code for that the compiler is done in half the time.
 set(alone -fopenmp-assume-no-nested-parallelism -fopenmp-assume-no-thread-state)
+# Vectors that are not made are no news, nor is a CUDA newer than the compiler.
 set(SL_TARGET_OPTIONS ${offload} ${alone} ${SL_DEVICE_OPTIONS} -Wno-pass-failed -Wno-unknown-cuda-version)
 # Where regions are enqueued, libomptarget has nothing to do.
 set(SL_DEVICE_LINK -Wl,--as-needed ${offload} -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
