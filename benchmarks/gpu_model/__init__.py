@@ -91,6 +91,16 @@ def written(floats, stored):
     return 4 * (floats is None) + 2 * (stored is None)
 
 
+def left(floats, stored):
+    """The same by numbers that say whether it is."""
+    return 4 * floats + 2 * stored
+
+
+def dropped(p):
+    """Of an element of dropout: x, and what it leaves of y and of the slope."""
+    return HALF[p[12]] + written(p[13], p[15]) + written(p[16], p[17])
+
+
 def norm_forward(p, read):
     """Of a norm that reads so many bytes of an element: what it leaves as floats, and as bf16."""
     return p[0] * p[1] * (read + written(p[7], p[9]))
@@ -100,6 +110,11 @@ def norm_backward(p, read):
     """The same of backward, where a summand is floats or bf16, and each block of rows may leave two sums of a column."""
     element = read + written(p[8], p[9]) + written(p[11], p[12])
     return p[1] * p[3] * (p[2] * element + 8 * p[0] * p[13])
+
+
+def layer_norm_backward(p, read):
+    """The same of a layer norm, whose sums of columns have a kernel of their own."""
+    return p[0] * p[1] * (read + written(p[6], p[7]) + written(p[9], p[10]))
 
 
 HEADS = "64", "deep_64", "128", "any_64", "any_128"  # which have kernels of their own on tensor cores
@@ -120,11 +135,13 @@ BYTES = {
     "layer_norm_forward": lambda p: 12 * p[0] * p[2],
     "layer_norm_rounded": lambda p: 10 * p[0] * p[2],
     "layer_norm_backward_input": lambda p: p[0] * p[2] * (12 + 4 * p[7]),
-    "layer_norm_backward_weight": lambda p: 8 * p[2] * p[3] * p[4],
+    "layer_norm_backward_weight": lambda p: p[2] * p[3] * p[4] * (HALF[p[8]] + HALF[p[9]]),
     "silu": lambda p: 12 * p[0],
     "silu_rounded": lambda p: 10 * p[0],
-    "drop_parts": lambda p: p[0] * p[7] * (10 if p[9] else 12),
-    "drop_rows": lambda p: p[0] * p[3] * (10 if p[9] else 12),
+    "silu_kept_of": lambda p: p[0] * (HALF[p[1]] + left(p[6], p[8]) + 2),
+    "multiply_kept_of": lambda p: p[0] * (HALF[p[1]] + 2 + left(p[6], p[8])),
+    "drop_parts": lambda p: p[0] * p[7] * dropped(p),
+    "drop_rows": lambda p: p[0] * p[3] * dropped(p),
     "softmax_cross_entropy": lambda p: 8 * p[0] * p[2],
     "add_losses": lambda p: 12 * p[0],
     "adamw_of": lambda p: (p[1] - p[0]) * (28 + 4 * p[13] + 2 * p[19]),
@@ -135,6 +152,11 @@ BYTES = {
     "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
     "whole_norm_forward": lambda p: norm_forward(p, 4),
     "whole_norm_forward_half": lambda p: norm_forward(p, 2),
+    "whole_layer_norm_forward": lambda p: p[0] * p[1] * (6 + left(p[6], p[8])),
+    "whole_layer_norm_forward_half": lambda p: p[0] * p[1] * (4 + left(p[6], p[8])),
+    "whole_layer_norm_backward": lambda p: layer_norm_backward(p, 8),
+    "whole_layer_norm_backward_kept": lambda p: layer_norm_backward(p, 6),
+    "whole_layer_norm_backward_half": lambda p: layer_norm_backward(p, 4),
     "whole_norm_backward": lambda p: norm_backward(p, 8),
     "whole_norm_backward_kept": lambda p: norm_backward(p, 6),
     "whole_norm_backward_half": lambda p: norm_backward(p, 4),

@@ -6,6 +6,7 @@
 #ifndef SL_LAYERS_KERNELS_DROPOUT_H
 #define SL_LAYERS_KERNELS_DROPOUT_H
 
+#include "spmd/base/bf16.h"
 #include "spmd/random.h"
 
 SL_BEGIN_C
@@ -21,12 +22,14 @@ struct sl_dropout_words {
 
 /* What is read and written: all [elements]. */
 struct sl_dropout_arrays {
-    const float *x;
-    uint32_t threshold; /* an element is kept whose word's upper 23 bits are below it, */
-    float keep;         /* and divided by this */
-    float *y;
-    uint16_t *stored; /* y as bf16 alone, or NULL */
-    float *slope;     /* dy/dx, may be x */
+    const void *x; /* bf16 if HALF, else floats */
+    bool half;
+    uint32_t threshold;     /* an element is kept whose word's upper 23 bits are below it, */
+    float keep;             /* and divided by this */
+    float *y;               /* NULL where only what is stored will be read */
+    struct sl_settled left; /* how y is left */
+    float *slope;           /* dy/dx, may be x; or NULL: */
+    uint16_t *slope_stored; /* it is left as bf16 alone */
 };
 
 struct sl_dropout_kernels {

@@ -132,11 +132,12 @@ static bool stores_gradient_beside(const struct sl_module *module, const struct 
            reads_both(module, plan, i);
 }
 
-/* So of what child I + 1 reads where forward is all, or a gelu before it has left as bf16 alone. */
+/* So of what child I + 1 reads in forward alone, or a gelu before it has left as bf16 alone. */
 static bool stores_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *after = module->child[i + 1];
     const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
-    if (plan->forward_only && (edge_of(module, i)->gelu || behind)) return true;
-    return sl_reads_stored(plan, module->child[i + 1]);
+    if (plan->forward_only) return edge_of(module, i)->gelu || behind || sl_reads_stored(plan, after);
+    return plan->storage != SL_F32 && plan->precision == SL_BF16 && after->reads_stored && !after->keeps_input;
 }
 
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {

@@ -72,6 +72,30 @@ def kernels():
         point(close(moved, 1e5 * each / 1e9), f"a lookup moves {each} bytes an element")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
+    for half, floats, stored, read in (("0", "0x1", "0", 4), ("0x1", "0", "0x1", 2)):
+        flags, left = (floats, "0x1", stored), 4 * int(floats, 16) + 2 * int(stored, 16)
+        for kernel in ("silu_kept_of", "multiply_kept_of"):
+            moved = gpu_model.predict(total(launch(kernel, 10, "0x3e8", half, *["1+0"] * 4, *flags)), GPU)["kernel_gb"]
+            point(close(moved, 1000 * (read + 2 + left) / 1e9), f"{kernel} moves {read + 2 + left} bytes an element")
+        rows = ("0x18", "0x64", "1+0", "2+0", "3+0", "0", *flags, *["4+0"] * 4)
+        name = "whole_layer_norm_forward" + ("_half" if half == "0x1" else "")
+        moved = gpu_model.predict(total(launch(name, 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (read + 2 + left) / 1e9), f"a layer norm that keeps bf16 moves {read + 2 + left} bytes an element")
+        y, slope = ("1+0" if floats == "0x1" else "0"), ("0" if half == "0x1" else "1+0")
+        drop = (half, y, "0x1", "2+0" if stored == "0x1" else "0", slope, "3+0" if slope == "0" else "0")
+        for kernel, first in (("drop_parts", ("0x2", *["0"] * 6, "0xc")), ("drop_rows", ("0x2", "0", "0", "0xc", *["0"] * 4))):
+            moved = gpu_model.predict(total(launch(kernel, 10, *first, "0x1", "0", "0", "1+0", *drop)), GPU)["kernel_gb"]
+            point(close(moved, 24 * (read + left + (2 if slope == "0" else 4)) / 1e9), f"{kernel}: {read}, {left} and the slope's bytes")
+    for name, more, each in (("", ("0", "0", "0", "7+0", "8+0"), 14), ("_kept", ("5+0", "0", "0x1", "7+0", "0"), 14),
+                             ("_half", ("0", "6+0", "0x1", "0", "8+0"), 8)):
+        rows = ("0x18", "0x64", "1+0", "2+0", "3+0", "4+0", *more)
+        moved = gpu_model.predict(total(launch(f"whole_layer_norm_backward{name}", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * each / 1e9), f"a layer norm's backward moves {each} bytes an element")
+    for half, each in (("0", 8), ("0x1", 4)):
+        rows = ("0x1", "0x8", "0x2", "0x18", "0x64", "1+0", "2+0", "3+0", half, half, "4+0")
+        moved = gpu_model.predict(total(launch("layer_norm_backward_weight", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 4800 * each / 1e9), f"what its parameters get reads {each} bytes an element")
+
     def adamw(adds, rounds):
         return launch("adamw_of", 10, "0", "0x3e8", *["0x1"] * 10, "1+0", adds, "1+0", *["1+0"] * 4, rounds, "2+0")
 

@@ -70,4 +70,20 @@ SL_INLINE few_floats widen_halves(const size_t count, few_halves x) {
     return y;
 }
 
+/* Elements from I on of X, which is bf16 if HALF, a constant on hosts, else floats. */
+SL_INLINE few_floats load_elements(const size_t count, const bool half, const void *x, size_t i) {
+    if (half) return widen_halves(count, load_halves(count, (const uint16_t *)x + i));
+    return load_floats(count, (const float *)x + i);
+}
+#define ELEMENTS_AT(half, x) ((half) ? HALVES_AT(x) : FLOATS_AT(x))
+
+/* VALUES become elements from I on of Y, if there are FLOATS, which it ROUNDS or not, and of STORED, if it STORES: what
+ * a struct sl_settled says. */
+SL_INLINE void leave_few(const size_t count, size_t i, few_floats values, const bool floats, const bool rounds,
+                         const bool stores, float *y, uint16_t *stored) {
+    const few_halves rounded = round_floats(count, values);
+    if (stores) store_halves(count, rounded, stored + i);
+    if (floats) store_floats(count, rounds ? widen_halves(count, rounded) : values, y + i);
+}
+
 #endif

@@ -1,8 +1,9 @@
-/* operands.c - results that products alone read, built as kernels.c is.
+/* operands.c - results that are written as bf16 as they are computed, built as kernels.c is.
  *
  * The build defines SL_OPERAND_KERNELS, the table's name. */
 #include "layers/kernels/operands/operands.h"
 #include "layers/kernels/operands/fours_internal.h"
+#include "spmd/base/as_left_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
@@ -68,5 +69,104 @@ static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const f
     }
 }
 
-const struct sl_operand_kernels SL_OPERAND_KERNELS = {
-    .layer_norm_forward = layer_norm_rounded, .multiply = multiply_rounded, .silu_forward = silu_rounded};
+/* ---- what is kept as bf16 ---- */
+
+/* Devices ask once for all of a thread's elements what is there. */
+
+SL_INLINE void silu_kept_few(const size_t count, size_t i, const bool half, const bool floats, const bool rounds,
+                             const bool stores, const void *x, float *y, uint16_t *stored, uint16_t *slope) {
+    const few_floats in = load_elements(count, half, x, i);
+    few_floats out = in, slopes = in;
+    for (size_t k = 0; k < count; k++) {
+        const float v = OF(in, k), s = sl_sigmoid(v);
+        OF(out, k) = v * s;
+        OF(slopes, k) = s * (1.0f + v * (1.0f - s));
+    }
+    leave_few(count, i, out, floats, rounds, stores, y, stored);
+    store_halves(count, round_floats(count, slopes), slope + i);
+}
+
+SL_INLINE void silu_kept_of(size_t n, const bool half, const bool floats, const bool rounds, const bool stores,
+                            const void *x, float *y, uint16_t *stored, uint16_t *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, y, stored, slope), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(silu_kept_few, i, n, ELEMENTS_AT(half, x) | FLOATS_AT(y) | HALVES_AT(stored) | HALVES_AT(slope),
+                   half, floats, rounds, stores, x, y, stored, slope);
+}
+
+static void silu_kept(size_t n, const void *x, bool half, float *y, struct sl_settled left, uint16_t *slope) {
+#define OF_HALVES(...) silu_kept_of(n, true, __VA_ARGS__, x, y, left.stored, slope)
+#define OF_FLOATS(...) silu_kept_of(n, false, __VA_ARGS__, x, y, left.stored, slope)
+    if (half)
+        SL_AS_LEFT(OF_HALVES, y, left);
+    else
+        SL_AS_LEFT(OF_FLOATS, y, left);
+#undef OF_HALVES
+#undef OF_FLOATS
+}
+
+/* The mask is a factor, because compilers make a branch around the arithmetic of a choice. */
+SL_INLINE void dropout_kept_of(size_t n, const bool silu, const bool floats, const bool rounds, const bool stores,
+                               const float *x, const uint32_t *words, uint32_t threshold, float gain, float *y,
+                               uint16_t *stored, uint16_t *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, words, y, stored, slope), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++) {
+        const float factor = words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = silu ? sl_sigmoid(v) : 1.0f;
+        const float value = silu ? factor * (v * s) : factor * v;
+        const uint16_t rounded = sl_bf16_of_float(value);
+        if (stores) stored[i] = rounded;
+        if (floats) y[i] = rounds ? sl_float_of_bf16(rounded) : value;
+        slope[i] = sl_bf16_of_float(silu ? factor * (s * (1.0f + v * (1.0f - s))) : factor);
+    }
+}
+
+static void dropout_kept(size_t n, bool silu, const float *x, const uint32_t *words, uint32_t threshold, float keep,
+                         float *y, struct sl_settled left, uint16_t *slope) {
+    const float gain = 1.0f / keep;
+#define WITH_SILU(...) dropout_kept_of(n, true, __VA_ARGS__, x, words, threshold, gain, y, left.stored, slope)
+#define ALONE(...) dropout_kept_of(n, false, __VA_ARGS__, x, words, threshold, gain, y, left.stored, slope)
+    if (silu)
+        SL_AS_LEFT(WITH_SILU, y, left);
+    else
+        SL_AS_LEFT(ALONE, y, left);
+#undef WITH_SILU
+#undef ALONE
+}
+
+SL_INLINE void multiply_kept_few(const size_t count, size_t i, const bool half, const bool floats, const bool rounds,
+                                 const bool stores, const void *dy, const uint16_t *slope, float *dx,
+                                 uint16_t *stored) {
+    const few_floats factors = widen_halves(count, load_halves(count, slope + i));
+    few_floats values = load_elements(count, half, dy, i);
+    if (!half) values = widen_halves(count, round_floats(count, values));
+    for (size_t k = 0; k < count; k++) OF(values, k) = OF(values, k) * OF(factors, k);
+    leave_few(count, i, values, floats, rounds, stores, dx, stored);
+}
+
+SL_INLINE void multiply_kept_of(size_t n, const bool half, const bool floats, const bool rounds, const bool stores,
+                                const void *dy, const uint16_t *slope, float *dx, uint16_t *stored) {
+    SL_ELEMENTWISE(is_device_ptr(dy, slope, dx, stored))
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(multiply_kept_few, i, n,
+                   ELEMENTS_AT(half, dy) | HALVES_AT(slope) | FLOATS_AT(dx) | HALVES_AT(stored), half, floats, rounds,
+                   stores, dy, slope, dx, stored);
+}
+
+static void multiply_kept(size_t n, const void *dy, bool half, const uint16_t *slope, float *dx,
+                          struct sl_settled left) {
+#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, dy, slope, dx, left.stored)
+#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, dy, slope, dx, left.stored)
+    if (half)
+        SL_AS_LEFT(OF_HALVES, dx, left);
+    else
+        SL_AS_LEFT(OF_FLOATS, dx, left);
+#undef OF_HALVES
+#undef OF_FLOATS
+}
+
+const struct sl_operand_kernels SL_OPERAND_KERNELS = {.layer_norm_forward = layer_norm_rounded,
+                                                      .multiply = multiply_rounded,
+                                                      .silu_forward = silu_rounded,
+                                                      .silu_kept = silu_kept,
+                                                      .dropout_kept = dropout_kept,
+                                                      .multiply_kept = multiply_kept};

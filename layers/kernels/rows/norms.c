@@ -1,13 +1,15 @@
-/* norms.c - RMS norms of whole rows, built as kernels.c is.
+/* norms.c - norms of whole rows, built as kernels.c is.
  *
- * In backward a team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
- * then, a thread a column, for dx and for what these rows add to the parameters' gradients. What all teams add is
- * summed up by a second region.
+ * In backward of RMS norms a team has some rows. Its threads read them first for their sums along columns, ALONG
+ * threads a row; then, a thread a column, for dx and for what these rows add to the parameters' gradients. What all
+ * teams add is summed up by a second region.
  *
  * The build defines SL_NORM_KERNELS, the table's name. */
 #include "layers/kernels/rows/norms.h"
+#include "layers/kernels/rows/layer_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
+#include "spmd/base/as_left_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
@@ -18,12 +20,7 @@ enum {
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Element I of DY: bf16 if HALF_DY, else floats, of which bf16 is kept where x is bf16, as HALF says. */
-SL_INLINE float gradient(const void *dy, const bool half_dy, const bool half, size_t i) {
-    return half_dy ? element(dy, true, i) : gradient_of(dy, half, i);
-}
-
-/* ---- forward ---- */
+/* ---- forward of RMS norms ---- */
 
 /* Row R, inside SL_ROWS. With HALF as a constant, here and below. */
 SL_INLINE void forward_row(size_t r, size_t cols, const void *x, const bool half, const float *gamma, const float *beta,
@@ -63,7 +60,59 @@ static void rms_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, co
         whole_norm_forward(rows, cols, x.at, gamma, beta, epsilon, rstd, y, left.rounds, left.stored);
 }
 
-/* ---- backward ---- */
+/* ---- forward of layer norms ---- */
+
+/* Row R, inside SL_ROWS, with FLOATS, ROUNDS and STORES as constants on hosts, too. */
+SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, const float *scale, const float *bias,
+                         float epsilon, const bool floats, const bool rounds, const bool stores, uint16_t *normalized,
+                         float *rstd, float *y, uint16_t *stored) {
+    const size_t at = r * cols;
+    float sum = 0.0f, squares = 0.0f;
+    SL_LANES(reduction(+ : sum, squares))
+    for (size_t c = 0; c < cols; c++) {
+        sum += element(x, half, at + c);
+        squares += element(x, half, at + c) * element(x, half, at + c);
+    }
+    const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
+    const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+    const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
+    SL_LANES()
+    for (size_t c = 0; c < cols; c++) {
+        const float unit = (element(x, half, at + c) - mean) * reciprocal, value = unit * scale[c] + bias[c];
+        normalized[at + c] = sl_bf16_of_float(unit);
+        if (stores) stored[at + c] = sl_bf16_of_float(value);
+        if (floats) y[at + c] = rounds ? sl_bf16_part(value) : value;
+    }
+    rstd[r] = reciprocal;
+}
+
+#define FORWARD(NAME, HALF)                                                                                            \
+    SL_INLINE void NAME(const bool floats, const bool rounds, const bool stores, size_t rows, size_t cols,             \
+                        const void *x, const float *scale, const float *bias, float epsilon, uint16_t *normalized,     \
+                        float *rstd, float *y, uint16_t *stored) {                                                     \
+        SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y, stored))                                            \
+        for (size_t r = 0; r < rows; r++)                                                                              \
+            layer_row(r, cols, x, HALF, scale, bias, epsilon, floats, rounds, stores, normalized, rstd, y, stored);    \
+    }
+FORWARD(whole_layer_norm_forward, false)
+FORWARD(whole_layer_norm_forward_half, true)
+#undef FORWARD
+
+static void layer_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, const float *scale, const float *bias,
+                               float epsilon, uint16_t *normalized, float *rstd, float *y, struct sl_settled left) {
+#define OF_FLOATS(...)                                                                                                 \
+    whole_layer_norm_forward(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized, rstd, y, left.stored)
+#define OF_HALVES(...)                                                                                                 \
+    whole_layer_norm_forward_half(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized, rstd, y, left.stored)
+    if (x.half)
+        SL_AS_LEFT(OF_HALVES, y, left);
+    else
+        SL_AS_LEFT(OF_FLOATS, y, left);
+#undef OF_FLOATS
+#undef OF_HALVES
+}
+
+/* ---- backward of RMS norms ---- */
 
 static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
 
@@ -81,7 +130,7 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
         const size_t at = (first + t / ALONG) * cols, end = t / ALONG < count ? cols : 0;
         float dot = 0.0f;
         for (size_t c = t % ALONG; c < end; c += ALONG)
-            dot += gradient(dy, half_dy, half, at + c) * gamma[c] * element(x, half, at + c);
+            dot += any_gradient(dy, half_dy, half, at + c) * gamma[c] * element(x, half, at + c);
         dots[t] = dot;
     }
     SL_THREADS()
@@ -95,7 +144,8 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
         float to_gamma = 0.0f, to_beta = 0.0f;
         for (size_t r = 0; r < count; r++) {
             const size_t at = (first + r) * cols + c;
-            const float slope = gradient(dy, half_dy, half, at), in = element(x, half, at), factor = rstd[first + r];
+            const float slope = any_gradient(dy, half_dy, half, at), in = element(x, half, at),
+                        factor = rstd[first + r];
             float value = factor * (slope * gamma[c] - in * along[r]);
             if (summand) value += summand[at];
             if (half_summand) value += sl_float_of_bf16(half_summand[at]);
@@ -169,5 +219,70 @@ static void rms_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_
     if (dgamma) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
 }
 
-const struct sl_norm_kernels SL_NORM_KERNELS = {
-    .rms_norm_forward = rms_norm_forward, .rms_norm_room = rms_norm_room, .rms_norm_backward = rms_norm_backward};
+/* ---- backward of layer norms ---- */
+
+/* Row R, inside SL_ROWS; summands and dx as above. */
+SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const bool half_dy, const void *normalized,
+                                  const bool half, const float *rstd, const float *scale, const float *summand,
+                                  const uint16_t *half_summand, bool rounds, float *dx, uint16_t *stored) {
+    const size_t at = r * cols;
+    float sum = 0.0f, projection = 0.0f;
+    SL_LANES(reduction(+ : sum, projection))
+    for (size_t c = 0; c < cols; c++) {
+        const float g = any_gradient(dy, half_dy, half, at + c) * scale[c];
+        sum += g;
+        projection += g * element(normalized, half, at + c);
+    }
+    const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
+    SL_LANES()
+    for (size_t c = 0; c < cols; c++) {
+        const float slope = any_gradient(dy, half_dy, half, at + c), unit = element(normalized, half, at + c);
+        float value = factor * (slope * scale[c] - mean - unit * along);
+        if (summand) value += summand[at + c];
+        if (half_summand) value += sl_float_of_bf16(half_summand[at + c]);
+        if (stored) stored[at + c] = sl_bf16_of_float(value);
+        if (dx) dx[at + c] = rounds ? sl_bf16_part(value) : value;
+    }
+}
+
+#define BACKWARD(NAME, HALF_DY, HALF)                                                                                  \
+    static void NAME(size_t rows, size_t cols, const void *dy, const void *normalized, const float *rstd,              \
+                     const float *scale, const float *summand, const uint16_t *half_summand, bool rounds, float *dx,   \
+                     uint16_t *stored) {                                                                               \
+        SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, half_summand, dx, stored))                         \
+        for (size_t r = 0; r < rows; r++)                                                                              \
+            layer_row_backward(r, cols, dy, HALF_DY, normalized, HALF, rstd, scale, summand,                           \
+                               HALF ? half_summand : NULL, rounds, dx, stored);                                        \
+    }
+BACKWARD(whole_layer_norm_backward, false, false)
+BACKWARD(whole_layer_norm_backward_kept, false, true)
+BACKWARD(whole_layer_norm_backward_half, true, true)
+#undef BACKWARD
+
+static const void *rows_from(struct sl_norm_rows rows, size_t first) {
+    return rows.half ? (const void *)((const uint16_t *)rows.at + first) : (const float *)rows.at + first;
+}
+
+static void layer_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy,
+                                struct sl_norm_rows normalized, const float *rstd, const float *scale,
+                                struct sl_norm_rows summand, struct sl_settled left, float *dx, float *dscale,
+                                float *dbias) {
+    const size_t most = parts_at_once(parts, rows, cols, 2);
+    (dy.half           ? whole_layer_norm_backward_half
+     : normalized.half ? whole_layer_norm_backward_kept
+                       : whole_layer_norm_backward)(parts * rows, cols, dy.at, normalized.at, rstd, scale,
+                                                    summand.half ? NULL : summand.at, summand.half ? summand.at : NULL,
+                                                    left.rounds, dx, left.stored);
+    for (size_t part = 0, count; dscale && part < parts; part += count) {
+        const size_t at = part * rows * cols;
+        count = smaller(most, parts - part);
+        layer_norm_backward_weight(count, rows, cols, rows_from(dy, at), dy.half, rows_from(normalized, at),
+                                   normalized.half, dscale + part * cols, dbias + part * cols);
+    }
+}
+
+const struct sl_norm_kernels SL_NORM_KERNELS = {.rms_norm_forward = rms_norm_forward,
+                                                .rms_norm_room = rms_norm_room,
+                                                .rms_norm_backward = rms_norm_backward,
+                                                .layer_norm_forward = layer_norm_forward,
+                                                .layer_norm_backward = layer_norm_backward};

@@ -1,5 +1,6 @@
-/* norms.h - RMS norms of whole rows, which read each array from memory once: for devices, whose caches hold a row, or
- * some of them, from one loop to the next. sequence.h has the same step by step, for rows of which others have a part.
+/* norms.h - norms of whole rows: RMS norms, which read each array from memory once, for devices, whose caches hold a
+ * row, or some of them, from one loop to the next; and layer norms where bf16 is kept. sequence.h has RMS norms step by
+ * step, for rows of which others have a part, and kernels.h layer norms of floats alone.
  *
  * All arrays are dense, [rows, cols]. */
 #ifndef SL_LAYERS_KERNELS_ROWS_NORMS_H
@@ -31,6 +32,18 @@ struct sl_norm_kernels {
     void (*rms_norm_backward)(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy, struct sl_norm_rows x,
                               const float *rstd, const float *gamma, struct sl_norm_rows summand,
                               struct sl_settled left, float *dx, float *dgamma, float *dbeta, float *room);
+
+    /* y = normalized scale + bias, left as LEFT says, NULL where only what is stored will be read. It is made before
+     * normalized is rounded; that and rstd [rows] are those of sl_kernels' layer_norm_forward. */
+    void (*layer_norm_forward)(size_t rows, size_t cols, struct sl_norm_rows x, const float *scale, const float *bias,
+                               float epsilon, uint16_t *normalized, float *rstd, float *y, struct sl_settled left);
+    /* sl_kernels' layer_norm_backward, but dx is NULL where only what is stored will be read, and left as LEFT says;
+     * unless DSCALE is NULL, the sums are made. Where normalized is bf16, floats of dy are rounded as they are read;
+     * where dy, or the summand, is bf16, normalized is, too. */
+    void (*layer_norm_backward)(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy,
+                                struct sl_norm_rows normalized, const float *rstd, const float *scale,
+                                struct sl_norm_rows summand, struct sl_settled left, float *dx, float *dscale,
+                                float *dbias);
 };
 
 extern const struct sl_norm_kernels sl_norm_kernels_v2, sl_norm_kernels_v3, sl_norm_kernels_v4;

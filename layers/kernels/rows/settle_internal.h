@@ -11,6 +11,10 @@ SL_INLINE float element(const void *x, const bool half, size_t i) {
 }
 /* The same of a gradient, of which bf16 is kept where the rest is bf16. */
 SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? sl_bf16_part(dy[i]) : dy[i]; }
+/* The same of a gradient that is bf16 if HALF_DY, else floats. */
+SL_INLINE float any_gradient(const void *dy, const bool half_dy, const bool half, size_t i) {
+    return half_dy ? element(dy, true, i) : gradient_of(dy, half, i);
+}
 
 /* Elements FIRST to END of X; STORED may be NULL. There is a loop for either: of one loop a compiler makes stores under
  * a mask, which are slow where numbers become narrower. EACH() stands before the loops. */

@@ -24,21 +24,44 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
-static float *slope_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_kept_values(context, &((const struct activation *)module)->slope);
+static const struct sl_kept *slope_of(const struct sl_module *module) {
+    return &((const struct activation *)module)->slope;
 }
 
-/* The end of a forward, which has written the slope. */
-static int keep_slope(const struct sl_module *module, const struct sl_context *context) {
-    sl_keep(context, &((const struct activation *)module)->slope);
+/* Where the storage is bf16, the slope is stored in forward alone, too: kernels that know of that write nothing else.
+ */
+static int plan_kept_slope(struct sl_plan *plan, size_t count, struct sl_kept *slope) {
+    SL_TRY(sl_plan_kept(plan, count, SL_UNTIL_INPUT, slope));
+    if (slope->rounds && !slope->stores) sl_plan_kept_room(plan, slope);
     return SL_OK;
+}
+
+/* Where the storage is bf16: how y, or dx, is left, at *FLOATS, NULL where nobody reads these. */
+static struct sl_settled left_of(const struct sl_context *context, float **floats) {
+    struct sl_result *result = context->result;
+    if (result && result->unread) *floats = NULL;
+    if (result) result->done = true;
+    return sl_result_settled(result);
+}
+
+/* X, or DY, as bf16 where that is all that is there; else NULL. */
+static const uint16_t *stored_of(const struct sl_module *module, const struct sl_context *context, bool reads_stored,
+                                 const float *x) {
+    return reads_stored && context->storage != SL_F32 ? sl_rounded_rows(context, elements(module, context), x) : NULL;
+}
+
+/* A device whose products leave bf16 alone. */
+static void plan_stored(struct sl_module *module, const struct sl_plan *plan) {
+    const bool leaves = plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
+    module->reads_stored = module->reads_stored_gradient = leaves && sl_kernels_select()->draws_dropout;
 }
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
     if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
-    return sl_plan_kept(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
+    plan_stored(module, plan);
+    return plan_kept_slope(plan, count, &((struct activation *)module)->slope);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -47,7 +70,15 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const size_t n = elements(module, context);
     (void)x;
     if (!dx) return SL_OK;
-    const float *slope = sl_recall(context, &((const struct activation *)module)->slope);
+    const struct sl_kept *kept = slope_of(module);
+    if (context->storage != SL_F32) {
+        const uint16_t *stored = stored_of(module, context, module->reads_stored_gradient, dy);
+        const struct sl_settled left = left_of(context, &dx);
+        context->kernels->operands->multiply_kept(n, stored ? (const void *)stored : dy, stored != NULL,
+                                                  sl_kept_halves(context, kept), dx, left);
+        return SL_OK;
+    }
+    const float *slope = sl_kept_values(context, kept);
     if (operand) {
         context->kernels->operands->multiply(n, dy, slope, operand);
         context->result->done = true;
@@ -124,18 +155,28 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 
 /* ---- forward ---- */
 
+/* Without WORDS nothing is dropped. */
 static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
                 const uint32_t *words, float *y) {
+    const struct sl_operand_kernels *operands = context->kernels->operands;
     uint16_t *operand = sl_operand_result(context);
     const size_t n = elements(module, context);
-    float *slope = slope_of(module, context);
-    if (operand && !words) { /* words are given on hosts alone, and the caller rounds y */
-        context->kernels->operands->silu_forward(n, x, operand, slope);
+    const struct sl_kept *slope = slope_of(module);
+    if (context->storage != SL_F32) {
+        const uint16_t *stored = stored_of(module, context, module->reads_stored, x);
+        const struct sl_settled left = left_of(context, &y);
+        uint16_t *halves = sl_kept_halves(context, slope);
+        if (words)
+            operands->dropout_kept(n, true, x, words, threshold(kept), kept, y, left, halves);
+        else
+            operands->silu_kept(n, stored ? (const void *)stored : x, stored != NULL, y, left, halves);
+    } else if (operand && !words) { /* words are given on hosts alone, and the caller rounds y */
+        operands->silu_forward(n, x, operand, sl_kept_values(context, slope));
         context->result->done = true;
     } else {
-        context->kernels->silu_dropout_forward(n, x, words, threshold(kept), kept, y, slope);
+        context->kernels->silu_dropout_forward(n, x, words, threshold(kept), kept, y, sl_kept_values(context, slope));
     }
-    return keep_slope(module, context);
+    return SL_OK;
 }
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -147,15 +188,22 @@ static int drop(const struct sl_module *module, struct sl_context *context, cons
                 void (*kernel)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays)) {
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_dropout_words words = words_of(module, context);
-    const struct sl_dropout_arrays arrays = {.x = x,
-                                             .threshold = threshold(kept),
-                                             .keep = kept,
-                                             .y = y,
-                                             .stored = sl_operand_result(context),
-                                             .slope = slope_of(module, context)};
+    const struct sl_kept *slope = slope_of(module);
+    struct sl_dropout_arrays arrays = {.x = x, .threshold = threshold(kept), .keep = kept, .y = y};
+    if (context->storage != SL_F32) {
+        const uint16_t *stored = stored_of(module, context, module->reads_stored, x);
+        if (stored) arrays.x = stored;
+        arrays.half = stored != NULL;
+        arrays.left = left_of(context, &arrays.y);
+        arrays.slope_stored = sl_kept_halves(context, slope);
+    } else {
+        arrays.left.stored = sl_operand_result(context);
+        if (arrays.left.stored) arrays.y = NULL;
+        if (arrays.left.stored) context->result->done = true;
+        arrays.slope = sl_kept_values(context, slope);
+    }
     kernel(&words, &arrays);
-    if (arrays.stored) context->result->done = true;
-    return keep_slope(module, context);
+    return SL_OK;
 }
 
 static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -168,12 +216,19 @@ static int silu_dropout_forward(const struct sl_module *module, struct sl_contex
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct dropout *dropout = (const struct dropout *)module;
     const float kept = keep(dropout, context);
+    const size_t n = elements(module, context);
     if (context->kernels->draws_dropout) return drop(module, context, x, y, context->kernels->dropouts->dropout);
     /* Where all is kept, any words will do. */
     const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
-    context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                      slope_of(module, context));
-    return keep_slope(module, context);
+    if (context->storage == SL_F32) {
+        context->kernels->dropout_forward(n, x, words, threshold(kept), kept, y,
+                                          sl_kept_values(context, slope_of(module)));
+        return SL_OK;
+    }
+    const struct sl_settled left = left_of(context, &y);
+    context->kernels->operands->dropout_kept(n, false, x, words, threshold(kept), kept, y, left,
+                                             sl_kept_halves(context, slope_of(module)));
+    return SL_OK;
 }
 
 /* ---- gelu ---- */
@@ -239,6 +294,7 @@ static int erf_gelu_backward_input(const struct sl_module *module, struct sl_con
      .backward_input = backward_input,                                                                                 \
      .needs_no_input = true,                                                                                           \
      .rounds_result = true,                                                                                            \
+     .rounds_gradient = true,                                                                                          \
      .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}

@@ -49,9 +49,9 @@ int sl_affine_forward(const struct sl_module *module, struct sl_context *context
     const struct sl_products *products = products_of(module);
     if (context->unread) return SL_OK;
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
-    return sl_products_forward(context, products, (int)sl_call_microbatches(context), a,
-                               sl_products_kernel(products, module, context),
-                               is_biased(module) ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, y, NULL);
+    return sl_products_forward(
+        context, products, (int)sl_call_microbatches(context), a, sl_products_kernel(products, module, context),
+        is_biased(module) ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, y, context->result);
 }
 
 int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -62,7 +62,7 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
     const size_t outputs = (size_t)context->rows * (size_t)module->out;
     const void *a = sl_products_input_operand(products, module, context, outputs, dy);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a,
-                                      sl_products_kernel(products, module, context), false, dx, NULL);
+                                      sl_products_kernel(products, module, context), false, dx, context->result);
 }
 
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -5,7 +5,8 @@
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
     SL_TRY(sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS));
-    sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true, false, false);
+    sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true, false, true);
+    module->reads_stored = module->reads_stored_gradient = plan->precision == SL_BF16;
     return SL_OK;
 }
 
@@ -15,6 +16,7 @@ static const struct sl_module_type dense = {.name = "dense",
                                             .backward_input = sl_affine_backward_input,
                                             .backward_weight = sl_affine_backward_weight,
                                             .spares = true,
+                                            .rounds_result = true,
                                             .adds_in_forward = true,
                                             .stores = true,
                                             .fuses = true,

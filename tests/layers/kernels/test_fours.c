@@ -41,6 +41,15 @@ static void silu(const struct sl_kernels *k, size_t n, const struct arrays *a) {
 static void silu_rounded(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->operands->silu_forward(n, a->x, a->halves, a->z);
 }
+static void silu_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->operands->silu_kept(n, a->x, false, a->y, (struct sl_settled){true, NULL}, a->halves);
+}
+static void multiply_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->operands->multiply_kept(n, a->x, false, a->halves, a->y, (struct sl_settled){true, NULL});
+}
+static void multiply_halves(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->operands->multiply_kept(n, a->halves, true, a->halves, a->y, (struct sl_settled){false, NULL});
+}
 static void copy(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->sequence->copy_block(1, n, a->x, n, a->y, n);
 }
@@ -86,6 +95,9 @@ static const struct {
            {"settle_bf16, stored", settle_stored},
            {"silu", silu},
            {"silu, rounded", silu_rounded},
+           {"silu, kept", silu_kept},
+           {"multiply, kept", multiply_kept},
+           {"multiply, kept, of halves", multiply_halves},
            {"copy_block", copy},
            {"copy_settled", copy_settled},
            {"copy_settled, stored", copy_stored},

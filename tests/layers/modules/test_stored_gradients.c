@@ -211,6 +211,24 @@ static void nothing_inside_an_mlp_is_rounded_by_a_pass(void **state) {
     expect_no_passes(sl_sequential("mlp", 3, layer), &check, 4e-2, 0);
 }
 
+/* With dropout, or without. */
+static void nothing_around_silu_is_rounded_by_a_pass(void **state) {
+    (void)state;
+    const struct sl_kernels kernels = kernels_that_count();
+    for (int i = 0; i < 2; i++) {
+        const struct sl_gradient_check check = {.rows = 3,
+                                                .microbatches = 2,
+                                                .wgrad_group = 1,
+                                                .seed = 60 + (uint64_t)i,
+                                                .storage = SL_BF16,
+                                                .precision = SL_BF16,
+                                                .kernels = &kernels};
+        struct sl_module *const layer[] = {sl_dense("up", COLUMNS, GATED), sl_silu_dropout(GATED, i ? 0.25 : 0.0),
+                                           sl_dense("down", GATED, COLUMNS)};
+        expect_no_passes(sl_sequential("mlp", 3, layer), &check, 4e-2, i);
+    }
+}
+
 /* Keys and queries are rotated, or not, and a latent is cut. */
 static void nothing_inside_attention_is_rounded_by_a_pass(void **state) {
     (void)state;
@@ -268,6 +286,7 @@ int main(void) {
         cmocka_unit_test(stored_gradients_are_those_of_floats),
         cmocka_unit_test(so_are_those_of_rounded_operands),
         cmocka_unit_test(nothing_inside_an_mlp_is_rounded_by_a_pass),
+        cmocka_unit_test(nothing_around_silu_is_rounded_by_a_pass),
         cmocka_unit_test(nothing_inside_a_gated_mlp_is_rounded_by_a_pass),
         cmocka_unit_test(nothing_inside_attention_is_rounded_by_a_pass),
     };

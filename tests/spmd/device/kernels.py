@@ -51,8 +51,9 @@ FILES = {"attention.c": "sum_heads", "attention_latent.c": "make_table", "reduce
 # Over elements: each loads, where there is anything to load, and stores by as many bytes at most, where arrays are aligned.
 WIDE = {
     "adamw_of": (16, 16), "add": (16, 16), "add_hash": (16, 0), "add_settled": (16, 16), "copy_settled": (16, 16),
-    "fill": (0, 16), "multiply_elements": (16, 16), "multiply_rounded": (16, 8), "round_bf16": (16, 8), "round_block": (16, 8),
-    "settle_bf16": (16, 16), "silu": (16, 16), "silu_rounded": (16, 16), "widen_bf16": (8, 16),
+    "fill": (0, 16), "multiply_elements": (16, 16), "multiply_kept_of": (16, 16), "multiply_rounded": (16, 8),
+    "round_bf16": (16, 8), "round_block": (16, 8), "settle_bf16": (16, 16), "silu": (16, 16), "silu_kept_of": (16, 16),
+    "silu_rounded": (16, 16), "widen_bf16": (8, 16),
 }
 
 Kernel = collections.namedtuple("Kernel", "name registers frame shared barriers mode loads stores")

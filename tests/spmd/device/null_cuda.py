@@ -127,7 +127,8 @@ ARTICLE = (*ALONE, "--layers", "16", "--hidden", "2048", "--expansion", "4", "--
 BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--batch", "8", "--sequence", "1024",
           "--model-dimension", "768", "--n-heads", "12", "--blocks", "12", "--layers-per-block", "1", "--precision", "bf16")
 LAUNCHES = (
-    (295, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
+    (275, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
+    (258, "looping_pipeline", *ARTICLE, "--precision", "bf16", "--storage", "bf16"),
     (258, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
     (350, "transformer", *BLOCKS),
     (350, "transformer", *BLOCKS, "--storage", "bf16"),
