@@ -14,7 +14,7 @@
 struct recompute {
     struct sl_module module;
     bool weights_follow;       /* I computes W, too */
-    struct sl_place whole_x;   /* x as floats, where it is kept as bf16; */
+    struct sl_place whole_x;   /* x as floats, where it is kept as bf16 and they are read; */
     struct sl_place stored_dy; /* then dy as bf16 for W that follows */
     struct sl_place unread;    /* y [rows, out] of the forward that runs again, where dx does not lend its place */
 };
@@ -44,6 +44,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_inner(recompute, plan));
     module->keeps_input = !plan->forward_only;
     module->keeps_gradient = inner->keeps_gradient && !recompute->weights_follow;
+    sl_plan_ends(module, inner, inner);
     if (plan->storage != SL_F32 && !plan->forward_only) {
         sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &recompute->whole_x);
         sl_plan_workspace(plan, rows * (size_t)module->out * sizeof(uint16_t), &recompute->stored_dy);
@@ -65,6 +66,18 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
+/* X as a forward takes it: as floats, which need not be there where it reads what is stored alone. So the forward that
+ * runs again reads what the first one has read. */
+static const float *floats_of(const struct sl_module *module, struct sl_context *inner, const float *x) {
+    const size_t n = (size_t)inner->rows * (size_t)module->in;
+    inner->rounded = (struct sl_rounded){0};
+    if (inner->storage == SL_F32) return x;
+    float *values = sl_at(inner, &own(module)->whole_x);
+    if (!module->child[0]->reads_stored) inner->kernels->widen_bf16(n, (const void *)x, values);
+    inner->rounded = (struct sl_rounded){values, (const void *)x, n};
+    return values;
+}
+
 /* Nobody reads y, so that the last product of a layer is not computed again; and what the inner module adds to the
  * metrics was added by forward. */
 static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x, float *dx) {
@@ -74,10 +87,9 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     inner.sums = NULL;
     inner.unread = true;
     inner.result = NULL;
+    inner.summand = NULL;
     float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
-    /* Forward of any module takes floats. */
-    x = sl_widen(context, &own(module)->whole_x, (size_t)context->rows * (size_t)module->in, x);
-    return sl_module_forward_last(module->child[0], &inner, x, y);
+    return sl_module_forward_last(module->child[0], &inner, floats_of(module, &inner, x), y);
 }
 
 /* DY as W takes it. */
@@ -113,6 +125,8 @@ static const struct sl_module_type recompute = {.name = "recompute",
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
                                                 .rounds_result = true,
+                                                .adds_in_forward = true,
+                                                .adds_in_backward = true,
                                                 .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct recompute)};

@@ -64,12 +64,18 @@ static bool rounds(const struct sl_pipeline *p, int columns) { return sl_pipelin
 
 static size_t elements(const struct sl_pipeline *p, int columns) { return (size_t)p->context.rows * (size_t)columns; }
 
-/* The call's rows at FROM, as they were handed over, as floats. */
-static const float *take_rows(const struct sl_pipeline *p, int columns, const void *from) {
+/* For the call of a module: its ROWS lie as bf16, too. */
+static const float *note_rows(struct sl_pipeline *p, int columns, const float *rows, const void *stored) {
+    p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns)};
+    return rows;
+}
+
+/* The call's rows at FROM, as they were handed over, as floats, which a module that READS_STORED does without. */
+static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_stored, const void *from) {
     if (!from || !rounds(p, columns)) return from;
     float *rows = sl_at(&p->context, &p->taken);
-    p->context.kernels->widen_bf16(elements(p, columns), from, rows);
-    return rows;
+    if (!reads_stored) p->context.kernels->widen_bf16(elements(p, columns), from, rows);
+    return note_rows(p, columns, rows, from);
 }
 
 /* Where a stage writes rows that are handed over at TO; and hands them over. */
@@ -99,21 +105,23 @@ static void settle(const struct sl_pipeline *p, int columns, float *rows, const 
 }
 
 /* The x of the call, kept for backward. FROM is of the batch, or was handed over. */
-static const float *take_x(const struct sl_pipeline *p, const struct sl_action *action, const void *from) {
-    const int columns = p->model->stage[action->loop]->in;
+static const float *take_x(struct sl_pipeline *p, const struct sl_action *action, const void *from) {
+    const struct sl_module *stage = p->model->stage[action->loop];
+    const int columns = stage->in;
     const struct sl_place *place = &p->kept[action->loop].x;
+    const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
     if (from && rounds(p, columns) && is_first(p, action->loop)) {
         float *x = sl_at(&p->context, &p->taken);
         sl_device.copy(x, from, elements(p, columns) * sizeof *x);
         settle(p, columns, x, place);
-        return x;
+        return keeps ? note_rows(p, columns, x, sl_at(&p->context, place)) : x;
     }
-    if (place->stashed && p->context.phase == SL_TRAIN) {
+    if (keeps) {
         void *keep = sl_at(&p->context, place);
         sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, columns));
         from = keep;
     }
-    return take_rows(p, columns, from);
+    return take_rows(p, columns, stage->reads_stored, from);
 }
 
 /* For the step's journal: KIND of rows that ACTION's stage hands over, ROWS as they lie there. */
@@ -155,6 +163,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const float *x = take_x(p, action, from);
     ask(p, stage->out, slot, &result);
     SL_TRY(sl_module_forward(stage, &p->context, x, y));
+    p->context.rounded = (struct sl_rounded){0};
     const bool done = is_done(p, &result);
     if (!slot)
         SL_TRY(loss_step(p, action, y, done));
@@ -195,16 +204,15 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
     return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
-/* The dy of the action, as floats; modules are told where it lies as bf16. */
+/* The dy of the action; modules are told where it lies as bf16. */
 static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *action) {
-    const int columns = p->model->stage[action->loop]->out;
+    const struct sl_module *stage = p->model->stage[action->loop];
     const struct sl_place *kept = &p->kept[action->loop].dy;
     const void *from = p->state_gradient;
     if (!from && kept->stashed) from = sl_at(&p->context, kept);
-    const float *dy =
-        is_last(p, action->loop) ? p->output_gradients + loss_row(p, action->microbatch) : take_rows(p, columns, from);
-    if (from && rounds(p, columns)) p->context.rounded = (struct sl_rounded){dy, from, elements(p, columns)};
-    return dy;
+    if (!is_last(p, action->loop)) return take_rows(p, stage->out, stage->reads_stored_gradient, from);
+    const float *dy = p->output_gradients + loss_row(p, action->microbatch);
+    return from && rounds(p, stage->out) ? note_rows(p, stage->out, dy, from) : dy;
 }
 
 /* Before gradients of LOOP's parameters are written. */

@@ -229,6 +229,34 @@ static void nothing_around_silu_is_rounded_by_a_pass(void **state) {
     }
 }
 
+/* Neither widened for the forward that runs again, nor rounded by its product. */
+static void what_is_computed_again_reads_what_is_stored(void **state) {
+    (void)state;
+    const struct sl_kernels kernels = kernels_that_count();
+    const struct sl_gradient_check check = {.rows = 3,
+                                            .microbatches = 2,
+                                            .wgrad_group = 1,
+                                            .seed = 50,
+                                            .storage = SL_BF16,
+                                            .precision = SL_BF16,
+                                            .kernels = &kernels};
+    struct sl_module *const again[] = {sl_dense("up", GATED, COLUMNS), sl_dense("down", COLUMNS, COLUMNS)};
+    struct sl_module *const part[] = {sl_dense("first", COLUMNS, GATED),
+                                      sl_recompute(sl_sequential("again", 2, again))};
+    struct sl_module *module = sl_sequential("", 2, part);
+    struct sl_error error = {0};
+    double difference;
+    char worst[96];
+    assert_non_null(module);
+    passes.settle = passes.round = passes.widen = 0;
+    if (sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, worst, &error))
+        fail_msg("%s", error.message);
+    assert_true(difference < 4e-2);
+    assert_int_equal(passes.round, 0);
+    assert_int_equal(passes.widen, 0);
+    sl_module_free(module);
+}
+
 /* Keys and queries are rotated, or not, and a latent is cut. */
 static void nothing_inside_attention_is_rounded_by_a_pass(void **state) {
     (void)state;
@@ -287,6 +315,7 @@ int main(void) {
         cmocka_unit_test(so_are_those_of_rounded_operands),
         cmocka_unit_test(nothing_inside_an_mlp_is_rounded_by_a_pass),
         cmocka_unit_test(nothing_around_silu_is_rounded_by_a_pass),
+        cmocka_unit_test(what_is_computed_again_reads_what_is_stored),
         cmocka_unit_test(nothing_inside_a_gated_mlp_is_rounded_by_a_pass),
         cmocka_unit_test(nothing_inside_attention_is_rounded_by_a_pass),
     };
