@@ -71,7 +71,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     (void)x;
     if (!dx) return SL_OK;
     const struct sl_kept *kept = slope_of(module);
-    if (context->storage != SL_F32) {
+    if (kept->rounds) {
         const uint16_t *stored = stored_of(module, context, module->reads_stored_gradient, dy);
         const struct sl_settled left = left_of(context, &dx);
         context->kernels->operands->multiply_kept(n, stored ? (const void *)stored : dy, stored != NULL,
@@ -162,7 +162,7 @@ static int silu(const struct sl_module *module, struct sl_context *context, cons
     uint16_t *operand = sl_operand_result(context);
     const size_t n = elements(module, context);
     const struct sl_kept *slope = slope_of(module);
-    if (context->storage != SL_F32) {
+    if (slope->rounds) {
         const uint16_t *stored = stored_of(module, context, module->reads_stored, x);
         const struct sl_settled left = left_of(context, &y);
         uint16_t *halves = sl_kept_halves(context, slope);
@@ -190,7 +190,7 @@ static int drop(const struct sl_module *module, struct sl_context *context, cons
     const struct sl_dropout_words words = words_of(module, context);
     const struct sl_kept *slope = slope_of(module);
     struct sl_dropout_arrays arrays = {.x = x, .threshold = threshold(kept), .keep = kept, .y = y};
-    if (context->storage != SL_F32) {
+    if (slope->rounds) {
         const uint16_t *stored = stored_of(module, context, module->reads_stored, x);
         if (stored) arrays.x = stored;
         arrays.half = stored != NULL;
@@ -220,7 +220,7 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
     if (context->kernels->draws_dropout) return drop(module, context, x, y, context->kernels->dropouts->dropout);
     /* Where all is kept, any words will do. */
     const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
-    if (context->storage == SL_F32) {
+    if (!slope_of(module)->rounds) {
         context->kernels->dropout_forward(n, x, words, threshold(kept), kept, y,
                                           sl_kept_values(context, slope_of(module)));
         return SL_OK;

@@ -73,7 +73,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const float *scale = sl_value(module, context, SCALE), *bias = sl_value(module, context, BIAS);
     float *normalized = sl_kept_values(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
     uint16_t *operand = sl_operand_result(context);
-    if (context->storage != SL_F32) {
+    if (own->normalized.rounds) {
         forward_kept(module, context, x, y);
     } else if (operand) {
         context->kernels->operands->layer_norm_forward(rows, cols, x, scale, bias, (float)SL_NORM_EPSILON, normalized,
@@ -88,7 +88,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 /* What is left as bf16, or lies so. */
 static void backward_halves(const struct sl_module *module, struct sl_context *context, const float *dy, float *dx) {
     const struct layer_norm *own = own_of(module);
-    const bool halves = context->storage != SL_F32;
+    const bool halves = own->normalized.rounds;
     const size_t microbatches = sl_call_microbatches(context);
     struct sl_summand *const summand = context->summand;
     struct sl_result *const result = summand ? summand->result : context->result;

@@ -200,6 +200,40 @@ static void test_checker_says_why(void **state) {
     sl_module_free(module);
 }
 
+/* What is within a type that knows nothing of bf16 keeps floats, whatever the storage is. */
+static int plan_behind(struct sl_module *module, struct sl_plan *plan) {
+    SL_TRY(sl_module_plan(module->child[0], plan));
+    module->keeps_input = module->child[0]->keeps_input;
+    module->keeps_gradient = module->child[0]->keeps_gradient;
+    return SL_OK;
+}
+static int behind_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+    return sl_module_backward_weight(module->child[0], context, x, dy);
+}
+static const struct sl_module_type stands_before = {.name = "stands_before",
+                                                    .plan = plan_behind,
+                                                    .forward = around,
+                                                    .backward_input = around_back,
+                                                    .backward_weight = behind_weight};
+
+static void test_children_of_a_type_without_storage_keep_floats(void **state) {
+    (void)state;
+    enum { COLS = 16 };
+    struct sl_module *const children[] = {sl_layer_norm("norm", COLS), sl_silu(COLS), sl_dropout(COLS, 0.1),
+                                          sl_silu_dropout(COLS, 0.1),  sl_gelu(COLS), sl_dense("dense", COLS, COLS)};
+    const struct sl_gradient_check check = {.rows = 5, .microbatches = 2, .wgrad_group = 2, .storage = SL_BF16};
+    for (size_t i = 0; i < sizeof children / sizeof children[0]; i++) {
+        struct sl_module *child = children[i];
+        struct sl_module *module = sl_module_new_parent(&stands_before, "", COLS, COLS, 1, &child);
+        struct sl_error error = {0};
+        double difference;
+        assert_non_null(module);
+        assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, NULL, &error), SL_OK);
+        assert_true(difference < 1e-4); /* rounding what is kept would be a hundred times that */
+        sl_module_free(module);
+    }
+}
+
 static void test_checker_refuses(void **state) {
     (void)state;
     struct sl_module *module = sl_silu(3);
@@ -231,6 +265,7 @@ int main(void) {
         cmocka_unit_test(test_checker_knows_sequences_and_tied_parameters),
         cmocka_unit_test(test_checker_gives_room_to_recompute),
         cmocka_unit_test(test_checker_says_why),
+        cmocka_unit_test(test_children_of_a_type_without_storage_keep_floats),
         cmocka_unit_test(test_checker_refuses),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
