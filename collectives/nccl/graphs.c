@@ -293,8 +293,12 @@ void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
     note_step(me);
     if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
     if (!me->run->hosts->reuses && !me->run->engine->checked) return;
-    if (sl_cuda_is_whole(queue)) {
-        if (await_all(group, ticket - SL_MAX_IN_FLIGHT)) return;
+    const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
+    if (!sl_cuda_is_whole(queue)) {
+        const struct sl_collective all = sl_describe_barrier(&group->group);
+        if (me->run->hosts->met(group, &all, earlier)) return;
+    } else {
+        if (await_all(group, earlier)) return;
         me->in_vain = true;
         me->patience /= 2;
     }
