@@ -77,13 +77,15 @@ cpu)
 offload)
     all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_parts" "$build/tests/test_adamw" "$build/tests/test_leaves"
     all_ran "every kernel over elements runs on a device" "$layers/kernels/elements_internal.h" "$build/tests/test_kernels" "$build/tests/test_leaves"
+    all_ran "operands are made on a device" "$layers/kernels/operands/operands.c" "$build/tests/test_operands" "$build/tests/test_kept" "$build/tests/test_settled"
     all_ran "hashes are made on a device" "$layers/kernels/hashes_internal.h" "$build/tests/test_hashes"
     all_ran "the optimizer adamw runs on a device" "$layers/kernels/adamw_internal.h" "$build/tests/test_adamw"
     all_ran "random numbers are drawn on a device" "$layers/kernels/draws.c" "$build/tests/test_kernels" "$build/tests/test_parts"
     all_ran "dropout draws its words on a device" "$layers/kernels/dropout.c" "$build/tests/test_dropout_kernels"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels" "$build/tests/test_settled"
     all_ran "attention runs on a device" "$layers/kernels/attention/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
-    all_ran "norms of whole rows run on a device" "$layers/kernels/rows/norms.c" "$build/tests/test_norms"
+    all_ran "norms of whole rows run on a device" "$layers/kernels/rows/norms.c" "$build/tests/test_norms" "$build/tests/test_kept"
+    all_ran "a layer norm's gradients are made on a device" "$layers/kernels/rows/layer_norm_internal.h" "$build/tests/test_kernels" "$build/tests/test_kept"
     all_ran "attention over latents runs on a device" "$layers/kernels/attention/attention_latent.c" "$build/tests/test_attention_latent"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
     export SL_TEST_FILTER=meshes_equal_one_coordinate # the runtime writes a gigabyte about the others
@@ -98,7 +100,7 @@ offload)
 
     LIBOMPTARGET_INFO=1 "$driver" --steps 2 --json >out 2>err </dev/null
     status=$?
-    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered "\(kernels.c\|elements_internal.h\)" | wc -l)" -ge 8 ] &&
+    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered "\(kernels.c\|elements_internal.h\|layer_norm_internal.h\)" | wc -l)" -ge 8 ] &&
         [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/kernels/gemm_reference.c" | wc -l)" ]
     point "training runs on several devices, its products, too"
 
