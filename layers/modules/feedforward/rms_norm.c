@@ -171,14 +171,14 @@ static float *sums_for(const struct sl_module *module, const struct sl_context *
     return sl_at(context, &own->norm.sum[i]);
 }
 
-/* I of whole rows. */
+/* I of whole rows. Without DX it leaves the sums alone; dy may lie as bf16 alone then, too. */
 static void backward_whole(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                            float *dgamma, float *dbeta, float *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const size_t cols = (size_t)module->in, count = (size_t)context->rows * cols;
     const size_t microbatches = sl_call_microbatches(context);
-    struct sl_summand *const summand = context->summand;
-    struct sl_result *const result = summand ? summand->result : context->result;
+    struct sl_summand *const summand = dx ? context->summand : NULL;
+    struct sl_result *const result = summand ? summand->result : dx ? context->result : NULL;
     struct sl_norm_rows added = {NULL, false};
     if (summand)
         added =
@@ -202,8 +202,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     float *dgamma = sums_for(module, context, GAMMA), *dbeta = sums_for(module, context, BETA);
     const size_t microbatches = sl_call_microbatches(context);
     const bool half = context->storage != SL_F32;
-    if (dx && is_whole(own, context->kernels)) {
-        backward_whole(module, context, x, dy, dgamma, dbeta, dx);
+    if (is_whole(own, context->kernels)) {
+        if (dx || !module->frozen) backward_whole(module, context, x, dy, dgamma, dbeta, dx);
         return SL_OK;
     }
     struct sl_settled left = {0};

@@ -4,6 +4,8 @@
  * a gradient is left beside its floats. */
 #include "tests/rigs/module_rig.h"
 
+#include <math.h>
+
 #include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
 
@@ -185,9 +187,50 @@ static void operands_of_gradients_are_left_beside_floats(void **state) {
     close_rig(&rig);
 }
 
+/* The gradients of MODULE, which is freed, after an I with or without dx. */
+static float *gradients_of(struct sl_module *module, bool wants_dx, size_t *count) {
+    struct rig rig;
+    const struct sl_plan like = {
+        .precision = SL_BF16, .storage = SL_BF16, .rows = ROWS, .wgrad_group = 1, .has_dx = true};
+    open_rig_like(&rig, &like, module, 1);
+    round_parameters(&rig);
+    rig.context.storage = SL_BF16;
+    void *const x = settle(rig.x, STREAM), *const dy = settle(rig.dy, STREAM);
+    float *gradients, *at;
+    *count = 0;
+    for (int i = 0; i < rig.parameters.count; i++) *count += rig.parameters.list[i].count;
+    assert_non_null(gradients = at = malloc(*count * sizeof *gradients));
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, rig.dy, wants_dx ? rig.dx : NULL), SL_OK);
+    assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, x, dy), SL_OK);
+    sl_device.settle(NULL);
+    for (int i = 0; i < rig.parameters.count; at += rig.parameters.list[i++].count)
+        memcpy(at, sl_parameter_gradient(&rig.parameters, i), rig.parameters.list[i].count * sizeof *at);
+    release_array(x);
+    release_array(dy);
+    close_rig(&rig);
+    return gradients;
+}
+
+/* Where nobody wants a norm's dx, its sums are made of a dy that lies as bf16 alone, too. */
+static void gradients_need_no_dx(void **state) {
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {
+        size_t count;
+        float *with = gradients_of(subjects[s](), true, &count), *without = gradients_of(subjects[s](), false, &count);
+        for (size_t i = 0; i < count; i++)
+            if (!(fabsf(with[i] - without[i]) <= 1e-5f * (1 + fabsf(with[i]))))
+                fail_msg("subject %zu, gradient %zu: %g without dx, %g with", s, i, (double)without[i],
+                         (double)with[i]);
+        free(with);
+        free(without);
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_stream_is_read_and_left_as_it_is_stored),
-                                       cmocka_unit_test(operands_of_gradients_are_left_beside_floats)};
+                                       cmocka_unit_test(operands_of_gradients_are_left_beside_floats),
+                                       cmocka_unit_test(gradients_need_no_dx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ import tempfile
 
 TOLD = "-fopenmp-assume-no-nested-parallelism"
 PARALLEL = re.compile(r"__kmpc_parallel_[0-9]+")
-OTHERS = re.compile(r"omp_(?:set|get|in|is)_.*|__kmpc_.*task.*|__kmpc_push_num_threads")
+OTHERS = re.compile(r"omp_(?:set|get|in)_.*|__kmpc_.*task.*|__kmpc_push_num_threads")
 NESTED = """
 void inner(int *x) {
 #pragma omp parallel for
