@@ -71,6 +71,12 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
     return sl_plan_kept_at(plan, &values, count, lifetime, kept);
 }
 
+int sl_plan_kept_halves(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept) {
+    SL_TRY(sl_plan_kept(plan, count, lifetime, kept));
+    if (kept->rounds && !kept->stores) sl_plan_kept_room(plan, kept);
+    return SL_OK;
+}
+
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last) {
     module->reads_stored = first->reads_stored;
     module->adds_stored = last->adds_stored;

@@ -25,7 +25,9 @@ struct sl_kept {
 
 /* KEPT has COUNT elements for each microbatch, as in sl_plan_array. */
 int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept);
-/* The same, with floats at VALUES, which the caller has planned, where the storage is bf16. */
+/* The same, whose bf16 has a place in forward alone, too: for kernels that write nothing else. */
+int sl_plan_kept_halves(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept);
+/* The first again, with floats at VALUES, which the caller has planned, where the storage is bf16. */
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept);
 

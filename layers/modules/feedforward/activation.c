@@ -28,14 +28,6 @@ static const struct sl_kept *slope_of(const struct sl_module *module) {
     return &((const struct activation *)module)->slope;
 }
 
-/* Where the storage is bf16, the slope is stored in forward alone, too: kernels that know of that write nothing else.
- */
-static int plan_kept_slope(struct sl_plan *plan, size_t count, struct sl_kept *slope) {
-    SL_TRY(sl_plan_kept(plan, count, SL_UNTIL_INPUT, slope));
-    if (slope->rounds && !slope->stores) sl_plan_kept_room(plan, slope);
-    return SL_OK;
-}
-
 /* Where the storage is bf16: how y, or dx, is left, at *FLOATS, NULL where nobody reads these. */
 static struct sl_settled left_of(const struct sl_context *context, float **floats) {
     struct sl_result *result = context->result;
@@ -61,7 +53,7 @@ static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
     if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
     plan_stored(module, plan);
-    return plan_kept_slope(plan, count, &((struct activation *)module)->slope);
+    return sl_plan_kept_halves(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,

@@ -24,20 +24,12 @@ static void plan_halves(struct layer_norm *own, const struct sl_plan *plan) {
         module->leaves_stored_gradient = module->leaves_operand_beside = own->reads_halves;
 }
 
-/* Where the storage is bf16, forward leaves what is kept as that alone. */
-static int plan_normalized(struct layer_norm *own, struct sl_plan *plan) {
-    const size_t count = (size_t)plan->rows * (size_t)own->norm.module.in;
-    SL_TRY(sl_plan_kept(plan, count, SL_UNTIL_INPUT, &own->normalized));
-    if (own->normalized.rounds && !own->normalized.stores) sl_plan_kept_room(plan, &own->normalized);
-    return SL_OK;
-}
-
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct layer_norm *own = (struct layer_norm *)module;
     const size_t cols = (size_t)module->in, rows = (size_t)plan->rows;
     SL_TRY(sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols));
     SL_TRY(sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &cols));
-    SL_TRY(plan_normalized(own, plan));
+    SL_TRY(sl_plan_kept_halves(plan, rows * cols, SL_UNTIL_INPUT, &own->normalized));
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     SL_TRY(sl_norm_plan_sums(&own->norm, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * cols * sizeof(float), &own->unwanted);
