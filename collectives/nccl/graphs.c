@@ -269,15 +269,15 @@ static void note_step(struct sl_nccl_coordinate *me) {
     me->in_vain = false;
 }
 
-/* Whether all members have begun GROUP's call number TICKET before this host's patience ends. */
-static bool await_all(struct sl_nccl_group *group, uint32_t ticket) {
+/* Whether all members have begun GROUP's call number TICKET before so many seconds of PATIENCE end. */
+static bool await_all(struct sl_nccl_group *group, uint32_t ticket, double patience) {
     struct sl_nccl_coordinate *me = group->wire.me;
     const struct sl_nccl_hosts *hosts = me->run->hosts;
     const struct sl_collective all = sl_describe_barrier(&group->group);
-    if (hosts->met(group, &all, ticket)) return true;
+    bool met = hosts->met(group, &all, ticket);
+    if (met || patience == 0) return met;
     const struct sl_wait_mark mark = sl_wait_begin(me->self);
-    const double began = sl_now(), patience = fmax(me->patience, SHORTEST);
-    bool met = false;
+    const double began = sl_now();
     int round = 0;
     for (double waited = 0; !met && waited < patience && !hosts->progress(me); waited = sl_now() - began) {
         sl_nccl_pause(waited < SHORTEST ? 0 : round++);
@@ -293,12 +293,9 @@ void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
     note_step(me);
     if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
     if (!me->run->hosts->reuses && !me->run->engine->checked) return;
-    const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
-    if (!sl_cuda_is_whole(queue)) {
-        const struct sl_collective all = sl_describe_barrier(&group->group);
-        if (me->run->hosts->met(group, &all, earlier)) return;
-    } else {
-        if (await_all(group, earlier)) return;
+    const bool whole = sl_cuda_is_whole(queue); /* there is nothing to wait for where its graph cannot be any more */
+    if (await_all(group, ticket - SL_MAX_IN_FLIGHT, whole ? fmax(me->patience, SHORTEST) : 0)) return;
+    if (whole) {
         me->in_vain = true;
         me->patience /= 2;
     }
