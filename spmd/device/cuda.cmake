@@ -67,15 +67,21 @@ foreach(architecture ${architectures})
 endforeach()
 list(JOIN architectures " " names)
 
+# Where regions are enqueued, libomptarget has nothing to do.
+set(link -Wl,--as-needed -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
 set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-path=${sl_runtime})
+set(SL_USERS_LINK ${link} ${offload})
+if(PROJECT_IS_TOP_LEVEL AND BUILD_TESTING) # what is built here, the preset ptx executes
+    include(${PROJECT_SOURCE_DIR}/tests/ptx/toolkit.cmake)
+    list(TRANSFORM offload REPLACE "^--cuda-path=.*" --cuda-path=${toolkit})
+endif()
+set(SL_DEVICE_LINK ${link} ${offload})
 set(SL_DEVICE_OPTIONS -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\")
 # No loop that threads share lies within another, and no region asks OpenMP for threads (tests/spmd/device/nesting.py
 # looks): without the code for that the compiler is done in half the time.
 set(alone -fopenmp-assume-no-nested-parallelism -fopenmp-assume-no-thread-state)
 # Vectors that are not made are no news, nor is a CUDA newer than the compiler.
 set(SL_TARGET_OPTIONS ${offload} ${alone} ${SL_DEVICE_OPTIONS} -Wno-pass-failed -Wno-unknown-cuda-version)
-# Where regions are enqueued, libomptarget has nothing to do.
-set(SL_DEVICE_LINK -Wl,--as-needed ${offload} -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
 set(SL_DEVICE_LIBRARIES CUDA::cudart CUDA::cublasLt)
 
 if(SL_CUDA_LTO)

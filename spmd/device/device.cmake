@@ -1,10 +1,11 @@
 # What SL_DEVICE means: how files with target regions are compiled (SL_TARGET_OPTIONS), and others of the device
-# (SL_DEVICE_OPTIONS), and what is linked (SL_DEVICE_LINK, SL_DEVICE_LIBRARIES).
+# (SL_DEVICE_OPTIONS), and what is linked (SL_DEVICE_LINK, SL_DEVICE_LIBRARIES; by users of what is installed SL_USERS_LINK).
 set(SL_DEVICE cpu CACHE STRING "where layers compute: cpu, offload (OpenMP's x86_64 devices), cuda (NVIDIA GPUs)")
 set_property(CACHE SL_DEVICE PROPERTY STRINGS cpu offload cuda)
 set(SL_TARGET_OPTIONS)
 set(SL_DEVICE_OPTIONS)
 set(SL_DEVICE_LINK)
+set(SL_USERS_LINK)
 set(SL_DEVICE_LIBRARIES)
 set(SL_DEVICE_ENVIRONMENT) # of tests
 set(SL_DEVICE_SOURCES)
@@ -56,6 +57,7 @@ if(SL_DEVICE STREQUAL offload)
     # On devices or not at all; programs set the threads themselves, tests that call kernels do not.
     set(SL_DEVICE_ENVIRONMENT OMP_TARGET_OFFLOAD=MANDATORY OMP_NUM_THREADS=1 OMP_TEAMS_THREAD_LIMIT=1)
     set(SL_DEVICE_LINK -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -L${sl_runtime} -Wl,-rpath,${sl_runtime})
+    set(SL_USERS_LINK ${SL_DEVICE_LINK})
 elseif(SL_DEVICE STREQUAL "cuda")
     include(${CMAKE_CURRENT_LIST_DIR}/cuda.cmake)
 elseif(NOT SL_DEVICE STREQUAL cpu)

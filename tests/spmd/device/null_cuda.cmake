@@ -30,6 +30,7 @@ endif()
 sl_add_test(null_cuda python3 ${CMAKE_CURRENT_LIST_DIR}/null_cuda.py ${CMAKE_BINARY_DIR})
 sl_add_test(null_cuda_graphs python3 ${CMAKE_CURRENT_LIST_DIR}/graphs.py ${CMAKE_BINARY_DIR} $<$<BOOL:${MPI_C_FOUND}>:${CMAKE_CURRENT_SOURCE_DIR}/mpirun>)
 sl_add_test(null_cuda_timeline python3 ${CMAKE_CURRENT_LIST_DIR}/timeline.py ${CMAKE_BINARY_DIR})
+sl_add_test(cuda_toolkit ${CMAKE_SOURCE_DIR}/tests/ptx/toolkit.sh ${CMAKE_BINARY_DIR})
 sl_add_test(cuda_nesting python3 ${CMAKE_CURRENT_LIST_DIR}/nesting.py ${CMAKE_BINARY_DIR})
 sl_add_test(cuda_kernels python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py ${linked} $<TARGET_FILE:transformer>)
 sl_add_test(cuda_kernels_table python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py --check docs/gpu_kernels.md

@@ -1,0 +1,16 @@
+# A CUDA toolkit of links, in whose place TOOLKIT stands from here on: its ptxas and nvlink are NVIDIA's, and keep the PTX
+# of each image in the build's folder ptx/, for what executes it (tests/ptx).
+set(folder ${PROJECT_BINARY_DIR}/toolkit)
+file(MAKE_DIRECTORY ${folder}/bin)
+file(CREATE_LINK ${toolkit} ${folder}/real SYMBOLIC)
+file(GLOB entries ${toolkit}/* ${toolkit}/bin/*)
+foreach(entry ${entries})
+    file(RELATIVE_PATH name ${toolkit} ${entry})
+    if(NOT name STREQUAL bin)
+        file(CREATE_LINK ${entry} ${folder}/${name} SYMBOLIC)
+    endif()
+endforeach()
+foreach(tool ptxas nvlink)
+    file(CREATE_LINK ${CMAKE_CURRENT_LIST_DIR}/toolkit/${tool} ${folder}/bin/${tool} SYMBOLIC)
+endforeach()
+set(toolkit ${folder})
