@@ -288,9 +288,31 @@ static void finish_column(const struct product *p, uint64_t j, const float *sums
     }
 }
 
+/* COLS columns of ROWS elements at ARRAY are read, or written. */
+static void tell(void (*how)(const void *, size_t), const void *array, cudaDataType type, uint64_t rows, uint64_t cols,
+                 int64_t leading) {
+    const size_t element = type == CUDA_R_16BF ? 2 : 4;
+    for (uint64_t col = 0; col < cols; col++)
+        how((const char *)array + element * col * (uint64_t)leading, element * rows);
+}
+
+/* To the executor. */
+static void tell_operands(const struct product *p) {
+    const cublasLtMatmulDescOpaque_t *d = &p->description;
+    tell(fake_read, p->a, p->a_layout.type, p->a_layout.rows, p->a_layout.cols, p->a_layout.leading);
+    tell(fake_read, p->b, p->b_layout.type, p->b_layout.rows, p->b_layout.cols, p->b_layout.leading);
+    if (p->beta != 0.0f) tell(fake_read, p->c, p->type, p->m, p->n, p->leading);
+    if (adds_bias(d)) tell(fake_read, d->bias, p->type, p->m, 1, 0);
+    if (applies_slope(d)) tell(fake_read, d->before, p->type, p->m, p->n, d->leading);
+    if (applies_gelu(d)) tell(fake_written, d->before, p->type, p->m, p->n, d->leading);
+    if (sums_rows(d)) tell(fake_written, d->bias, CUDA_R_32F, p->m, 1, 0);
+    tell(fake_written, p->d, p->type, p->m, p->n, p->leading);
+}
+
 static void run_product(void *argument) {
     const struct product *p = argument;
     if (fake_number("FAKE_CUDA_IDLE", 0)) return;
+    if (fake_executor) tell_operands(p);
     float *a = copy_operand(p, 0), *b = copy_operand(p, 1), *sums = malloc(p->m * sizeof *sums);
     if (!a || !b || !sums) abort();
     p->workspace[0]++; /* two streams must not share it */

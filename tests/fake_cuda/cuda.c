@@ -7,8 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MOST_DEVICES = 16, ALIGNMENT = 256, GARBAGE = 0xff };
+enum { MOST_DEVICES = 16, ALIGNMENT = 256, GARBAGE = 0xff, PAGE = 4096 };
+static const size_t MOST_KEPT = (size_t)4 << 30;
+
+const struct fake_executor *fake_executor;
 
 static _Thread_local int current_device;
 static _Thread_local cudaError_t last_error;
@@ -273,9 +277,30 @@ static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, b
     if (numbered) block->number = ++numbers;
     blocks = block;
     pthread_mutex_unlock(&memory_lock);
+    if (fake_executor) fake_executor->taken(base, bytes, type);
     fake_record("take %s %d %zu", kind_of(block), block->number, bytes);
     *memory = base;
     return cudaSuccess;
+}
+
+/* Blocks that were given back, the oldest first: an executor sees who still uses one, as its addresses come again only
+ * after as many bytes as are kept. Its pages go at once. The lock is held. */
+static void keep(struct block *block) {
+    static struct block *kept, **end = &kept;
+    static size_t bytes;
+    const uintptr_t from = ((uintptr_t)block->base + PAGE - 1) / PAGE * PAGE;
+    const uintptr_t to = ((uintptr_t)block->base + block->bytes) / PAGE * PAGE;
+    if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+    *end = block;
+    end = &block->next;
+    block->next = NULL;
+    for (bytes += block->bytes; kept && bytes > (fake_executor ? MOST_KEPT : 0);) {
+        struct block *oldest = kept;
+        if (!(kept = oldest->next)) end = &kept;
+        bytes -= oldest->bytes;
+        free(oldest->base);
+        free(oldest);
+    }
 }
 
 /* As CUDA's, it waits for the device first. */
@@ -289,9 +314,9 @@ static cudaError_t give(void *memory, bool host) {
     struct block **at = find(memory), *block = *at;
     *at = block->next;
     if (block->type != cudaMemoryTypeHost) used[block->device] -= block->bytes;
+    if (fake_executor) fake_executor->freed(memory);
+    keep(block);
     pthread_mutex_unlock(&memory_lock);
-    free(block->base);
-    free(block);
     return cudaSuccess;
 }
 
@@ -360,11 +385,20 @@ struct copy {
     void *to;
     const void *from; /* NULL: what lies behind this */
     size_t bytes;
+    bool to_host, from_host; /* memory that CUDA has not given out */
 };
+
+/* To the executor. */
+static void tell_copy(bool to_host, bool from_host, const void *to, const void *from, size_t bytes) {
+    if (!to_host && !from_host) fake_copied(to, from, bytes);
+    if (!to_host && from_host) fake_written(to, bytes);
+    if (to_host && !from_host) fake_read(from, bytes);
+}
 
 static void run_copy(void *argument) {
     const struct copy *copy = argument;
     if (!fake_skips(copy->bytes)) memcpy(copy->to, copy->from ? copy->from : (const void *)(copy + 1), copy->bytes);
+    tell_copy(copy->to_host, copy->from_host, copy->to, copy->from, copy->bytes);
 }
 
 /* Memory that CUDA has not given out is read before this returns. */
@@ -372,7 +406,7 @@ static int enqueue_staged(cudaStream_t stream, void *to, const void *from, size_
     if (fake_skips(bytes)) return cudaSuccess;
     struct copy *copy = malloc(sizeof *copy + bytes);
     if (!copy) return fake_error(cudaErrorMemoryAllocation);
-    *copy = (struct copy){to, NULL, bytes};
+    *copy = (struct copy){to, NULL, bytes, false, true};
     memcpy(copy + 1, from, bytes);
     const int status = fake_enqueue(stream, run_copy, copy, sizeof *copy + bytes);
     free(copy);
@@ -387,7 +421,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     if (!target.base || !source.base) FAKE_UNCAPTURED();
     record_copy(stream, &target, to, &source, from, bytes);
     if (!bytes) return cudaSuccess;
-    const struct copy copy = {to, from, bytes};
+    const struct copy copy = {to, from, bytes, !target.base, !source.base};
     const int status = source.base || !target.base ? fake_enqueue(stream, run_copy, &copy, sizeof copy)
                                                    : enqueue_staged(stream, to, from, bytes);
     if (status || target.base) return (cudaError_t)status;
@@ -405,6 +439,8 @@ static void run_copy_2d(void *argument) {
     if (fake_skips(copy->width * copy->height)) return;
     for (size_t row = 0; row < copy->height; row++)
         memcpy(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
+    for (size_t row = 0; row < copy->height; row++)
+        fake_copied(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
 }
 
 /* Only within what CUDA has given out. */
@@ -425,6 +461,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
     FAKE_CALL();
     (void)kind;
     memcpy(to, from, bytes); /* at once: on the default stream, for which other streams do not wait */
+    tell_copy(!block_of(to).base, !block_of(from).base, to, from, bytes);
     return cudaSuccess;
 }
 
@@ -437,6 +474,7 @@ struct fill {
 static void run_fill(void *argument) {
     const struct fill *fill = argument;
     if (!fake_skips(fill->bytes)) memset(fill->memory, fill->value, fill->bytes);
+    fake_written(fill->memory, fill->bytes);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
@@ -455,5 +493,6 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
     FAKE_CALL();
     memset(memory, value, bytes);
+    fake_written(memory, bytes);
     return cudaSuccess;
 }

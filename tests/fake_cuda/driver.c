@@ -17,7 +17,9 @@ struct CUmod_st {
 
 struct CUfunc_st {
     char *name;
-    void *code;
+    void *code;         /* for this machine */
+    void *module;       /* the executor's, */
+    const void *kernel; /* and what it finds there; NULL: nothing runs */
 };
 
 CUresult cuGetErrorString(CUresult error, const char **text) {
@@ -60,17 +62,23 @@ CUresult cuModuleUnload(CUmodule module) {
 /* It lives as long as the process does. */
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     FAKE_DRIVER();
-    void *code;
-    if (!fake_image_function(module->image, name, &code)) return CUDA_ERROR_NOT_FOUND;
+    struct CUfunc_st found = {.module = fake_image_module(module->image)};
+    if (!fake_image_function(module->image, name, &found.code)) return CUDA_ERROR_NOT_FOUND;
+    if (found.module) found.kernel = fake_executor->find(found.module, name);
+    if (found.module && !found.kernel) return CUDA_ERROR_NOT_FOUND;
+    found.name = strdup(name);
     *function = malloc(sizeof **function);
-    **function = (struct CUfunc_st){strdup(name), code};
+    **function = found;
     return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *bytes, CUmodule module, const char *name) {
     FAKE_DRIVER();
     const void *value;
-    void *memory;
+    void *memory = NULL, *executed = fake_image_module(module->image);
+    if (executed) memory = fake_executor->variable(executed, name, bytes);
+    *at = (uintptr_t)memory;
+    if (executed) return memory ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     if (!fake_image_variable(module->image, name, &value, bytes)) return CUDA_ERROR_NOT_FOUND;
     if (fake_take(&memory, *bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     memset(memory, 0, *bytes);
@@ -93,7 +101,9 @@ CUresult cuMemFree_v2(CUdeviceptr memory) {
 }
 
 struct launch {
-    void *code;
+    const struct CUfunc_st *function;
+    unsigned blocks, threads, dynamic;
+    size_t bytes;
     uint64_t parameter[MOST_PARAMETERS];
 };
 
@@ -103,24 +113,38 @@ static void run_kernel(void *argument) {
     const uint64_t *p = launch->parameter;
     void (*kernel)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                    uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
-    if (!launch->code) return;
-    memcpy(&kernel, &launch->code, sizeof kernel);
+    if (launch->function->kernel)
+        fake_executor->launch(launch->function->module, launch->function->kernel, launch->blocks, launch->threads,
+                              launch->dynamic, p, launch->bytes);
+    if (!launch->function->code) return;
+    memcpy(&kernel, &launch->function->code, sizeof kernel);
     kernel(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15], p[16],
            p[17], p[18], p[19]);
 }
 
-enum { LONGEST_LINE = MOST_PARAMETERS * 28 + 500 };
+enum {
+    LONGEST_LINE = MOST_PARAMETERS * 28 + 500,
+    MOST_BLOCKS = INT32_MAX,
+    MOST_THREADS = 1024,
+    MOST_SHARED = 48 << 10
+};
+
+/* Whether a driver takes it. */
+static bool is_launch(const CUDA_KERNEL_NODE_PARAMS *p) {
+    void **extra = p->extra;
+    return p->gridDimX && p->gridDimX <= MOST_BLOCKS && p->gridDimY == 1 && p->gridDimZ == 1 && p->blockDimX &&
+           p->blockDimX <= MOST_THREADS && p->blockDimY == 1 && p->blockDimZ == 1 && p->sharedMemBytes <= MOST_SHARED &&
+           !p->kernelParams && extra && extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER &&
+           extra[2] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[4] == CU_LAUNCH_PARAM_END &&
+           *(size_t *)extra[3] <= MOST_PARAMETERS * sizeof(uint64_t);
+}
 
 /* Of a launch as it may be, and its line in the account. */
 static bool read_launch(const CUDA_KERNEL_NODE_PARAMS *p, struct launch *launch, char line[LONGEST_LINE]) {
     void **extra = p->extra;
-    if (!p->gridDimX || p->gridDimY != 1 || p->gridDimZ != 1 || !p->blockDimX || p->blockDimX > 1024 ||
-        p->blockDimY != 1 || p->blockDimZ != 1 || p->sharedMemBytes || p->kernelParams || !extra ||
-        extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE ||
-        extra[4] != CU_LAUNCH_PARAM_END || *(size_t *)extra[3] > sizeof launch->parameter)
-        return false;
+    if (!is_launch(p)) return false;
     const size_t bytes = *(size_t *)extra[3];
-    *launch = (struct launch){.code = p->func->code};
+    *launch = (struct launch){p->func, p->gridDimX, p->blockDimX, p->sharedMemBytes, bytes, {0}};
     memcpy(launch->parameter, extra[1], bytes);
     *line = 0;
     if (!fake_records()) return true;

@@ -27,6 +27,8 @@
  *       saw EVENT                                  the host finds it done, or has waited for it
  *     What is captured has its line when its graph is launched.
  *
+ * Kernels of images for NVIDIA's GPUs do nothing, unless an executor runs them, which then is told of memory, too.
+ *
  * Built as the libraries that a program for GPUs is linked with (tests/spmd/device/null_cuda.cmake), the same code is
  * a GPU that computes nothing, and tells what a step asks for. */
 #ifndef FAKE_H
@@ -101,5 +103,32 @@ cudaError_t fake_take(void **memory, size_t bytes);
 void fake_name(char *text, size_t size, const void *memory);
 /* Waits for everything on the device's streams. */
 void fake_finish_device(int device);
+
+/* What runs kernels for GPUs. A launch runs to its end in the calling thread. */
+struct fake_executor {
+    void *(*open)(const void *image, size_t bytes);
+    void (*close)(void *module);
+    const void *(*find)(void *module, const char *kernel);
+    void *(*variable)(void *module, const char *name, size_t *bytes);
+    void (*launch)(void *module, const void *kernel, unsigned blocks, unsigned threads, unsigned dynamic,
+                   const void *parameters, size_t bytes);
+    void (*taken)(const void *memory, size_t bytes, enum cudaMemoryType type);
+    void (*freed)(const void *memory);
+    void (*written)(const void *memory, size_t bytes);
+    void (*copied)(const void *to, const void *from, size_t bytes);
+    void (*read)(const void *memory, size_t bytes);
+};
+extern const struct fake_executor *fake_executor; /* NULL: there is none */
+
+/* What something else than kernels does with memory. */
+static inline void fake_written(const void *memory, size_t bytes) {
+    if (fake_executor) fake_executor->written(memory, bytes);
+}
+static inline void fake_copied(const void *to, const void *from, size_t bytes) {
+    if (fake_executor) fake_executor->copied(to, from, bytes);
+}
+static inline void fake_read(const void *memory, size_t bytes) {
+    if (fake_executor) fake_executor->read(memory, bytes);
+}
 
 #endif

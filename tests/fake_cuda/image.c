@@ -10,11 +10,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fake.h"
+
 enum { MACHINE_CUDA = 190 };
 
 struct fake_image {
     void *library; /* for this machine; NULL: for GPUs */
     int file;      /* which the library came from */
+    void *module;  /* the executor's; NULL: nothing runs */
     size_t bytes;
     char data[];
 };
@@ -61,6 +64,7 @@ struct fake_image *fake_image_open(const void *data) {
     if (!image) return NULL;
     *image = (struct fake_image){.bytes = bytes};
     memcpy(image->data, data, bytes);
+    if (header->e_machine == MACHINE_CUDA && fake_executor) image->module = fake_executor->open(data, bytes);
     if (header->e_machine == MACHINE_CUDA || open_library(image)) return image;
     free(image);
     return NULL;
@@ -69,8 +73,11 @@ struct fake_image *fake_image_open(const void *data) {
 void fake_image_close(struct fake_image *image) {
     if (image->library) dlclose(image->library);
     if (image->library) close(image->file);
+    if (image->module) fake_executor->close(image->module);
     free(image);
 }
+
+void *fake_image_module(const struct fake_image *image) { return image->module; }
 
 static const Elf64_Sym *find(const struct fake_image *image, const char *name) {
     const Elf64_Shdr *section = sections_of(image);

@@ -427,6 +427,20 @@ static void reduce(const struct meeting *meeting, int size, size_t count, void *
     }
 }
 
+/* To the executor: sums are read and written, all else is copied. BLOCK bytes come from each member, or go to it. */
+static void tell(const struct meeting *meeting, int size, size_t block) {
+    const struct operation *first = meeting->of[0];
+    const bool scatters = first->kind == SUM_SCATTER, sums = first->kind == SUM || scatters;
+    for (int r = 0; r < size && sums; r++) fake_read(meeting->of[r]->in, scatters ? block * (size_t)size : block);
+    for (int r = 0; r < size; r++) {
+        char *out = meeting->of[r]->out;
+        if (sums) fake_written(out, block);
+        if (first->kind == BROADCAST) fake_copied(out, meeting->of[first->peer]->in, block);
+        for (int s = 0; s < size && first->kind == GATHER; s++)
+            fake_copied(out + block * (size_t)s, meeting->of[s]->in, block);
+    }
+}
+
 /* What a meeting's members wanted: everything into TOTAL first, as outputs may be inputs. */
 static void perform(const struct meeting *meeting, int size) {
     const struct operation *first = meeting->of[0];
@@ -445,6 +459,7 @@ static void perform(const struct meeting *meeting, int size) {
         memcpy(meeting->of[r]->out, total + (scatters ? block * (size_t)r : 0), scatters ? block : block * blocks);
     }
     free(total);
+    if (fake_executor) tell(meeting, size, block);
 }
 
 static bool agree(const struct meeting *meeting, int size) {
@@ -520,6 +535,7 @@ static void post(ncclComm_t comm, struct operation *operation) {
             return;
         }
         memcpy(target->out, source->in, bytes);
+        fake_copied(target->out, source->in, bytes);
         operation->done = half->done = true;
         *at = other->next;
         fake_arena_give(comm->arena, other);
@@ -574,6 +590,7 @@ static void bring(ncclComm_t comm, struct operation *operation) {
     const size_t in = bytes_in(comm, operation);
     void *copy = fake_arena_take(comm->arena, in);
     if (in) memcpy(copy, operation->in, in);
+    fake_read(operation->in, in);
     operation->own = operation->out;
     operation->in = copy;
     operation->out = fake_arena_take(comm->arena, bytes_out(comm, operation));
@@ -582,6 +599,7 @@ static void bring(ncclComm_t comm, struct operation *operation) {
 static void fetch(ncclComm_t comm, struct operation *operation) {
     const size_t out = bytes_out(comm, operation);
     if (out && operation->done) memcpy(operation->own, operation->out, out);
+    if (out && operation->done) fake_written(operation->own, out);
     fake_arena_give(comm->arena, (void *)(uintptr_t)operation->in);
     fake_arena_give(comm->arena, operation->out);
 }

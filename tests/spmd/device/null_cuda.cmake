@@ -1,21 +1,7 @@
 # Programs for GPUs on a GPU that computes nothing: tests/fake_cuda as the libraries that they are linked with, and found
 # before these. What a step asks for is then counted, wherever CUDA's toolkit is.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fake_cuda/*.c)
-set(folder ${CMAKE_CURRENT_BINARY_DIR}/null_cuda)
-set(major ${CUDAToolkit_VERSION_MAJOR})
-file(CONFIGURE OUTPUT null_cuda.map CONTENT "libcudart.so.@major@ { global: cuda*; };
-libcublasLt.so.@major@ { global: cublas*; };
-libcuda { global: cu[A-Z]*; nccl*; local: *; };
-" @ONLY)
-add_library(sl_null_cuda SHARED ${sources})
-target_include_directories(sl_null_cuda BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/fake_cuda)
-target_link_libraries(sl_null_cuda PRIVATE sl_options Threads::Threads)
-target_link_options(sl_null_cuda PRIVATE -Wl,--version-script=${CMAKE_CURRENT_BINARY_DIR}/null_cuda.map)
-set_target_properties(sl_null_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${folder})
-foreach(name libcuda.so libcuda.so.1 libcudart.so.${major} libcublasLt.so.${major} libnccl.so.2)
-    list(APPEND links COMMAND ${CMAKE_COMMAND} -E create_symlink libsl_null_cuda.so ${folder}/${name})
-endforeach()
-add_custom_command(TARGET sl_null_cuda POST_BUILD ${links} VERBATIM)
+include(${CMAKE_CURRENT_SOURCE_DIR}/fake_cuda/libraries.cmake)
+sl_cuda_libraries(sl_null_cuda ${CMAKE_CURRENT_BINARY_DIR}/null_cuda)
 
 # The same drivers with LLVM's own runtime for their regions, for comparison.
 foreach(driver looping_pipeline transformer)
