@@ -34,9 +34,10 @@ struct sl_omp_arguments {
     void **bases, **pointers; /* [count]: a mapped object's address, and where what is mapped of it begins */
     int64_t *sizes, *types;   /* [count]: bytes, and SL_OMP_TO and so on */
     void **names, **mappers;
-    uint64_t trips, flags; /* of the region's loop; 0: unknown */
-    uint32_t teams[3], threads[3], shared;
+    uint64_t trips, flags;                 /* of the region's loop; 0: unknown */
+    uint32_t teams[3], threads[3], shared; /* 0: the launcher's choice */
 };
+#define SL_OMP_NO_TEAMS UINT32_MAX /* in teams: the region has no teams construct */
 
 enum {
     SL_OMP_TO = 0x1,

@@ -19,7 +19,8 @@
 #include "spmd/device/tape.h"
 
 enum {
-    THREADS = 128,      /* of a block; clang hands out elements by as many */
+    THREADS = 128, /* of a block; clang hands out elements by as many */
+    MOST_THREADS = 1024,
     MOST_BLOCKS = 3200, /* as LLVM's; beyond, blocks take several turns */
     RING = 1 << 16,     /* bytes of what regions map that may be in the queue at the same time */
     ALIGNMENT = 64,
@@ -183,17 +184,19 @@ static void *environment_of(struct launch *launch) {
     return own->memory;
 }
 
+static unsigned least(unsigned one, unsigned other) { return one < other ? one : other; }
+
 static unsigned threads_of(const struct launch *launch, const struct sl_omp_arguments *a) {
     const struct sl_omp_kernel_environment *its = &launch->kernel->environment;
-    unsigned threads = a->threads[0] ? a->threads[0] : THREADS;
+    unsigned threads = a->threads[0] ? least(a->threads[0], MOST_THREADS) : THREADS;
     if (a->threads[0] && its->mode == SL_OMP_GENERIC) threads += 32; /* the warp that runs what is not parallel */
-    if (its->most_threads > 0 && threads > (unsigned)its->most_threads) threads = (unsigned)its->most_threads;
-    return threads;
+    return least(threads, its->most_threads > 0 ? (unsigned)its->most_threads : MOST_THREADS);
 }
 
 /* A thread an iteration where the loop is parallel as a whole, otherwise a block. */
 static unsigned blocks_of(const struct launch *launch, const struct sl_omp_arguments *a, unsigned threads) {
-    if (a->teams[0]) return a->teams[0];
+    if (a->teams[0] == SL_OMP_NO_TEAMS) return 1;
+    if (a->teams[0]) return least(a->teams[0], INT32_MAX); /* more no driver takes */
     const bool parallel = launch->kernel->environment.mode == SL_OMP_SPMD;
     const uint64_t blocks = parallel ? (a->trips + threads - 1) / threads : a->trips;
     return blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks ? (unsigned)blocks : 1;

@@ -12,5 +12,9 @@ void by_hand(const struct sl_omp_launch_environment *environment, struct launche
     ((struct sl_omp_launch_environment *)(uintptr_t)environment)->arrived = 7;
 }
 
+/* Of any number of threads. */
+void without_environment(void);
+void without_environment(void) {}
+
 const struct sl_omp_kernel_environment by_hand_kernel_environment = {
     .mode = SL_OMP_GENERIC, .most_threads = 96, .reduction_bytes = BY_HAND_REDUCTION / 16, .reduction_length = 16};

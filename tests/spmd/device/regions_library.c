@@ -32,3 +32,13 @@ void scale_in_three_teams(int n, float *x) {
 #pragma omp target teams distribute parallel for is_device_ptr(x) thread_limit(64) num_teams(3)
     for (int i = 0; i < n; i++) x[i] *= FACTOR;
 }
+
+void scale_alone(int n, float *x) {
+#pragma omp target is_device_ptr(x)
+    for (int i = 0; i < n; i++) x[i] *= FACTOR;
+}
+
+void scale_in_one_team(int n, float *x) {
+#pragma omp target parallel for is_device_ptr(x)
+    for (int i = 0; i < n; i++) x[i] *= FACTOR;
+}

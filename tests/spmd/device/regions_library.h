@@ -16,5 +16,7 @@ void add_terms(int n, struct terms terms, float *x);
 void add_many(int n, const struct many *many, float *x);
 void map_region(int n, float *x);
 void scale_in_three_teams(int n, float *x);
+void scale_alone(int n, float *x);
+void scale_in_one_team(int n, float *x);
 
 #endif

@@ -23,6 +23,8 @@ struct library {
     void *handle;
     void (*scale)(int n, float *x);
     void (*scale_in_three_teams)(int n, float *x);
+    void (*scale_alone)(int n, float *x);
+    void (*scale_in_one_team)(int n, float *x);
     double (*sum)(int n, const float *x);
     void (*add_terms)(int n, struct terms terms, float *x);
     void (*add_many)(int n, const struct many *many, float *x);
@@ -34,11 +36,14 @@ static struct library open_library(const char *path) {
     if (!l.handle) fail_msg("%s", dlerror());
     *(void **)&l.scale = dlsym(l.handle, "scale");
     *(void **)&l.scale_in_three_teams = dlsym(l.handle, "scale_in_three_teams");
+    *(void **)&l.scale_alone = dlsym(l.handle, "scale_alone");
+    *(void **)&l.scale_in_one_team = dlsym(l.handle, "scale_in_one_team");
     *(void **)&l.sum = dlsym(l.handle, "sum");
     *(void **)&l.add_terms = dlsym(l.handle, "add_terms");
     *(void **)&l.add_many = dlsym(l.handle, "add_many");
     *(void **)&l.map_region = dlsym(l.handle, "map_region");
-    assert_true(l.scale && l.scale_in_three_teams && l.sum && l.add_terms && l.add_many && l.map_region);
+    assert_true(l.scale && l.scale_in_three_teams && l.scale_alone && l.scale_in_one_team && l.sum && l.add_terms &&
+                l.add_many && l.map_region);
     return l;
 }
 
@@ -234,8 +239,8 @@ static void make_binary(struct by_hand *made, char *name, const char *image, siz
     made->binary = (struct sl_omp_binary){1, &made->image, made->entry, made->entry + 2};
 }
 
-static void launch_by_hand(struct by_hand *made, struct launched *launched, uint64_t number, uint64_t trips,
-                           uint32_t threads) {
+static void launch_teams(struct by_hand *made, struct launched *launched, uint64_t number, uint64_t trips,
+                         uint32_t teams, uint32_t threads) {
     void *bases[] = {launched, (void *)(uintptr_t)number};
     int64_t sizes[] = {0, 8}, types[] = {SL_OMP_PARAMETER | SL_OMP_LITERAL, SL_OMP_PARAMETER | SL_OMP_LITERAL};
     struct sl_omp_arguments arguments = {.version = SL_OMP_ARGUMENTS_VERSION,
@@ -245,8 +250,14 @@ static void launch_by_hand(struct by_hand *made, struct launched *launched, uint
                                          .sizes = sizes,
                                          .types = types,
                                          .trips = trips,
+                                         .teams = {teams},
                                          .threads = {threads}};
     assert_int_equal(__tgt_target_kernel(NULL, -1, 0, 0, &made->region, &arguments), 0);
+}
+
+static void launch_by_hand(struct by_hand *made, struct launched *launched, uint64_t number, uint64_t trips,
+                           uint32_t threads) {
+    launch_teams(made, launched, number, trips, 0, threads);
 }
 
 /* And finds its counters at zero, whatever the one before has left. */
@@ -289,6 +300,48 @@ static void launches_have_128_threads(void **state) {
     expect_launch("_scale_in_three_teams_l", 3, 64);
     sl_device.give(x);
     settled();
+}
+
+/* Of a region without a teams construct clang says that it has 2^32 - 1 teams. */
+static void regions_without_teams_have_one_block(void **state) {
+    (void)state;
+    const struct library library = open_library(paths[0]);
+    float *x = ones();
+    library.scale_alone(COUNT, x);
+    settled();
+    expect_launch("_scale_alone_l", 1, 128);
+    library.scale_in_one_team(COUNT, x);
+    settled();
+    expect_launch("_scale_in_one_team_l", 1, 128);
+    expect_all(x, 4);
+    sl_device.give(x);
+}
+
+/* Whatever a region asks for, a driver takes: it refuses a grid of more than 2^31 - 1 blocks, or a block of more than
+ * 1,024 threads. */
+static void launches_keep_to_the_drivers_limits(void **state) {
+    (void)state;
+    struct by_hand made;
+    size_t bytes;
+    char *image = read_image(paths[2], &bytes);
+    make_binary(&made, "without_environment", image, bytes);
+    __tgt_register_lib(&made.binary);
+    const struct {
+        uint32_t teams, threads, blocks, of;
+    } cases[] = {
+        {UINT32_MAX, 0, 1, 128},
+        {UINT32_MAX, UINT32_MAX, 1, 1024},
+        {UINT32_MAX - 1, 32, INT32_MAX, 32},
+        {1u << 31, 1024, INT32_MAX, 1024},
+        {7, 5000, 7, 1024},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        launch_teams(&made, NULL, 0, 1, cases[i].teams, cases[i].threads);
+        settled();
+        expect_launch("without_environment", cases[i].blocks, cases[i].of);
+    }
+    __tgt_unregister_lib(&made.binary);
+    free(image);
 }
 
 /* ---- failures ---- */
@@ -416,6 +469,8 @@ int main(int count, char **arguments) {
         cmocka_unit_test(threads_have_queues_and_sums_of_their_own),
         cmocka_unit_test(a_kernel_gets_what_its_sums_need),
         cmocka_unit_test(launches_have_128_threads),
+        cmocka_unit_test(regions_without_teams_have_one_block),
+        cmocka_unit_test(launches_keep_to_the_drivers_limits),
         cmocka_unit_test(failures_are_the_queues),
         cmocka_unit_test(opening_tells_what_is_missing),
         cmocka_unit_test(images_that_do_not_fit_are_told),
