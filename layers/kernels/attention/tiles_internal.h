@@ -339,12 +339,12 @@ SL_INLINE void multiply(struct product p) {
 
 /* ---- rows of a matrix ---- */
 
+/* Made anew: of a struct that threads share, a member that changes under a condition changes for thread 0 alone, where
+ * clang 19 makes code for GPUs, and then all threads store their own (tests/spmd/device/stores.py). */
 SL_INLINE struct rows from_row(struct rows rows, size_t row) {
-    if (rows.bf16)
-        rows.bf16 += row * rows.stride;
-    else
-        rows.at += row * rows.stride;
-    return rows;
+    const size_t by = row * rows.stride;
+    return (struct rows){rows.bf16 ? rows.at : rows.at + by, rows.stride, rows.cols,
+                         rows.bf16 ? rows.bf16 + by : rows.bf16};
 }
 
 /* Y [COLS, WIDE] = columns FROM on of COUNT rows, transposed, times FACTOR; a vector's last lanes may be no rows. */

@@ -19,6 +19,10 @@ sl_add_test(null_cuda_timeline python3 ${CMAKE_CURRENT_LIST_DIR}/timeline.py ${C
 sl_add_test(cuda_toolkit ${CMAKE_SOURCE_DIR}/tests/ptx/toolkit.sh ${CMAKE_BINARY_DIR})
 sl_add_test(cuda_nesting python3 ${CMAKE_CURRENT_LIST_DIR}/nesting.py ${CMAKE_BINARY_DIR})
 sl_add_test(cuda_kernels python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py ${linked} $<TARGET_FILE:transformer>)
+if(SL_CUDA_LTO)
+    sl_add_test(cuda_stores python3 ${CMAKE_CURRENT_LIST_DIR}/stores.py ${CMAKE_BINARY_DIR} $<TARGET_FILE:transformer> $<TARGET_FILE:gpipe> $<TARGET_FILE:convolution>
+        $<TARGET_FILE:custom_module> $<TARGET_FILE:custom_optimizer> $<TARGET_FILE:regression>)
+endif()
 sl_add_test(cuda_kernels_table python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py --check docs/gpu_kernels.md
     "clang ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR} for ${SL_CUDA_ARCHITECTURES}" $<TARGET_FILE:transformer>)
 sl_add_test(gpu_model_jobs python3 ${CMAKE_SOURCE_DIR}/tests/benchmarks/test_gpu_model.py ${CMAKE_BINARY_DIR})
