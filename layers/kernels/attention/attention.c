@@ -333,7 +333,7 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     const bool limited = is_limited(&h->past);
     float *dk = to->dk + from * stride, *dv = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
     for (size_t first = from; first < queries && first_key(&h->past, first) < from + keys; first += BLOCK) {
-        const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
+        const struct sight own = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first}, sight = own;
         const struct rows q = near_rows(h->q, first, sight.queries, near, NEAR_Q);
         const struct rows q_rope = near_rows(h->q_rope, first, sight.queries, near, NEAR_Q_ROPE);
         const struct rows dy = from_row(d_o, first);
@@ -342,12 +342,11 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
         score_gradients(&sight, BLOCK, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
         if (limited) fill_others(&h->past, &sight, from, first, 0.0f, 1, BLOCK, p, ds);
-        add_to_keys(&sight, BLOCK, p, dy, to->adds || !fresh, dv, stride, wanted);
-        add_to_keys(&sight, BLOCK, ds, q, to->adds || !fresh, dk, stride, wanted);
-        add_to_keys(&sight, BLOCK, ds, q_rope, !fresh, dk_rope, rope, wanted);
-        add_to_queries(&sight, BLOCK, ds, k, adds, to->dq + first * h->q.stride, h->q.stride, wanted);
-        add_to_queries(&sight, BLOCK, ds, k_rope, adds, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride,
-                       wanted);
+        add_to_keys(own, BLOCK, p, dy, to->adds || !fresh, dv, stride, wanted);
+        add_to_keys(own, BLOCK, ds, q, to->adds || !fresh, dk, stride, wanted);
+        add_to_keys(own, BLOCK, ds, q_rope, !fresh, dk_rope, rope, wanted);
+        add_to_queries(own, BLOCK, ds, k, adds, to->dq + first * h->q.stride, h->q.stride, wanted);
+        add_to_queries(own, BLOCK, ds, k_rope, adds, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride, wanted);
     }
 }
 

@@ -235,11 +235,14 @@ SL_INLINE void make_deltas(size_t first, size_t queries, size_t width, size_t st
     }
 }
 
-/* dk [keys, x's columns] (+)= ds [queries, keys]^T x */
-SL_INLINE void add_to_keys(const struct sight *sight, const size_t block, const float *ds, struct rows x,
+/* SIGHT is the thread's own, here and below: on GPUs thread 0 may make the next one that threads share meanwhile, for
+ * which no thread waits behind the last product.
+ *
+ * dk [keys, x's columns] (+)= ds [queries, keys]^T x */
+SL_INLINE void add_to_keys(const struct sight sight, const size_t block, const float *ds, struct rows x,
                            bool accumulate, float *dk, size_t stride, struct wanted *wanted) {
-    for (size_t first = 0; x.cols && first < sight->keys;) {
-        const struct strip s = strip_of_keys(sight, first);
+    for (size_t first = 0; x.cols && first < sight.keys;) {
+        const struct strip s = strip_of_keys(&sight, first);
         multiply((struct product){
             s.count,
             x.cols,
@@ -253,10 +256,10 @@ SL_INLINE void add_to_keys(const struct sight *sight, const size_t block, const 
 }
 
 /* dq [queries, x's columns] (+)= ds [queries, keys] x */
-SL_INLINE void add_to_queries(const struct sight *sight, const size_t block, const float *ds, struct rows x,
+SL_INLINE void add_to_queries(const struct sight sight, const size_t block, const float *ds, struct rows x,
                               bool accumulate, float *dq, size_t stride, struct wanted *wanted) {
-    for (size_t first = 0; x.cols && first < sight->queries;) {
-        const struct strip s = strip_of_queries(sight, first);
+    for (size_t first = 0; x.cols && first < sight.queries;) {
+        const struct strip s = strip_of_queries(&sight, first);
         multiply((struct product){s.count,
                                   x.cols,
                                   accumulate,
