@@ -324,7 +324,9 @@ static void check_bf16_gradients(const struct sl_kernels *kernels, struct exampl
 
 /* Whether attention of SHAPE runs on tensor cores: twice the half of a bf16's last bit. */
 static bool rounds(const struct sl_kernels *kernels, const struct sl_attention *shape) {
-    return !strcmp(kernels->name, "as on GPUs") && sl_attention_warps_take(shape);
+    struct sl_attention many = *shape; /* of few queries these store nothing alone */
+    many.queries = SL_ATTENTION_FEW + 1;
+    return kernels->attention->stores_alone(&many);
 }
 
 /* LONGEST: tokens of the documents; 0: a sequence is one. */
