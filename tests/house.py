@@ -45,7 +45,7 @@ ORDER = """
     drivers/journal drivers/schedule
     benchmarks/rates
     drivers benchmarks
-    tests/rigs
+    tests/rigs tests/fake_cuda
     tests
 """
 # Only files of the folder to the right include from these.
@@ -54,7 +54,7 @@ PRIVATE = {
     "collectives/mpi": "collectives",
     "collectives/nccl": "collectives",
     "layers/kernels/onednn": "layers/kernels",
-    "tests/fake_cuda": "tests/fake_cuda",
+    "tests/fake_cuda": "tests",
 }
 # What includes upward for a while.
 UPWARD = {}

@@ -1,10 +1,11 @@
 #!/bin/sh
-# losses.sh DRIVERS SOURCE - that the losses which tests/gpu --quick compares a GPU with are those of this CPU: each within
-# a tenth of what a GPU may be off; prints TAP.
+# losses.sh DRIVERS SOURCE - that the losses which tests/gpu --quick compares a GPU with, and the preset ptx executed device
+# code, are those of this CPU: each within a tenth of what a GPU may be off; prints TAP.
 drivers=$1 source=$2
 . "$(dirname "$0")/../rigs/points.sh"
 tab=$(printf '\t')
-grep -v '^#' "$source/tests/gpu_quick/losses" >list
+grep -v '^#' "$source/tests/gpu_quick/losses" >quick
+grep -v '^#' "$source/tests/ptx/losses" | cat quick - >list
 while IFS=$tab read -r name tolerance wanted words; do
     driver=$drivers/${words%% *}
     call $(cd "$source" && echo "${words#* }" | sed "s| LICENSE | $source/LICENSE |; s/--precision tf32//; s/--graph on//; s/--engine nccl//") --json
@@ -14,6 +15,6 @@ while IFS=$tab read -r name tolerance wanted words; do
     point "$name is what a CPU finds"
 done <list
 awk '$1 ~ /^loss_/ { print $1 }' "$source/tests/gpu_quick/list" | sort >steps
-cut -f 1 list | sort | cmp -s - steps
+cut -f 1 quick | sort | cmp -s - steps
 point "each has its step"
 plan

@@ -1,0 +1,54 @@
+/* executor.c - fake CUDA's kernels for GPUs are executed: an image is looked up by its SHA-256 among those that were
+ * translated (images.py). */
+#include <sha256.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/fake_cuda/fake.h"
+#include "tests/ptx/launch.h"
+
+/* IMAGES is the folder of what was translated. */
+static void *open_image(const void *image, size_t bytes) {
+    char hash[SHA256_DIGEST_STRING_LENGTH], path[sizeof IMAGES + sizeof hash + 8];
+    snprintf(path, sizeof path, "%s/%s.so", IMAGES, SHA256Data(image, bytes, hash));
+    if (access(path, R_OK)) {
+        fprintf(stderr,
+                "%s is not there: the program's image was not translated. Build the preset ptx (cmake --build --preset "
+                "ptx)\n",
+                path);
+        exit(3);
+    }
+    return ptx_open(path);
+}
+
+static void close_image(void *module) { ptx_close(module); }
+static const void *find(void *module, const char *name) { return ptx_find(module, name); }
+static void *variable(void *module, const char *name, size_t *bytes) { return ptx_variable(module, name, bytes); }
+
+static void launch(void *module, const void *kernel, unsigned blocks, unsigned threads, unsigned dynamic,
+                   const void *parameters, size_t bytes) {
+    ptx_launch(module, kernel, blocks, threads, dynamic, parameters, bytes);
+}
+
+static void taken(const void *memory, size_t bytes, enum cudaMemoryType type) {
+    ptx_memory_take(memory, bytes,
+                    type == cudaMemoryTypeHost      ? PTX_HOST
+                    : type == cudaMemoryTypeManaged ? PTX_MANAGED
+                                                    : PTX_DEVICE);
+}
+
+static const struct fake_executor executor = {
+    .open = open_image,
+    .close = close_image,
+    .find = find,
+    .variable = variable,
+    .launch = launch,
+    .taken = taken,
+    .freed = ptx_memory_free,
+    .written = ptx_memory_written,
+    .copied = ptx_memory_copied,
+    .read = ptx_memory_read,
+};
+
+__attribute__((constructor)) static void install(void) { fake_executor = &executor; }

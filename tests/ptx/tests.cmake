@@ -1,0 +1,62 @@
+# The tests of the preset ptx: programs of the preset cuda, and scripts that run its drivers.
+include(../managed.cmake)
+
+function(sl_ptx_add name)
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${ARGN})
+    set(environment LD_LIBRARY_PATH=${libraries} XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache)
+    string(REGEX REPLACE "^(test|nccl)_" "" subject ${name})
+    if(subject IN_LIST sl_managed_subjects)
+        list(APPEND environment SHARDLOOP_MEMORY=managed)
+    endif()
+    if(name MATCHES "^nccl_")
+        list(APPEND environment FAKE_CUDA_DEVICES=16)
+    endif()
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} ENVIRONMENT "${environment}")
+endfunction()
+
+# sl_ptx_test(SUBJECT [ARGUMENT]...): the program test_SUBJECT. In PROGRAMS are those that the tests need.
+set(programs)
+macro(sl_ptx_test subject)
+    list(APPEND programs ${cuda}/tests/test_${subject})
+    sl_ptx_add(test_${subject} ${cuda}/tests/test_${subject} ${ARGN})
+endmacro()
+
+# Kernels
+foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_kernels attention_latent hashes settled kept parts stripes
+        fours decode_parts gemm_sums gemm_adding dropout dropout_kernels sgd operands summands stored_stream optimizer experts random
+        reduce sums convolution regression classifier device window)
+    sl_ptx_test(${subject})
+endforeach()
+sl_ptx_test(gemm few)
+sl_ptx_test(collectives)
+sl_ptx_add(nccl_collectives ${cuda}/tests/test_collectives nccl few)
+
+# Modules
+sl_ptx_test(modules few)
+foreach(subject gqa mla sharded_modules)
+    sl_ptx_test(${subject} local few)
+endforeach()
+foreach(subject gradient_check tensor_parallel zero stored_gradients token_modules)
+    sl_ptx_test(${subject})
+endforeach()
+sl_ptx_test(transformer local small)
+sl_ptx_test(generate local small)
+sl_ptx_test(recompute local small)
+
+sl_ptx_add(missing ${CMAKE_CURRENT_SOURCE_DIR}/missing.sh ${cuda}/tests/test_norms)
+
+# Drivers
+foreach(driver looping_pipeline transformer loss_equality)
+    list(APPEND programs ${cuda}/drivers/${driver})
+endforeach()
+foreach(script exact drivers)
+    sl_ptx_add(driver_${script} ${CMAKE_CURRENT_SOURCE_DIR}/${script}.sh ${cuda}/drivers ${PROJECT_SOURCE_DIR})
+endforeach()
+foreach(file ../gpu_quick/losses losses)
+    file(STRINGS ${file} lines REGEX "^[^#]")
+    foreach(line ${lines})
+        string(REGEX REPLACE "\t.*" "" name "${line}")
+        sl_ptx_add(${name} ${CMAKE_CURRENT_SOURCE_DIR}/losses.sh ${cuda}/drivers ${PROJECT_SOURCE_DIR} ${name})
+    endforeach()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+endforeach()
