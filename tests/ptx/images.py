@@ -64,9 +64,9 @@ def kept(build, programs):
 
 
 def title(ptx):
-    """The source file of its regions."""
-    found = re.search(r'^\t\.file\t1 "(.*)"', ptx, re.M)
-    return os.path.basename(found[1]) if found else "?"
+    """The source file that it was made of."""
+    files = re.findall(r'^\t\.file\t[0-9]+ "(.*)"', ptx, re.M)
+    return os.path.basename(next((file for file in files if file.endswith(".c")), "?"))
 
 
 def main():

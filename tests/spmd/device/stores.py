@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -180,17 +181,21 @@ def compiled(build, code):
             if option in words:
                 words[words.index(option) + 1] = str(target) + ".d"
         subprocess.run([str(build / "link_regions"), *words], cwd=command["directory"], check=True)
-        files = [file for found in images.kept(build, [target]).values() for file in found]
-        return "".join(file.read_text(encoding="utf-8") for file in files)
+        (file,), = images.kept(build, [target]).values()
+        ptx = file.read_text(encoding="utf-8")
+    shutil.rmtree(file.parent)
+    return ptx
 
 
 def main():
-    build, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    build, programs = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     count = kernels = 0
     for files in images.kept(build, programs).values():
         for file in files:
             ptx = file.read_text(encoding="utf-8")
             found, wrong = judge(ptx)
+            if not found:
+                continue
             count, kernels = count + 1, kernels + found
             print(f"{'not ' if wrong else ''}ok {count} - {images.title(ptx)}: {found} kernels whose threads store one value to one place")
             for line in wrong:
