@@ -1,8 +1,6 @@
-"""images.py BUILD FOLDER COMPILER PROGRAM... - writes FOLDER/build.ninja, which translates the PTX of the programs' images to
-C and makes of each image a library for this machine: FOLDER/SHA-256.so, the hash being the image's. BUILD, of the preset
-cuda, keeps the PTX of each image in ptx/SHA-256 (tests/ptx/toolkit). Exit status 1: an image's is not there.
-
-PTX that several images have is translated once."""
+"""images.py BUILD FOLDER PROGRAM... - writes FOLDER/build.ninja, which translates the PTX of the programs' images for the
+executor: FOLDER/SHA-256.json, the hash being the image's. BUILD, of the preset cuda, keeps the PTX of each image in
+ptx/SHA-256 (tests/ptx/toolkit). Exit status 1: an image's is not there."""
 import hashlib
 import os
 import pathlib
@@ -15,19 +13,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 RULES = """# Written by {script}.
 ninja_required_version = 1.10
 rule translate
-  command = python3 $translator $in $out
+  command = python3 {here}/translate/translate.py $in $out
   description = translating $title
-rule compile
-  command = $compiler -I{here} -O1 -fPIC -march=native -ffp-contract=off -fno-strict-aliasing -fwrapv -w -MD -MF $out.d -c $in -o $out
-  depfile = $out.d
-  deps = gcc
-  description = compiling $title
-rule link
-  command = $compiler -shared -Wl,-Bsymbolic -o $out $in -lm
-  description = linking $out
-translator = {here}/translate.py
-compiler = {compiler}
 """
+TRANSLATOR = " ".join(str(HERE / "translate" / name) for name in ("translate.py", "instructions.py", "flow.py", "text.py"))
 
 
 def size_of(data, at):
@@ -70,24 +59,15 @@ def title(ptx):
 
 
 def main():
-    build, folder, compiler, *programs = sys.argv[1:]
+    build, folder, *programs = sys.argv[1:]
     images = kept(pathlib.Path(build), programs)
-    lines, made = [RULES.format(script=__file__, here=HERE, compiler=compiler)], set()
+    lines = [RULES.format(script=__file__, here=HERE)]
     for image, files in sorted(images.items()):
-        objects = []
-        for file in files:
-            ptx = file.read_text(encoding="utf-8")
-            name = hashlib.sha256(ptx.encode()).hexdigest()
-            objects.append(f"{name}.o")
-            if name in made:
-                continue
-            made.add(name)
-            lines.append(f"build {name}.c: translate {file.resolve()} | $translator\n  title = {title(ptx)}\n"
-                         f"build {name}.o: compile {name}.c\n  title = {title(ptx)}\n")
-        lines.append(f"build {image}.so: link {' '.join(objects)}\n")
+        names = " ".join(title(file.read_text(encoding="utf-8")) for file in files)
+        lines.append(f"build {image}.json: translate {' '.join(str(file.resolve()) for file in files)} | {TRANSLATOR}\n  title = {names}\n")
     pathlib.Path(folder).mkdir(exist_ok=True)
     (pathlib.Path(folder) / "build.ninja").write_text("".join(lines), encoding="utf-8")
-    print(f"{len(images)} images of {len(programs)} programs, {len(made)} PTX modules")
+    print(f"{len(images)} images of {len(programs)} programs")
 
 
 if __name__ == "__main__":

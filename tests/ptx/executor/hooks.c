@@ -1,16 +1,16 @@
-/* executor.c - fake CUDA's kernels for GPUs are executed: an image is looked up by its SHA-256 among those that were
+/* hooks.c - fake CUDA's kernels for GPUs are executed: an image is looked up by its SHA-256 among those that were
  * translated (images.py). */
 #include <sha256.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "tests/fake_cuda/fake.h"
-#include "tests/ptx/launch.h"
+#include "launch.h"
 
 /* IMAGES is the folder of what was translated. */
 static void *open_image(const void *image, size_t bytes) {
     char hash[SHA256_DIGEST_STRING_LENGTH], path[sizeof IMAGES + sizeof hash + 8];
-    snprintf(path, sizeof path, "%s/%s.so", IMAGES, SHA256Data(image, bytes, hash));
+    snprintf(path, sizeof path, "%s/%s.json", IMAGES, SHA256Data(image, bytes, hash));
     if (access(path, R_OK)) {
         fprintf(stderr,
                 "%s is not there: the program's image was not translated. Build the preset ptx (cmake --build --preset "
