@@ -16,7 +16,7 @@ rule translate
   command = python3 {here}/translate/translate.py $in $out
   description = translating $title
 """
-TRANSLATOR = " ".join(str(HERE / "translate" / name) for name in ("translate.py", "instructions.py", "flow.py", "text.py"))
+TRANSLATOR = " ".join(str(HERE / "translate" / name) for name in ("translate.py", "inline.py", "instructions.py", "flow.py", "text.py"))
 
 
 def size_of(data, at):

@@ -26,6 +26,7 @@ class Kernel:
         self.name = name
         self.parameters = {}
         self.parameter_bytes = 0
+        self.results = []  # names of a function's
         self.most_threads = 1024
         self.registers = {}  # name -> type
         self.variables = []
@@ -39,6 +40,7 @@ class Module:
     def __init__(self, text):
         self.variables = []
         self.kernels = []
+        self.functions = {}  # name -> Kernel, of those that kernels call (inline.py)
         self.files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M))
         self.lines = [("?", 0)]
         self.target = re.search(r"^\s*\.target\s+(\w+)", text, re.M).group(1)
@@ -69,12 +71,14 @@ class Module:
             at = end + 1
 
     def read_function(self, head, body):
-        match = re.match(r"[^(]*\.entry\s+([\w$.]+)\s*(?:\(([^)]*)\))?(.*)$", head, re.S)
+        match = re.match(r"[^(]*\.(?:entry|func)\s*(?:\(([^)]*)\))?\s*([\w$.]+)\s*(?:\(([^)]*)\))?(.*)$", head, re.S)
         if not match:
-            raise NotUnderstood("a function that is not inlined: " + " ".join(head.split())[:100])
-        kernel = Kernel(match.group(1))
-        kernel.parameters, kernel.parameter_bytes = read_parameters(match.group(2) or "")
-        most = re.search(r"\.maxntid\s+(\d+)", match.group(3))
+            raise NotUnderstood("a function: " + " ".join(head.split())[:100])
+        results, name, parameters, directives = match.groups()
+        kernel = Kernel(name)
+        kernel.parameters, kernel.parameter_bytes = read_parameters(parameters or "")
+        kernel.results = list(read_parameters(results or "")[0])
+        most = re.search(r"\.maxntid\s+(\d+)", directives)
         if most:
             kernel.most_threads = int(most.group(1))
         line = 0
@@ -91,9 +95,12 @@ class Module:
                 kernel.variables.append(read_variable(text))
             elif text.startswith(".branchtargets"):
                 kernel.tables[kernel.statements.pop().name] = [t.strip() for t in text[len(".branchtargets") :].split(",")]
-            elif text not in ("{", "}") and not text.startswith(".pragma"):
+            elif text not in ("{", "}") and not re.match(r"\.(pragma|param)\b", text):
                 kernel.statements.append(read_instruction(text, line))
-        self.kernels.append(kernel)
+        if ".entry" in head:
+            self.kernels.append(kernel)
+        else:
+            self.functions[name] = kernel
 
 
 def matching(text, at):

@@ -10,6 +10,7 @@ import re
 import sys
 
 import flow
+from inline import inline
 from instructions import Instructions
 from text import BITS, Module, NotUnderstood
 
@@ -256,8 +257,10 @@ def translate(modules):
             if variable.space in ("global", "const") and not variable.external and variable.name not in numbers:
                 numbers[variable.name] = len(variables)
                 variables.append(variable)
+    functions = {name: function for module in modules for name, function in module.functions.items()}
     for module in modules:
         for kernel in module.kernels:
+            inline(kernel, functions)
             used = {r for s in kernel.statements if hasattr(s, "ops") for o in s.ops for r in re.findall(r"[\w$.]+", o)}
             shared = [v for v in module.variables if v.space == "shared" and v.name in used]
             kernels.append(Translation(module, kernel, numbers, shared, sites).row())
