@@ -34,14 +34,14 @@ static bool unordered(const struct ptx_team *team, uint64_t old, uint64_t now, b
     return owner != thread_of(now);
 }
 
-static _Noreturn void race(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word,
-                           uint64_t old, uint64_t now, bool stores, bool stored, uint32_t site) {
+static void race(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word, uint64_t old,
+                 uint64_t now, bool stores, bool stored, uint32_t site) {
     const bool other = phase_of(old) < team->stamps.block_first || phase_of(old) == PTX_MOST_PHASES - 1;
-    ptx_report(team, &fiber->warp, thread_of(now) % 32, site,
-               "%s what %s%u of %s %s, with nothing between: byte %zu of %s", stores ? "changes" : "reads",
-               old & PTX_MANY ? "others beside thread " : "thread ", thread_of(old),
-               other ? "another block" : "its block", stored ? "has stored" : "reads", 4 * word,
-               area->kind == PTX_OF_BLOCK ? "the block's shared memory" : "its memory");
+    ptx_tell(team, &fiber->warp, thread_of(now) % 32, site,
+             "%s what %s%u of %s %s, with nothing between: byte %zu of %s", stores ? "changes" : "reads",
+             old & PTX_MANY ? "others beside thread " : "thread ", thread_of(old),
+             other ? "another block" : "its block", stored ? "has stored" : "reads", 4 * word,
+             area->kind == PTX_OF_BLOCK ? "the block's shared memory" : "its memory");
 }
 
 enum {
@@ -347,7 +347,8 @@ void *ptx_atomic(struct ptx_warp *warp, uint64_t a, uint32_t bytes, uint32_t lan
     struct ptx_fiber *const fiber = ptx_fiber_of(warp);
     struct ptx_area *area = area_of(team, fiber, lane, a, bytes, true, site);
     if (team->checks) {
-        check_lane(team, fiber, area, lane, a, bytes, NULL, PTX_ATOMIC_BIT, site);
+        if (!ptx_area_written(area, a - area->begin, bytes))
+            bad(team, fiber, lane, a, bytes, false, area, "that nobody has written", site);
         for (uint32_t k = 0; k < bytes; k += 4)
             write_word(team, fiber, area, (a - area->begin + k) / 4,
                        stamp_of(team, fiber, lane) | PTX_ATOMIC_BIT | PTX_BYTES(15), site);

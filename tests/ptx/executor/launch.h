@@ -2,8 +2,9 @@
  * what the checker is told of memory. The stand-in for CUDA's libraries (tests/fake_cuda) calls it.
  *
  * The environment: SL_PTX_SEED=n (orders of warps, blocks and copies repeat those of seed n, which a report names),
- * SL_PTX_CHECK=0 (nothing is checked but bounds of the block's own memory), SL_PTX_COUNTS=FILE (a line of JSON a
- * launch), SL_PTX_COVERAGE=DIRECTORY (which basic blocks have run, a file a process). */
+ * SL_PTX_CHECK=0 (nothing is checked but bounds and alignment) or tell (races are told and do not end the run),
+ * SL_PTX_COUNTS=FILE (a line of JSON a launch), SL_PTX_COVERAGE=FILE (a line for each basic block that a process has
+ * run). */
 #ifndef PTX_LAUNCH_H
 #define PTX_LAUNCH_H
 

@@ -24,6 +24,7 @@ static void read_options(void) {
     options = (struct ptx_options){.seed = seed ? strtoull(seed, NULL, 10)
                                                 : (ptx_clock() ^ (uint64_t)getpid() << 20) % 1000000,
                                    .checks = !checks || strcmp(checks, "0"),
+                                   .goes_on = checks && !strcmp(checks, "tell"),
                                    .counts = getenv("SL_PTX_COUNTS"),
                                    .coverage = getenv("SL_PTX_COVERAGE")};
 }
@@ -244,6 +245,7 @@ void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsi
     team->view = (struct ptx_team_view){module, 0, blocks, threads, dynamic, start + dynamic, start, shared_at};
     team->kernel = kernel;
     team->checks = ptx_options()->checks;
+    team->counts = ptx_counts_begin();
     place_parameters(team, parameters);
     team->warps = (threads + 31) / 32;
     team->random = ptx_options()->seed * 7919 + number;
@@ -260,5 +262,5 @@ void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsi
     draw_order(team, blocks, &first, &step);
     at = first;
     for (uint32_t i = 0; i < blocks; i++, at = (uint32_t)(((uint64_t)at + step) % blocks)) run_block(team, at);
-    ptx_count_launch(team);
+    ptx_launch_ends(team, parameters);
 }

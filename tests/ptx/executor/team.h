@@ -71,7 +71,7 @@ char *ptx_frame(struct ptx_fiber *fiber, size_t bytes, uint32_t blocks);
 /* Of the environment, read once. */
 struct ptx_options {
     uint64_t seed;
-    bool checks;
+    bool checks, goes_on;
     const char *counts, *coverage;
 };
 const struct ptx_options *ptx_options(void);
@@ -79,7 +79,12 @@ const struct ptx_options *ptx_options(void);
 /* report.c */
 _Noreturn void ptx_report(const struct ptx_team *team, const struct ptx_warp *warp, uint32_t lane, uint32_t site,
                           const char *format, ...) __attribute__((format(printf, 5, 6)));
-void ptx_count_launch(struct ptx_team *team);
+/* Of a launch that begins; NULL: nothing is counted. */
+struct ptx_counts *ptx_counts_begin(void);
+/* The same for races: the run goes on if it is told so. */
+void ptx_tell(const struct ptx_team *team, const struct ptx_warp *warp, uint32_t lane, uint32_t site,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
+void ptx_launch_ends(struct ptx_team *team, const void *parameters);
 void ptx_count_access(struct ptx_team *team, const v_u64 *a, uint32_t lanes, uint32_t bytes, bool shared, bool stores);
 
 #endif
