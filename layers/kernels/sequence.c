@@ -224,6 +224,8 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
         float *out = p + r * cols;
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
+        /* Every thread reads these, and one changes them below: the loops between are barriers. */
+        const float sum_before = begins ? 0.0f : sums[r], target_before = begins ? 0.0f : targets[r];
         const int32_t order = begins ? lowest : sl_order_of_float(before);
         int32_t highest = order, at = classes;
         SL_LANES(reduction(max : highest))
@@ -249,8 +251,8 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
         if (begins || !(max <= before)) argmaxima[r] = (float)(first + at); /* 0 is no larger than -0; NaN is */
         maxima[r] = max;
         scales[r] = scale;
-        sums[r] = begins ? sum : sums[r] * scale + sum;
-        targets[r] = begins ? target : targets[r] + target;
+        sums[r] = begins ? sum : sum_before * scale + sum;
+        targets[r] = begins ? target : target_before + target;
     }
 }
 

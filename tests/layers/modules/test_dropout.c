@@ -148,7 +148,7 @@ static void check_numbers(struct rig *rig, const struct sl_module *dropout, uint
     enum { COUNT = ROWS * 16 };
     const struct sl_key key[] = {sl_key_of_seed(1), sl_key_of_seed(2), sl_key_of_seed(3)};
     const struct sl_key step_key = sl_fold_in(rig->context.dropout.step_key, number);
-    uint32_t words[COUNT];
+    uint32_t *words = device_array(COUNT, sizeof *words);
     set_microbatch(rig, 0);
     rig->context.dropout.layer_key = NULL;
     assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
@@ -158,6 +158,7 @@ static void check_numbers(struct rig *rig, const struct sl_module *dropout, uint
     assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
     rig->context.kernels->draws->words(key[layer], COUNT, words);
     for (uint32_t i = 0; i < COUNT; i++) assert_int_equal(rig->y[i] != 0.0f, !(words[i] >> 31));
+    release_array(words);
 }
 
 static void test_dropout_numbers(void **state) {
