@@ -1,8 +1,9 @@
 # The tests of the preset ptx: programs of the preset cuda, and scripts that run its drivers.
 include(../managed.cmake)
+set(covered ${CMAKE_CURRENT_BINARY_DIR}/coverage) # which blocks each test has run
 
 function(sl_ptx_add name)
-    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${ARGN})
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/covered ${covered}/${name} ${ARGN})
     set(environment LD_LIBRARY_PATH=${libraries} XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache)
     string(REGEX REPLACE "^(test|nccl)_" "" subject ${name})
     if(subject IN_LIST sl_managed_subjects)
@@ -12,6 +13,12 @@ function(sl_ptx_add name)
         list(APPEND environment FAKE_CUDA_DEVICES=16)
     endif()
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} ENVIRONMENT "${environment}")
+endfunction()
+
+# sl_ptx_judge(NAME COMMAND...): a test of the tests.
+function(sl_ptx_judge name)
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${ARGN})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200 ENVIRONMENT SL_TEST_SECONDS=7200)
 endfunction()
 
 # sl_ptx_test(SUBJECT [ARGUMENT]...): the program test_SUBJECT. In PROGRAMS are those that the tests need.
@@ -60,3 +67,10 @@ foreach(file ../gpu_quick/losses losses)
     endforeach()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
 endforeach()
+
+# What the tests have run, and whether they notice changes of it. Those that are drawn are tried by what has run before.
+get_property(run DIRECTORY PROPERTY TESTS)
+sl_ptx_judge(coverage ${CMAKE_CURRENT_SOURCE_DIR}/coverage ${CMAKE_BINARY_DIR} --most 30)
+sl_ptx_judge(mutants_drawn ${CMAKE_CURRENT_SOURCE_DIR}/mutants ${CMAKE_BINARY_DIR})
+sl_ptx_judge(mutants_by_hand ${CMAKE_CURRENT_SOURCE_DIR}/mutants ${CMAKE_BINARY_DIR} --hand)
+set_tests_properties(coverage mutants_drawn mutants_by_hand PROPERTIES DEPENDS "${run}")

@@ -5,8 +5,8 @@
 #include "layers/kernels/kernels.h"
 
 static const double EPSILON = 1e-6;
-static const size_t shapes[][3] = {{1, 1, 1},   {1, 3, 2},    {2, 8, 10},  {1, 7, 64},
-                                   {3, 21, 33}, {1, 40, 520}, {2, 9, 1100}};
+static const size_t shapes[][3] = {{1, 1, 1},   {1, 3, 2},    {2, 8, 10},   {1, 7, 64},
+                                   {3, 21, 33}, {1, 40, 520}, {2, 9, 1100}, {1100, 3, 2}};
 enum { SHAPES = sizeof shapes / sizeof *shapes }; /* parts, rows of each, columns */
 
 /* Inputs, and what kernels make of them. */

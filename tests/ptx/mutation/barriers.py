@@ -1,0 +1,125 @@
+"""barriers.py - barriers that keep nothing apart: between the accesses in front of one, back to other barriers, and those behind
+it there are no two of the same array, one of them a store, unless both are of thread 0.
+
+An array is a shared variable, or what a pointer among the kernel's parameters points at: different ones are taken to be
+different, as the library's functions have it. In global memory each element is taken to have its own thread, which the checker
+watches; atomic operations need no barrier.
+"""
+import flow
+
+ACCESSES = {"ld", "st", "cp", "ldmatrix"}
+ANY = "?"
+
+
+class Accesses:
+    """Of a kernel: for each access (array or ANY, whether it stores, whether thread 0 is alone)."""
+
+    def __init__(self, kernel, shared):
+        self.kernel, self.shared = kernel, shared
+        self.makers = {}
+        for s in kernel.statements:
+            if hasattr(s, "ops"):
+                for register in flow.writes(s, kernel.registers):
+                    self.makers.setdefault(register, []).append(s)
+        self.blocks = flow.make_blocks(kernel)
+        self.alone = {block for block in self.blocks if self.is_alone(block)}
+
+    def of_thread_0(self, register, wanted):
+        """Whether the predicate says that the thread is 0 (WANTED "eq") or is not ("ne")."""
+        makers = self.makers.get(register, [])
+        if len(makers) != 1 or makers[0].name != "setp" or makers[0].mods[0] != wanted or makers[0].ops[2] != "0":
+            return False
+        index = self.makers.get(makers[0].ops[1], [])
+        return len(index) == 1 and index[0].name == "mov" and index[0].ops[1] == "%tid.x"
+
+    def is_alone(self, block, depth=0):
+        if len(block.sources) != 1 or depth > 20:
+            return False
+        source = block.sources[0]
+        guard = source.end.guard if source.end else None
+        if guard and len(source.targets) == 2 and source.targets[0] is not source.targets[1]:
+            taken = source.targets[0] is block
+            if self.of_thread_0(guard[0], "eq" if taken != guard[1] else "ne"):
+                return True
+        return self.is_alone(source, depth + 1)
+
+    def arrays(self, operand):
+        """Names of what an address may lie in: a number that is loaded is an index, if there is a name beside it."""
+        words = [w for w in operand.strip("[]").replace("+", " ").split() if not w.lstrip("-").isdigit()]
+        found, work, seen = set(), list(words), set()
+        while work:
+            word = work.pop()
+            if word in seen:
+                continue
+            seen.add(word)
+            if word in self.shared:
+                found.add(word)
+            elif word in self.kernel.registers:
+                for s in self.makers.get(word, []):
+                    if s.name == "cvta":
+                        found |= self.pointers(s.ops[1])
+                        continue
+                    if s.name == "ld":
+                        continue
+                    work += [w for o in s.ops[1:] for w in o.strip("[]").replace("+", " ").split()]
+        return found or {ANY}
+
+    def pointers(self, operand):
+        """Of cvta: the parameter, or the shared variable."""
+        makers = self.makers.get(operand, [])
+        if operand in self.shared:
+            return {operand}
+        if len(makers) == 1 and makers[0].name == "ld" and "param" in makers[0].mods:
+            return {makers[0].ops[1]}
+        return self.arrays(operand)
+
+    def of(self, s, block):
+        stores = s.name in ("st", "cp")
+        addresses = [o for o in s.ops if o.startswith("[")]
+        found = set()
+        for k, operand in enumerate(addresses):
+            for array in self.arrays(operand):
+                found.add((array, stores and k == 0, block in self.alone))
+        return found
+
+
+def is_barrier(s):
+    return s.name in ("bar", "barrier") and "warp" not in s.mods
+
+
+def around(accesses, barrier):
+    """(accesses in front of it, accesses behind it)"""
+    home = next(block for block in accesses.blocks if any(s is barrier for s in block.body))
+
+    def walk(block, statements, onward):
+        found, seen, work = set(), set(), [(block, statements)]
+        while work:
+            block, statements = work.pop()
+            stopped = False
+            for s in statements:
+                if is_barrier(s):
+                    stopped = True
+                    break
+                if s.name in ACCESSES and "param" not in s.mods:
+                    found |= accesses.of(s, block)
+            if not stopped:
+                for near in onward(block):
+                    if near not in seen:
+                        seen.add(near)
+                        work.append((near, near.body if onward is after else near.body[::-1]))
+        return found
+
+    after, before = (lambda b: b.targets), (lambda b: b.sources)
+    at = next(k for k, s in enumerate(home.body) if s is barrier)
+    return walk(home, home.body[:at][::-1], before), walk(home, home.body[at + 1 :], after)
+
+
+def keeps_nothing_apart(kernel, shared, barrier):
+    """A parameter's array needs no barrier, as each element has its thread; ANY may be shared memory."""
+    front, behind = around(Accesses(kernel, shared), barrier)
+    for array, stores, alone in front:
+        for other, stores_too, alone_too in behind:
+            same = array == other or (ANY in (array, other) and shared)
+            if same and (stores or stores_too) and not (alone and alone_too) and not (array == other and array not in shared and array != ANY):
+                return False
+    return True

@@ -1,0 +1,93 @@
+"""device.py - the images of a build (images.py) for mutants: which kernels they have, one kernel's statements and blocks, and an
+image with one kernel changed."""
+import json
+import pathlib
+import re
+import subprocess
+
+import flow
+import translate
+from inline import inline
+from text import Module
+
+ENTRY = re.compile(r"^(?:\.(?:weak|visible)\s+)*\.entry\s+([\w$]+)\(.*?^\}$", re.M | re.S)
+
+
+class Kernel:
+    """One kernel of an image as it was built."""
+
+    def __init__(self, image, name, path):
+        self.image, self.name, self.path = image, name, path
+        # What a reader calls it: without the parts that differ from build to build.
+        self.title = re.sub(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l\d+$", r"\1", name)
+
+    def read(self):
+        """(module, kernel), anew each time: whoever changes it changes its own."""
+        text = self.path.read_text(encoding="utf-8")
+        module = Module(ENTRY.sub(lambda m: m.group(0) if m.group(1) == self.name else "", text))
+        kernel, = module.kernels
+        functions = {}
+        for path in self.image.paths:
+            if ".func" in path.read_text(encoding="utf-8"):
+                functions.update(Module(ENTRY.sub("", path.read_text(encoding="utf-8"))).functions)
+        inline(kernel, functions)
+        return module, kernel
+
+
+def block_numbers(kernel):
+    """The number of the block in which each statement lies, by its id."""
+    return {id(statement): number for number, block in enumerate(flow.order(flow.make_blocks(kernel)))
+            for statement in block.body + ([block.end] if block.end else [])}
+
+
+class Image:
+    def __init__(self, json_path, paths):
+        self.json_path, self.paths = json_path, paths
+        self.kernels = [Kernel(self, match.group(1), path) for path in paths for match in ENTRY.finditer(path.read_text(encoding="utf-8"))]
+
+    def write(self, module, kernel, folder):
+        """The image with KERNEL in place of what it has of that name. False: they are the same."""
+        image = json.loads(self.json_path.read_text(encoding="utf-8"))
+        numbers = {row[0]: i for i, row in enumerate(image["variables"])}
+        used = {r for s in kernel.statements if hasattr(s, "ops") for o in s.ops for r in re.findall(r"[\w$.]+", o)}
+        shared = [v for v in module.variables if v.space == "shared" and v.name in used]
+        row = translate.Translation(module, kernel, numbers, shared, image["sites"]).row()
+        at = [k["name"] for k in image["kernels"]].index(kernel.name)
+        image["kernels"][at] = row
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / self.json_path.name).write_text(json.dumps(image, separators=(",", ":")), encoding="utf-8")
+
+
+def images(build):
+    """Of BUILD, a tree of the preset ptx."""
+    folder = pathlib.Path(build) / "tests/ptx/images"
+    lines = (folder / "build.ninja").read_text(encoding="utf-8").splitlines()
+    found = []
+    for line in lines:
+        match = re.match(r"build ([0-9a-f]{64})\.json: translate (.*) \| ", line)
+        if match:
+            found.append(Image(folder / (match.group(1) + ".json"), [pathlib.Path(p) for p in match.group(2).split()]))
+    return found
+
+
+class Test:
+    """A test of the preset: a command, its environment, and what it covers (covered)."""
+
+    def __init__(self, row, points):
+        self.name, self.command = row["name"], row["command"]
+        properties = {p["name"]: p["value"] for p in row.get("properties", [])}
+        self.environment = dict(word.split("=", 1) for word in properties.get("ENVIRONMENT", []))
+        self.folder = properties.get("WORKING_DIRECTORY")
+        self.points = points
+
+
+def tests(build):
+    """Those that have left what they cover: ctest has run them."""
+    shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], capture_output=True, text=True, check=True)
+    found = []
+    for row in json.loads(shown.stdout)["tests"]:
+        path = pathlib.Path(build) / "tests/ptx/coverage" / row["name"]
+        if path.exists():
+            with path.open(encoding="utf-8") as lines:
+                found.append(Test(row, [json.loads(line) for line in lines]))
+    return found

@@ -1,0 +1,82 @@
+"""hand.py - mutants by hand: faults that were there once, and one of each kind that a programmer makes.
+
+A row is found by its kernel, by the source line that an instruction was made of, and by the instruction's own text, so that it
+outlives changes of line numbers and registers; a row that no instruction fits is refused. A region that asked for 2^32 - 1
+blocks has no row: no image is changed by that; tests/spmd/device/test_regions.c looks at launches
+(regions_without_teams_have_one_block).
+"""
+import linecache
+import random
+import re
+import sys
+
+from changes import KINDS, edited
+from text import Instruction
+
+
+def source_of(module, statement):
+    return linecache.getline(*module.lines[statement.line]).strip()
+
+
+def of_kind(title):
+    """The change of that kind, the same each time."""
+    return lambda i, module, kernel: KINDS[title](i, kernel.registers, random.Random(1))
+
+
+def rewritten(pattern, replacement):
+    """Operands changed by a regular expression."""
+    return lambda i, module, kernel: [edited(i, ops=[re.sub(pattern, replacement, operand) for operand in i.ops])]
+
+
+def thread_0_alone(i, module, kernel):
+    """The other threads keep what the first operand was."""
+    kernel.registers.update({"%mutant_t": "b32", "%mutant_p": "pred"})
+    return [Instruction(None, "mov", ["u32"], ["%mutant_t", "%tid.x"], i.line, "mov.u32 %mutant_t, %tid.x"),
+            Instruction(None, "setp", ["ne", "s32"], ["%mutant_p", "%mutant_t", "0"], i.line, "setp.ne.s32 %mutant_p, %mutant_t, 0"), i,
+            Instruction(("%mutant_p", False), "mov", ["u64"], [i.ops[0], i.ops[1]], i.line, "@%%mutant_p mov.u64 %s, %s" % tuple(i.ops[:2]))]
+
+
+def reads_behind(source):
+    """Behind a barrier all threads read what thread 0 stores, without a barrier between, where that source line is."""
+    def change(i, module, kernel):
+        store = next(s for s in kernel.statements if getattr(s, "name", "") == "st" and "shared" in s.mods and re.fullmatch(source, source_of(module, s)))
+        kernel.registers["%mutant_r"] = "b64"
+        return [i, Instruction(None, "ld", store.mods, ["%mutant_r", store.ops[0]], i.line, "ld.shared.u64 %mutant_r, " + store.ops[0])]
+    return change
+
+
+# title, kernel, source line, instruction, which of those (from 0), change
+ROWS = [
+    ("a barrier removed", "whole_norm_forward", r"SL_LANES\(reduction.*", r"bar\.sync 0", 1, of_kind("a barrier removed")),
+    ("a barrier removed behind a guarded store", "whole_norm_backward", r"SL_THREADS\(\)", r"bar\.sync 0", 2, of_kind("a barrier removed")),
+    ("a lane's index off by one", "whole_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 16, 31, -1", 0, rewritten("^16$", "15")),
+    ("a stride wrong", "whole_norm_forward", r".*", r"mul\.lo\.s64 .*", -1, of_kind("a stride wrong")),
+    ("a wait of cp.async removed", "attention_forward_64", r".*cp\.async\.wait_all.*", r"cp\.async\.wait_all", 0, of_kind("a wait of cp.async removed")),
+    ("an accumulator not cleared", "whole_norm_forward", r".*", r"mov\.f32 .*, 0f00000000", 0, of_kind("an accumulator not cleared")),
+    ("a mask short of a lane", "whole_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 8, 31, -1", 0, of_kind("a mask short of a lane")),
+    ("a row beyond the end", "whole_norm_forward", r".*", r"add\.s64 .*, -1", 0, rewritten("^-1$", "0")),
+    ("thread 0 alone goes on to a row, all store it", "forward", r".*\? rows\.at : rows\.at \+ by.*", r"add\.s64 .*", 0, thread_0_alone),
+    ("thread 0 stores while others read the last round's", "backward", r"TILES void tiles_by_rows.*", r"bar\.sync 0", -1, reads_behind(r"const struct sight own = .*")),
+]
+
+
+def fitting(kernels, name, source, text):
+    """(kernel, places of its statements) of the first kernel of that name that has any."""
+    for kernel in kernels:
+        if kernel.title == name:
+            module, read = kernel.read()
+            places = [at for at, s in enumerate(read.statements) if re.fullmatch(text, getattr(s, "text", "")) and re.fullmatch(source, source_of(module, s))]
+            if places:
+                return kernel, places
+    return None, []
+
+
+def mutants(kernels, make):
+    """Of all rows; MAKE is a Mutant."""
+    for title, name, source, text, which, change in ROWS:
+        kernel, places = fitting(kernels, name, source, text)
+        if which >= len(places) or not places:
+            sys.exit("hand.py: %s, %s: %d instructions fit, not %d: %s" % (name, title, len(places), which + 1, text))
+        module, read = kernel.read()
+        at = places[which]
+        yield make(title, kernel, module, read, at, change(read.statements[at], module, read))
