@@ -5,8 +5,10 @@ import barriers
 import flow
 from changes import FLOATS, NUMBER
 
-# (kernel, kind, the source line, reason): regular expressions that match all of it, for mutants that no test notices.
-LIST = []
+# (kernel, kind, the instruction, reason): regular expressions that match all of it, for mutants that no test notices.
+LIST = [
+    (r".*", "a row beyond the end", r"setp\.gt\.u32 %p\d+, %r\d+, 2", "a reduction over warps has one more round, in which each lane keeps its own value"),
+]
 
 
 def needed(kernel):
@@ -64,6 +66,30 @@ def narrow_reads(kernel, instruction, new):
     return all(s.name == "cvt" and s.mods[-2] == "u%d" % bits for s in uses(kernel, instruction.ops[0]))
 
 
+def waits_for_nothing(kernel, instruction, new):
+    """A wait of cp.async in a kernel without copies."""
+    return instruction.name == "cp" and not new and not any(getattr(s, "name", "") == "cp" and {"ca", "cg"} & set(s.mods) for s in kernel.statements)
+
+
+def one_more_turn(kernel, instruction, new):
+    """A block of an elementwise kernel takes one more turn, whose elements are all beyond the end: OpenMP looks at that again."""
+    if instruction.name != "setp" or len(new) != 1 or (instruction.mods[0], new[0].mods[0]) != ("lt", "le"):
+        return False
+    if any("shared" in getattr(s, "mods", ()) for s in kernel.statements):
+        return False
+    block = next(b for b in flow.make_blocks(kernel) if instruction in b.body)
+    return any(barriers.is_barrier(s) for s in block.body)
+
+
+REASONS = [
+    ("what is beyond the end is looked at again", one_more_turn),
+    ("both are equal where it differs", the_larger),
+    ("it adds zero", adds_nothing),
+    ("the other bits are not used", narrow_reads),
+    ("nothing is copied", waits_for_nothing),
+]
+
+
 def seen(module, kernel, instruction, new):
     """The reason why no program can notice that NEW stand in INSTRUCTION's place, or None."""
     if not new and barriers.is_barrier(instruction):
@@ -72,15 +98,15 @@ def seen(module, kernel, instruction, new):
         return "it keeps nothing apart" if barriers.keeps_nothing_apart(kernel, shared, instruction) else None
     if instruction.name not in flow.ENDS and flow.writes(instruction, kernel.registers) and id(instruction) not in needed(kernel):
         return "nothing reads what it makes"
-    for reason, test in (("both are equal where it differs", the_larger), ("it adds zero", adds_nothing), ("the other bits are not used", narrow_reads)):
+    for reason, test in REASONS:
         if test(kernel, instruction, new):
             return reason
     return None
 
 
-def listed(kernel, kind, line):
+def listed(kernel, kind, instruction):
     """The reason that the list gives."""
     for row in LIST:
-        if all(re.fullmatch(pattern, text.strip()) for pattern, text in zip(row, (kernel, kind, line))):
+        if all(re.fullmatch(pattern, text) for pattern, text in zip(row, (kernel, kind, instruction))):
             return row[3]
     return None

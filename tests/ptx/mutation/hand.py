@@ -37,7 +37,7 @@ def thread_0_alone(i, module, kernel):
 
 
 def reads_behind(source):
-    """Behind a barrier all threads read what thread 0 stores, without a barrier between, where that source line is."""
+    """Behind a barrier all threads read what that source line stores, with no barrier between."""
     def change(i, module, kernel):
         store = next(s for s in kernel.statements if getattr(s, "name", "") == "st" and "shared" in s.mods and re.fullmatch(source, source_of(module, s)))
         kernel.registers["%mutant_r"] = "b64"
@@ -54,9 +54,9 @@ ROWS = [
     ("a wait of cp.async removed", "attention_forward_64", r".*cp\.async\.wait_all.*", r"cp\.async\.wait_all", 0, of_kind("a wait of cp.async removed")),
     ("an accumulator not cleared", "whole_norm_forward", r".*", r"mov\.f32 .*, 0f00000000", 0, of_kind("an accumulator not cleared")),
     ("a mask short of a lane", "whole_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 8, 31, -1", 0, of_kind("a mask short of a lane")),
-    ("a row beyond the end", "whole_norm_forward", r".*", r"add\.s64 .*, -1", 0, rewritten("^-1$", "0")),
+    ("a row beyond the end", "whole_norm_forward", r".*", r"add\.s64 .*, -1", 1, rewritten("^-1$", "0")),
     ("thread 0 alone goes on to a row, all store it", "forward", r".*\? rows\.at : rows\.at \+ by.*", r"add\.s64 .*", 0, thread_0_alone),
-    ("thread 0 stores while others read the last round's", "backward", r"TILES void tiles_by_rows.*", r"bar\.sync 0", -1, reads_behind(r"const struct sight own = .*")),
+    ("threads store while others read the last round's", "backward", r"TILES void tiles_by_rows.*", r"bar\.sync 0", 0, reads_behind(r"const struct sight own = .*")),
 ]
 
 
