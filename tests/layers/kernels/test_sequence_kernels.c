@@ -559,6 +559,34 @@ static void gradients_are_added_to_their_tokens_rows_in_order(void **state) {
     }
 }
 
+/* Of few, and of more than the threads of a launch. */
+static void gates_are_swish(void **state) {
+    (void)state;
+    static const size_t lengths[] = {1, 33, 1000, 410000};
+    const struct sl_settled none = {0};
+    FOR_EACH_LEVEL(kernels) {
+        const struct sl_published_kernels *published = sl_kernels_available(level)->published;
+        struct numbers numbers = {10};
+        for (int k = 0; k < 4; k++) {
+            const size_t n = lengths[k];
+            float *gate = random_device_floats(&numbers, n, -100, 100), *x = random_device_floats(&numbers, n, -2, 2);
+            float *dy = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n);
+            float *dgate = device_floats(n), *dx = device_floats(n);
+            for (size_t i = 0; i < n; i += 2) gate[i] /= 25; /* where it bends */
+            published->gate_forward(n, gate, x, y, none, none, none);
+            published->gate_backward(n, gate, x, false, dy, dgate, dx, none, none);
+            for (size_t i = 0; i < n; i++) {
+                const double g = gate[i], s = 1 / (1 + exp(-g));
+                expect_close("y", i, y[i], g * s * x[i], 1e-5, 1e-30);
+                expect_close("dx", i, dx[i], g * s * dy[i], 1e-5, 1e-30);
+                expect_close("dgate", i, dgate[i], dy[i] * x[i] * s * (1 + g * (1 - s)), 1e-5, 1e-6);
+            }
+            float *const arrays[] = {gate, x, dy, y, dgate, dx};
+            for (int a = 0; a < 6; a++) release_array(arrays[a]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_copied),
@@ -574,6 +602,7 @@ int main(void) {
         cmocka_unit_test(heads_are_rotated),
         cmocka_unit_test(tokens_are_looked_up),
         cmocka_unit_test(gradients_are_added_to_their_tokens_rows_in_order),
+        cmocka_unit_test(gates_are_swish),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
