@@ -70,6 +70,14 @@ def images(build):
     return found
 
 
+def kernels(build):
+    """Lists of the kernels that have one name: several files may have them of one header."""
+    found = {}
+    for kernel in (kernel for image in images(build) for kernel in image.kernels):
+        found.setdefault(kernel.name, []).append(kernel)
+    return list(found.values())
+
+
 class Test:
     """A test of the preset: a command, its environment, and what it covers (covered)."""
 

@@ -61,22 +61,20 @@ ROWS = [
 
 
 def fitting(kernels, name, source, text):
-    """(kernel, places of its statements) of the first kernel of that name that has any."""
-    for kernel in kernels:
-        if kernel.title == name:
-            module, read = kernel.read()
+    """(copies of the kernel, places of its statements) of the first kernel of that name that has any."""
+    for copies in kernels:
+        if copies[0].title == name:
+            module, read = copies[0].read()
             places = [at for at, s in enumerate(read.statements) if re.fullmatch(text, getattr(s, "text", "")) and re.fullmatch(source, source_of(module, s))]
             if places:
-                return kernel, places
+                return copies, places
     return None, []
 
 
 def mutants(kernels, make):
     """Of all rows; MAKE is a Mutant."""
     for title, name, source, text, which, change in ROWS:
-        kernel, places = fitting(kernels, name, source, text)
-        if which >= len(places) or not places:
+        copies, places = fitting(kernels, name, source, text)
+        if which >= len(places):
             sys.exit("hand.py: %s, %s: %d instructions fit, not %d: %s" % (name, title, len(places), which + 1, text))
-        module, read = kernel.read()
-        at = places[which]
-        yield make(title, kernel, module, read, at, change(read.statements[at], module, read))
+        yield make(title, copies, places[which], change)
