@@ -10,7 +10,7 @@
 /* IMAGES is the folder of what was translated. */
 static void *open_image(const void *image, size_t bytes) {
     char hash[SHA256_DIGEST_STRING_LENGTH], path[sizeof IMAGES + sizeof hash + 8];
-    snprintf(path, sizeof path, "%s/%s.json", IMAGES, SHA256Data(image, bytes, hash));
+    snprintf(path, sizeof path, "%s/%s.jsonl", IMAGES, SHA256Data(image, bytes, hash));
     if (access(path, R_OK)) {
         fprintf(stderr,
                 "%s is not there: the program's image was not translated. Build the preset ptx (cmake --build --preset "

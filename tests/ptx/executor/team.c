@@ -233,6 +233,7 @@ void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsi
                 unsigned dynamic, const void *parameters, size_t bytes) {
     if (!the_team) the_team = make_team();
     struct ptx_team *team = the_team;
+    ptx_kernel_make(module, (struct ptx_kernel *)(uintptr_t)kernel);
     const uint32_t start = (kernel->shared_bytes + 15) & ~15u;
     if (bytes != kernel->parameter_bytes)
         refuse(kernel, "bytes of parameters, not what it has", (unsigned)bytes, kernel->parameter_bytes);

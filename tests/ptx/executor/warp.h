@@ -51,8 +51,12 @@ struct ptx_kernel {
     uint32_t (*array)[2]; /* of shared memory: offset, bytes */
     char *constants;
     struct ptx_given *given;
-    const struct ptx_site *sites;
-    uint64_t *ran; /* launches so far: times that each block has run */
+    struct ptx_site *site;
+    uint32_t sites;
+    char *ops;
+    uint64_t *ran;    /* launches so far: times that each block has run */
+    const char *line; /* of the image: what it is made of */
+    bool made;
 };
 struct ptx_variable {
     char *name;
@@ -63,9 +67,7 @@ struct ptx_module {
     char *image;
     struct ptx_kernel *kernel;
     struct ptx_variable *variable;
-    struct ptx_site *site;
-    char *ops;
-    uint32_t kernels, variables, sites;
+    uint32_t kernels, variables;
 };
 
 struct ptx_team;       /* a block: team.h */
@@ -108,6 +110,7 @@ static inline void ptx_unstick(struct ptx_parted *d) {
     for (uint32_t i = 0; i < d->words; i++) d->stuck[i] = 0;
 }
 
+void ptx_kernel_make(const struct ptx_module *module, struct ptx_kernel *kernel);
 /* Runs a kernel from its first block until all lanes have ended. */
 void ptx_run_warp(struct ptx_warp *warp, const struct ptx_kernel *kernel);
 
