@@ -369,7 +369,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     if (config->model.training.dry_run) return SL_OK;
     SL_TRY(classifier_dataset_draw(dataset, config->common.seed, error));
     SL_TRY(open_trace(trial, trace, config->model.training.trace, &engine, error));
-    sl_interrupt_catch();
+    sl_interrupt_catch(sl_speaks(&engine) ? "this step" : NULL, false);
     for (int i = 0; i < TRIALS; i++) {
         trial[i].from = i == TRAIN ? NULL : trained;
         trial[i].to = i == TRAIN ? trained : NULL;

@@ -38,6 +38,8 @@ const struct sl_option sl_print_table[] = {
     {0},
 };
 
+static const double time_to_return = 5; /* seconds after a verdict, for a coordinate that has not come back */
+
 const char sl_default_mesh[] = "data=2,model=4", sl_default_engine[] = "local";
 
 struct sl_common_options sl_common_defaults(int steps) {
@@ -95,6 +97,7 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     if (common->command && common->json) /* without memory nobody is told */
         engine->waits = common->command->waits = calloc(1, sizeof *engine->waits);
     engine->checked |= common->checked;
+    engine->grace = time_to_return;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */
     /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */

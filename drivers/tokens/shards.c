@@ -177,7 +177,7 @@ int tokens_make_shards(const struct tokens_config *config, const struct sl_token
                             "--tokenizer %s: it names no token that ends a text, which must stand "
                             "between documents",
                             config->tokenizer);
-    sl_interrupt_catch();
+    sl_interrupt_catch("these documents", false);
     int status = prepare(&w, tokenizer, error);
     if (!status) status = write_all(&w, end, error);
     status = tokens_shards_close(&w.writer, status, error);

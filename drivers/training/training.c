@@ -430,7 +430,9 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     if (options->journal_messages) SL_TRY(sl_journal_prepare(options->journal, error));
     int status = options->journal_messages ? sl_replay_describe(training, &words, error) : SL_OK;
     training->words = words.word;
-    sl_interrupt_catch();
+    const char *end = options->checkpoints.save ? "this step and saves" : "this step";
+    sl_interrupt_catch(sl_speaks(engine) ? end : NULL,
+                       !training->json && !engine->table->apart); /* launchers send signals, too */
     if (status == SL_OK) status = sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
     sl_replay_words_free(&words);
     return status;

@@ -233,9 +233,11 @@ interrupt() {
     } <pipe
     wait $pid
     status=$?
+    answer=$(head -n 1 err)
+    sed -i 1d err
 }
 interrupt INT --save saved
-[ $status = 0 ] && said 'interrupted after step [0-9]*, saved in saved/step-[0-9]*.safetensors; go on with: .*' &&
+[ $status = 0 ] && [ "$answer" = 'transformer: ends after this step and saves; again: ends now' ] && said 'interrupted after step [0-9]*, saved in saved/step-[0-9]*.safetensors; go on with: .*' &&
     grep -q '^only the end of these 1000 steps will be kept; --save-every N saves on the way, too$' out
 point 'an interrupted run tells where it is'
 command=$(sed 's/.*go on with: transformer //' err)
@@ -246,7 +248,7 @@ call train $long --save once
 cmp -s "$(name 1000 saved)" "$(name 1000 once)"
 point 'which ends as if nothing had been'
 interrupt TERM
-[ $status = 0 ] && said 'interrupted after step [0-9]*; nothing was saved: --save DIR saves' &&
+[ $status = 0 ] && [ "$answer" = 'transformer: ends after this step; again: ends now' ] && said 'interrupted after step [0-9]*; nothing was saved: --save DIR saves' &&
     grep -q '^nothing of these 1000 steps will be kept; --save DIR keeps them$' out
 point 'without --save it says that nothing is kept'
 

@@ -189,6 +189,37 @@ link '"places": 4, "package": 1' node
 link '"count": 4' network
 link '"places": 1, "shares": true' core
 
+# Each link of a machine file counts, also for sums over data alone: coordinates of several nodes, or GPUs, are processes.
+nodes='"count": 2, "places": 8, "core": 2, "package": 4'
+links='"core": {"latency_us": 1, "gb_per_s": 50}, "gpu": {"latency_us": 1, "gb_per_s": 40}, "package": {"latency_us": 2, "gb_per_s": 20}, "node": {"latency_us": 3, "gb_per_s": 10}, "network": {"latency_us": 10, "gb_per_s": 1}'
+predicted() { # predicted NODES LINKS: what layouts are predicted to take
+    sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/; s/^\"links\": {.*}/\"links\": {$2}/" "$laptop" >linked.json
+    for mesh in data=2,pipe=1,tensor=1 data=4,pipe=1,tensor=1 data=8,pipe=1,tensor=1 data=16,pipe=1,tensor=1; do
+        call $transformer --no-fsdp --mesh $mesh --plan search --machine linked.json --json
+        [ $status = 0 ] || echo "$mesh: status $status"
+        values predicted_ms
+    done
+}
+for class in core gpu package node network; do
+    [ $class = gpu ] && places=$(echo "$nodes" | sed 's/"core": 2/"gpus": 2/') || places=$nodes
+    predicted "$places" "$links" >before
+    predicted "$places" "$(echo "$links" | sed "s/\(\"$class\": {\"latency_us\": [0-9]*, \"gb_per_s\": \)[0-9]*/\10.01/")" >after
+    [ -s before ] && ! grep -q status before after && ! cmp -s before after
+    point "the link $class moves the prediction of a layout"
+done
+many="$transformer --no-fsdp --mesh data=16,pipe=1,tensor=1 --plan search --machine linked.json"
+sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$nodes/" "$laptop" >linked.json
+call $many --save-options nodes.options
+[ $status = 0 ] && sed -n 2p out | grep -qx 'with --engine mpi, as the machine has 2 nodes' && grep -q -- '--engine mpi$' nodes.options
+point 'it says for which engine it has searched, and saves it'
+call $many --json
+tail -n 1 out | grep -q '"engine": *"mpi"' && values predicted_ms >meant
+call $many --json --engine mpi
+values predicted_ms | cmp -s - meant
+point 'as if that had been asked for'
+refuses '--engine local: the machine "two cores by hand" has 2 nodes, and threads are of one: choose mpi or nccl' $many --engine local
+refuses '--plan auto: "two cores by hand" is a machine for --engine mpi: search with --save-options FILE' $(echo "$many" | sed 's/plan search/plan auto/')
+
 # Half of what the smallest layout takes without any of the options that save memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)
