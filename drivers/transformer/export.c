@@ -141,10 +141,7 @@ static int copy_tokenizer(const struct transformer_job *job, const struct source
 /* ---- files ---- */
 
 static int write_folder(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
-    const json_t *config = job->published.weights.config;
-    const struct sl_published_family *family = publishing->publication->family;
     struct source source;
-    if (config && job->published.family == family) publishing->config = config;
     int status = open_source(&source, job->config->tokenizer, error);
     publishing->vocabulary = source.vocabulary;
     if (status == SL_OK) status = copy_tokenizer(job, &source, error);
@@ -212,6 +209,7 @@ int transformer_run_export(struct transformer_job *job, const struct sl_engine *
                                        .type = types[config->type],
                                        .most = (size_t)(config->file_megabytes * 1e6),
                                        .context = config->context ? config->context : config->sequence};
+    if (job->published.family == publication.family) publishing.config = job->published.weights.config;
     SL_TRY(check(job, &publishing, error));
     SL_TRY(make_directory(config->to, error));
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));

@@ -27,7 +27,7 @@ struct transformer_config {
         biases;     /* enums of layers/models/transformer.h */
     int rope_pairs; /* 0: halves; 1: adjacent columns */
     bool head_norms;
-    double rope_base, norm_epsilon;
+    double rope_base, rope_amplitude, norm_epsilon;
     const char *rope_scaling, *rope_divisors;
     double dropout;
     int learned_positions; /* rows of their table */

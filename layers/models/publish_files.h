@@ -20,6 +20,8 @@ struct sl_publishing {
 
 /* SL_BAD_INPUT where the kind of file cannot say what the model is. */
 int sl_publish_check(const struct sl_publishing *publishing, struct sl_error *error);
+/* The number by which the rates of all rotations are divided, beside Llama 3's rule; 0: they differ. */
+double sl_publish_divisor(const struct sl_publishing *publishing);
 /* The model's config.json, which the caller frees; NULL without memory. */
 json_t *sl_publish_config(const struct sl_publishing *publishing);
 

@@ -22,11 +22,31 @@ static void set(json_t *config, const struct sl_published_family *family, const 
     json_object_set_new(config, sl_published_key(family, name), value);
 }
 
-static json_t *rotary_of(const struct sl_rotary *rotary) {
+double sl_publish_divisor(const struct sl_publishing *p) {
+    const struct sl_transformer *t = p->publication->transformer;
+    const float *divisors = t->rotary.divisors;
+    for (int i = 1; divisors && i < sl_transformer_head_width(t) / 2; i++)
+        if (divisors[i] != divisors[0]) return 0;
+    return divisors ? (double)divisors[0] : 1;
+}
+
+static json_t *rotary_of(const struct sl_publishing *p) {
+    const struct sl_rotary *rotary = &p->publication->transformer->rotary;
+    const double divisor = sl_publish_divisor(p);
+    if (divisor != 1.0)
+        return json_pack("{sf ss sf}", "rope_theta", rotary->base, "rope_type", "linear", "factor", divisor);
     if (!rotary->factor) return json_pack("{sf ss}", "rope_theta", rotary->base, "rope_type", "default");
     return json_pack("{sf ss sf sf sf sI}", "rope_theta", rotary->base, "rope_type", "llama3", "factor", rotary->factor,
                      "low_freq_factor", rotary->low, "high_freq_factor", rotary->high,
                      "original_max_position_embeddings", (json_int_t)rotary->original);
+}
+
+/* Flags of the family's config.json. */
+static void set_biases(json_t *config, const struct sl_publishing *p) {
+    const struct sl_published_family *family = p->publication->family;
+    const int biases = p->publication->transformer->biases;
+    if (family->attention_bias) json_object_set_new(config, "attention_bias", json_boolean(sl_biases_qkv(biases)));
+    if (family->mlp_bias) json_object_set_new(config, "mlp_bias", json_boolean(sl_biases_mlp(biases)));
 }
 
 static void set_sizes(json_t *config, const struct sl_publishing *p) {
@@ -47,7 +67,8 @@ static void set_sizes(json_t *config, const struct sl_publishing *p) {
     set(config, family, "num_key_value_heads", json_integer(sl_transformer_key_heads(t)));
     set(config, family, "head_dim", json_integer(sl_transformer_head_width(t)));
     set(config, family, "rope_theta", json_real(t->rotary.base));
-    set(config, family, "rope_parameters", rotary_of(&t->rotary));
+    set(config, family, "rope_parameters", rotary_of(p));
+    set_biases(config, p);
     if (family->model.window) set(config, family, "sliding_window", t->window ? json_integer(t->window) : json_null());
 }
 
@@ -68,6 +89,7 @@ json_t *sl_publish_config(const struct sl_publishing *p) {
     json_object_set_new(config, "torch_dtype", json_string(torch_names[p->type]));
     if (p->config) {
         json_object_del(config, "dtype"); /* the same, in newer files */
+        set_biases(config, p);
         return config;
     }
     json_object_set_new(config, "model_type", json_string(family->name));
@@ -84,7 +106,21 @@ int sl_publish_check(const struct sl_publishing *p, struct sl_error *error) {
                             "a GGUF file of a %s cannot say that attention has a window of %d "
                             "tokens: --format hf can",
                             p->publication->family->name, p->publication->transformer->window);
-    if (p->publication->gguf || !p->publication->transformer->rotary.divisors) return SL_OK;
+    const struct sl_transformer *t = p->publication->transformer;
+    const struct sl_published_family *family = p->publication->family;
+    const bool amplified = t->rotary.amplitude > 0 && t->rotary.amplitude != 1.0;
+    const bool differs =
+        t->rope && (!(sl_publish_divisor(p) > 0) || (sl_publish_divisor(p) != 1.0 && t->rotary.factor > 0));
+    if (!sl_published_has_biases(family, t->biases, p->publication->gguf))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "a config.json of a %s cannot say which products have biases: "
+                            "--format gguf can",
+                            family->name);
+    if (p->publication->gguf && !family->turned_rows && t->rope && (differs || amplified || t->rotary.factor > 0))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "a GGUF file of a %s cannot say by what each rotation's rate is divided: --format hf can",
+                            family->name);
+    if (p->publication->gguf || p->config || (!differs && !amplified)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "a config.json cannot say by what each rotation's rate is divided: --format gguf can");
 }

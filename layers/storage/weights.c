@@ -88,13 +88,19 @@ static int by_place(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int refuse_type(const struct sl_weights *w, const char *name, uint32_t type, struct sl_error *error) {
+int sl_weight_check_type(const struct sl_weights *w, const struct sl_weight *weight, struct sl_error *error) {
+    if (weight->type != SL_WEIGHT_OTHER) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: its type, %s, is not supported: F32, F16%s are", w->path,
+                        weight->name, weight->other, w->config ? " and BF16" : ", BF16, Q8_0, Q4_0 and Q4_1");
+}
+
+static void set_other_type(struct sl_weight *weight, uint32_t type) {
     const size_t known = sizeof other_types / sizeof *other_types;
-    const char *other = type < known ? other_types[type] : NULL;
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "%s: tensor %s: its type, %s (number %u), is not supported: F32, F16, BF16, Q8_0, Q4_0 and "
-                        "Q4_1 are",
-                        w->path, name, other ? other : "an unknown one", type);
+    weight->type = SL_WEIGHT_OTHER;
+    if (type < known && other_types[type])
+        snprintf(weight->other, sizeof weight->other, "%s", other_types[type]);
+    else
+        snprintf(weight->other, sizeof weight->other, "%u", type);
 }
 
 /* Fills in WEIGHT, but for its data, and *BYTES. */
@@ -108,8 +114,10 @@ static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *ten
     *weight = (struct sl_weight){.dims = tensor->dims};
     memcpy(weight->name, tensor->name.bytes, tensor->name.count);
     while (kind < KINDS && kinds[kind].gguf != tensor->type) kind++;
-    if (kind == KINDS) return refuse_type(w, weight->name, tensor->type, error);
-    weight->type = (enum sl_weight_type)kind;
+    if (kind == KINDS)
+        set_other_type(weight, tensor->type);
+    else
+        weight->type = (enum sl_weight_type)kind;
     size_t elements = 1;
     for (int d = 0; d < SL_MAX_DIMS; d++) weight->shape[d] = 1;
     for (int d = 0; d < tensor->dims; d++) {
@@ -118,6 +126,7 @@ static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *ten
         if (__builtin_mul_overflow(elements, (size_t)size, &elements) || elements > (size_t)1 << 48)
             return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is too large", w->path, weight->name);
     }
+    if (kind == KINDS) return SL_OK; /* nobody knows how many bytes it has */
     if (tensor->dims == 0 || tensor->shape[0] % kinds[kind].elements)
         return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: rows of %ju elements are no blocks of %zu", w->path,
                             weight->name, (uintmax_t)tensor->shape[0], kinds[kind].elements);
@@ -147,7 +156,7 @@ static int list_gguf(struct sl_weights *w, struct extent *extent, struct sl_erro
         if (bytes > rest)
             return sl_error_set(error, SL_BAD_INPUT, "%s: truncated: tensor %s has %zu bytes, and %zu are left",
                                 w->path, weight.name, bytes, rest);
-        weight.data = gguf->data + tensor->offset;
+        if (weight.type != SL_WEIGHT_OTHER) weight.data = gguf->data + tensor->offset;
         extent[i] = (struct extent){tensor->offset, tensor->offset + bytes, tensor};
         SL_TRY(add(w, &weight, error));
     }
@@ -172,7 +181,7 @@ static int add_file(struct sl_weights *w, const char *path, struct sl_error *err
     if (!more) return no_memory(w, error);
     w->file = more;
     struct sl_store *store = &w->file[w->files++];
-    *store = (struct sl_store){0};
+    *store = (struct sl_store){.lists_others = true};
     SL_TRY(sl_safetensors_map(store, path, error));
     for (int i = 0; i < store->count; i++) {
         const struct sl_tensor *tensor = &store->tensor[i];
@@ -182,11 +191,18 @@ static int add_file(struct sl_weights *w, const char *path, struct sl_error *err
                                            : dtype == SL_BF16 ? SL_WEIGHT_BF16
                                                               : SL_WEIGHT_F32,
                                    .data = tensor->array.data};
-        if (dtype == SL_I32)
-            return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s has integers: F32, F16 and BF16 are allowed", path,
-                                tensor->name);
+        if (dtype == SL_I32) {
+            weight.type = SL_WEIGHT_OTHER;
+            snprintf(weight.other, sizeof weight.other, "%s", sl_dtypes[dtype].label);
+        }
         snprintf(weight.name, sizeof weight.name, "%s", tensor->name);
         for (int d = 0; d < SL_MAX_DIMS; d++) weight.shape[d] = d < weight.dims ? tensor->array.shape[d] : 1;
+        SL_TRY(add(w, &weight, error));
+    }
+    for (int i = 0; i < store->others; i++) {
+        struct sl_weight weight = {.type = SL_WEIGHT_OTHER, .shape = {1, 1, 1, 1}};
+        snprintf(weight.name, sizeof weight.name, "%s", store->other[i].name);
+        snprintf(weight.other, sizeof weight.other, "%s", store->other[i].type);
         SL_TRY(add(w, &weight, error));
     }
     return SL_OK;

@@ -366,6 +366,7 @@ refuses '--biases: "q" is not one of all|qkv|none' transformer train --biases q
 refuses '--rope-base: "0" is not a number from 1 to' transformer train --rope-base 0
 refuses '--rope-pairs: "odd" is not one of halves|adjacent' transformer train --rope-pairs odd
 refuses '--rope-scaling: "1,2" is no FACTOR,LOW,HIGH,LENGTH' transformer train --rope-scaling 1,2
+refuses '--rope-amplitude: "0"' transformer train --attention gqa --rope-amplitude 0
 refuses '--rope-divisors: "1,0" is no list of 16 numbers above 0' transformer train --attention gqa --rope-divisors 1,0
 refuses '--learned-positions: "-1" is not an integer from 0' transformer train --learned-positions -1
 refuses 'sequences of 256 tokens: the table of positions has 8 rows' transformer train --attention gqa --learned-positions 8
