@@ -127,16 +127,23 @@ int sl_decode(const struct sl_tokenizer *t, const int32_t *token, size_t count, 
                                 t->count);
         total += length;
     }
-    char *to = *text = malloc(total + 1);
+    char *to = *text = malloc(total + count + 1);
     if (!to) return sl_error_set(error, SL_FAILED, "out of memory for a text of %zu bytes", total);
+    bool begins = true; /* a part: encoding may have put a space before it */
     for (size_t i = 0; i < count; i++) {
         const char *from = sl_token_bytes(t, token[i], &length);
+        const bool found = sl_vocabulary_is_found(t, token[i]);
+        size_t blank = sl_vocabulary_blank(t, token[i]);
+        if (begins && blank)
+            blank = 0;
+        else if (begins && !found && t->prefix && *from == ' ')
+            from++, length--;
+        if (blank) *to++ = ' ';
         memcpy(to, from, length);
         to += length;
+        begins = found && !sl_vocabulary_blank(t, token[i]) && t->prefix != SL_PREFIX_FIRST;
     }
     *to = 0;
-    *bytes = total;
-    if (t->prefix && count && t->token[*token].kind != SL_TOKEN_SPECIAL && total && **text == ' ')
-        memmove(*text, *text + 1, (*bytes)--); /* the zero, too */
+    *bytes = (size_t)(to - *text);
     return SL_OK;
 }

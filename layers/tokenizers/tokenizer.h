@@ -60,14 +60,23 @@ struct sl_encoder;
 int sl_encoder_open(struct sl_encoder **encoder, const struct sl_tokenizer *tokenizer, struct sl_error *error);
 void sl_encoder_close(struct sl_encoder *encoder);
 
-/* Adds the tokens of BYTES bytes of TEXT to LIST. SPECIAL: what is spelled as a special token is one, as in the
- * reference libraries; otherwise it is text like other text. Neither a token that begins a text nor one that ends it is
- * added. SL_BAD_INPUT where TEXT is longer than sl_most_text; SL_FAILED without memory. */
-int sl_encode(struct sl_encoder *encoder, const char *text, size_t bytes, bool special, struct sl_token_list *list,
+/* How a text is encoded: 0, or these. */
+enum {
+    SL_ENCODE_SPECIAL =
+        1,               /* a special token's spelling is that token, as in the reference libraries; otherwise the text
+                            is literal: it is text like other text. Added tokens that are not special are found in both */
+    SL_ENCODE_BEHIND = 2 /* the text goes on behind a special token */
+};
+/* Adds the tokens of BYTES bytes of TEXT to LIST. Neither a token that begins a text nor one that ends it is added.
+ * SL_BAD_INPUT where TEXT is longer than sl_most_text; SL_FAILED without memory. */
+int sl_encode(struct sl_encoder *encoder, const char *text, size_t bytes, int how, struct sl_token_list *list,
               struct sl_error *error);
+/* Whether a space is put before TEXT, which begins with no special or added token. BEHIND: it goes on behind one. */
+bool sl_encode_prefixes(const struct sl_tokenizer *tokenizer, const char *text, size_t bytes, bool behind);
 
 /* Writes the bytes of COUNT tokens, which begin a text, to *TEXT, which is the caller's to free, and their number to
- * *BYTES; a zero follows them. SL_BAD_INPUT names the position of a number that is no token. */
+ * *BYTES; a zero follows them. A space that encoding puts before a text, or before a part of it, is taken away.
+ * SL_BAD_INPUT names the position of a number that is no token. */
 int sl_decode(const struct sl_tokenizer *tokenizer, const int32_t *token, size_t count, char **text, size_t *bytes,
               struct sl_error *error);
 
