@@ -92,7 +92,8 @@ static int encode(struct transformer_job *job, struct sl_tokens *tokens, const c
     int64_t documents = 0;
     if (!config->tokenizer || !tokens->files || !sl_tokens_are_bytes(tokens)) return SL_OK;
     SL_TRY(transformer_open_tokenizer(job, true, error));
-    const struct sl_text_encoding encoding = {job->tokenizer, config->text_key, config->special};
+    struct sl_text_encoding encoding = {job->tokenizer, config->text_key, config->special, -1};
+    SL_TRY(sl_text_find_end(job->tokenizer, config->document_token, &encoding.end, error));
     SL_TRY(sl_text_encode(tokens, &encoding, path, validation, config->sequence, &documents, error));
     if (job->speaks)
         sl_remark("%s %s: %" PRId64 " document%s, %" PRId64 " tokens", option, path, documents,
@@ -127,10 +128,13 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 /* Which token begins a document, where documents are not to see each other. */
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    job->document = config->document_token;
-    if (!config->document_mask && job->document >= 0)
-        return sl_error_set(error, SL_BAD_INPUT, "--document-token %d: needs --document-mask", job->document);
+    const bool encoded = job->tokens.format == &sl_encoded_text || job->eval_tokens.format == &sl_encoded_text;
+    if (!config->document_mask && config->document_token >= 0 && !encoded)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--document-token %d: needs --document-mask, or a text whose tokens a tokenizer makes",
+                            config->document_token);
     if (!config->document_mask) return SL_OK;
+    job->document = config->document_token;
     if (job->document < 0) {
         SL_TRY(transformer_open_tokenizer(job, true, error));
         if (job->tokenizer) job->document = sl_token_end(job->tokenizer);
@@ -177,12 +181,13 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
 /* ---- bytes ---- */
 
 /* Of a window's labels. The token that ends a text stands for none of its bytes. */
-static double bytes_of(const struct sl_tokenizer *tokenizer, const int32_t *labels, int count) {
-    const int32_t end = sl_token_end(tokenizer);
+static double bytes_of(const struct transformer_job *job, const int32_t *labels, int count) {
+    const int given = job->config->document_token;
+    const int32_t end = given < 0 ? sl_token_end(job->tokenizer) : given;
     double sum = 0;
     for (int i = 0; i < count; i++) {
         size_t bytes = 0;
-        if (labels[i] >= 0 && labels[i] != end) sl_token_bytes(tokenizer, labels[i], &bytes);
+        if (labels[i] >= 0 && labels[i] != end) sl_token_bytes(job->tokenizer, labels[i], &bytes);
         sum += (double)bytes;
     }
     return sum;
@@ -200,7 +205,7 @@ int transformer_count_bytes(struct transformer_job *job, struct sl_error *error)
     job->scored_bytes = 0;
     for (int64_t window = 0; status == SL_OK && window < transformer_scored(job); window++) {
         status = sl_tokens_fetch(scored, true, job->job.seed, window, 1, sequence, NULL, labels, error);
-        if (status == SL_OK) job->scored_bytes += bytes_of(job->tokenizer, labels, sequence);
+        if (status == SL_OK) job->scored_bytes += bytes_of(job, labels, sequence);
     }
     free(labels);
     return status;

@@ -190,9 +190,20 @@ static int make_directory(const char *path, struct sl_error *error) {
                         errno == EEXIST ? "it is no directory" : strerror(errno));
 }
 
+/* The tokens that begin and end a text, if there is a tokenizer that says so. */
+static void name_tokens(const struct transformer_job *job, struct sl_publishing *publishing) {
+    struct sl_tokenizer *tokenizer;
+    struct sl_error unread;
+    if (!job->config->tokenizer || sl_tokenizer_open(&tokenizer, job->config->tokenizer, NULL, &unread)) return;
+    publishing->begin = sl_token_begin(tokenizer);
+    publishing->end = sl_token_end(tokenizer);
+    sl_tokenizer_close(tokenizer);
+}
+
 static int write_model(struct transformer_job *job, struct sl_publishing *publishing,
                        struct sl_publication *publication, struct sl_error *error) {
     SL_TRY(sl_publication_open(publication, error));
+    name_tokens(job, publishing);
     return (job->config->format == HF ? write_folder : write_gguf)(job, publishing, error);
 }
 
@@ -208,7 +219,9 @@ int transformer_run_export(struct transformer_job *job, const struct sl_engine *
     struct sl_publishing publishing = {.publication = &publication,
                                        .type = types[config->type],
                                        .most = (size_t)(config->file_megabytes * 1e6),
-                                       .context = config->context ? config->context : config->sequence};
+                                       .context = config->context ? config->context : config->sequence,
+                                       .begin = -1,
+                                       .end = -1};
     if (job->published.family == publication.family) publishing.config = job->published.weights.config;
     SL_TRY(check(job, &publishing, error));
     SL_TRY(make_directory(config->to, error));

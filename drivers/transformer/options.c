@@ -116,8 +116,8 @@ const struct sl_option transformer_data_table[] = {
     {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA,
      .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
     {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
-     .help = "with --document-mask: the token with which a document begins; -1: the one that ends a text, by "
-             "--tokenizer, which stands before each document"},
+     .help = "the token with which a document begins, for --document-mask and where a tokenizer makes a text into "
+             "tokens; -1: the one that ends a text, by --tokenizer, which stands before each document"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,

@@ -130,6 +130,8 @@ struct transformer_job {
     bool publishes; /* the model is a published one */
     struct sl_published published;
     struct sl_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows their text */
+    struct sl_token_list ends;      /* tokens that end a text; none: samples have all of their length */
+    struct sl_token_list textless;  /* tokens that the tokenizer lacks: they have no text, and are never drawn */
     struct transformer_talk talk;
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
@@ -169,6 +171,12 @@ char *transformer_text_of(const struct transformer_job *job, const int32_t *toke
 /* Whether samples are shown as text. */
 bool transformer_shows_text(const struct transformer_job *job);
 void transformer_close_model(struct transformer_job *job);
+/* tokens.c: finds the tokens that end a text and those that have none, once the tokenizer is open; whether TOKEN is one
+ * of the first, and whether it is none of the others. */
+int transformer_know_tokens(struct transformer_job *job, struct sl_error *error);
+bool transformer_ends_text(const struct transformer_job *job, int32_t token);
+bool transformer_has_text(const struct transformer_job *job, int32_t token);
+void transformer_forget_tokens(struct transformer_job *job);
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error);
@@ -211,7 +219,7 @@ int transformer_print_samples(struct transformer_job *job, int64_t step, const i
 struct transformer_printer;
 struct transformer_ending {
     const struct transformer_job *job;
-    int32_t end;      /* the token that ends a text; -1: none does */
+    bool ends;        /* with tokens that end a text */
     int32_t turn;     /* the one that ends an answer; -1: none does */
     const char *stop; /* or NULL */
     size_t stop_bytes;

@@ -16,6 +16,7 @@ struct sl_publishing {
     int context;                      /* the longest sequence that the model is for */
     const json_t *config;             /* a folder's, which becomes the new one's; NULL: it is made */
     const struct sl_gguf *vocabulary; /* metadata of a GGUF file, whose tokenizer is taken over; NULL: none */
+    int32_t begin, end;               /* tokens that begin and end a text, for a folder; -1: none */
 };
 
 /* SL_BAD_INPUT where the kind of file cannot say what the model is. */

@@ -72,13 +72,14 @@ static void set_sizes(json_t *config, const struct sl_publishing *p) {
     if (family->model.window) set(config, family, "sliding_window", t->window ? json_integer(t->window) : json_null());
 }
 
-/* The tokens that a tokenizer's file calls so. */
-static void set_tokens(json_t *config, const struct sl_gguf *vocabulary) {
-    static const char *const names[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
-                                           {"tokenizer.ggml.eos_token_id", "eos_token_id"}};
+/* The tokens that begin and end a text. What a given config.json says stays. */
+static void set_tokens(json_t *config, const struct sl_publishing *p) {
+    static const char *const names[] = {"bos_token_id", "eos_token_id"};
+    const int32_t tokens[] = {p->begin, p->end};
     for (int i = 0; i < 2; i++) {
-        const int64_t token = vocabulary ? sl_gguf_integer(sl_gguf_find(vocabulary, names[i][0]), -1) : -1;
-        json_object_set_new(config, names[i][1], token < 0 ? json_null() : json_integer(token));
+        const json_t *given = json_object_get(config, names[i]);
+        if ((given && !json_is_null(given)) || (p->config && tokens[i] < 0)) continue;
+        json_object_set_new(config, names[i], tokens[i] < 0 ? json_null() : json_integer(tokens[i]));
     }
 }
 
@@ -90,13 +91,14 @@ json_t *sl_publish_config(const struct sl_publishing *p) {
     if (p->config) {
         json_object_del(config, "dtype"); /* the same, in newer files */
         set_biases(config, p);
+        set_tokens(config, p);
         return config;
     }
     json_object_set_new(config, "model_type", json_string(family->name));
     json_object_set_new(config, "architectures", json_pack("[s]", family->architecture));
     json_object_set_new(config, "tie_word_embeddings", json_boolean(!p->publication->transformer->untied_head));
     set_sizes(config, p);
-    set_tokens(config, p->vocabulary);
+    set_tokens(config, p);
     return config;
 }
 

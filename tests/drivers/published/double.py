@@ -8,7 +8,7 @@ import os
 import random
 import struct
 
-from published import NAMES, text, turned
+from published import NAMES, read, text, turned  # noqa: F401
 
 SIZES = dict(vocabulary=48, channels=24, inside=32, layers=2, heads=4, key_heads=2, width=12, base=50.0)
 TOKENS = [5, 17, 3, 40, 42, 42, 7, 0, 31, 12, 9, 33]
@@ -188,8 +188,8 @@ def gguf_name(name):
     return f"blk.{layer}.{NAMES[stem]}.{kind}"
 
 
-def gguf(path, tensors, family="llama", sizes=SIZES, others={}, **keys):
-    """KEYS are added, with "__" for a dot; OTHERS are tensors under their own names: (shape, bytes, number of the type)."""
+def gguf(path, tensors, family="llama", sizes=SIZES, others={}, plain={}, **keys):
+    """KEYS are added under the architecture's name, with "__" for a dot, PLAIN as they are; OTHERS are tensors under their own names: (shape, bytes, number of the type)."""
     all_keys = {"block_count": sizes["layers"], "context_length": 64, "embedding_length": sizes["channels"],
                 "feed_forward_length": sizes["inside"], "attention.head_count": sizes["heads"],
                 "attention.head_count_kv": sizes["key_heads"], "attention.key_length": sizes["width"],
@@ -198,6 +198,8 @@ def gguf(path, tensors, family="llama", sizes=SIZES, others={}, **keys):
     head = text("general.architecture") + value(family)
     for key, of in all_keys.items():
         head += text(f"{family}.{key}") + value(of)
+    for key, of in plain.items():
+        head += text(key) + value(of)
     lie = {}
     for name, (shape, values, *_) in tensors.items():
         if family == "llama" and ("q_proj" in name or "k_proj" in name):
@@ -209,6 +211,6 @@ def gguf(path, tensors, family="llama", sizes=SIZES, others={}, **keys):
         data += b"\0" * (-len(data) % 32)
         infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, len(data))
         data += raw
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(lie), 1 + len(all_keys)) + head + infos
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(lie), 1 + len(all_keys) + len(plain)) + head + infos
     with open(path, "wb") as file:
         file.write(head + b"\0" * (-len(head) % 32) + data)

@@ -103,10 +103,129 @@ def prefixes():
               done.stderr, short.stderr)
 
 
+END = 406  # <|im_end|> in the tokenizers below
+
+# ---- models with tokenizers ----
+
+
+
+def model(path, rows, config=None, **changes):
+    """A folder with a model of ROWS tokens, and qwen2.json's tokenizer with those of ChatML: 405 to 408."""
+    sizes = {**double.SIZES, "vocabulary": rows}
+    double.folder(path, double.params(sizes=sizes), double.config(sizes=sizes, **changes))
+    tokenizer(path, "qwen2.json", config if config is not None else {"eos_token": "<|im_end|>"}, CHATML)
+
+
+def generated(*arguments):
+    """Status, and the samples' objects."""
+    done = run("transformer", "generate", *MESH, "--json", *arguments)
+    return done, [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"') and '"tokens"' in line]
+
+
+def ends():
+    """Samples end at each token that generation_config.json names, else config.json, and at the tokenizer's own."""
+    model("ends", 424)
+    _, (whole,) = generated("--model", "ends", "--prompt-tokens", "300", "--length", "24", "--temperature", "0", "--no-end-of-text")
+    made = whole["tokens"][1:]
+    first = lambda *ids: 2 + min((made.index(i) for i in ids if i in made), default=len(made) - 1)
+    early, late = made[4], made[2]
+    for name, generation, given, want in (("a list of generation_config.json", [408, early], 7, first(early)),
+                                          ("a number of generation_config.json", late, early, first(late)),
+                                          ("a list of config.json", None, [early, 408], first(early)), ("a number of config.json", None, late, first(late)),
+                                          ("neither", None, None, 24)):
+        model("ends", 424, **({"eos_token_id": given} if given is not None else {}))
+        write("ends/generation_config.json", json.dumps({} if generation is None else {"eos_token_id": generation}))
+        _, (sample,) = generated("--model", "ends", "--prompt-tokens", "300", "--length", "24", "--temperature", "0")
+        point(sample["tokens"] == whole["tokens"][:want], f"samples end by {name}", sample["tokens"], whole["tokens"], want)
+    write("ends/generation_config.json", '{"eos_token_id": "x"}')
+    refused("an end that is no number", "generation_config.json: eos_token_id: there must be", "transformer", "generate", "--model", "ends",
+            "--prompt-tokens", "3", *MESH)
+    write("ends/generation_config.json", '{"eos_token_id": ')
+    refused("a generation_config.json that is no JSON", "generation_config.json: line 1", "transformer", "generate", "--model", "ends",
+            "--prompt-tokens", "3", *MESH)
+    double.gguf("ends.gguf", double.params(sizes={**double.SIZES, "vocabulary": 424}), sizes={**double.SIZES, "vocabulary": 424},
+                plain={"tokenizer.ggml.eot_token_id": early})
+    _, (sample,) = generated("--model", "ends.gguf", "--prompt-tokens", "300", "--length", "24", "--temperature", "0")
+    point(sample["tokens"] == whole["tokens"][: first(early)], "samples end by a GGUF file's eot_token_id", sample["tokens"])
+
+
+def exported():
+    """What is exported names the token that ends a text, wherever the run began."""
+    model("own", 424)
+    write("text", "the quick brown fox jumps over the lazy dog " * 60)
+    run("transformer", "train", "--model", "own", "--data", "text", "--sequence", "8", "--batch", "1", "--steps", "1", "--save", "run", *MESH)
+    run("transformer", "train", *SMALL, "--mlp", "silu", "--biases", "none", "--tokenizer", "own", "--data", "text", "--sequence", "8", "--batch",
+        "1", "--steps", "1", "--save", "small")
+    for name, arguments in (("a run that began with a folder", ("--params", "run")), ("an own model with a tokenizer", ("--params", "small")),
+                            ("a folder whose config.json names none", ("--model", "own"))):
+        done = run("transformer", "export", *arguments, "--format", "hf", "--to", "exported")
+        config = {}
+        if done.returncode == 0:
+            with open("exported/config.json") as file:
+                config = json.load(file)
+        point(config.get("eos_token_id") == END, f"export of {name} names the end of texts", config, done.stderr)
+    model("own", 424, eos_token_id=[7, 8])
+    run("transformer", "export", "--model", "own", "--format", "hf", "--to", "exported")
+    with open("exported/config.json") as file:
+        point(json.load(file)["eos_token_id"] == [7, 8], "a config.json that names ends keeps them")
+
+
+def documents():
+    write("many.jsonl", "".join(json.dumps({"text": f"document {i} is here"}) + "\n" for i in range(40)))
+    tokenizer("endless", "qwen2.json", {}, CHATML)
+    tokenizer("ended", "qwen2.json", {"eos_token": "<|im_end|>"}, CHATML)
+    train = ("transformer", "train", *SMALL, "--data", "many.jsonl", "--sequence", "8", "--batch", "1", "--steps", "1")
+    line = "many.jsonl: more than one document, and the tokenizer names no token that ends a text"
+    refused("documents without an end between them", line, *train, "--tokenizer", "endless")
+    refused("the same in evaluate", line, "transformer", "evaluate", *SMALL, "--eval-data", "many.jsonl", "--tokenizer", "endless", "--sequence", "8")
+    refused("the same in tokens shards", line, "tokens", "shards", "--data", "many.jsonl", "--tokenizer", "endless", "--save", "shards")
+    want = run(*train, "--tokenizer", "ended").stderr.split("documents, ")[1].split(" tokens")[0]
+    for mask in (), ("--document-mask",):
+        done = run(*train, "--tokenizer", "endless", "--document-token", str(END), *mask)
+        point(done.returncode == 0 and f"40 documents, {want} tokens" in done.stderr, f"--document-token names the end {' '.join(mask)}",
+              want, done.stderr)
+    done = run("tokens", "shards", "--data", "many.jsonl", "--tokenizer", "endless", "--save", "shards", "--document-token", str(END))
+    text = run("tokens", "text", "--data", "shards", "--tokenizer", "endless", "--document-token", str(END)).stdout
+    point(f" {want} tokens" in done.stdout and text.splitlines() == [f"document {i} is here" for i in range(40)],
+          "tokens shards and text take --document-token", done.stdout, done.stderr, text)
+    write("one", "a text that is one document, long enough for a step or two of eight tokens: " + "the quick brown fox " * 40)
+    done = run("transformer", "train", *SMALL, "--data", "one", "--sequence", "8", "--batch", "1", "--steps", "1", "--tokenizer", "endless")
+    point(done.returncode == 0 and "1 document," in done.stderr, "one document needs no end", done.stderr)
+    refused("a token that the tokenizer lacks", "--document-token 500: the tokenizer has no such token: it has 409", *train, "--tokenizer",
+            "endless", "--document-token", "500")
+    refused("the same in tokens shards", "--document-token 500: the tokenizer has no such token", "tokens", "shards", "--data", "many.jsonl",
+            "--tokenizer", "endless", "--save", "no", "--document-token", "500")
+    refused("an end of bytes", "--document-token 10: needs --document-mask, or a text", "transformer", "train", *SMALL, "--data", "one",
+            "--sequence", "8", "--document-token", "10")
+
+
+def padded():
+    """A vocabulary of more rows than the tokenizer has tokens."""
+    model("pad", 900)
+    hot = ("--model", "pad", "--prompt-tokens", "891,5,891", "--length", "60", "--temperature", "5")
+    done, samples = generated(*hot, "--samples", "4")
+    tokens = [t for sample in samples for t in sample["tokens"][3:]]
+    point(done.returncode == 0 and len(samples) == 4 and all("text" in s for s in samples) and tokens and max(tokens) < 409,
+          "tokens that the tokenizer lacks are never drawn", done.stderr, tokens)
+    for count in "1", "2":
+        done = run("transformer", "generate", *MESH, *hot, "--samples", count)
+        point(done.returncode == 0 and done.stdout, f"they have no text in {count} printed", done.stderr)
+    done = run("transformer", "generate", *MESH, *hot[:-1], "0", "--logits", "logits")
+    point(done.returncode == 0 and len(double.read("logits")["logits"][1]) == 59 * 900
+          and all(abs(v) < 1e30 for v in double.read("logits")["logits"][1]), "--logits are whole", done.stderr)
+    write("text", "the quick brown fox jumps over the lazy dog " * 60)
+    for form in (), ("--json",):
+        done = run("transformer", "train", "--model", "pad", "--data", "text", "--sequence", "8", "--batch", "1", "--steps", "2", "--sample-every",
+                   "1", "--prompt-tokens", "891", "--temperature", "5", *MESH, *form)
+        point(done.returncode == 0 and (not form or done.stdout.count('"text":') == 2), f"a training with samples {' '.join(form)}", done.stderr)
+    done = run("tokens", "decode", "--tokenizer", "pad", text="891")
+    point(done.returncode == 2 and "891" in done.stderr, "tokens decode refuses them", done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        for part in (chats,):
+        for part in (chats, ends, exported, documents, padded):
             part()
         os.chdir("/")
     print(f"1..{points}")
