@@ -8,11 +8,6 @@
 
 #include "spmd/base/file.h"
 
-static bool ends_with(const char *text, const char *end) {
-    const size_t count = strlen(text), length = strlen(end);
-    return count >= length && !strcmp(text + count - length, end);
-}
-
 static bool is_blank(const char *bytes, size_t count) {
     while (count && strchr(" \t\r", *bytes) && *bytes) bytes++, count--;
     return !count;
@@ -20,6 +15,8 @@ static bool is_blank(const char *bytes, size_t count) {
 
 bool sl_document_next_line(struct sl_document_lines *lines, struct sl_document *document) {
     const struct sl_token_file *file = lines->file;
+    const bool marked = file->contents.count >= 3 && !memcmp(file->contents.bytes, "\xef\xbb\xbf", 3);
+    if (!lines->at && marked) lines->at = 3; /* a byte order mark is none of the text */
     while (lines->at < file->contents.count) {
         const char *begin = (const char *)file->contents.bytes + lines->at;
         const size_t left = file->contents.count - lines->at;
@@ -34,8 +31,7 @@ bool sl_document_next_line(struct sl_document_lines *lines, struct sl_document *
 
 bool sl_document_next(struct sl_document_lines *lines, struct sl_document *document) {
     const struct sl_token_file *file = lines->file;
-    if (ends_with(file->path, ".jsonl") || ends_with(file->path, ".jsonl.gz"))
-        return sl_document_next_line(lines, document);
+    if (sl_contents_are_lines(file->path)) return sl_document_next_line(lines, document);
     if (lines->at == file->contents.count) return false;
     *document = (struct sl_document){file->contents.bytes, file->contents.count, file->path, 0};
     lines->at = file->contents.count;

@@ -66,7 +66,7 @@ int tokens_print_text(const struct tokens_config *config, const struct sl_tokeni
     struct sl_tokens tokens;
     if (!config->data) return sl_error_set(error, SL_BAD_INPUT, "--data is missing: name the shards to read");
     SL_TRY(sl_text_find_end(tokenizer, config->document_token, &printing.end, error));
-    SL_TRY(sl_tokens_open_whole(&tokens, config->data, WINDOW, error));
+    SL_TRY(sl_tokens_open_whole(&tokens, config->data, NULL, WINDOW, error));
     tokens.vocabulary = sl_tokenizer_vocabulary(tokenizer);
     int status = SL_OK;
     if (sl_tokens_are_bytes(&tokens) || tokens.columns)

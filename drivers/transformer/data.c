@@ -27,12 +27,26 @@ static void remark_files(const char *option, const char *path, const struct sl_t
     const bool large = bytes >= 1000000;
     fprintf(stderr, "%s: %s %s: %d file%s, %.1f %s", program_invocation_short_name, option, path, tokens->files,
             tokens->files == 1 ? "" : "s", (double)bytes / (large ? 1e6 : 1e3), large ? "MB" : "kB");
-    if (counts->packed) fprintf(stderr, " (%d unpacked by gzip)", counts->packed);
+    if (counts->packed) fprintf(stderr, " (%d unpacked)", counts->packed);
     print_count(&between, counts->binary, "binary file", "binary files");
     print_count(&between, counts->links, "link", "links");
     print_count(&between, counts->hidden, "hidden", "hidden");
     print_count(&between, counts->others, "that is no regular file", "that are no regular files");
     fprintf(stderr, "\n");
+}
+
+/* Of one file that is read as bytes: what it may be instead. Lines of JSON are documents where there is a tokenizer. */
+static void remark_kind(const struct transformer_job *job, const char *option, const struct sl_tokens *tokens) {
+    if (!job->speaks || tokens->directory || tokens->given || !sl_tokens_are_bytes(tokens)) return;
+    const struct sl_token_file *file = &tokens->file[0];
+    const char *kind = sl_contents_kind(&file->contents, file->path);
+    if (!kind || (job->config->tokenizer && sl_contents_are_lines(file->path))) return;
+    sl_remark("%s %s: each byte is taken as text, though by its beginning or its name this is %s", option, file->path,
+              kind);
+}
+
+static const struct sl_token_format *format_of(const struct transformer_config *config) {
+    return config->data_format ? sl_token_format_raw(config->data_format == 1 ? 2 : 4) : NULL;
 }
 
 /* ---- opening ---- */
@@ -56,17 +70,20 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const char *path = config->data;
     const bool named = strcmp(path, transformer_default_data) != 0; /* the user's, perhaps in the run before */
     if (transformer_takes_given_tokens(job)) path = config->params;
-    const int status = sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error);
+    const int status =
+        sl_tokens_open(&job->tokens, path, format_of(config), config->validation, config->sequence, error);
     if (status) return named ? tell_origin(job, error) : status;
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
+    if (named) remark_kind(job, "--data", &job->tokens);
     return SL_OK;
 }
 
 static int open_whole(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     struct sl_tokens *own = &job->eval_tokens;
-    SL_TRY(sl_tokens_open_whole(own, config->eval_data, config->sequence, error));
+    SL_TRY(sl_tokens_open_whole(own, config->eval_data, format_of(config), config->sequence, error));
     if (job->speaks && own->directory) remark_files("--eval-data", config->eval_data, own);
+    remark_kind(job, "--eval-data", own);
     return SL_OK;
 }
 

@@ -108,6 +108,9 @@ const struct sl_option transformer_data_table[] = {
     {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
              "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
+    {"data-format", SL_OPTION_CHOICE, FIELD(data_format), .value = "auto|uint16|uint32", .keep = SL_KEPT_DATA,
+     .help = "of --data and --eval-data: what the files tell, or tokens of 16 or 32 bits without a header, as nanoGPT "
+             "writes them; of a directory *.bin"},
     {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
      .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
     {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,

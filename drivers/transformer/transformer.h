@@ -41,6 +41,7 @@ struct transformer_config {
     const char *data, *eval_data, *text_key, *params, *model, *tokenizer;
     bool special;
     bool document_mask; /* documents do not see each other; */
+    int data_format;    /* 0: as the files tell; 1, 2: tokens of 16 or 32 bits without a header */
     int document_token; /* each begins with this one; -1: the one that ends a text */
     double validation;
     int stride;

@@ -222,10 +222,73 @@ def padded():
     point(done.returncode == 2 and "891" in done.stderr, "tokens decode refuses them", done.stderr)
 
 
+# ---- one file that is no text ----
+
+
+def frame(content):
+    """As zstd packs it: one frame with blocks that are stored as they are."""
+    out = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<I", len(content))
+    parts = [content[i : i + 60000] for i in range(0, len(content), 60000)] or [b""]
+    for i, part in enumerate(parts):
+        out += struct.pack("<I", (len(part) << 3) | (i + 1 == len(parts)))[:3] + part
+    return out
+
+
+def kinds():
+    text = b"the quick brown fox jumps over the lazy dog " * 20
+    train = ("transformer", "train", *SMALL, "--sequence", "8", "--batch", "1", "--steps", "1", "--json", "--data")
+    for name, content, said in (("a.parquet", b"PAR1" + text, "a Parquet file"), ("b.dat", b"\x93NUMPY" + text, "an array of NumPy's"),
+                                ("c.zip", b"PK\3\4" + text, "a zip archive"), ("d.pkl", b"\x80\4" + text, "a pickle of Python's"),
+                                ("e.json", b"[1, 2, 3]" * 40, "JSON"), ("f.JSONL", b'{"text": "a"}\n' * 40, "JSON"),
+                                ("g.bin", struct.pack("<400H", *range(400)), "tokens of 16 bits without a header, which --data-format uint16 reads")):
+        write(name, content)
+        done = run(*train, name)
+        point(done.returncode == 0 and f"--data {name}: each byte is taken as text, though by its beginning or its name this is {said}\n" in done.stderr,
+              f"taken as bytes, with a word: {name}", done.stderr)
+    write("plain", text)
+    plain = run(*train, "plain")
+    point(plain.returncode == 0 and not plain.stderr, "a text is taken without a word", plain.stderr)
+    loss = lambda done: done.stdout.split('"loss":')[1].split(",")[0] if '"loss":' in done.stdout else done.stderr
+    for name, content in ("packed.zst", frame(text)), ("packed.gz", gzip.compress(text)):
+        write(name, content)
+        done = run(*train, name)
+        point(done.returncode == 0 and not done.stderr and loss(done) == loss(plain), f"{name} is unpacked", done.stderr)
+    lines = b"\xef\xbb\xbf" + b"".join(json.dumps({"text": f"document {i} is here"}).encode() + b"\n" for i in range(40))
+    tokenizer("ended", "qwen2.json", {"eos_token": "<|im_end|>"}, CHATML)
+    for name, content in (("a.jsonl", lines), ("a.NDJSON", lines), ("b.ndjson.gz", gzip.compress(lines)), ("b.jsonl.zst", frame(lines))):
+        write(name, content)
+        done = run(*train, name, "--tokenizer", "ended")
+        point(done.returncode == 0 and "40 documents" in done.stderr and done.stderr.count("\n") == 1, f"lines of JSON: {name}", done.stderr)
+
+
+def nanogpt():
+    """Tokens without a header are those of a shard with one."""
+    train = ("transformer", "train", *SMALL, "--sequence", "8", "--batch", "2", "--steps", "3", "--vocab-size", "600", "--json", "--data")
+    tokens = [(7 * i * i + 3 * i) % 600 for i in range(900)]
+    losses = lambda done: [line.split('"loss":')[1].split(",")[0] for line in done.stdout.splitlines() if '"step"' in line] or done.stderr
+    for width, code, magic, version in (16, "H", 20240520, 1), (32, "I", 20240801, 7):
+        raw = struct.pack(f"<900{code}", *tokens)
+        write(f"with{width}.bin", struct.pack("<256i", magic, version, 900, *[0] * 253) + raw)
+        write(f"none{width}.bin", raw)
+        write(f"dir{width}/train.bin", raw)
+        want = losses(run(*train, f"with{width}.bin"))
+        for path in f"none{width}.bin", f"dir{width}":
+            done = run(*train, path, "--data-format", f"uint{width}")
+            point(len(want) == 3 and losses(done) == want, f"--data-format uint{width}: {path}", want, losses(done), done.stderr)
+    run(*train, "none16.bin", "--data-format", "uint16", "--save", "raw")
+    done = run("transformer", "train", "--resume", "raw", "--steps", "4", *MESH, "--json")
+    point(done.returncode == 0 and '"step":3' in done.stdout, "a run remembers the format", done.stderr)
+    write("odd.bin", b"abc" * 33)
+    refused("tokens that are cut", "odd.bin: 99 bytes are no whole number of tokens of 2 bytes", *train, "odd.bin", "--data-format", "uint16")
+    refused("a format of no name", '--data-format: "u8" is not one of auto|uint16|uint32', *train, "odd.bin", "--data-format", "u8")
+    refused("a directory without such files", "no file in it is called *.bin", *train, "ended", "--data-format", "uint16")
+    refused("a token beyond the vocabulary", "none16.bin", *[a if a != "600" else "500" for a in train], "none16.bin", "--data-format", "uint16")
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        for part in (chats, ends, exported, documents, padded):
+        for part in (chats, ends, exported, documents, padded, kinds, nanogpt):
             part()
         os.chdir("/")
     print(f"1..{points}")
