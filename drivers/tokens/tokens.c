@@ -27,7 +27,7 @@ static const struct sl_option special_table[] = {
 
 static const struct sl_option documents_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
-     .help = "a text, packed by gzip or zstd or not, or a directory of them: a document each. *.jsonl has a document a line"},
+     .help = "a text, packed by gzip or zstd or not, or a directory of them: a document each; *.jsonl has one a line"},
     {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .help = "under which key of a line its text is"},
     {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24,
      .help = "the token that stands before each document; -1: the one that ends a text, by the tokenizer"},

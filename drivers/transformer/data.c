@@ -8,6 +8,46 @@
 #include "drivers/transformer/transformer.h"
 #include "layers/storage/token_format.h"
 
+enum { MOST_BATCH = 1 << 20 };
+#define FIELD(name) offsetof(struct transformer_config, name)
+
+const struct sl_option transformer_data_table[] = {
+    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
+     .help =
+         "training data: a text file, or a directory of them and of directories (files of gzip and zstd are unpacked, "
+         "binary ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of "
+         "llm.c, "
+         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
+         "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
+         "installs"},
+    {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
+     .help = "share of the text, at its end, that is kept for evaluation"},
+    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
+     .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
+             "batches of the part kept for evaluation are"},
+    {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
+             "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
+    {"data-format", SL_OPTION_CHOICE, FIELD(data_format), .value = "auto|uint16|uint32", .keep = SL_KEPT_DATA,
+     .help = "of --data and --eval-data: what the files tell, or tokens of 16 or 32 bits without a header, as nanoGPT "
+             "writes them; of a directory *.bin"},
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
+     .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
+    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,
+     .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
+             "text like other text"},
+    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA,
+     .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
+    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
+     .help = "the token with which a document begins, for --document-mask and where a tokenizer makes a text into "
+             "tokens; -1: the one that ends a text, by --tokenizer, which stands before each document"},
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
+     .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
+    {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
+     .help = "batches of an evaluation without --eval-data"},
+    {0},
+};
+
 const char transformer_default_data[] = "/usr/share/common-licenses";
 
 /* ---- a directory's files, for people ---- */
