@@ -10,46 +10,31 @@
 #include <sys/stat.h>
 
 #include "layers/storage/draft.h"
+#include "layers/storage/quantized/quantized.h"
 #include "layers/storage/safetensors.h"
 #include "spmd/base/memory.h"
 
 /* ---- types ---- */
 
-enum { BLOCK = 32 }; /* elements that GGML quantizes together */
-
-struct q4_0 {
-    uint16_t scale;
-    uint8_t pair[BLOCK / 2];
-};
-struct q4_1 {
-    uint16_t scale, least;
-    uint8_t pair[BLOCK / 2];
-};
-struct q8_0 {
-    uint16_t scale;
-    int8_t value[BLOCK];
-};
-
 static const struct kind {
-    const char *name;
     uint32_t gguf;          /* GGML's number */
     size_t elements, bytes; /* of a block */
-} kinds[] = {
-    [SL_WEIGHT_F32] = {"F32", 0, 1, 4},
-    [SL_WEIGHT_F16] = {"F16", 1, 1, 2},
-    [SL_WEIGHT_BF16] = {"BF16", 30, 1, 2},
-    [SL_WEIGHT_Q4_0] = {"Q4_0", 2, BLOCK, sizeof(struct q4_0)},
-    [SL_WEIGHT_Q4_1] = {"Q4_1", 3, BLOCK, sizeof(struct q4_1)},
-    [SL_WEIGHT_Q8_0] = {"Q8_0", 8, BLOCK, sizeof(struct q8_0)},
-};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+} plain[] = {[SL_WEIGHT_F32] = {0, 1, 4}, [SL_WEIGHT_F16] = {1, 1, 2}, [SL_WEIGHT_BF16] = {30, 1, 2}};
+
+static const struct sl_quantized *quantized_of(enum sl_weight_type type) {
+    return type < SL_WEIGHT_Q8_0 ? NULL : &sl_quantized_types[type - SL_WEIGHT_Q8_0];
+}
+
+static struct kind kind_of(enum sl_weight_type type) {
+    const struct sl_quantized *q = quantized_of(type);
+    return q ? (struct kind){q->number, q->elements, q->bytes} : plain[type];
+}
 
 /* GGML's other types, to name them. */
 static const char *const other_types[] = {
-    [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",
-    [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-    [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",
-    [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M"};
+    [9] = "Q8_1",    [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+    [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",      [25] = "I16",
+    [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M"};
 
 /* ---- the list ---- */
 
@@ -89,14 +74,18 @@ static int by_place(const void *a, const void *b) {
 }
 
 int sl_weight_check_type(const struct sl_weights *w, const struct sl_weight *weight, struct sl_error *error) {
+    char known[120] = " and BF16";
+    size_t used = 0;
     if (weight->type != SL_WEIGHT_OTHER) return SL_OK;
+    if (!w->config) used = (size_t)snprintf(known, sizeof known, ", BF16");
+    for (const struct sl_quantized *q = sl_quantized_types; !w->config && q->name; q++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", q[1].name ? ", " : " and ", q->name);
     return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: its type, %s, is not supported: F32, F16%s are", w->path,
-                        weight->name, weight->other, w->config ? " and BF16" : ", BF16, Q8_0, Q4_0 and Q4_1");
+                        weight->name, weight->other, known);
 }
 
 static void set_other_type(struct sl_weight *weight, uint32_t type) {
     const size_t known = sizeof other_types / sizeof *other_types;
-    weight->type = SL_WEIGHT_OTHER;
     if (type < known && other_types[type])
         snprintf(weight->other, sizeof weight->other, "%s", other_types[type]);
     else
@@ -106,18 +95,16 @@ static void set_other_type(struct sl_weight *weight, uint32_t type) {
 /* Fills in WEIGHT, but for its data, and *BYTES. */
 static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *tensor, struct sl_weight *weight,
                     size_t *bytes, struct sl_error *error) {
-    int kind = 0;
+    enum sl_weight_type type = SL_WEIGHT_F32;
     if (tensor->name.count >= sizeof weight->name || memchr(tensor->name.bytes, 0, tensor->name.count))
         return sl_error_set(error, SL_BAD_INPUT,
                             "%s: a tensor's name has %zu bytes, or a zero: at most %zu are allowed", w->path,
                             tensor->name.count, sizeof weight->name - 1);
     *weight = (struct sl_weight){.dims = tensor->dims};
     memcpy(weight->name, tensor->name.bytes, tensor->name.count);
-    while (kind < KINDS && kinds[kind].gguf != tensor->type) kind++;
-    if (kind == KINDS)
-        set_other_type(weight, tensor->type);
-    else
-        weight->type = (enum sl_weight_type)kind;
+    while (type < SL_WEIGHT_OTHER && kind_of(type).gguf != tensor->type) type++;
+    weight->type = type;
+    if (type == SL_WEIGHT_OTHER) set_other_type(weight, tensor->type);
     size_t elements = 1;
     for (int d = 0; d < SL_MAX_DIMS; d++) weight->shape[d] = 1;
     for (int d = 0; d < tensor->dims; d++) {
@@ -126,11 +113,12 @@ static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *ten
         if (__builtin_mul_overflow(elements, (size_t)size, &elements) || elements > (size_t)1 << 48)
             return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is too large", w->path, weight->name);
     }
-    if (kind == KINDS) return SL_OK; /* nobody knows how many bytes it has */
-    if (tensor->dims == 0 || tensor->shape[0] % kinds[kind].elements)
+    if (type == SL_WEIGHT_OTHER) return SL_OK; /* nobody knows how many bytes it has */
+    const struct kind kind = kind_of(type);
+    if (tensor->dims == 0 || tensor->shape[0] % kind.elements)
         return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: rows of %ju elements are no blocks of %zu", w->path,
-                            weight->name, (uintmax_t)tensor->shape[0], kinds[kind].elements);
-    *bytes = elements / kinds[kind].elements * kinds[kind].bytes;
+                            weight->name, (uintmax_t)tensor->shape[0], kind.elements);
+    *bytes = elements / kind.elements * kind.bytes;
     return SL_OK;
 }
 
@@ -296,47 +284,18 @@ void sl_weights_relax(const struct sl_weights *w) {
 
 /* ---- elements ---- */
 
-static void read_q4_0(const char *at, float *to) {
-    struct q4_0 block;
-    memcpy(&block, at, sizeof block);
-    const float scale = sl_float_of_f16(block.scale);
-    for (int i = 0; i < BLOCK / 2; i++) {
-        to[i] = (float)((block.pair[i] & 15) - 8) * scale;
-        to[i + BLOCK / 2] = (float)((block.pair[i] >> 4) - 8) * scale;
-    }
-}
-
-static void read_q4_1(const char *at, float *to) {
-    struct q4_1 block;
-    memcpy(&block, at, sizeof block);
-    const float scale = sl_float_of_f16(block.scale), least = sl_float_of_f16(block.least);
-    for (int i = 0; i < BLOCK / 2; i++) {
-        to[i] = (float)(block.pair[i] & 15) * scale + least;
-        to[i + BLOCK / 2] = (float)(block.pair[i] >> 4) * scale + least;
-    }
-}
-
-static void read_q8_0(const char *at, float *to) {
-    struct q8_0 block;
-    memcpy(&block, at, sizeof block);
-    const float scale = sl_float_of_f16(block.scale);
-    for (int i = 0; i < BLOCK; i++) to[i] = block.value[i] * scale;
-}
-
-static void read_blocks(enum sl_weight_type type, const char *data, size_t first, size_t count, float *to) {
-    void (*const read)(const char *at, float *to) = type == SL_WEIGHT_Q4_0   ? read_q4_0
-                                                    : type == SL_WEIGHT_Q4_1 ? read_q4_1
-                                                                             : read_q8_0;
+static void read_blocks(enum sl_weight_type type, const uint8_t *data, size_t first, size_t count, float *to) {
+    const struct sl_quantized *q = quantized_of(type);
     for (size_t i = first, end = first + count, some; i < end; i += some, to += some) {
-        float block[BLOCK];
-        const size_t skipped = i % BLOCK;
-        const char *at = data + i / BLOCK * kinds[type].bytes;
-        some = BLOCK - skipped < end - i ? BLOCK - skipped : end - i;
-        if (some == BLOCK) {
-            read(at, to);
+        float block[SL_LARGEST_BLOCK];
+        const size_t skipped = i % q->elements;
+        const uint8_t *at = data + i / q->elements * q->bytes;
+        some = q->elements - skipped < end - i ? q->elements - skipped : end - i;
+        if (some == q->elements) {
+            q->read(at, to);
             continue;
         }
-        read(at, block);
+        q->read(at, block);
         memcpy(to, block + skipped, some * sizeof *to);
     }
 }
@@ -360,17 +319,23 @@ void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, 
         read_halves(weight->type == SL_WEIGHT_BF16, data + first * sizeof(uint16_t), count, to);
         return;
     default:
-        read_blocks(weight->type, data, first, count, to);
+        read_blocks(weight->type, weight->data, first, count, to);
     }
 }
 
 /* ---- the way back ---- */
 
-size_t sl_weight_block(enum sl_weight_type type) { return kinds[type].elements; }
+size_t sl_weight_block(enum sl_weight_type type) { return kind_of(type).elements; }
 size_t sl_weight_bytes(enum sl_weight_type type, size_t count) {
-    return count / kinds[type].elements * kinds[type].bytes;
+    return count / kind_of(type).elements * kind_of(type).bytes;
 }
-uint32_t sl_weight_gguf_type(enum sl_weight_type type) { return kinds[type].gguf; }
+uint32_t sl_weight_gguf_type(enum sl_weight_type type) { return kind_of(type).gguf; }
+
+enum { BLOCK = 32 };
+struct q8_0 {
+    uint16_t scale;
+    int8_t value[BLOCK];
+};
 
 /* The largest of a block becomes 127. */
 static void write_q8_0(const float *from, char *to) {

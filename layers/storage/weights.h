@@ -2,8 +2,8 @@
  * Face's (config.json, model.safetensors or the shards that model.safetensors.index.json names) or a GGUF file. Files
  * are mapped, and values become floats as they are read.
  *
- * Shapes are Hugging Face's: the last dim's elements lie side by side. What GGML quantizes lies in blocks of 32
- * elements along it, each with a scale (Q8_0, Q4_0) and a minimum (Q4_1). */
+ * Shapes are Hugging Face's: the last dim's elements lie side by side. What GGML quantizes lies in blocks of 32 or
+ * 256 elements along it (layers/storage/quantized/quantized.h). */
 #ifndef SL_LAYERS_STORAGE_WEIGHTS_H
 #define SL_LAYERS_STORAGE_WEIGHTS_H
 
@@ -15,13 +15,21 @@
 
 SL_BEGIN_C
 
+/* From Q8_0 on, quantized: in the order of sl_quantized_types. */
 enum sl_weight_type {
     SL_WEIGHT_F32,
     SL_WEIGHT_F16,
     SL_WEIGHT_BF16,
+    SL_WEIGHT_Q8_0,
     SL_WEIGHT_Q4_0,
     SL_WEIGHT_Q4_1,
-    SL_WEIGHT_Q8_0,
+    SL_WEIGHT_Q5_0,
+    SL_WEIGHT_Q5_1,
+    SL_WEIGHT_Q2_K,
+    SL_WEIGHT_Q3_K,
+    SL_WEIGHT_Q4_K,
+    SL_WEIGHT_Q5_K,
+    SL_WEIGHT_Q6_K,
     SL_WEIGHT_OTHER /* a type that cannot be read */
 };
 
