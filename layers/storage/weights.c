@@ -122,9 +122,10 @@ static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *ten
     return SL_OK;
 }
 
-static int check_overlap(const struct sl_weights *w, struct extent *extent, struct sl_error *error) {
-    qsort(extent, (size_t)w->gguf.tensors, sizeof *extent, by_place);
-    for (int i = 1; i < w->gguf.tensors; i++) {
+static int check_overlap(const struct sl_weights *w, const struct sl_gguf *gguf, struct extent *extent,
+                         struct sl_error *error) {
+    qsort(extent, (size_t)gguf->tensors, sizeof *extent, by_place);
+    for (int i = 1; i < gguf->tensors; i++) {
         if (extent[i].begin >= extent[i - 1].end) continue;
         const struct sl_gguf_text *a = &extent[i - 1].tensor->name, *b = &extent[i].tensor->name;
         return sl_error_set(error, SL_BAD_INPUT, "%s: tensors %.*s and %.*s overlap", w->path, (int)a->count, a->bytes,
@@ -133,11 +134,11 @@ static int check_overlap(const struct sl_weights *w, struct extent *extent, stru
     return SL_OK;
 }
 
-static int list_gguf(struct sl_weights *w, struct extent *extent, struct sl_error *error) {
-    const struct sl_gguf *gguf = &w->gguf;
+static int list_gguf(struct sl_weights *w, const struct sl_gguf *gguf, const struct sl_contents *contents,
+                     struct extent *extent, struct sl_error *error) {
     for (int i = 0; i < gguf->tensors; i++) {
         const struct sl_gguf_tensor *tensor = &gguf->tensor[i];
-        const size_t rest = sl_gguf_rest(gguf, &w->contents, tensor);
+        const size_t rest = sl_gguf_rest(gguf, contents, tensor);
         struct sl_weight weight;
         size_t bytes = 0;
         SL_TRY(describe(w, tensor, &weight, &bytes, error));
@@ -148,17 +149,67 @@ static int list_gguf(struct sl_weights *w, struct extent *extent, struct sl_erro
         extent[i] = (struct extent){tensor->offset, tensor->offset + bytes, tensor};
         SL_TRY(add(w, &weight, error));
     }
-    return check_overlap(w, extent, error);
+    return check_overlap(w, gguf, extent, error);
+}
+
+/* One file, which may be a part. */
+static int add_gguf(struct sl_weights *w, const char *path, struct sl_gguf *gguf, struct sl_contents *contents,
+                    struct sl_error *error) {
+    SL_TRY(sl_contents_open(contents, path, error));
+    SL_TRY(sl_gguf_open(gguf, contents, path, error));
+    SL_TRY(sl_gguf_list_tensors(gguf, contents, path, error));
+    struct extent *extent = calloc((size_t)gguf->tensors + 1, sizeof *extent);
+    const int status = extent ? list_gguf(w, gguf, contents, extent, error) : no_memory(w, error);
+    free(extent);
+    return status;
+}
+
+/* ---- parts of a GGUF file ---- */
+
+static int64_t number_of(const struct sl_gguf *gguf, const char *key, int64_t fallback) {
+    return sl_gguf_integer(sl_gguf_find(gguf, key), fallback);
+}
+
+/* PATH becomes that of part NUMBER of COUNT, counted from 0. False: it does not end as names of parts do. */
+static bool name_part(char path[SL_MAX_PATH], int64_t number, int64_t count) {
+    char end[32], first[32];
+    const size_t length = strlen(path);
+    snprintf(first, sizeof first, "-00001-of-%05d.gguf", (int)count);
+    snprintf(end, sizeof end, "-%05d-of-%05d.gguf", (int)number + 1, (int)count);
+    if (length < strlen(first) || strcmp(path + length - strlen(first), first) != 0) return false;
+    memcpy(path + length - strlen(first), end, strlen(first));
+    return true;
+}
+
+static int add_part(struct sl_weights *w, int64_t number, int64_t count, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    struct sl_weights_part *part = &w->part[w->parts++];
+    if (snprintf(path, sizeof path, "%s", w->path) >= SL_MAX_PATH || !name_part(path, number, count))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: the first of %jd parts, whose names must end with -00001-of-%05jd.gguf, and so on",
+                            w->path, (intmax_t)count, (intmax_t)count);
+    SL_TRY(add_gguf(w, path, &part->gguf, &part->contents, error));
+    if (number_of(&part->gguf, "split.no", -1) == number && number_of(&part->gguf, "split.count", -1) == count)
+        return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: split.no and split.count are not those of part %jd of %jd", path,
+                        (intmax_t)number + 1, (intmax_t)count);
 }
 
 static int open_gguf(struct sl_weights *w, struct sl_error *error) {
-    SL_TRY(sl_contents_open(&w->contents, w->path, error));
-    SL_TRY(sl_gguf_open(&w->gguf, &w->contents, w->path, error));
-    SL_TRY(sl_gguf_list_tensors(&w->gguf, &w->contents, w->path, error));
-    struct extent *extent = calloc((size_t)w->gguf.tensors + 1, sizeof *extent);
-    const int status = extent ? list_gguf(w, extent, error) : no_memory(w, error);
-    free(extent);
-    return status;
+    enum { MOST_PARTS = 1024 };
+    SL_TRY(add_gguf(w, w->path, &w->gguf, &w->contents, error));
+    const int64_t count = number_of(&w->gguf, "split.count", 0), number = number_of(&w->gguf, "split.no", 0);
+    const int64_t tensors = number_of(&w->gguf, "split.tensors.count", -1);
+    if (count <= 1) return SL_OK;
+    if (count > MOST_PARTS || number != 0)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: part %jd of %jd: name the first one, of at most %d", w->path,
+                            (intmax_t)number + 1, (intmax_t)count, MOST_PARTS);
+    w->part = calloc((size_t)count, sizeof *w->part);
+    if (!w->part) return no_memory(w, error);
+    for (int64_t i = 1; i < count; i++) SL_TRY(add_part(w, i, count, error));
+    if (tensors < 0 || tensors == w->count) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: its parts have %d tensors, and split.tensors.count is %jd", w->path,
+                        w->count, (intmax_t)tensors);
 }
 
 /* ---- a folder ---- */
@@ -274,12 +325,22 @@ void sl_weights_close(struct sl_weights *w) {
     json_decref(w->config);
     sl_gguf_close(&w->gguf);
     sl_contents_close(&w->contents);
+    for (int i = 0; i < w->parts; i++) {
+        sl_gguf_close(&w->part[i].gguf);
+        sl_contents_close(&w->part[i].contents);
+    }
+    free(w->part);
     *w = (struct sl_weights){0};
+}
+
+static void relax(const struct sl_contents *contents) {
+    if (contents->mapped) madvise(contents->bytes, contents->count, MADV_DONTNEED);
 }
 
 void sl_weights_relax(const struct sl_weights *w) {
     for (int i = 0; i < w->files; i++) sl_store_relax(&w->file[i]);
-    if (w->contents.mapped) madvise(w->contents.bytes, w->contents.count, MADV_DONTNEED);
+    relax(&w->contents);
+    for (int i = 0; i < w->parts; i++) relax(&w->part[i].contents);
 }
 
 /* ---- elements ---- */

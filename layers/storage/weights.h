@@ -43,21 +43,29 @@ struct sl_weight {
 };
 
 /* Never changes once it is open: threads may share it. */
+/* Another part of a GGUF file that is split. */
+struct sl_weights_part {
+    struct sl_contents contents;
+    struct sl_gguf gguf;
+};
+
 struct sl_weights {
     const char *path; /* the caller's */
     int count, capacity;
     struct sl_weight *weight;
     struct sl_names names;
-    json_t *config; /* a folder's config.json; NULL: a GGUF file, */
-    struct sl_gguf gguf;
+    json_t *config;      /* a folder's config.json; NULL: a GGUF file, */
+    struct sl_gguf gguf; /* of a file that is split: its first part, */
     struct sl_contents contents;
+    int parts; /* and the others */
+    struct sl_weights_part *part;
     int files;
     struct sl_store *file; /* a folder's */
 };
 
-/* Opens PATH, which must last. SL_BAD_INPUT in one line where a file is missing, malformed or cut short, or where
- * tensors overlap. Tensors of types that cannot be read are listed as well. Free with sl_weights_close, also after a
- * failure. */
+/* Opens PATH, which must last; of a GGUF file that is split, the first part. SL_BAD_INPUT in one line where a file is
+ * missing, malformed or cut short, or where tensors overlap. Tensors of types that cannot be read are listed as well.
+ * Free with sl_weights_close, also after a failure. */
 int sl_weights_open(struct sl_weights *weights, const char *path, struct sl_error *error);
 void sl_weights_close(struct sl_weights *weights);
 

@@ -188,6 +188,17 @@ def gguf_name(name):
     return f"blk.{layer}.{NAMES[stem]}.{kind}"
 
 
+def split(path, tensors, count, sizes=SIZES, change=lambda part, keys: None):
+    """The first of COUNT parts of a GGUF file, as llama.cpp splits it; CHANGE may change a part's plain keys."""
+    names = list(tensors)
+    for part in range(count):
+        share = names[part * len(names) // count : (part + 1) * len(names) // count]
+        keys = {"split.no": part, "split.count": count, "split.tensors.count": len(names)}
+        change(part, keys)
+        gguf(f"{path}-{part + 1:05}-of-{count:05}.gguf", {name: tensors[name] for name in share}, sizes=sizes, plain=keys)
+    return f"{path}-00001-of-{count:05}.gguf"
+
+
 def gguf(path, tensors, family="llama", sizes=SIZES, others={}, plain={}, **keys):
     """KEYS are added under the architecture's name, with "__" for a dot, PLAIN as they are; OTHERS are tensors under their own names: (shape, bytes, number of the type)."""
     all_keys = {"block_count": sizes["layers"], "context_length": 64, "embedding_length": sizes["channels"],

@@ -174,6 +174,23 @@ def windows():
     point(head.get("option.window") == "4096", "folder, mistral: no window is one of 4096 tokens", {k: v for k, v in head.items() if "window" in k})
 
 
+def parts():
+    p = params()
+    first = double.split("parts", p, 3)
+    gives("GGUF: three parts", first, logits(p))
+    gives("GGUF: three parts over tensor", first, logits(p), "--mesh", "data=1,tensor=2")
+    refused("the second part", "parts-00002-of-00003.gguf", "part 2 of 3: name the first one")
+    os.rename(first, "other.gguf")
+    refused("a first part of another name", "other.gguf", "the first of 3 parts, whose names must end with -00001-of-00003.gguf")
+    os.rename("other.gguf", first)
+    os.remove("parts-00003-of-00003.gguf")
+    refused("a part that is missing", first, "parts-00003-of-00003.gguf: cannot be opened")
+    first = double.split("odd", p, 2, change=lambda part, keys: keys.update({"split.no": 5} if part else {}))
+    refused("a part of another number", first, "odd-00002-of-00002.gguf: split.no and split.count are not those of part 2 of 2")
+    first = double.split("few", p, 2, change=lambda part, keys: keys.update({"split.tensors.count": 7}))
+    refused("parts with more tensors", first, "its parts have 21 tensors, and split.tensors.count is 7")
+
+
 # ---- rotations ----
 
 
@@ -261,7 +278,7 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         double.safetensors_of_tokens("tokens", [TOKENS + [8]])
-        for part in (biases, untaken, harmless, keys, windows, scalings, gradients):
+        for part in (biases, untaken, harmless, keys, windows, parts, scalings, gradients):
             part()
         os.chdir("/")
     print(f"1..{points}")
