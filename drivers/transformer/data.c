@@ -58,6 +58,20 @@ static void print_count(const char **between, int count, const char *one, const 
     *between = ", ";
 }
 
+/* Shards that their names divide into parts for training and for validation, which are read as one. */
+static void remark_parts(const char *option, const char *path, const struct sl_tokens *tokens) {
+    int train = 0, other = 0;
+    for (int i = 0; !tokens->format->text && i < tokens->files; i++) {
+        const char *slash = strrchr(tokens->file[i].path, '/'), *name = slash ? slash + 1 : tokens->file[i].path;
+        train += strstr(name, "train") != NULL;
+        other += strstr(name, "val") != NULL && !strstr(name, "train");
+    }
+    if (train && other)
+        sl_remark("%s %s: %d shards are called train and %d val, and all are read: name the directory or the file of "
+                  "one kind, and the other by --eval-data",
+                  option, path, train, other);
+}
+
 /* Where there is none, PATH would not have been opened. */
 static void remark_files(const char *option, const char *path, const struct sl_tokens *tokens) {
     const struct sl_token_counts *counts = &tokens->counts;
@@ -73,6 +87,7 @@ static void remark_files(const char *option, const char *path, const struct sl_t
     print_count(&between, counts->hidden, "hidden", "hidden");
     print_count(&between, counts->others, "that is no regular file", "that are no regular files");
     fprintf(stderr, "\n");
+    remark_parts(option, path, tokens);
 }
 
 /* Of one file that is read as bytes: what it may be instead. Lines of JSON are documents where there is a tokenizer. */
@@ -105,6 +120,20 @@ static int tell_origin(const struct transformer_job *job, struct sl_error *error
                         command->adoption.file);
 }
 
+/* Of a file of JSON's lines that cannot be opened: its first line may be the reason. */
+static int tell_line(const char *path, struct sl_error *error) {
+    struct sl_token_file file = {.path = (char *)path};
+    struct sl_document_lines lines = {.file = &file};
+    struct sl_document document;
+    struct sl_error other = {0};
+    json_t *object = NULL;
+    if (!sl_contents_are_lines(path) || sl_document_lines_open(&file, &other)) return error->status;
+    if (sl_document_next_line(&lines, &document) && sl_document_object(&document, &object, &other)) *error = other;
+    json_decref(object);
+    sl_contents_close(&file.contents);
+    return error->status;
+}
+
 static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *path = config->data;
@@ -112,6 +141,7 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
     if (transformer_takes_given_tokens(job)) path = config->params;
     const int status =
         sl_tokens_open(&job->tokens, path, format_of(config), config->validation, config->sequence, error);
+    if (status && named) tell_line(path, error);
     if (status) return named ? tell_origin(job, error) : status;
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
     if (named) remark_kind(job, "--data", &job->tokens);
@@ -121,7 +151,8 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
 static int open_whole(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     struct sl_tokens *own = &job->eval_tokens;
-    SL_TRY(sl_tokens_open_whole(own, config->eval_data, format_of(config), config->sequence, error));
+    const int status = sl_tokens_open_whole(own, config->eval_data, format_of(config), config->sequence, error);
+    if (status) return tell_line(config->eval_data, error);
     if (job->speaks && own->directory) remark_files("--eval-data", config->eval_data, own);
     remark_kind(job, "--eval-data", own);
     return SL_OK;

@@ -38,10 +38,15 @@ static int read_ends(struct transformer_job *job, const char *folder, const char
                      struct sl_error *error) {
     char path[SL_MAX_PATH];
     struct stat file;
-    json_error_t wrong;
+    struct sl_contents contents = {0};
+    json_error_t wrong = {.text = "it is empty"};
     *found = false;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= SL_MAX_PATH || stat(path, &file)) return SL_OK;
-    json_t *object = json_load_file(path, 0, &wrong);
+    SL_TRY(sl_contents_open(&contents, path, error));
+    const size_t mark = sl_contents_mark(&contents);
+    json_t *object =
+        contents.bytes ? json_loadb((char *)contents.bytes + mark, contents.count - mark, 0, &wrong) : NULL;
+    sl_contents_close(&contents);
     if (!object) return sl_error_set(error, SL_BAD_INPUT, "%s: line %d: %s", path, wrong.line, wrong.text);
     const json_t *value = json_object_get(object, "eos_token_id");
     *found = value && !json_is_null(value);

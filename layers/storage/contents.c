@@ -53,11 +53,21 @@ static int open_descriptor(struct sl_contents *contents, int descriptor, const c
                                    : map_file(contents, descriptor, bytes, path, error);
 }
 
+int sl_contents_refuse_pointer(const void *bytes, size_t count, const char *path, struct sl_error *error) {
+    static const char begin[] = "version https://git-lfs";
+    if (count < sizeof begin - 1 || memcmp(bytes, begin, sizeof begin - 1) != 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "%s: a pointer of Git LFS in place of the file that it stands for: fetch that, as by git lfs "
+                        "pull",
+                        path);
+}
+
 int sl_contents_open(struct sl_contents *contents, const char *path, struct sl_error *error) {
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO does not block */
     if (descriptor < 0) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
-    const int status = open_descriptor(contents, descriptor, path, error);
+    int status = open_descriptor(contents, descriptor, path, error);
     close(descriptor);
+    if (status == SL_OK) status = sl_contents_refuse_pointer(contents->bytes, contents->count, path, error);
     if (status) sl_contents_close(contents);
     return status;
 }
@@ -280,6 +290,10 @@ bool sl_contents_are_binary(const struct sl_contents *contents) {
 }
 
 /* ---- what else a file may be ---- */
+
+size_t sl_contents_mark(const struct sl_contents *contents) {
+    return contents->count >= 3 && !memcmp(contents->bytes, "\xef\xbb\xbf", 3) ? 3 : 0;
+}
 
 static bool ends_with(const char *path, const char *suffix) {
     const size_t count = strlen(path), tail = strlen(suffix);

@@ -19,9 +19,11 @@ struct sl_contents {
     bool mapped; /* otherwise they lie in memory of malloc */
 };
 
-/* Opens the regular file PATH. SL_BAD_INPUT says why it cannot be read. */
+/* Opens the regular file PATH. SL_BAD_INPUT says why it cannot be read; a pointer of Git LFS is refused, too. */
 int sl_contents_open(struct sl_contents *contents, const char *path, struct sl_error *error);
 void sl_contents_close(struct sl_contents *contents);
+/* SL_BAD_INPUT if the COUNT BYTES begin as a pointer of Git LFS does, which stands where a large file should. */
+int sl_contents_refuse_pointer(const void *bytes, size_t count, const char *path, struct sl_error *error);
 
 /* Whether there is a zero in the first 8 KiB of what CONTENTS hold, packed or not: no text has one, and nearly all
  * other files do. (A text of 16 or 32 bits a character passes for binary.) */
@@ -34,6 +36,8 @@ bool sl_contents_are_packed(const struct sl_contents *contents);
  * file can claim any amount of memory. PATH is for messages. */
 int sl_contents_unpack(struct sl_contents *contents, const char *path, size_t most, struct sl_error *error);
 
+/* Bytes of a mark of byte order, as UTF-8 has it, with which CONTENTS begin; 0: there is none. */
+size_t sl_contents_mark(const struct sl_contents *contents);
 /* Whether the name PATH is that of lines of JSON: .jsonl or .ndjson, packed or not, in any case. */
 bool sl_contents_are_lines(const char *path);
 /* What CONTENTS, which nothing reads but as bytes, may be by how they begin or by the name PATH: "a Parquet file".

@@ -86,8 +86,10 @@ int sl_prompts_read(struct sl_prompts *p, const char *path, int vocabulary, stru
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, reason);
     errno = 0;
     for (ssize_t length; status == SL_OK && (length = getline(&line, &room, file)) > 0;) {
+        const size_t mark = p->count == before && length >= 3 && !memcmp(line, "\xef\xbb\xbf", 3) ? 3 : 0;
         if (line[length - 1] == '\n') length--;
-        status = add_line(p, path, line, (size_t)length, vocabulary, error);
+        if ((size_t)length > mark && line[length - 1] == '\r') length--;
+        status = add_line(p, path, line + mark, (size_t)length - mark, vocabulary, error);
     }
     if (status == SL_OK && (ferror(file) || !feof(file)))
         status = sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, strerror(errno));

@@ -6,8 +6,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "layers/storage/checksums.h"
+#include "layers/storage/contents.h"
 #include "layers/storage/safetensors.h"
 #include "spmd/base/file.h"
 #include "spmd/base/memory.h"
@@ -61,6 +63,9 @@ static int read_header(struct source *source) {
         return sl_error_set(source->error, SL_BAD_INPUT, "%s: too short: %jd bytes, and the header's length takes %d",
                             source->path, (intmax_t)file.st_size, LENGTH);
     unsigned char prefix[LENGTH];
+    char begin[32];
+    const ssize_t some = pread(fileno(source->file), begin, sizeof begin, 0);
+    SL_TRY(sl_contents_refuse_pointer(begin, some > 0 ? (size_t)some : 0, source->path, source->error));
     SL_TRY(read_bytes(source, prefix, LENGTH));
     uint64_t length = 0;
     for (int i = 0; i < LENGTH; i++) length |= (uint64_t)prefix[i] << 8 * i;

@@ -29,6 +29,11 @@ static int add_file(struct sl_tokens *tokens, const char *path, struct sl_error 
 static int add_tree(struct sl_tokens *tokens, const struct sl_file_tree *tree, const char *path,
                     struct sl_error *error) {
     tokens->counts = (struct sl_token_counts){.links = tree->links, .hidden = tree->hidden, .others = tree->others};
+    if (tree->files == 0 && tree->links)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: no regular file is in it, but %d link%s, which are not followed: name a file, or the "
+                            "directory that has them",
+                            path, tree->links, tree->links == 1 ? "" : "s");
     if (tree->files == 0) return sl_error_set(error, SL_BAD_INPUT, "%s: no regular file is in it", path);
     tokens->file = calloc((size_t)tree->files, sizeof *tokens->file);
     if (!tokens->file) return no_memory(path, error);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "layers/storage/draft.h"
 #include "layers/storage/quantized/quantized.h"
@@ -251,7 +252,10 @@ static int read_json(const char *path, json_t **json, struct sl_error *error) {
     struct sl_contents contents = {0};
     json_error_t reason;
     SL_TRY(sl_contents_open(&contents, path, error));
-    *json = contents.bytes ? json_loadb(contents.bytes, contents.count, JSON_REJECT_DUPLICATES, &reason) : NULL;
+    const size_t mark = sl_contents_mark(&contents);
+    *json = contents.bytes ? json_loadb((const char *)contents.bytes + mark, contents.count - mark,
+                                        JSON_REJECT_DUPLICATES, &reason)
+                           : NULL;
     if (!contents.bytes) snprintf(reason.text, sizeof reason.text, "it is empty");
     sl_contents_close(&contents);
     if (json_is_object(*json)) return SL_OK;
@@ -295,6 +299,27 @@ static int add_shards(struct sl_weights *w, const char *path, const json_t *inde
     return SL_OK;
 }
 
+static bool has(const struct sl_weights *w, const char *name) {
+    char path[SL_MAX_PATH];
+    return snprintf(path, sizeof path, "%s/%s", w->path, name) < SL_MAX_PATH && !access(path, F_OK);
+}
+
+/* A folder that has a model in another form alone, or no model. */
+static int refuse_others(const struct sl_weights *w, struct sl_error *error) {
+    static const char *const ours[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (int i = 0; i < 2; i++)
+        if (has(w, ours[i])) return SL_OK;
+    for (int i = 0; i < 2; i++)
+        if (has(w, pickles[i]))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "%s: it has the tensors as %s, a pickle, which is not read: save them as "
+                                "model.safetensors",
+                                w->path, pickles[i]);
+    if (!has(w, "adapter_config.json")) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: it has adapters of PEFT's alone, and no model", w->path);
+}
+
 static int open_folder(struct sl_weights *w, struct sl_error *error) {
     char config[SL_MAX_PATH], index[SL_MAX_PATH], single[SL_MAX_PATH];
     struct stat file;
@@ -303,6 +328,7 @@ static int open_folder(struct sl_weights *w, struct sl_error *error) {
         snprintf(index, sizeof index, "%s/model.safetensors.index.json", w->path) >= (int)sizeof index)
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the name is too long", w->path);
     snprintf(single, sizeof single, "%s/model.safetensors", w->path);
+    SL_TRY(refuse_others(w, error));
     SL_TRY(read_json(config, &w->config, error));
     if (stat(index, &file)) return add_file(w, single, error);
     int status = read_json(index, &shards, error);
@@ -311,9 +337,23 @@ static int open_folder(struct sl_weights *w, struct sl_error *error) {
     return status;
 }
 
+/* A file of a folder in place of the folder. */
+static int refuse_part(const char *path, struct sl_error *error) {
+    static const char *const ends[] = {".safetensors", ".json", ".bin"};
+    const size_t count = strlen(path);
+    for (int i = 0; i < 3; i++)
+        if (count > strlen(ends[i]) && !strcmp(path + count - strlen(ends[i]), ends[i]))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "%s: neither a GGUF file nor a folder: name the folder that has this file and "
+                                "config.json",
+                                path);
+    return SL_OK;
+}
+
 int sl_weights_open(struct sl_weights *w, const char *path, struct sl_error *error) {
     struct stat file;
     *w = (struct sl_weights){.path = path};
+    if (!stat(path, &file) && S_ISREG(file.st_mode)) SL_TRY(refuse_part(path, error));
     return !stat(path, &file) && S_ISDIR(file.st_mode) ? open_folder(w, error) : open_gguf(w, error);
 }
 

@@ -55,9 +55,11 @@ static int find_file(const char *path, char file[4096], struct sl_error *error) 
 
 static int read_contents(struct sl_tokenizer *t, const struct sl_contents *contents, const char *path,
                          struct sl_error *error) {
+    const size_t mark = sl_contents_mark(contents);
+    const struct sl_contents rest = {(char *)contents->bytes + mark, contents->count - mark, false};
     int i = 0;
-    while (!formats[i].recognize(contents->bytes, contents->count)) i++;
-    SL_TRY(formats[i].read(t, contents, path, error));
+    while (!formats[i].recognize(rest.bytes, rest.count)) i++;
+    SL_TRY(formats[i].read(t, &rest, path, error));
     return sl_vocabulary_finish(t, path, error);
 }
 

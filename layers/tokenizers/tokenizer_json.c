@@ -240,7 +240,8 @@ static void read_config(const struct file *f) {
     if (snprintf(path, sizeof path, "%.*stokenizer_config.json", folder, f->path) >= (int)sizeof path) return;
     struct sl_contents contents = {0};
     if (sl_contents_open(&contents, path, NULL)) return;
-    json_t *config = json_loadb(contents.bytes ? contents.bytes : "", contents.count, 0, NULL);
+    const size_t mark = sl_contents_mark(&contents);
+    json_t *config = json_loadb(contents.bytes ? (char *)contents.bytes + mark : "", contents.count - mark, 0, NULL);
     f->tokenizer->begin = find_named(f, config, "bos_token");
     f->tokenizer->end = find_named(f, config, "eos_token");
     json_decref(config);

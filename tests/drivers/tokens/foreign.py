@@ -285,10 +285,96 @@ def nanogpt():
     refused("a token beyond the vocabulary", "none16.bin", *[a if a != "600" else "500" for a in train], "none16.bin", "--data-format", "uint16")
 
 
+# ---- lines that tell what is wrong ----
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+
+
+def messages():
+    sizes = {**double.SIZES, "vocabulary": 424}
+    generate = ("transformer", "generate", *MESH, "--prompt-tokens", "3", "--model")
+    train = ("transformer", "train", *SMALL, "--sequence", "8", "--batch", "1", "--steps", "1", "--data")
+    model("pointer", 424)
+    for name in "pointer/model.safetensors", "pointer/config.json":
+        write(name, POINTER)
+        refused(f"a pointer of Git LFS as {name}", f"{name}: a pointer of Git LFS in place of the file", *generate, "pointer")
+    for name in "pointer.gguf", "tokenizer.json", "pointer.txt":
+        write(name, POINTER)
+    refused("a pointer of Git LFS as a GGUF file", "pointer.gguf: a pointer of Git LFS", *generate, "pointer.gguf")
+    refused("a pointer of Git LFS as a tokenizer", "tokenizer.json: a pointer of Git LFS", "tokens", "encode", "--tokenizer", "tokenizer.json")
+    refused("a pointer of Git LFS as data", "pointer.txt: a pointer of Git LFS", *train, "pointer.txt")
+    write("pickle/config.json", json.dumps(double.config()))
+    write("pickle/pytorch_model.bin", b"PK\3\4")
+    refused("a folder with a pickle alone", "pickle: it has the tensors as pytorch_model.bin, a pickle", *generate, "pickle")
+    write("peft/adapter_config.json", "{}")
+    write("peft/adapter_model.safetensors", b"")
+    refused("a folder with an adapter alone", "peft: it has adapters of PEFT's alone, and no model", *generate, "peft")
+    model("whole", 424)
+    for name in "model.safetensors", "config.json":
+        refused(f"{name} in place of its folder", f"whole/{name}: neither a GGUF file nor a folder: name the folder", *generate, f"whole/{name}")
+    double.gguf("experts.gguf", double.params(sizes=sizes), sizes=sizes, expert_count=8, expert_used_count=2)
+    refused("a Mixtral as a llama", "experts.gguf: llama.expert_count is not 0", *generate, "experts.gguf")
+    for name in "whole/config.json", "whole/tokenizer.json", "whole/tokenizer_config.json":
+        with open(name, "rb") as file:
+            content = file.read()
+        write(name, b"\xef\xbb\xbf" + content)
+    done = run(*generate, "whole", "--length", "6")
+    point(done.returncode == 0, "JSON with a byte order mark", done.stderr)
+    tokenizer("ended", "qwen2.json", {"eos_token": "<|im_end|>"}, CHATML)
+    array, pretty = '[{"text":"a"},{"text":"b"}]', json.dumps({"text": "a", "messages": [], "prompt": "q"}, indent=1)
+    for name, content, line in (("array", array, "line 1: an array of JSON: each line must be an object"),
+                                ("pretty", pretty, "line 1: its JSON goes on in the next line: each line must be an object")):
+        write(f"{name}.jsonl", content)
+        refused(f"{name} of JSON as data", f"{name}.jsonl: {line}", *train, f"{name}.jsonl", "--tokenizer", "ended")
+        refused(f"{name} of JSON as conversations", f"{name}.jsonl: {line}", "transformer", "train", *SMALL, "--chat", f"{name}.jsonl",
+                "--tokenizer", "ended", "--sequence", "8")
+        refused(f"{name} of JSON as questions", f"{name}.jsonl: {line}", "transformer", "evaluate", "--model", "whole", "--choices",
+                f"{name}.jsonl", *MESH)
+    os.makedirs("links", exist_ok=True)
+    os.symlink("../pretty.jsonl", "links/a")
+    refused("a directory of links", "links: no regular file is in it, but 1 link, which are not followed", *train, "links")
+    lines = ["the quick", "brown", "fox"]
+    for end in "\n", "\r\n":
+        write("prompts", "\ufeff" + end.join(lines) + end if end == "\r\n" else end.join(lines) + end)
+        _, samples = generated("--model", "whole", "--prompts", "prompts", "--length", "16", "--temperature", "0")
+        kept = samples if end == "\n" else kept
+    point(len(samples) == 3 and samples == kept, "--prompts whose lines end with \\r\\n", samples[:1], kept[:1])
+
+
+def weights():
+    """The weight of a message that is not learned is 0."""
+    train = ("transformer", "train", *SMALL, "--sequence", "64", "--batch", "1", "--steps", "1", "--validation", "0", "--chat", "chat.jsonl")
+    talk = lambda *weights: json.dumps({"messages": [{"role": "user", "content": "a"}] + [
+        {"role": "assistant", "content": "bcd", **({} if w is None else {"weight": w})} for w in weights]})
+    for given, scored in ((None, None), 8), ((0, 1), 4), ((1, None), 8), ((1.0, 0), 4):
+        write("chat.jsonl", talk(*given))
+        done = run(*train, "--tokenizer", "ended")
+        counts = [int(word) for word, after in zip(done.stderr.split(), done.stderr.split()[1:]) if after == "tokens"]
+        if given == (None, None):
+            both = counts[0] if counts else 0
+        point(counts and counts[0] * 8 == both * scored, f"weights {given}", done.stderr)
+    write("chat.jsonl", talk(0))
+    refused("nothing is learned", 'line 1: no message has the role "assistant", and another weight than 0', *train)
+    write("chat.jsonl", talk(0.5))
+    refused("half a weight", "line 1: the weight of message 1 is neither 0 nor 1", *train)
+
+
+def shards():
+    train = ("transformer", "train", *SMALL, "--sequence", "8", "--batch", "1", "--steps", "1", "--vocab-size", "64", "--data")
+    for name in "train_000001", "train_000002", "val_000000":
+        write(f"fineweb/fineweb_{name}.bin", struct.pack("<256i", 20240520, 1, 100, *[0] * 253) + struct.pack("<100H", *[i % 64 for i in range(100)]))
+    done = run(*train, "fineweb")
+    point(done.returncode == 0 and "--data fineweb: 2 shards are called train and 1 val, and all are read" in done.stderr,
+          "shards for training and for validation in one directory", done.stderr)
+    os.remove("fineweb/fineweb_val_000000.bin")
+    done = run(*train, "fineweb")
+    point(done.returncode == 0 and "are called" not in done.stderr, "shards for training alone", done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        for part in (chats, ends, exported, documents, padded, kinds, nanogpt):
+        for part in (chats, ends, exported, documents, padded, kinds, nanogpt, messages, weights, shards):
             part()
         os.chdir("/")
     print(f"1..{points}")
