@@ -33,6 +33,7 @@ ORDER = """
     layers/training
     layers/snapshot layers/replay
     layers/models
+    layers/models/peft
     shardloop
     drivers/command_line
     drivers/common

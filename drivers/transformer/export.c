@@ -9,6 +9,7 @@
 
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
+#include "layers/models/adapters.h"
 #include "layers/models/publish_files.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
@@ -163,6 +164,25 @@ static int write_gguf(const struct transformer_job *job, struct sl_publishing *p
     return status;
 }
 
+/* Those of --adapters become parts of the kernels beside them. */
+static int merge_adapters(struct transformer_job *job, struct sl_error *error) {
+    enum { SOME = 4096 };
+    float values[SOME];
+    if (!job->adapters) return SL_OK;
+    SL_TRY(sl_adapters_merge(&job->exported, job->config->lora_alpha, error));
+    for (int i = 0; i < job->exported.count; i++) {
+        struct sl_tensor *tensor = &job->exported.tensor[i];
+        const size_t count = tensor->adapter.rank ? sl_array_elements(&tensor->array) : 0;
+        for (size_t first = 0, some; first < count; first += some) {
+            some = count - first < SOME ? count - first : SOME;
+            sl_tensor_read(tensor, first, some, values);
+            memcpy((float *)tensor->array.data + first, values, some * sizeof *values);
+        }
+        tensor->adapter = (struct sl_low_rank){0};
+    }
+    return SL_OK;
+}
+
 /* ---- before, and all of it ---- */
 
 /* What can be known before values are read. */
@@ -228,6 +248,7 @@ int transformer_run_export(struct transformer_job *job, const struct sl_engine *
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));
     SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
     if (!sl_speaks(engine)) return SL_OK;
+    SL_TRY(merge_adapters(job, error));
     const int status = write_model(job, &publishing, &publication, error);
     if (status == SL_OK)
         printf("%s: %d tensors of a %s, %.0f parameters\n", config->to, publication.count,

@@ -463,5 +463,6 @@ void transformer_finish(struct transformer_job *job) {
     transformer_close_model(job);
     free(job->divisors);
     free(job->adapters);
+    sl_peft_free(&job->peft);
     free(job->rope_divisors);
 }

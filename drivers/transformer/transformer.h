@@ -10,6 +10,7 @@
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
+#include "layers/models/peft/peft.h"
 #include "layers/models/publish.h"
 #include "layers/models/transformer.h"
 #include "layers/storage/prompts.h"
@@ -56,8 +57,9 @@ struct transformer_config {
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* adapters */
-    int lora_rank;     /* 0: none */
-    double lora_alpha; /* 0: twice the rank */
+    const char *adapters, *save_adapters; /* folders of PEFT's to begin with, and to write; NULL: none */
+    int lora_rank;                        /* 0: none */
+    double lora_alpha;                    /* 0: twice the rank */
     const char *lora_modules;
     /* generation */
     const char *prompt, *prompt_tokens, *prompts, *logits, *stop;
@@ -77,7 +79,8 @@ struct transformer_config {
 extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_parameter_table[],
     transformer_schedule_table[], transformer_data_table[], transformer_sample_table[], transformer_speed_table[],
     transformer_generation_table[], transformer_choice_table[], transformer_chat_table[], transformer_ending_table[],
-    transformer_interactive_table[], transformer_export_table[], transformer_adapter_table[];
+    transformer_interactive_table[], transformer_export_table[], transformer_adapter_table[],
+    transformer_given_adapter_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -137,6 +140,7 @@ struct transformer_job {
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
     char *adapters;                         /* patterns of their parameters; NULL: there are none */
+    struct sl_peft peft;                    /* those that are given; rank 0: none are */
     struct sl_store exported;               /* values to be written for others */
     int length;                             /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
@@ -157,6 +161,12 @@ int transformer_write_rotary(struct transformer_job *job, struct transformer_con
 int transformer_read_rotary(struct transformer_job *job, struct sl_error *error);
 /* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
+/* With --adapters: reads them, and takes over their sizes. After transformer_take_model. */
+int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config,
+                              const struct sl_options *options, struct sl_error *error);
+int transformer_load_adapters(struct sl_worker *worker); /* for struct sl_job_type */
+/* Writes those of a training, after its last step, as --save-adapters says. Collective over the mesh. */
+int transformer_save_adapters(struct sl_worker *worker);
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error);
 /* For struct sl_job_type. */
 bool transformer_gives_values(const struct sl_worker *worker);

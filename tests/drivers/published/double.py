@@ -140,6 +140,26 @@ def safetensors(path, tensors):
         file.write(struct.pack("<Q", len(head)) + head + data)
 
 
+def adapters(path, p, modules=("self_attn.q_proj", "mlp.down_proj"), layers=None, rank=3, alpha=7.0, seed=5, sizes=SIZES, **changes):
+    """A folder of PEFT's for P; and P with the adapters added up."""
+    draw, tensors, added, scale = random.Random(seed), {}, dict(p), alpha / rank
+    for layer in range(sizes["layers"]) if layers is None else layers:
+        for module in modules:
+            name = f"model.layers.{layer}.{module}"
+            (rows, columns), values = p[f"{name}.weight"]
+            a, b = vector(draw, rank * columns, 0.2), vector(draw, rows * rank, 0.2)
+            tensors[f"base_model.model.{name}.lora_A.weight"] = [rank, columns], a
+            tensors[f"base_model.model.{name}.lora_B.weight"] = [rows, rank], b
+            products = [scale * sum(b[r * rank + i] * a[i * columns + c] for i in range(rank)) for r in range(rows) for c in range(columns)]
+            added[f"{name}.weight"] = [rows, columns], [u + v for u, v in zip(values, products)]
+    os.makedirs(path, exist_ok=True)
+    safetensors(os.path.join(path, "adapter_model.safetensors"), tensors)
+    about = dict(peft_type="LORA", task_type="CAUSAL_LM", r=rank, lora_alpha=alpha, bias="none", target_modules=[m.split(".")[1] for m in modules])
+    with open(os.path.join(path, "adapter_config.json"), "w") as file:
+        json.dump({**about, **changes}, file)
+    return added
+
+
 def safetensors_of_tokens(path, rows):
     """Sequences of token numbers, as --data takes them."""
     raw = b"".join(struct.pack(f"<{len(row)}i", *row) for row in rows)

@@ -5,6 +5,8 @@ refused with the name of what is not. Each kind's members are made here; the ref
 import json
 import os
 import random
+import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -245,6 +247,95 @@ def yarn(p):
     point(worst < 1e-5, f"YaRN is in what a run saves ({worst:.2g})", done.stderr)
 
 
+# ---- adapters ----
+
+
+def adapters():
+    p = params()
+    folder("model", p, config())
+    added = double.adapters("peft", p)
+    want = logits(added)
+    gives("PEFT: adapters of a folder", "model", want, "--adapters", "peft")
+    gives("the same over pipe and tensor", "model", want, "--adapters", "peft", "--mesh", "data=1,pipe=2,tensor=2")
+    gguf("model.gguf", p)
+    gives("PEFT: adapters beside a GGUF file", "model.gguf", want, "--adapters", "peft")
+    some = double.adapters("some", p, ("self_attn.v_proj",), layers=[1], rank=1, alpha=1.0)
+    gives("PEFT: adapters of one layer", "model", logits(some), "--adapters", "some")
+    for to, path in ("hf", "merged"), ("gguf", "merged/model.gguf"):
+        done = run("export", "--model", "model", "--adapters", "peft", "--format", to, "--to", "merged")
+        point(done.returncode == 0, f"merged by export as {to}", done.stderr)
+        gives(f"merged by export as {to}: the logits", path, want)
+    train = ("train", "--model", "model", "--data", "tokens", "--sequence", "12", "--batch", "1", "--mesh", "data=1")
+    done = run(*train, "--adapters", "peft", "--steps", "1", "--lr", "1e-30", "--weight-decay", "0", "--save-adapters", "saved")
+    point(done.returncode == 0, "trained from PEFT's adapters, and saved", done.stderr)
+    before, after = read("peft/adapter_model.safetensors"), read("saved/adapter_model.safetensors")
+    point(before == after, "what is saved is what was read, under the same names", set(before) ^ set(after))
+    with open("saved/adapter_config.json") as file:
+        about = json.load(file)
+    point((about["peft_type"], about["r"], about["lora_alpha"], sorted(about["target_modules"])) == ("LORA", 3, 7.0, ["down_proj", "q_proj"])
+          and about["base_model_name_or_path"] == "model", "adapter_config.json", about)
+    done = run(*train, "--lora-rank", "2", "--lora-modules", "*.gqa.v", "--steps", "3", "--lr", "0.01", "--save-adapters", "own", "--save", "whole")
+    generate("model", "--adapters", "own")
+    first = read("logits")["logits"][1]
+    run("generate", "--params", "whole", "--prompt-tokens", ",".join(map(str, TOKENS)), "--length", str(len(TOKENS) + 1), "--temperature", "0",
+        "--logits", "logits", "--mesh", "data=1")
+    second = read("logits")["logits"][1]
+    point(done.returncode == 0 and max(abs(a - b) for a, b in zip(first, second)) < 1e-5 * (max(second) - min(second)),
+          "own adapters beside the model are the run's", done.stderr)
+    full_disk(train)
+    refusals(p, train)
+
+
+def full_disk(train):
+    """Files end after 8 KB: nothing half written stays."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    done = subprocess.run([driver, *train, "--steps", "1", "--lora-rank", "16", "--save-adapters", "full"], capture_output=True, text=True,
+                          timeout=120, preexec_fn=limit)
+    point(done.returncode == 3 and "cannot be written: " in done.stderr and not os.listdir("full"), "a full disk under --save-adapters", done.stderr)
+
+
+def refusals(p, train):
+    def broken(name, text, tensors=None, more=(), **changes):
+        double.adapters("peft", p, **changes)
+        if tensors:
+            file = {n: ([*s], v) for n, (s, v) in read("peft/adapter_model.safetensors").items()}
+            tensors(file)
+            double.safetensors("peft/adapter_model.safetensors", file)
+        done = generate("model", "--adapters", "peft", *more)
+        point(done.returncode == 2 and done.stderr.count("\n") == 1 and text in done.stderr, f"refused: {name}", done.stderr)
+
+    at = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    for key, of in ("peft_type", "IA3"), ("bias", "all"), ("use_rslora", True), ("use_dora", True), ("rank_pattern", {"q_proj": 4}), \
+            ("modules_to_save", ["lm_head"]), ("fan_in_fan_out", True), ("init_lora_weights", "pissa"):
+        broken(f"{key} {of}", f"peft/adapter_config.json: {key} is ", **{key: of})
+    broken("no rank", "adapter_config.json: r: there must be a number", r=None)
+    broken("no alpha", "adapter_config.json: lora_alpha: there must be a number", lora_alpha="a")
+    broken("A without B", f"there is {at}A.weight, but no {at}B.weight", lambda t: t.pop(f"{at}B.weight"))
+    broken("another rank", f"tensor {at}A.weight is no matrix of floats of rank 4", r=4)
+    broken("another shape", "blocks.0.layers.0.gqa.q.lora_b.kernel: the given values have another shape",
+           lambda t: t.update({f"{at}B.weight": ([5, 3], [0.0] * 15)}))
+    broken("adapters of nothing", "tensor base_model.model.lm_head.lora_A.weight: no layer of a llama", lambda t: t.update(
+        {"base_model.model.lm_head.lora_A.weight": ([3, 24], [0.0] * 72)}))
+    broken("no adapters", "adapter_model.safetensors: no adapter is in it", lambda t: t.clear())
+    for name, text, arguments in (
+            ("a rank beside them", "--adapters and --lora-rank", (*train, "--steps", "1", "--adapters", "peft", "--lora-rank", "2")),
+            ("no model", "--adapters peft: --model or --params must say", ("generate", "--adapters", "peft")),
+            ("nothing to save", "--save-adapters: no adapters train", (*train, "--steps", "1", "--save-adapters", "x")),
+            ("no steps", "--save-adapters: no steps", (*train, "--steps", "0", "--lora-rank", "2", "--save-adapters", "x")),
+            ("a file in place of a folder", "--save-adapters tokens: cannot be opened: it is a regular file", (*train, "--steps", "1", "--lora-rank", "2", "--save-adapters",
+                                                                                      "tokens")),
+            ("latent attention", "--save-adapters: no published family has latent attention", (
+                "train", "--data", "tokens", "--sequence", "12", "--batch", "1", "--mesh", "data=1", "--steps", "1", "--lora-rank", "2",
+                "--save-adapters", "x")),
+            ("GPT-2", "adapters of a gpt2: PEFT has one for q, k and v", (
+                "generate", "--model", os.path.join(data, "published/gpt2"), "--adapters", "peft", "--prompt-tokens", "1"))):
+        done = run(*arguments)
+        point(done.returncode == 2 and done.stderr.count("\n") == 1 and text in done.stderr, f"refused: {name}", done.stderr)
+
+
 # ---- gradients ----
 
 
@@ -278,7 +369,7 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         double.safetensors_of_tokens("tokens", [TOKENS + [8]])
-        for part in (biases, untaken, harmless, keys, windows, parts, scalings, gradients):
+        for part in (biases, untaken, harmless, keys, windows, parts, scalings, adapters, gradients):
             part()
         os.chdir("/")
     print(f"1..{points}")
