@@ -335,7 +335,7 @@ def messages():
     refused("a directory of links", "links: no regular file is in it, but 1 link, which are not followed", *train, "links")
     lines = ["the quick", "brown", "fox"]
     for end in "\n", "\r\n":
-        write("prompts", "\ufeff" + end.join(lines) + end if end == "\r\n" else end.join(lines) + end)
+        write("prompts", "\ufeff" + end.join(lines) + end + end if end == "\r\n" else end.join(lines) + end)
         _, samples = generated("--model", "whole", "--prompts", "prompts", "--length", "16", "--temperature", "0")
         kept = samples if end == "\n" else kept
     point(len(samples) == 3 and samples == kept, "--prompts whose lines end with \\r\\n", samples[:1], kept[:1])
