@@ -282,6 +282,9 @@ def adapters():
     second = read("logits")["logits"][1]
     point(done.returncode == 0 and max(abs(a - b) for a, b in zip(first, second)) < 1e-5 * (max(second) - min(second)),
           "own adapters beside the model are the run's", done.stderr)
+    for module in "q", "k", "v", "out", "gate", "up", "down":
+        done = run(*train, "--lora-rank", "2", "--lora-modules", f"*.{module}", "--steps", "2")
+        point(done.returncode == 0, f"adapters of {module} alone", done.stderr)
     full_disk(train)
     refusals(p, train)
 
