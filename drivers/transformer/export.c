@@ -73,7 +73,9 @@ static bool is_folder(const char *path) {
 }
 
 static void remark_on_none(void) {
-    sl_remark("no tokenizer is written: a folder has any that --tokenizer takes, a GGUF file only that of another one");
+    sl_remark(
+        "no tokenizer is written: a folder has any that --tokenizer takes, a GGUF file that of another one, or one "
+        "of bytes that merge");
 }
 
 /* The file of a tokenizer, and its metadata where it is a GGUF file. */
@@ -151,16 +153,52 @@ static int write_folder(const struct transformer_job *job, struct sl_publishing 
     return status;
 }
 
+/* The template of chats in a folder, for the caller to free; NULL: there is none. */
+static char *template_in(const char *folder) {
+    char path[SL_MAX_PATH], *chat = NULL;
+    struct sl_contents contents = {0};
+    if (snprintf(path, sizeof path, "%s/chat_template.jinja", folder) < SL_MAX_PATH &&
+        sl_contents_open(&contents, path, NULL) == SL_OK)
+        chat = strndup(contents.bytes ? contents.bytes : "", contents.count);
+    sl_contents_close(&contents);
+    if (chat || snprintf(path, sizeof path, "%s/tokenizer_config.json", folder) >= SL_MAX_PATH) return chat;
+    json_t *config = json_load_file(path, 0, NULL);
+    const char *text = json_string_value(json_object_get(config, "chat_template"));
+    chat = text ? strdup(text) : NULL;
+    json_decref(config);
+    return chat;
+}
+
+/* A tokenizer that no GGUF file has becomes METADATA, if that can have it. */
+static int describe_tokenizer(const struct transformer_job *job, struct sl_gguf_metadata *metadata,
+                              struct sl_error *error) {
+    struct sl_tokenizer *tokenizer;
+    const char *path = job->config->tokenizer;
+    struct sl_error unread;
+    if (!path || sl_tokenizer_open(&tokenizer, path, NULL, &unread)) return SL_OK;
+    char *chat = is_folder(path) ? template_in(path) : NULL;
+    int status = SL_OK;
+    if (sl_tokenizer_has_gguf(tokenizer))
+        status = sl_tokenizer_put_gguf(tokenizer, job->model.vocabulary, chat, metadata, error);
+    free(chat);
+    sl_tokenizer_close(tokenizer);
+    return status;
+}
+
 static int write_gguf(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
     struct source source;
+    struct sl_gguf_metadata metadata = {0};
     char path[SL_MAX_PATH];
     if (snprintf(path, sizeof path, "%s/model.gguf", job->config->to) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "--to %.100s...: the path is too long", job->config->to);
     int status = open_source(&source, job->config->tokenizer, error);
     publishing->vocabulary = source.vocabulary;
-    if (status == SL_OK && !source.vocabulary) remark_on_none();
+    if (status == SL_OK && !source.vocabulary) status = describe_tokenizer(job, &metadata, error);
+    publishing->metadata = metadata.values ? &metadata : NULL;
+    if (status == SL_OK && !source.vocabulary && !publishing->metadata) remark_on_none();
     if (status == SL_OK) status = sl_publish_gguf(publishing, path, error);
     close_source(&source);
+    free(metadata.bytes);
     return status;
 }
 

@@ -211,6 +211,8 @@ static int write_all(struct stream *s, const struct sl_publishing *p, struct sl_
     put_u64(s, 0);
     put_sizes(s, p);
     put_vocabulary(s, p->vocabulary);
+    if (p->metadata) put(s, p->metadata->bytes, p->metadata->count);
+    if (p->metadata) s->values += p->metadata->values;
     list_tensors(s, p);
     align(s);
     SL_TRY(put_tensors(s, p, error));

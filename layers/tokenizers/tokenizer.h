@@ -87,5 +87,19 @@ int sl_decode(const struct sl_tokenizer *tokenizer, const int32_t *token, size_t
 int sl_tokenizer_publish(const struct sl_tokenizer *tokenizer, const char *folder, const char *chat,
                          struct sl_error *error);
 
+/* Keys and values of a GGUF file, as they lie in it. Zero-initialize; free `bytes`. */
+struct sl_gguf_metadata {
+    char *bytes;
+    size_t count, room;
+    uint64_t values; /* how many there are */
+    bool failed;     /* there was no memory */
+};
+/* Whether a GGUF file can have the tokenizer: bytes merge, in words of a pattern that llama.cpp knows. */
+bool sl_tokenizer_has_gguf(const struct sl_tokenizer *tokenizer);
+/* Appends the tokenizer, which sl_tokenizer_has_gguf, to METADATA. ROWS: of the model's table; numbers without a token
+ * get names that no text has. CHAT: as in sl_tokenizer_publish. SL_FAILED without memory. */
+int sl_tokenizer_put_gguf(const struct sl_tokenizer *tokenizer, int rows, const char *chat,
+                          struct sl_gguf_metadata *metadata, struct sl_error *error);
+
 SL_END_C
 #endif

@@ -170,6 +170,32 @@ def exported():
         point(json.load(file)["eos_token_id"] == [7, 8], "a config.json that names ends keeps them")
 
 
+def gguf_tokenizers():
+    """A GGUF export of a folder takes the tokenizer along: the same tokens, special or not, and the template of chats."""
+    text = "the quick  fox<think>don't 12 \u00e9e\u0301<|im_end|>\n\n  x"
+    for base in "gpt2.json", "qwen2.json":
+        model("own", 500, {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"})
+        tokenizer("own", base, {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"}, CHATML)
+        done = run("transformer", "export", "--model", "own", "--format", "gguf", "--to", "exported")
+        point(done.returncode == 0 and not done.stderr, f"{base}: a GGUF file with a folder's tokenizer", done.stderr)
+        for how in (), ("--no-special",):
+            want, got = (run("tokens", "encode", "--tokenizer", path, *how, text=text).stdout for path in ("own", "exported/model.gguf"))
+            point(want.split() and got == want, f"{base}: the same tokens {' '.join(how)}", want, got)
+        with open("exported/model.gguf", "rb") as file:
+            content = file.read()
+        point(b"{{ messages }}" in content and b"[PAD499]" in content, f"{base}: its template, and names for all rows")
+        done, samples = generated("--model", "exported/model.gguf", "--prompt", text, "--length", "60")
+        point(done.returncode == 0 and samples and samples[0]["text"].startswith(text.replace("e\u0301", "\u00e9") if base[0] == "q" else text),
+              f"{base}: its text comes back", done.stderr, samples)
+        if base == "gpt2.json":
+            run("transformer", "export", "--model", "exported/model.gguf", "--format", "hf", "--to", "again")
+            want, got = (run("tokens", "encode", "--tokenizer", path, text=text).stdout for path in ("own", "again"))
+            point(want == got, "and back to a folder", want, got)
+    tokenizer("own", "pieces.json", {"eos_token": "</s>"}, CHATML)
+    done = run("transformer", "export", "--model", "own", "--format", "gguf", "--to", "exported")
+    point(done.returncode == 0 and "no tokenizer is written" in done.stderr, "pieces are told to be left out", done.stderr)
+
+
 def documents():
     write("many.jsonl", "".join(json.dumps({"text": f"document {i} is here"}) + "\n" for i in range(40)))
     tokenizer("endless", "qwen2.json", {}, CHATML)
@@ -374,7 +400,7 @@ def shards():
 def main():
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        for part in (chats, ends, exported, documents, padded, kinds, nanogpt, messages, weights, shards):
+        for part in (chats, ends, exported, gguf_tokenizers, documents, padded, kinds, nanogpt, messages, weights, shards):
             part()
         os.chdir("/")
     print(f"1..{points}")
