@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "drivers/common/checkpoints.h"
+
 int sl_document_encode(struct sl_encoder *encoder, const struct sl_document *document, const char *key, bool special,
                        struct sl_token_list *list, struct sl_error *error) {
     const char *text;
@@ -12,6 +14,30 @@ int sl_document_encode(struct sl_encoder *encoder, const struct sl_document *doc
     const int status = sl_encode(encoder, text, bytes, special, list, error);
     free(owned);
     return status;
+}
+
+/* ---- what a file may be ---- */
+
+void sl_text_tell_kind(const char *option, const struct sl_tokens *tokens, bool lines) {
+    if (tokens->directory || tokens->given || !sl_tokens_are_bytes(tokens)) return;
+    const struct sl_token_file *file = &tokens->file[0];
+    const char *kind = sl_contents_kind(&file->contents, file->path);
+    if (!kind || (lines && sl_contents_are_lines(file->path))) return;
+    sl_remark("%s %s: each byte is taken as text, though by its beginning or its name this is %s", option, file->path,
+              kind);
+}
+
+int sl_text_tell_line(const char *path, struct sl_error *error) {
+    struct sl_token_file file = {.path = (char *)path};
+    struct sl_document_lines lines = {.file = &file};
+    struct sl_document document;
+    struct sl_error other = {0};
+    json_t *object = NULL;
+    if (!sl_contents_are_lines(path) || sl_document_lines_open(&file, &other)) return error->status;
+    if (sl_document_next_line(&lines, &document) && sl_document_object(&document, &object, &other)) *error = other;
+    json_decref(object);
+    sl_contents_close(&file.contents);
+    return error->status;
 }
 
 /* ---- what stands between documents ---- */

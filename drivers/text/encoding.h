@@ -11,6 +11,12 @@
 int sl_document_encode(struct sl_encoder *encoder, const struct sl_document *document, const char *key, bool special,
                        struct sl_token_list *list, struct sl_error *error);
 
+/* Of one file that is read as bytes: tells on stderr what it may be instead. LINES: lines of JSON are documents. */
+void sl_text_tell_kind(const char *option, const struct sl_tokens *tokens, bool lines);
+/* Of a file of JSON's lines that could not be opened: its first line may be the reason, and becomes ERROR. Returns
+ * ERROR's status. */
+int sl_text_tell_line(const char *path, struct sl_error *error);
+
 struct sl_text_encoding {
     const struct sl_tokenizer *tokenizer;
     const char *key; /* under which lines of JSON have their texts */

@@ -149,7 +149,9 @@ static int print_summary(const struct work *w, double seconds, struct sl_error *
 }
 
 static int open_text(struct work *w, struct sl_error *error) {
-    SL_TRY(sl_tokens_open_whole(&w->data, w->config->data, NULL, 1, error));
+    if (sl_tokens_open_whole(&w->data, w->config->data, NULL, 1, error))
+        return sl_text_tell_line(w->config->data, error);
+    sl_text_tell_kind("--data", &w->data, true);
     if (sl_tokens_are_bytes(&w->data)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: these are tokens already, and no text", w->config->data);
 }

@@ -90,14 +90,8 @@ static void remark_files(const char *option, const char *path, const struct sl_t
     remark_parts(option, path, tokens);
 }
 
-/* Of one file that is read as bytes: what it may be instead. Lines of JSON are documents where there is a tokenizer. */
 static void remark_kind(const struct transformer_job *job, const char *option, const struct sl_tokens *tokens) {
-    if (!job->speaks || tokens->directory || tokens->given || !sl_tokens_are_bytes(tokens)) return;
-    const struct sl_token_file *file = &tokens->file[0];
-    const char *kind = sl_contents_kind(&file->contents, file->path);
-    if (!kind || (job->config->tokenizer && sl_contents_are_lines(file->path))) return;
-    sl_remark("%s %s: each byte is taken as text, though by its beginning or its name this is %s", option, file->path,
-              kind);
+    if (job->speaks) sl_text_tell_kind(option, tokens, job->config->tokenizer);
 }
 
 static const struct sl_token_format *format_of(const struct transformer_config *config) {
@@ -120,20 +114,6 @@ static int tell_origin(const struct transformer_job *job, struct sl_error *error
                         command->adoption.file);
 }
 
-/* Of a file of JSON's lines that cannot be opened: its first line may be the reason. */
-static int tell_line(const char *path, struct sl_error *error) {
-    struct sl_token_file file = {.path = (char *)path};
-    struct sl_document_lines lines = {.file = &file};
-    struct sl_document document;
-    struct sl_error other = {0};
-    json_t *object = NULL;
-    if (!sl_contents_are_lines(path) || sl_document_lines_open(&file, &other)) return error->status;
-    if (sl_document_next_line(&lines, &document) && sl_document_object(&document, &object, &other)) *error = other;
-    json_decref(object);
-    sl_contents_close(&file.contents);
-    return error->status;
-}
-
 static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *path = config->data;
@@ -141,7 +121,7 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
     if (transformer_takes_given_tokens(job)) path = config->params;
     const int status =
         sl_tokens_open(&job->tokens, path, format_of(config), config->validation, config->sequence, error);
-    if (status && named) tell_line(path, error);
+    if (status && named) sl_text_tell_line(path, error);
     if (status) return named ? tell_origin(job, error) : status;
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
     if (named) remark_kind(job, "--data", &job->tokens);
@@ -152,7 +132,7 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     struct sl_tokens *own = &job->eval_tokens;
     const int status = sl_tokens_open_whole(own, config->eval_data, format_of(config), config->sequence, error);
-    if (status) return tell_line(config->eval_data, error);
+    if (status) return sl_text_tell_line(config->eval_data, error);
     if (job->speaks && own->directory) remark_files("--eval-data", config->eval_data, own);
     remark_kind(job, "--eval-data", own);
     return SL_OK;

@@ -271,6 +271,9 @@ def kinds():
         done = run(*train, name)
         point(done.returncode == 0 and f"--data {name}: each byte is taken as text, though by its beginning or its name this is {said}\n" in done.stderr,
               f"taken as bytes, with a word: {name}", done.stderr)
+    tokenizer("ended", "qwen2.json", {"eos_token": "<|im_end|>"}, CHATML)
+    done = run("tokens", "shards", "--tokenizer", "ended", "--data", "a.parquet", "--save", "parquet")
+    point(done.returncode == 0 and "a.parquet: each byte is taken as text, though" in done.stderr, "the same of tokens shards", done.stderr)
     write("plain", text)
     plain = run(*train, "plain")
     point(plain.returncode == 0 and not plain.stderr, "a text is taken without a word", plain.stderr)
