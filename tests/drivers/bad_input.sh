@@ -481,6 +481,9 @@ refuses '--document-mask: no tokenizer says which token ends a text: give --docu
 refuses '--document-token 10: needs --document-mask' $evaluate --document-token 10
 refuses '--document-token: "-2" is not an integer from -1 to' $train --document-token -2
 refuses '--document-mask=1: takes no value' $train --document-mask=1
+refuses '--data-format: "u8" is not one of auto|uint16|uint32' $train --data-format u8
+refuses '--adapters: "" is not DIR' $generate --adapters ''
+refuses '--save-adapters: "" is not DIR' $train --save-adapters ''
 refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''
