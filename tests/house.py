@@ -20,7 +20,7 @@ ORDER = """
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl
-    layers/kernels/operands layers/kernels/onednn layers/kernels/rows
+    layers/kernels/operands layers/kernels/onednn layers/kernels/rows layers/storage/quantized
     layers/kernels/attention
     layers/kernels layers/storage
     layers/tokenizers
@@ -33,6 +33,7 @@ ORDER = """
     layers/training
     layers/snapshot layers/replay
     layers/models
+    layers/models/peft
     shardloop
     drivers/command_line
     drivers/common

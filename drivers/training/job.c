@@ -375,7 +375,8 @@ int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
     if (from) SL_TRY(sl_checkpoint_verify(worker->self, worker->trainer, from));
     sl_trainer_parameters(worker->trainer)->given = !from && type->gives && type->gives(worker);
     SL_TRY(sl_trainer_open(worker->trainer, from));
-    return !from && type->load ? type->load(worker) : SL_OK;
+    if (!from && type->load) SL_TRY(type->load(worker));
+    return type->adapt ? type->adapt(worker) : SL_OK;
 }
 
 void sl_worker_close(struct sl_worker *worker) {

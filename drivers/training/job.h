@@ -54,6 +54,9 @@ struct sl_job_type {
     /* Fills in WORKER's parameters, which are open, in place of those of the seed; NULL: it has nothing else.
      * Collective over the mesh. */
     int (*load)(struct sl_worker *worker);
+    /* Changes the parameters once they have values, wherever these are from; NULL: nothing. Collective over the mesh.
+     */
+    int (*adapt)(struct sl_worker *worker);
     bool (*gives)(const struct sl_worker *worker); /* whether it writes all of them, but adapters'; NULL: never */
     /* Gives back what open has taken; also after it has failed. */
     void (*close)(struct sl_worker *worker);

@@ -33,9 +33,9 @@ const struct sl_option transformer_chat_table[] = {
 /* What has no meaning beside conversations. */
 static int check_options(const struct transformer_config *config, enum transformer_command command,
                          struct sl_error *error) {
-    static const char *const others[] = {"data",    "eval-data", "evaluate-batches", "stride",         "text-key",
-                                         "special", "choices",   "document-mask",    "document-token", "validation",
-                                         NULL};
+    static const char *const others[] = {"data",          "data-format",    "eval-data",  "evaluate-batches",
+                                         "stride",        "text-key",       "special",    "choices",
+                                         "document-mask", "document-token", "validation", NULL};
     for (int i = 0; others[i]; i++)
         if (sl_option_given(config->common.command, others[i]) &&
             (command == TRANSFORMER_EVALUATE || strcmp(others[i], "validation")))

@@ -29,9 +29,9 @@ const struct sl_option transformer_choice_table[] = {
 
 /* What has no meaning beside questions. */
 static int check_options(const struct transformer_config *config, struct sl_error *error) {
-    static const char *const others[] = {"data",          "eval-data",      "validation", "evaluate-batches",
-                                         "stride",        "microbatches",   "batch",      "text-key",
-                                         "document-mask", "document-token", NULL};
+    static const char *const others[] = {"data",          "eval-data",      "validation",  "evaluate-batches",
+                                         "stride",        "microbatches",   "batch",       "text-key",
+                                         "document-mask", "document-token", "data-format", NULL};
     for (int i = 0; others[i]; i++)
         if (sl_option_given(config->common.command, others[i]))
             return sl_error_set(error, SL_BAD_INPUT,

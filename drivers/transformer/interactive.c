@@ -164,8 +164,9 @@ static int encode_text(struct transformer_job *job, const char *text, size_t byt
 /* Whether the last answer has ended as the template has it; a token that ends all text goes. */
 static bool has_turned(const struct conversation *c, int32_t *stays) {
     const struct transformer_ending *ending = &c->ending;
-    if (ending->end >= 0 && ending->end != ending->turn && c->tokens[c->count - 1] == ending->end) --*stays;
-    if (ending->turn >= 0) return c->tokens[c->count - 1] == ending->turn;
+    const int32_t last = c->tokens[c->count - 1];
+    if (ending->ends && last != ending->turn && transformer_ends_text(ending->job, last)) --*stays;
+    if (ending->turn >= 0) return last == ending->turn;
     return transformer_ends((void *)ending, c->tokens, 0, c->count);
 }
 

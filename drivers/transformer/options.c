@@ -10,7 +10,7 @@
 #include "spmd/device/device.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
-enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
+enum { MOST = 65536, MOST_LAYERS = 4096 };
 const struct sl_option transformer_model_table[] = {
     {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "channels: columns of a token's state"},
@@ -44,6 +44,8 @@ const struct sl_option transformer_model_table[] = {
              "LENGTH tokens; those that turn more than HIGH times stay as they are"},
     {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
      .help = "gqa: what the rate of each pair of a head's columns is divided by"},
+    {"rope-amplitude", SL_OPTION_REAL, FIELD(rope_amplitude), .min = 1e-6, .max = 1e6, .keep = SL_KEPT_SIZE,
+     .help = "gqa: factor of rotated queries and keys, as YaRN has it"},
     {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
      .help = "what is inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf has it"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
@@ -52,8 +54,10 @@ const struct sl_option transformer_model_table[] = {
      .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
     {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
      .help = "what is added to a row's mean square"},
-    {"biases", SL_OPTION_CHOICE, FIELD(biases), .value = "all|qkv|none", .keep = SL_KEPT_SIZE,
-     .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none"},
+    {"biases", SL_OPTION_CHOICE, FIELD(biases), .keep = SL_KEPT_SIZE,
+     .value = "all|qkv|none|out|attention|mlp|qkv-mlp|out-mlp|products",
+     .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none; "
+             "that behind attention; all of attention; those of the MLP; and so on; all without shifts of norms"},
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .help = "number of different tokens; 0: as many as the data has"},
     {"learned-positions", SL_OPTION_INTEGER, FIELD(learned_positions), .min = 0, .max = 1 << 20, .keep = SL_KEPT_SIZE,
@@ -85,39 +89,6 @@ const struct sl_option transformer_own_table[] = {
      .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; 0: no limit"},
     {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
      .help = "weight of the loss that balances the experts' load"},
-    {0},
-};
-
-const struct sl_option transformer_data_table[] = {
-    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
-     .help =
-         "training data: a text file, or a directory of them and of directories (gzip's files are unpacked, binary "
-         "ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of llm.c, "
-         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
-         "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
-         "installs"},
-    {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
-     .help = "share of the text, at its end, that is kept for evaluation"},
-    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
-     .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
-             "batches of the part kept for evaluation are"},
-    {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
-     .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
-             "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
-    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
-     .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
-    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,
-     .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
-             "text like other text"},
-    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA,
-     .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
-    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
-     .help = "with --document-mask: the token with which a document begins; -1: the one that ends a text, by "
-             "--tokenizer, which stands before each document"},
-    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
-     .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
-    {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
-     .help = "batches of an evaluation without --eval-data"},
     {0},
 };
 
@@ -227,6 +198,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .latent = 64,
         .rope = 16,
         .rope_base = 10000,
+        .rope_amplitude = 1,
         .norm_epsilon = 1e-6,
         .choices = 2,
         .capacity = 1.25,
@@ -413,39 +385,39 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                .forward_only = command != TRANSFORMER_TRAIN,
                                .local = 1,
                                .pass = 1};
-    job->model = (struct sl_transformer){.vocabulary = config->vocabulary,
-                                         .dimension = config->model_dimension,
-                                         .heads = config->heads,
-                                         .blocks = config->blocks,
-                                         .layers_per_block = config->layers_per_block,
-                                         .latent = config->latent,
-                                         .rope = config->rope,
-                                         .attention = config->attention,
-                                         .key_heads = config->key_heads,
-                                         .head_width = config->head_width,
-                                         .head_norms = config->head_norms,
-                                         .window = config->window,
-                                         .rotary = {.pairs = config->rope_pairs, .base = config->rope_base},
-                                         .mlp = config->mlp,
-                                         .inside = config->mlp_dimension,
-                                         .norm = config->norm,
-                                         .epsilon = config->norm_epsilon,
-                                         .biases = config->biases,
-                                         .positions = config->sequence > job->length ? config->sequence : job->length,
-                                         .dropout = config->dropout,
-                                         .recomputation = config->training.recompute,
-                                         .fsdp = config->training.fsdp,
-                                         .learned_positions = config->learned_positions,
-                                         .untied_head = config->untied_head,
-                                         .vocabulary_parallel = config->vocabulary_parallel,
-                                         .keep_logits = config->keep_logits,
-                                         .experts = config->experts,
-                                         .choices = config->choices,
-                                         .shared_experts = config->shared_experts,
-                                         .expert_dimension = config->expert_dimension ? config->expert_dimension
-                                                                                      : 4 * config->model_dimension,
-                                         .capacity = config->capacity,
-                                         .balance = config->balance};
+    job->model = (struct sl_transformer){
+        .vocabulary = config->vocabulary,
+        .dimension = config->model_dimension,
+        .heads = config->heads,
+        .blocks = config->blocks,
+        .layers_per_block = config->layers_per_block,
+        .latent = config->latent,
+        .rope = config->rope,
+        .attention = config->attention,
+        .key_heads = config->key_heads,
+        .head_width = config->head_width,
+        .head_norms = config->head_norms,
+        .window = config->window,
+        .rotary = {.pairs = config->rope_pairs, .base = config->rope_base, .amplitude = config->rope_amplitude},
+        .mlp = config->mlp,
+        .inside = config->mlp_dimension,
+        .norm = config->norm,
+        .epsilon = config->norm_epsilon,
+        .biases = config->biases,
+        .positions = config->sequence > job->length ? config->sequence : job->length,
+        .dropout = config->dropout,
+        .recomputation = config->training.recompute,
+        .fsdp = config->training.fsdp,
+        .learned_positions = config->learned_positions,
+        .untied_head = config->untied_head,
+        .vocabulary_parallel = config->vocabulary_parallel,
+        .keep_logits = config->keep_logits,
+        .experts = config->experts,
+        .choices = config->choices,
+        .shared_experts = config->shared_experts,
+        .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
+        .capacity = config->capacity,
+        .balance = config->balance};
     SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(transformer_prepare_adapters(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
@@ -491,5 +463,6 @@ void transformer_finish(struct transformer_job *job) {
     transformer_close_model(job);
     free(job->divisors);
     free(job->adapters);
+    sl_peft_free(&job->peft);
     free(job->rope_divisors);
 }

@@ -105,6 +105,7 @@ int transformer_read_prompts(struct transformer_job *job, struct sl_error *error
     const struct transformer_config *config = job->config;
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     if (job->command == TRANSFORMER_EVALUATE || job->command == TRANSFORMER_EXPORT) return SL_OK;
+    SL_TRY(transformer_know_tokens(job, error));
     if (job->command == TRANSFORMER_GENERATE) SL_TRY(transformer_prepare_talk(job, error));
     if (job->config->interactive) return sl_sampling_check(&sampling, error);
     SL_TRY(read_prompts(job, error));

@@ -75,6 +75,7 @@ int transformer_write_rotary(struct transformer_job *job, struct transformer_con
     const struct sl_rotary *rotary = &t->rotary;
     config->rope_pairs = rotary->pairs;
     if (rotary->base > 0) config->rope_base = rotary->base;
+    if (rotary->amplitude > 0) config->rope_amplitude = rotary->amplitude;
     if (rotary->factor > 0) {
         snprintf(job->rope_scaling, sizeof job->rope_scaling, "%.17g,%.17g,%.17g,%.17g", rotary->factor, rotary->low,
                  rotary->high, rotary->original);

@@ -76,6 +76,7 @@ static int after_step(struct sl_worker *worker, const struct sl_step *step, bool
     const struct transformer_config *config = transformer_job_of(worker)->config;
     const struct transformer_worker *own = worker->own;
     SL_TRY(check_peak_when_due(worker, step, last));
+    if (last) SL_TRY(transformer_save_adapters(worker));
     if (is_due(config->evaluate_every, step->number)) SL_TRY(evaluate(worker, step->number));
     return is_due(config->sample_every, step->number) ? transformer_sample(own->sampler, step->number) : SL_OK;
 }

@@ -72,11 +72,12 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Data", transformer_data_table, &config}, {"Conversations", transformer_chat_table, &config},
             {"Model", transformer_model_table, &config}, {"Latents, dropout, experts", transformer_own_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
-            {"Plan", sl_search_table, &config.search}, {"Adapters", transformer_adapter_table, &config},
-            sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
-            {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
+            {"Parameters", transformer_parameter_table, &config}, {"PEFT", transformer_given_adapter_table, &config},
+            {"Layout", sl_layout_table, training}, {"Schedule", transformer_schedule_table, &config},
+            {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &config.search},
+            {"Adapters", transformer_adapter_table, &config}, sl_optimizer_section(&training->optimizer),
+            {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
+            {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] = SL_SECTIONS(
@@ -84,19 +85,19 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Data", transformer_data_table, &config}, {"Conversations", transformer_chat_table, &config},
             {"Multiple choice", transformer_choice_table, &config}, {"Model", transformer_model_table, &config},
             {"Latents, dropout, experts", transformer_own_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Schedule", transformer_schedule_table, &config}),
+            {"Parameters", transformer_parameter_table, &config}, {"PEFT", transformer_given_adapter_table, &config},
+            {"Layout", sl_layout_table, training}, {"Schedule", transformer_schedule_table, &config}),
         [TRANSFORMER_GENERATE] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Conversations", transformer_interactive_table, &config}, {"Model", transformer_model_table, &config},
             {"Latents, dropout, experts", transformer_own_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Generation", transformer_generation_table, &config},
+            {"Parameters", transformer_parameter_table, &config}, {"PEFT", transformer_given_adapter_table, &config},
+            {"Layout", sl_layout_table, training}, {"Generation", transformer_generation_table, &config},
             {"End of a sample", transformer_ending_table, &config}),
-        [TRANSFORMER_EXPORT] =
-            SL_SECTIONS({"Run", sl_print_table, &config.common}, {"Model", transformer_model_table, &config},
-                        {NULL, transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
-                        {"Files", transformer_export_table, &config}),
+        [TRANSFORMER_EXPORT] = SL_SECTIONS(
+            {"Run", sl_print_table, &config.common}, {"Model", transformer_model_table, &config},
+            {NULL, transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"PEFT", transformer_given_adapter_table, &config}, {"Files", transformer_export_table, &config}),
     };
     struct sl_options options = {
         .program = program, .summary = named->summary, .engine = &config.common.engine, .section = sections[command]};
@@ -112,6 +113,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         status = sl_restart(&options, named->name, &training->checkpoints, &config.common);
     } else if (status == SL_OK && !options.answered) {
         status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
+        if (status == SL_OK) status = transformer_take_adapters(&job, &config, &options, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
         /* The default would be refused. */

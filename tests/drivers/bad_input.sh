@@ -366,6 +366,7 @@ refuses '--biases: "q" is not one of all|qkv|none' transformer train --biases q
 refuses '--rope-base: "0" is not a number from 1 to' transformer train --rope-base 0
 refuses '--rope-pairs: "odd" is not one of halves|adjacent' transformer train --rope-pairs odd
 refuses '--rope-scaling: "1,2" is no FACTOR,LOW,HIGH,LENGTH' transformer train --rope-scaling 1,2
+refuses '--rope-amplitude: "0"' transformer train --attention gqa --rope-amplitude 0
 refuses '--rope-divisors: "1,0" is no list of 16 numbers above 0' transformer train --attention gqa --rope-divisors 1,0
 refuses '--learned-positions: "-1" is not an integer from 0' transformer train --learned-positions -1
 refuses 'sequences of 256 tokens: the table of positions has 8 rows' transformer train --attention gqa --learned-positions 8
@@ -480,6 +481,9 @@ refuses '--document-mask: no tokenizer says which token ends a text: give --docu
 refuses '--document-token 10: needs --document-mask' $evaluate --document-token 10
 refuses '--document-token: "-2" is not an integer from -1 to' $train --document-token -2
 refuses '--document-mask=1: takes no value' $train --document-mask=1
+refuses '--data-format: "u8" is not one of auto|uint16|uint32' $train --data-format u8
+refuses '--adapters: "" is not DIR' $generate --adapters ''
+refuses '--save-adapters: "" is not DIR' $train --save-adapters ''
 refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''

@@ -54,7 +54,7 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace, columns = ((struct gated_mlp *)module)->columns;
     for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
-    module->keeps_input = module->child[GATE]->keeps_input;
+    module->keeps_input = module->child[GATE]->keeps_input || module->child[UP]->keeps_input; /* one may be frozen */
     module->keeps_gradient = module->child[DOWN]->keeps_gradient;
     module->reads_stored = module->child[GATE]->reads_stored;
     module->adds_stored = module->child[DOWN]->adds_stored;

@@ -122,7 +122,7 @@ bad() {
     refused "bad.jsonl: line 2: $2" train $small --chat bad.jsonl
 }
 bad '{' ''
-bad '[]' 'no array under the key "messages"'
+bad '[]' 'an array of JSON: each line must be an object'
 bad '{"messages": "a"}' 'no array under the key "messages"'
 bad '{"messages": []}' 'no message has the role "assistant"'
 bad '{"messages": [{"role": "user", "content": "a"}]}' 'no message has the role "assistant"'

@@ -148,7 +148,7 @@ bad() {
     refused "bad.jsonl: line 2: $2" evaluate --params run --choices bad.jsonl
 }
 bad '{' ''
-bad '[1]' 'no text under the key "prompt" or "context"'
+bad '[1]' 'an array of JSON: each line must be an object of its own'
 bad '{"choices": ["b", "c"], "answer": 1}' 'no text under the key "prompt" or "context"'
 bad '{"prompt": "a", "answer": 1}' 'no array of 2 to 65536 texts under the key "choices"'
 bad '{"prompt": "a", "choices": ["b"], "answer": 0}' 'no array of 2 to 65536 texts under the key "choices"'
