@@ -123,14 +123,14 @@ def predict(options):
     """Measures nothing."""
     figures, build = gpu_model.read_gpu(options.predict), options.build or "build/cuda"
     if options.kernels:
-        rows = gpu_model.kernels(build, figures, *gpu_model.JOBS[options.kernels])
+        rows = gpu_model.kernels(build, figures, gpu_model.JOBS[options.kernels])
         if options.json:
             for row in rows:
                 print(json.dumps({"job": options.kernels} | report.rounded(row)), flush=True)
         else:
             gpu_model.print_kernels(options.kernels, rows)
         return
-    results = {name: report.rounded(gpu_model.step(build, figures, *job)) for name, job in gpu_model.JOBS.items()}
+    results = {name: report.rounded(gpu_model.step(build, figures, job)) for name, job in gpu_model.JOBS.items()}
     if options.json:
         for name, result in results.items():
             print(json.dumps({"job": name, "gpu": figures} | result), flush=True)

@@ -152,7 +152,7 @@ def figures():
     point(gpu_model.read_gpu("H100") == gpu_model.H100, "H100 has its own figures")
     told = gpu_model.read_gpu("bandwidth=4800,launch_us=2")
     point(told == gpu_model.H100 | {"bandwidth": 4800.0, "launch_us": 2.0}, "others in place of them")
-    point(gpu_model.read_gpu("A100,pcie=64") == gpu_model.A100 | {"pcie": 64.0}, "and an A100")
+    point(gpu_model.read_gpu("A100,pcie=64") == gpu_model.GPUS["A100"] | {"pcie": 64.0}, "and an A100")
     for name, text, wanted in (("NVIDIA H100 80GB HBM3", "", "H100"), ("NVIDIA H200", "", "H200"), ("NVIDIA A100-SXM4-80GB", "", "A100"),
                                ("NVIDIA H200", "A100", "A100")):
         point(gpu_model.figures_of(name, text) == (gpu_model.GPUS[wanted], wanted), f"{name} {text} is predicted by {wanted}")
@@ -170,7 +170,7 @@ def figures():
 
 def real(build):
     """Two steps on the GPU that computes nothing."""
-    article = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS["article, bf16"])
+    article = gpu_model.step(build, gpu_model.H100, gpu_model.JOBS["article, bf16"])
     point(article["unknown"] == [], "the bytes of all kernels of the article's step are known")
     # Two layers of 2048 x 8192 a block: three products of each, but for the first layer's input; first and last layer.
     gflop = 2 * 512 * (3 * 16 * 2 * 2048 * 8192 + 2 * 784 * 2048 + 3 * 2048 * 10) / 1e9
@@ -179,10 +179,10 @@ def real(build):
     bound = 1e3 * adamw / (0.9 * 3350e9)
     point(bound < article["optimizer_ms"] < 1.001 * bound, "its optimizer moves 30 bytes a parameter, two of them as bf16, and biases'")
     for name in ("article, bf16 stored", "transformer, bf16", "transformer, bf16 stored"):
-        unknown = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS[name])["unknown"]
+        unknown = gpu_model.step(build, gpu_model.H100, gpu_model.JOBS[name])["unknown"]
         point(unknown == [], f"and all of {name}: {unknown}")
     for name in ("transformer, bf16", "article, tf32"):
-        whole, rows = (call(build, gpu_model.H100, *gpu_model.JOBS[name]) for call in (gpu_model.step, gpu_model.kernels))
+        whole, rows = (call(build, gpu_model.H100, gpu_model.JOBS[name]) for call in (gpu_model.step, gpu_model.kernels))
         point(close(sum(row["ms"] for row in rows if row["part"] == "kernels"), whole["kernels_ms"]) and
               close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
     one_sequence(build)
@@ -229,7 +229,7 @@ def one_sequence(build):
 
 def decoding(build):
     """Of one sequence attention over a cache has a block for each processor, too."""
-    program, _, _ = gpu_model.JOBS["transformer, bf16"]
+    program = gpu_model.JOBS["transformer, bf16"].program
     sizes = "--model-dimension 768 --n-heads 12 --blocks 1 --layers-per-block 1 --sequence 1040 --length 1030"
     counter = gpu_model.null_cuda()
     for cache, kernel in (("expanded", "sl_attention_decode_device"), ("latent", "forward_divided")):
@@ -243,7 +243,7 @@ def decoding(build):
 
 def launches_of_one(build, precision):
     """(kernel, its blocks), of a step of one sequence."""
-    program, options, _ = gpu_model.JOBS["transformer, bf16"]
+    program, options, *_ = gpu_model.JOBS["transformer, bf16"]
     for old, new in (("--batch 8", "--batch 1"), ("--blocks 12", "--blocks 1"), ("--precision bf16", f"--precision {precision}")):
         options = options.replace(old, new)
 
