@@ -20,7 +20,7 @@ from programs import Failure
 from gpu_model.figures import GPUS, H100, figures_of, read_gpu
 from gpu_model.formulas import pairs
 from gpu_model.jobs import ALONE, JOBS, ONE, Job
-from gpu_model.pricing import PARTS, by_kernel, function_of, number, predict, price_launch, totals
+from gpu_model.pricing import NONE, PARTS, by_kernel, function_of, number, predict, price_launch, totals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/spmd/device"))
@@ -49,16 +49,16 @@ def count_step(build, job, account):
             raise Failure(str(error)) from error
 
 
-def step(build, gpu, job):
-    """A step of JOB, as predicted."""
-    sums = count_step(build, job, lambda lines: totals(lines, gpu, null_cuda().WAITS))
+def step(build, gpu, job, counted=NONE):
+    """A step of JOB, as predicted. COUNTED: its kernels in the table of counts."""
+    sums = count_step(build, job, lambda lines: totals(lines, gpu, null_cuda().WAITS, counted))
     return predict(sums, gpu, job.devices)
 
 
-def kernels(build, gpu, job):
+def kernels(build, gpu, job, counted=NONE):
     """Rows of the kernels and products of such a step, those that take most of its time first."""
-    sums = count_step(build, job, lambda lines: by_kernel(lines, gpu))
-    rows = [{"part": key[0], "kernel": key[1], "launches": count / job.devices, "gb": sums.get((key, "bytes"), 0) / job.devices / 1e9,
+    sums = count_step(build, job, lambda lines: by_kernel(lines, gpu, counted))
+    rows = [{"part": key[0], "kernel": key[1], "longest": key[2], "launches": count / job.devices, "gb": sums.get((key, "bytes"), 0) / job.devices / 1e9,
              "ms": 1e3 * sums[key, "s"] / job.devices} for (key, field), count in sums.items() if field == "count"]
     return sorted(rows, key=lambda row: -row["ms"])
 
@@ -80,9 +80,9 @@ def table(results):
 
 
 def print_kernels(job, rows):
-    print(f"{job}\n\n| part | kernel | launches | GB | ms |\n| --- | --- | ---: | ---: | ---: |")
+    print(f"{job}\n\n| part | kernel | what takes longest | launches | GB | ms |\n| --- | --- | --- | ---: | ---: | ---: |")
     for row in rows:
-        print(f"| {row['part']} | `{row['kernel']}` | {row['launches']:.0f} | {row['gb']:.3f} | {row['ms']:.3f} |")
+        print(f"| {row['part']} | `{row['kernel']}` | {row['longest']} | {row['launches']:.0f} | {row['gb']:.3f} | {row['ms']:.3f} |")
 
 
 def print_all(results, gpu):

@@ -5,16 +5,20 @@ import re
 from programs import Failure
 
 # An H100 SXM. Of NVIDIA's data sheet: dense products in TFLOP/s, float32 outside of tensor cores, memory, PCIe and NVLink
-# in one direction, all in GB/s. The others are assumed: shares of these that products, attention's products in registers
-# and kernels reach, and what a launch takes the host, the shortest kernel the device, and a wait.
+# in one direction, all in GB/s; the clock in MHz, at which each of its processors makes the 4096 operations in a cycle that
+# are 989.4 TFLOP/s. The others are assumed: shares of these that products, attention's products in registers and kernels
+# reach, and what a launch takes the host, the shortest kernel the device, and a wait. Of kernels that are counted, too: what
+# the cache of all processors gives, in GB/s, and shares of the products and of the slots that mma.sync and kernels reach.
 H100 = {
-    "bf16": 989.4, "tf32": 494.7, "f32": 66.9, "bandwidth": 3350.0, "pcie": 64.0, "link": 450.0, "processors": 132.0,
+    "bf16": 989.4, "tf32": 494.7, "f32": 66.9, "bandwidth": 3350.0, "pcie": 64.0, "link": 450.0, "processors": 132.0, "clock": 1830.0,
     "products_reach": 0.75, "attention_reach": 0.2, "kernels_reach": 0.9, "launch_us": 2.5, "kernel_us": 2.0, "wait_us": 10.0,
+    "cache": 5500.0, "mma_reach": 0.6, "issue_reach": 0.6,
 }
-SHARES = ("products_reach", "attention_reach", "kernels_reach")
+SHARES = ("products_reach", "attention_reach", "kernels_reach", "mma_reach", "issue_reach")
 # Others, of their data sheets; what is assumed stays.
 H200 = H100 | {"bandwidth": 4800.0}
-A100 = H100 | {"bf16": 312.0, "tf32": 156.0, "f32": 19.5, "bandwidth": 2039.0, "pcie": 32.0, "link": 300.0, "processors": 108.0}
+A100 = H100 | {"bf16": 312.0, "tf32": 156.0, "f32": 19.5, "bandwidth": 2039.0, "pcie": 32.0, "link": 300.0, "processors": 108.0, "clock": 1410.0,
+               "cache": 4000.0, "mma_reach": 0.9}
 GPUS = {"H100": H100, "H200": H200, "A100": A100}
 NAMES = {r"H100 (80GB HBM3|SXM)": "H100", r"H200$": "H200", r"A100-SXM4-80GB": "A100"}  # as the driver calls them
 

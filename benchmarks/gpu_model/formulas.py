@@ -1,5 +1,7 @@
 """formulas - the bytes and the arithmetic of kernels, from their parameters."""
 
+import re
+
 HALF = {0: 4, 1: 2}  # bytes of an element by the parameter that says whether it is bf16
 
 
@@ -107,9 +109,15 @@ BYTES = {
     "lookup_floats": lambda p: p[0] * p[4] * (4 + HALF[p[8]] + 2 * (p[10] is None)),
     "lookup_stored": lambda p: p[0] * p[4] * (2 + HALF[p[8]]),
     "scatter_add": lambda p: 12 * p[2] * p[3],
-    "softmax_chunk": lambda p: 8 * p[0] * p[2],
+    "rotate_heads": lambda p: p[0] * p[5] * p[7] * (8 + 2 * (p[13] is None)),
+    "gate_forward": lambda p: p[0] * (12 + 2 * (p[9] is None) + 4 * (p[1] + p[4]) + 2 * (p[3] is None) + 2 * (p[6] is None)),
+    "gate_backward": lambda p: p[0] * (12 + 2 * HALF[p[1]] + 2 * (p[8] is None) + 2 * (p[10] is None)),
+    "row_sums": lambda p: 4 * p[0] * p[2],
+    "center_rows": lambda p: 8 * p[0] * p[2],
+    "scale_rows": lambda p: 8 * p[0] * p[2],
+    "softmax_chunk": lambda p: p[0] * p[2] * (8 + 2 * (p[10] is None)),
     "softmax_gradient": lambda p: p[0] * p[4] * (8 + HALF[p[10]] + 2 * (p[12] is None)),
-    "softmax_dlogits": lambda p: 8 * p[0] * p[2],
+    "softmax_dlogits": lambda p: p[0] * p[2] * (8 + 2 * (p[8] is None)),
     "softmax_losses": lambda p: 20 * p[0],
     "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
     "backward": lambda p: p[2] * p[3] * p[4] * p[5] * (28 + 4 * p[1]),
@@ -142,3 +150,12 @@ NEEDED = {
 PARAMETERS = {"forward": 23, "backward": 37}  # other files have functions of these names
 ATTENTION = ("forward", "backward", "add_teams", *TENSOR_FLOPS)
 OPTIMIZERS = ("adamw_of",)
+
+
+def number(word):
+    """A parameter's; None for a pointer."""
+    return int(word, 0) if re.fullmatch("0x[0-9a-f]+|[0-9]+", word) else None
+
+
+def function_of(name):
+    return re.fullmatch(r"__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l[0-9]+", name).group(1)

@@ -1,35 +1,43 @@
 """pricing - what the lines of an account take on a GPU of some figures, and the step that they make."""
 
 import collections
-import re
 
-from gpu_model.formulas import ATTENTION, BYTES, FLOPS, NEEDED, OPTIMIZERS, PARAMETERS, TENSOR_FLOPS
+from gpu_model.counts import SECTOR, launch_of
+from gpu_model.formulas import ATTENTION, BYTES, FLOPS, NEEDED, OPTIMIZERS, PARAMETERS, TENSOR_FLOPS, function_of, number
 
-
-def number(word):
-    """A parameter's; None for a pointer."""
-    return int(word, 0) if re.fullmatch("0x[0-9a-f]+|[0-9]+", word) else None
-
-
-def function_of(name):
-    return re.fullmatch(r"__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l[0-9]+", name).group(1)
+NONE = {}  # nothing is counted
+SCHEDULERS = 4  # of a processor, each of which issues an instruction in a cycle
+PRODUCT = 2 * 16 * 8 * 16  # operations of an instruction of tensor cores
 
 
-def price_launch(name, blocks, parameters, gpu):
-    """(part of the step, bytes, seconds on the device)"""
+def bounds_of(function, blocks, parameters, gpu, kernels):
+    """Seconds that each kind of what a launch does takes by itself, by kind. KERNELS: what is counted of some."""
+    filled = min(1.0, blocks / gpu["processors"])
+    share = filled * gpu["kernels_reach"]
+    bounds = {"bytes": BYTES[function](parameters) / (share * gpu["bandwidth"] * 1e9)}
+    counted = launch_of(kernels, function, blocks, parameters)
+    if not counted:
+        flops, products = (table[function](parameters) if function in table else 0 for table in (FLOPS, TENSOR_FLOPS))
+        return bounds | {"arithmetic": flops / (share * gpu["f32"] * 1e12), "products": products / (filled * gpu["attention_reach"] * gpu["bf16"] * 1e12)}
+    cycles = filled * gpu["processors"] * gpu["clock"] * 1e6  # of all processors that have blocks, a second
+    return bounds | {
+        "cache": counted.sectors * SECTOR / (filled * gpu["cache"] * 1e9),
+        "issue": counted.slots / (gpu["issue_reach"] * SCHEDULERS * cycles),
+        "products": counted.products * PRODUCT / (filled * gpu["mma_reach"] * gpu["bf16"] * 1e12),
+        "banks": counted.conflicts / cycles,
+    }
+
+
+def price_launch(name, blocks, parameters, gpu, kernels=NONE):
+    """(part of the step, bytes, seconds on the device, what takes them)"""
     function = function_of(name)
     shortest = 1e-6 * gpu["kernel_us"]
     if function not in BYTES or len(parameters) != PARAMETERS.get(function, len(parameters)):
-        return f"unknown {function}", 0, shortest
-    share = min(1.0, blocks / gpu["processors"]) * gpu["kernels_reach"]
-    moved = BYTES[function](parameters)
-    flops = FLOPS[function](parameters) if function in FLOPS else 0
-    tensor = TENSOR_FLOPS[function](parameters) if function in TENSOR_FLOPS else 0
-    filled = min(1.0, blocks / gpu["processors"]) * gpu["attention_reach"]
-    seconds = max(moved / (share * gpu["bandwidth"] * 1e9), flops / (share * gpu["f32"] * 1e12),
-                  tensor / (filled * gpu["bf16"] * 1e12), shortest)
+        return f"unknown {function}", 0, shortest, "launch"
+    bounds = bounds_of(function, blocks, parameters, gpu, kernels) | {"launch": shortest}
     part = "attention" if function in ATTENTION else "optimizer" if function in OPTIMIZERS else "kernels"
-    return part, moved, seconds
+    longest = max(bounds, key=bounds.get)
+    return part, BYTES[function](parameters), bounds[longest], longest
 
 
 def least_of(name, parameters, gpu):
@@ -43,11 +51,15 @@ def least_of(name, parameters, gpu):
 
 
 def price_product(m, n, k, kind, moved, gpu):
-    """(flops, seconds)"""
+    """(flops, seconds, what takes them)"""
     flops = 2 * m * n * k
-    arithmetic = flops / (gpu["products_reach"] * gpu[kind] * 1e12)
-    memory = moved / (gpu["kernels_reach"] * gpu["bandwidth"] * 1e9)
-    return flops, max(arithmetic, memory, 1e-6 * gpu["kernel_us"])
+    bounds = {
+        "products": flops / (gpu["products_reach"] * gpu[kind] * 1e12),
+        "bytes": moved / (gpu["kernels_reach"] * gpu["bandwidth"] * 1e9),
+        "launch": 1e-6 * gpu["kernel_us"],
+    }
+    longest = max(bounds, key=bounds.get)
+    return flops, bounds[longest], longest
 
 
 def price_copy(kinds, moved, gpu):
@@ -56,8 +68,9 @@ def price_copy(kinds, moved, gpu):
     return moved / (gpu["pcie"] * 1e9)
 
 
-def totals(lines, gpu, waits):
-    """Of an account's LINES, by (part, "count", "bytes", "flops" or "s"). WAITS: the calls that wait."""
+def totals(lines, gpu, waits, kernels=NONE):
+    """Of an account's LINES, by (part, "count", "bytes", "flops" or "s"). WAITS: the calls that wait. KERNELS: what is
+    counted of some."""
     sums = collections.Counter()
 
     def add(part, **more):
@@ -68,11 +81,11 @@ def totals(lines, gpu, waits):
     for _, kind, name, *rest in lines:
         if kind == "launch":
             parameters = [number(word) for word in rest[3:]]
-            part, moved, seconds = price_launch(name, int(rest[0]), parameters, gpu)
+            part, moved, seconds, _ = price_launch(name, int(rest[0]), parameters, gpu, kernels)
             add(part, bytes=moved, s=seconds, least=least_of(name, parameters, gpu))
         elif kind == "product":
             m, n, k, moved = int(name), int(rest[0]), int(rest[1]), int(rest[3])
-            flops, seconds = price_product(m, n, k, rest[2], moved, gpu)
+            flops, seconds, _ = price_product(m, n, k, rest[2], moved, gpu)
             add("products", bytes=moved, flops=flops, s=seconds)
         elif kind == "copy":
             add("communication", bytes=int(rest[0]), s=price_copy(name, int(rest[0]), gpu))
@@ -83,17 +96,18 @@ def totals(lines, gpu, waits):
     return sums
 
 
-def by_kernel(lines, gpu):
-    """The launches and products of an account's LINES, by ((part, kernel), "count", "bytes" or "s"); products by their sizes."""
+def by_kernel(lines, gpu, kernels=NONE):
+    """The launches and products of an account's LINES, by ((part, kernel, what takes longest), "count", "bytes" or "s");
+    products by their sizes."""
     sums = collections.Counter()
     for _, kind, name, *rest in lines:
         if kind == "launch":
-            part, moved, seconds = price_launch(name, int(rest[0]), [number(word) for word in rest[3:]], gpu)
-            key = part.split()[0], function_of(name)
+            part, moved, seconds, longest = price_launch(name, int(rest[0]), [number(word) for word in rest[3:]], gpu, kernels)
+            key = part.split()[0], function_of(name), longest
         elif kind == "product":
             m, n, k, moved = int(name), int(rest[0]), int(rest[1]), int(rest[3])
-            _, seconds = price_product(m, n, k, rest[2], moved, gpu)
-            key = "products", f"{m} x {n} x {k} {rest[2]}"
+            _, seconds, longest = price_product(m, n, k, rest[2], moved, gpu)
+            key = "products", f"{m} x {n} x {k} {rest[2]}", longest
         else:
             continue
         sums[key, "count"] += 1

@@ -70,6 +70,27 @@ def kernels():
         rows = ("0x3e8", "1+0", "0", "0x100", "0x64", "2+0", *more)
         moved = gpu_model.predict(total(launch(f"lookup_{name}", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 1e5 * each / 1e9), f"a lookup moves {each} bytes an element")
+    for name, rows, each in (("row_sums", ("0x18", "1+0", "0x64", "2+0"), 4), ("center_rows", ("0x18", "1+0", "0x64", "2+0", "0x64", "3+0"), 8),
+                             ("scale_rows", ("0x18", "1+0", "0x64", "2+0"), 8)):
+        moved = gpu_model.predict(total(launch(name, 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * each / 1e9), f"{name} moves {each} bytes an element")
+    for stored, more in (("0", 0), ("9+0", 2)):
+        rows = ("0x18", "0", "0", "0x400", "0x5", "0xa", "1+0", "0xa", "0x1", "2+0", "3+0", "0x3f800000", "0x1", stored)
+        moved = gpu_model.predict(total(launch("rotate_heads", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (8 + more) / 1e9), f"heads that are rotated move {8 + more} bytes an element")
+        flag = "0x1" if more else "0"
+        line = launch("gate_forward", 10, "0x960", flag, "1+0", stored, flag, "2+0", stored, "3+0", "0x1", stored)
+        moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (12 + 7 * more) / 1e9), f"gates that leave {3 * more} bytes beside floats")
+        line = launch("gate_backward", 10, "0x960", flag, *["1+0"] * 5, "0x1", stored, "0x1", stored)
+        moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+        point(close(moved, 2400 * ((16 if more else 20) + 2 * more) / 1e9), "and their gradients")
+        chunk = ("0x18", "1+0", "0x64", "2+0", "3+0", "0", "0x1", "4+0", "0x807fffff", "0x64", stored, *["5+0"] * 4)
+        moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (8 + more) / 1e9), f"a chunk's softmax moves {8 + more} bytes an element")
+        line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", "2+0", "0x39000000", "3+0", "4+0", "0", stored)
+        moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (8 + more) / 1e9), "and so do its gradients")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
     for half, floats, stored, read in (("0", "0x1", "0", 4), ("0x1", "0", "0x1", 2)):
@@ -143,9 +164,9 @@ def lists():
     lines = ["1 product 1000 1000 1000 bf16 8000", launch("add", 10, "0xf4240", "1+0", "2+0"), launch("add", 5, "0xf4240", "1+0", "2+0"),
              launch("other", 10, "0x1"), "1 call cudaStreamSynchronize"]
     sums = gpu_model.by_kernel([line.split() for line in lines], GPU)
-    add = ("kernels", "add")
+    add = ("kernels", "add", "bytes")
     point(sums[add, "count"] == 2 and close(sums[add, "bytes"], 24e6) and close(sums[add, "s"], 36e-3), "a kernel's launches are added up")
-    point({key for key, _ in sums} == {add, ("products", "1000 x 1000 x 1000 bf16"), ("unknown", "other")}, "products are told by their sizes")
+    point({key for key, _ in sums} == {add, ("products", "1000 x 1000 x 1000 bf16", "products"), ("unknown", "other", "launch")}, "products are told by their sizes")
 
 
 def figures():
@@ -203,7 +224,7 @@ def many_elements(build):
         for _, kind, name, *rest in lines:
             if kind != "launch":
                 continue
-            _, moved, _ = gpu_model.price_launch(name, int(rest[0]), [gpu_model.number(word) for word in rest[3:]], gpu_model.H100)
+            _, moved, *_ = gpu_model.price_launch(name, int(rest[0]), [gpu_model.number(word) for word in rest[3:]], gpu_model.H100)
             if moved >= 4e6:
                 found[gpu_model.function_of(name), int(rest[0])] += 1
         return found
