@@ -104,9 +104,9 @@ def measure(options, about):
     suite = gpu.Suite(options) if options.gpu else Suite(options.build, options.quick, options.peers, options.only,
                                                          options.level)
     results = []
-    for name in gpu.BENCHMARKS if options.gpu else options.only:
+    for name in suite.benchmarks(options.quick) if options.gpu else options.only:
         note(f"measuring {name}")
-        result = getattr(suite, name)() if options.gpu else suite.measure(name)
+        result = suite.measure(name)
         if not result:
             continue
         results.append(report.rounded(result))

@@ -10,6 +10,7 @@ What is left out: latency within a kernel (rows that follow each other, reductio
 on the device, waiting of pipelines. Where these count, a step takes longer than predicted.
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from programs import Failure
 
 from gpu_model.figures import GPUS, H100, figures_of, read_gpu
 from gpu_model.formulas import pairs
-from gpu_model.jobs import ALONE, JOBS, ONE, Job
+from gpu_model.jobs import ALONE, JOBS, ONE, Job, of_passes, smaller
 from gpu_model.pricing import NONE, PARTS, by_kernel, function_of, number, predict, price_launch, totals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -35,24 +36,57 @@ def null_cuda():
     return module
 
 
-def count_step(build, job, account):
-    """What ACCOUNT makes of a step of JOB, on all its devices."""
+def on_null_cuda(build, job, ask):
+    """What ASK(counter, build, record, driver, *options) makes of JOB on a GPU that computes nothing."""
     build = pathlib.Path(build)
     driver = build / "drivers" / job.program
     if not (build / "tests/null_cuda").is_dir() or not driver.exists():
         raise Failure(f"{build} has no {job.program} and tests/null_cuda: cmake --build {build} --target {job.program} sl_null_cuda", 2)
-    counter = null_cuda()
     with tempfile.TemporaryDirectory() as work:
         try:
-            return counter.step(str(build), f"{work}/record", str(driver), *job.options.split(), account=account)
+            return ask(null_cuda(), str(build), f"{work}/record", str(driver), *job.options.split())
         except (RuntimeError, subprocess.SubprocessError) as error:
             raise Failure(str(error)) from error
+
+
+def count_step(build, job, account):
+    """What ACCOUNT makes of a step of JOB, on all its devices. All passes but the first do the same: of more than three the
+    second and the third are counted."""
+    if job.passes > 3:
+        two, three = (count_step(build, of_passes(job, passes), account) for passes in (2, 3))
+        return {name: two.get(name, 0) + (job.passes - 2) * (three.get(name, 0) - two.get(name, 0)) for name in two.keys() | three.keys()}
+    return on_null_cuda(build, job, lambda counter, *run: counter.step(*run, account=account))
+
+
+def needs_of(told):
+    """(tokens of a step, operations that a token needs) of the last line that the driver transformer has TOLD."""
+    speed = told["tokens_per_second"]
+    return round(speed * told["median_ms"] / 1e3), round(told["mfu"] * told["products_flops_per_second"] / speed)
+
+
+def speed_of(tokens, flops, ms, gpu, devices=1):
+    """Of a step of so many TOKENS, each of which needs FLOPS."""
+    speed = 1e3 * tokens / ms / devices
+    return {"tokens_per_second": speed, "share_of_peak": speed * flops / (gpu["bf16"] * 1e12), "flops_a_token": flops}
+
+
+def find_needs(build, job):
+    """needs_of a run of JOB."""
+    def ask(counter, *run):
+        result, _ = counter.run(*run, "--steps", "1", "--json")
+        if result.returncode:
+            raise RuntimeError(f"{job.program} exits with {result.returncode}: {result.stderr.strip()}")
+        return needs_of(json.loads(result.stdout.splitlines()[-1]))
+
+    tokens, flops = on_null_cuda(build, of_passes(job, 1), ask)
+    return tokens * job.passes, flops
 
 
 def step(build, gpu, job, counted=NONE):
     """A step of JOB, as predicted. COUNTED: its kernels in the table of counts."""
     sums = count_step(build, job, lambda lines: totals(lines, gpu, null_cuda().WAITS, counted))
-    return predict(sums, gpu, job.devices)
+    result = predict(sums, gpu, job.devices)
+    return result | (speed_of(*find_needs(build, job), result["ms"], gpu, job.devices) if job.published else {})
 
 
 def kernels(build, gpu, job, counted=NONE):
@@ -79,6 +113,19 @@ def table(results):
         yield f"| {name} | {' | '.join(cells)} | {100 * result['share_of_floor']:.0f} % | {100 * result['share_of_bound']:.0f} % |"
 
 
+def speeds(results):
+    """The same of the jobs that others have run, beside what they say."""
+    yield "| job | tokens a second | of the peak | others: tokens a second, of the peak |"
+    yield "| --- | ---: | ---: | --- |"
+    for name, result in results.items():
+        if "tokens_per_second" not in result:
+            continue
+        each = result["share_of_peak"] / result["tokens_per_second"]
+        others = [f"{other.who} {other.speed:,.0f}" + (f", {100 * each * other.speed:.0f} %" if other.same else " by another model")
+                  for other in JOBS[name].published]
+        yield f"| {name} | {result['tokens_per_second']:,.0f} | {100 * result['share_of_peak']:.0f} % | {'; '.join(others)} |"
+
+
 def print_kernels(job, rows):
     print(f"{job}\n\n| part | kernel | what takes longest | launches | GB | ms |\n| --- | --- | --- | ---: | ---: | ---: |")
     for row in rows:
@@ -87,7 +134,8 @@ def print_kernels(job, rows):
 
 def print_all(results, gpu):
     print("A GPU of " + ", ".join(f"{name} {value:g}" for name, value in gpu.items()) + "\n")
-    print("\n".join(table(results)))
+    print("\n".join(table(results)) + "\n")
+    print("\n".join(speeds(results)))
     unknown = sorted({name for result in results.values() for name in result["unknown"]})
     if unknown:
         print(f"\nkernels whose bytes are not known, at {gpu['kernel_us']:g} us each: {', '.join(unknown)}")

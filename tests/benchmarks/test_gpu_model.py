@@ -160,6 +160,24 @@ def steps():
     point(close(halves["ms"], result["ms"] / 2), "two devices share it")
 
 
+def quoted():
+    """Jobs that others have published."""
+    told = {"tokens_per_second": 2e5, "median_ms": 5.12, "mfu": 0.25, "products_flops_per_second": 8e14}
+    point(gpu_model.needs_of(told) == (1024, 10**9), "a run tells a step's tokens, and what each of them needs")
+    speed = gpu_model.speed_of(1000, 10**6, 500.0, GPU)
+    point(close(speed["tokens_per_second"], 2000) and close(speed["share_of_peak"], 2000 * 1e6 / 4e12), "a step of 1000 in half a second")
+    job = gpu_model.JOBS["GPT-2 124M, bf16"]
+    point("--batch 512 --accumulate 64" in job.options and job.passes == 64, "GPT-2 has 64 passes of 8 sequences")
+    few = gpu_model.of_passes(job, 3)
+    point("--batch 24 --accumulate 3" in few.options and few.passes == 3, "three of them are 24 sequences")
+    small = gpu_model.smaller(job).options
+    point("--batch 16 --accumulate 2" in small and "--vocab-size 512 " in small and "--sequence 64 " in small, "a small model has two")
+    results = {"GPT-2 124M, bf16": {"tokens_per_second": 1e5, "share_of_peak": 0.1}, "article, bf16": {}}
+    _, _, *rows = gpu_model.speeds(results)
+    point(rows == ["| GPT-2 124M, bf16 | 100,000 | 10 % | llm.c 471,482, 47 %; modded-nanogpt 574,783 by another model |"],
+          f"what others say stands beside it: {rows}")
+
+
 def lists():
     lines = ["1 product 1000 1000 1000 bf16 8000", launch("add", 10, "0xf4240", "1+0", "2+0"), launch("add", 5, "0xf4240", "1+0", "2+0"),
              launch("other", 10, "0x1"), "1 call cudaStreamSynchronize"]
@@ -199,16 +217,31 @@ def real(build):
     adamw = 30 * (16 * 2 * 2048 * 8192 + 784 * 2048 + 2048 * 10)
     bound = 1e3 * adamw / (0.9 * 3350e9)
     point(bound < article["optimizer_ms"] < 1.001 * bound, "its optimizer moves 30 bytes a parameter, two of them as bf16, and biases'")
-    for name in ("article, bf16 stored", "transformer, bf16", "transformer, bf16 stored"):
+    for name in ("article, bf16 stored", "transformer, bf16", "transformer, bf16 stored", *quoted_names()):
         unknown = gpu_model.step(build, gpu_model.H100, gpu_model.JOBS[name])["unknown"]
         point(unknown == [], f"and all of {name}: {unknown}")
     for name in ("transformer, bf16", "article, tf32"):
         whole, rows = (call(build, gpu_model.H100, gpu_model.JOBS[name]) for call in (gpu_model.step, gpu_model.kernels))
         point(close(sum(row["ms"] for row in rows if row["part"] == "kernels"), whole["kernels_ms"]) and
               close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
+    passes(build)
     one_sequence(build)
     many_elements(build)
     decoding(build)
+
+
+def quoted_names():
+    return [name for name, job in gpu_model.JOBS.items() if job.published]
+
+
+def passes(build):
+    """Many passes take what two and three say, and a token what its sizes do."""
+    job = gpu_model.of_passes(gpu_model.JOBS["GPT-2 124M, bf16"], 5)
+    told, counted = (gpu_model.step(build, gpu_model.H100, each) for each in (job, job._replace(passes=1)))
+    point(all(close(told[name], counted[name]) for name in ("launches", "gflop", "kernel_gb", "product_gb", "device_ms")),
+          f"five passes of GPT-2 are what two and three of them say: {told['launches']:.0f} launches, {told['device_ms']:.2f} ms")
+    layers, head, attention = 12 * 12 * 768 * 768, 50304 * 768, 12 * 1025 * 768
+    point(abs(told["flops_a_token"] / (6 * (layers + head + attention)) - 1) < 1e-6, f"a token needs {told['flops_a_token'] / 1e6:.1f} MFLOP")
 
 
 # Launches that have fewer than two blocks for each processor though they move what a million floats are, and why.
@@ -283,6 +316,7 @@ else:
     products()
     kernels()
     steps()
+    quoted()
     lists()
     figures()
 plan()
