@@ -65,12 +65,16 @@ def of_passes(job, passes):
     return job._replace(options=options, passes=passes)
 
 
+def of_sizes(job, sizes):
+    """JOB with other SIZES where it gives them."""
+    words = job.options.split()
+    given = {f"--{name}": str(size) for name, size in sizes.items()}
+    return job._replace(options=" ".join(given.get(before, word) for before, word in zip(["", *words], words)))
+
+
 def smaller(job):
     """Two passes of a quoted JOB with a small model, that only try a build."""
-    two = of_passes(job, 2)
-    words = two.options.split()
-    small = {f"--{name}": str(size) for name, size in SMALL.items()}
-    return two._replace(options=" ".join(small.get(before, word) for before, word in zip(["", *words], words)))
+    return of_sizes(of_passes(job, 2), SMALL)
 
 
 JOBS = {
@@ -89,3 +93,20 @@ JOBS = {
     "Qwen2.5-0.5B, bf16": quoted("Qwen2.5"),
     "Qwen2.5-0.5B, bf16 stored": quoted("Qwen2.5", "--storage bf16"),
 }
+
+# The jobs whose kernels are counted, by two runs each: as wide as the whole job, and with as many blocks of queries as the
+# deep kernels of attention ask for, so that its kernels are taken; with two passes where it has several, as later ones add.
+# Chunks of the vocabulary are as large.
+COUNTED = [name for name in JOBS if "two GPUs" not in name and "a microbatch a sequence" not in name]
+RUNS = {
+    "looping_pipeline": {"small": {"layers": 2, "batch": 256}, "large": {"layers": 2, "batch": 512}},
+    "transformer": {"small": {"blocks": 1, "batch": 3}, "large": {"blocks": 1, "batch": 4}},
+}
+VOCABULARIES = {"50304": 8 * 3144, "151936": 8 * 2374}
+
+
+def counted_run(job, run):
+    """The RUN, "small" or "large", of JOB."""
+    sizes, passes = RUNS[job.program][run], min(job.passes, 2)
+    vocabulary = {"vocab-size": VOCABULARIES[size] for size in re.findall(r"--vocab-size (\d+)", job.options)}
+    return of_sizes(job, sizes | vocabulary | {"batch": passes * sizes["batch"], "accumulate": passes})._replace(passes=passes)

@@ -12,6 +12,7 @@ sys.dont_write_bytecode = True
 from points import plan, point
 
 import gpu_model
+from gpu_model import jobs
 from programs import Failure
 
 
@@ -225,6 +226,7 @@ def real(build):
         point(close(sum(row["ms"] for row in rows if row["part"] == "kernels"), whole["kernels_ms"]) and
               close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
     passes(build)
+    counted(build)
     one_sequence(build)
     many_elements(build)
     decoding(build)
@@ -242,6 +244,19 @@ def passes(build):
           f"five passes of GPT-2 are what two and three of them say: {told['launches']:.0f} launches, {told['device_ms']:.2f} ms")
     layers, head, attention = 12 * 12 * 768 * 768, 50304 * 768, 12 * 1025 * 768
     point(abs(told["flops_a_token"] / (6 * (layers + head + attention)) - 1) < 1e-6, f"a token needs {told['flops_a_token'] / 1e6:.1f} MFLOP")
+
+
+def counted(build):
+    """The runs by which kernels are counted have all kernels of their jobs."""
+    def names(job):
+        lists = gpu_model.kernels(build, gpu_model.H100, job)
+        return {row["kernel"] for row in lists if row["part"] != "products"}
+
+    for name in ("article, bf16", "article, tf32", "transformer, bf16 stored", "GPT-2 124M, bf16", "Qwen2.5-0.5B, bf16 stored"):
+        whole = names(gpu_model.JOBS[name])
+        for run in ("small", "large"):
+            absent = whole - names(jobs.counted_run(gpu_model.JOBS[name], run))
+            point(whole and not absent, f"the {run} run of {name} has its {len(whole)} kernels {absent or ''}")
 
 
 # Launches that have fewer than two blocks for each processor though they move what a million floats are, and why.
