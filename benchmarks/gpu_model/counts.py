@@ -77,13 +77,18 @@ def instructions(code):
     return len(operations) - (operations[-1:] == [BRANCH])
 
 
+def parameter(value):
+    """A number's; None for an address: a word of an account, or what the kernel is given, of which no size has 33 bits."""
+    return number(value) if isinstance(value, str) else value if value < 1 << 32 else None
+
+
 def rows_of(job, run, lines, lengths):
     """Of a RUN of JOB: LINES, a JSON object a launch; LENGTHS: instructions of PTX and of machine code, by kernel."""
     sums, found = collections.defaultdict(collections.Counter), collections.defaultdict(set)
     for line in lines:
         launch = json.loads(line)
         function = function_of(launch["kernel"])
-        parameters = [number(word) for word in launch["parameters"][1:]]
+        parameters = [parameter(value) for value in launch["parameters"][1:]]  # the first one is the launch environment
         sums[function].update({kind: launch["instructions"].get(kind, 0) for kind in KINDS} | {name: launch[name] for name in COUNTS})
         sums[function].update(launches=1, blocks=launch["blocks"], work=work_of(function, launch["blocks"], parameters))
         found[function].add(launch["kernel"])

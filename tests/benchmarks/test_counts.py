@@ -93,6 +93,8 @@ def table():
     point((row.launches, row.blocks, row.work) == (3, 7, 12 * (1024 + 2048 + 128)), "launches, blocks and bytes of a kernel are added up")
     point((row.memory, row.fp, row.load_sectors, row.store_requests) == (72, 103, 768, 24), "and what they did")
     point((row.ptx, row.machine) == (40, 60) and row.slots() == (72 + 103) * 1.5, "its regions' instructions are, too, and say what one of PTX takes")
+    line = json.loads(add(1024)) | {"parameters": [2**47, 1024, 2**46, 2**46 + 4096]}
+    point(made("small", json.dumps(line))["add"].work == 12 * 1024, "parameters may be numbers, and addresses larger ones")
     rows |= made("small", launch("attention_forward_64", 2, heads(128), mma=3), launch("merge", 6, ("0x1",)))
     point(rows["attention_forward_64"].work == 4 * 64 * 3 * 64 * 64, "attention's work are its products of whole tiles")
     point(rows["merge"].work == 6, "and of a kernel without a formula its blocks")
