@@ -94,9 +94,9 @@ struct sl_sequence_kernels {
      *
      * Takes the logits [rows, cols] of the classes from FIRST on. maxima: the largest logit so far; argmaxima: its
      * class, as a float (the first of equals); scales = exp(the maximum before - maxima); p [rows, cols] =
-     * exp(logits - maxima), which may be logits; sums = scales sums + the sum over p's columns; targets: the label's
-     * logit, 0 before it has come; stored [rows, cols] = p as bf16, unless STORED is NULL. BEGINS: the chunk is the
-     * first, and nothing is read of what was before. */
+     * exp(logits - maxima), which may be logits, or is NULL where only STORED will be read; sums = scales sums + the
+     * sum over p's columns; targets: the label's logit, 0 before it has come; stored [rows, cols] = p as bf16, unless
+     * STORED is NULL. BEGINS: the chunk is the first, and nothing is read of what was before. */
     void (*softmax_chunk)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
                           float *p, uint16_t *stored);
@@ -119,10 +119,11 @@ struct sl_sequence_kernels {
                        bool rounded, bool begins, float *y);
     /* y [rows] = the row's number, or -1 where the label is */
     void (*label_places)(size_t rows, const int32_t *labels, int32_t *y);
-    /* logits [rows, cols] of the classes from FIRST on become their gradients: (exp(logits - maxima) / sums - onehot)
-     * weight, zeros in rows with label -1; stored [rows, cols] = the same as bf16, unless STORED is NULL. */
+    /* dlogits [rows, cols], of logits of the classes from FIRST on: (exp(logits - maxima) / sums - onehot) weight,
+     * zeros in rows with label -1; it may be logits, or is NULL where only STORED will be read. stored [rows, cols] =
+     * the same as bf16, unless STORED is NULL. */
     void (*softmax_dlogits)(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, float *logits, uint16_t *stored);
+                            const float *sums, float weight, const float *logits, float *dlogits, uint16_t *stored);
 };
 
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;

@@ -86,12 +86,13 @@ def kernels():
         line = launch("gate_backward", 10, "0x960", flag, *["1+0"] * 5, "0x1", stored, "0x1", stored)
         moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
         point(close(moved, 2400 * ((16 if more else 20) + 2 * more) / 1e9), "and their gradients")
-        chunk = ("0x18", "1+0", "0x64", "2+0", "3+0", "0", "0x1", "4+0", "0x807fffff", "0x64", stored, *["5+0"] * 4)
-        moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
-        point(close(moved, 2400 * (8 + more) / 1e9), f"a chunk's softmax moves {8 + more} bytes an element")
-        line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", "2+0", "0x39000000", "3+0", "4+0", "0", stored)
-        moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
-        point(close(moved, 2400 * (8 + more) / 1e9), "and so do its gradients")
+        for floats, each in (("2+0", 8 + more), ("0", 4 + more)):
+            chunk = ("0x18", "1+0", "0x64", floats, "3+0", "0", "0x1", "4+0", "0x807fffff", "0x64", stored, *["5+0"] * 4)
+            moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
+            point(close(moved, 2400 * each / 1e9), f"a chunk's softmax moves {each} bytes an element")
+            line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", floats, "2+0", "0x39000000", "3+0", "4+0", "0", stored)
+            moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+            point(close(moved, 2400 * each / 1e9), "and so do its gradients")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
     for half, floats, stored, read in (("0", "0x1", "0", 4), ("0x1", "0", "0x1", 2)):
