@@ -138,12 +138,13 @@ struct sl_published_kernels {
     void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left);
-    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left. GATE_LEFT and
-     * X_LEFT: how gate and x are left before they are read, as nobody has done so yet. */
+    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left, which is NULL
+     * where only what is stored will be read. GATE_LEFT and X_LEFT: how gate and x are left before they are read, as
+     * nobody has done so yet. */
     void (*gate_forward)(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
                          struct sl_settled x_left, struct sl_settled left);
     /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n]. HALF: gate and x are bf16. DGATE_LEFT and DX_LEFT: how
-     * the two are left. */
+     * the two are left, both of which are NULL where only what is stored will be read. */
     void (*gate_backward)(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
                           float *dx, struct sl_settled dgate_left, struct sl_settled dx_left);
     /* y = x Phi(x), gelu as its erf has it (Hendrycks & Gimpel, 2016): all [n] */

@@ -83,14 +83,15 @@ def kernels():
         line = launch("gate_forward", 10, "0x960", flag, "1+0", stored, flag, "2+0", stored, "3+0", "0x1", stored)
         moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
         point(close(moved, 2400 * (12 + 7 * more) / 1e9), f"gates that leave {3 * more} bytes beside floats")
-        line = launch("gate_backward", 10, "0x960", flag, *["1+0"] * 5, "0x1", stored, "0x1", stored)
-        moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
-        point(close(moved, 2400 * ((16 if more else 20) + 2 * more) / 1e9), "and their gradients")
+        for floats, each in (("4+0", 12), ("0", 4)):
+            line = launch("gate_backward", 10, "0x960", floats, flag, *["1+0"] * 3, stored, stored, floats, "0x1", "0x1")
+            moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+            point(close(moved, 2400 * ((4 if more else 8) + each + 2 * more) / 1e9), "and their gradients, with floats or without")
         for floats, each in (("2+0", 8 + more), ("0", 4 + more)):
-            chunk = ("0x18", "1+0", "0x64", floats, "3+0", "0", "0x1", "4+0", "0x807fffff", "0x64", stored, *["5+0"] * 4)
+            chunk = ("0x18", "1+0", "0x64", "3+0", "0", "0x1", "4+0", "0x807fffff", "0x64", floats, stored, *["5+0"] * 4)
             moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
             point(close(moved, 2400 * each / 1e9), f"a chunk's softmax moves {each} bytes an element")
-            line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", floats, "2+0", "0x39000000", "3+0", "4+0", "0", stored)
+            line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", "2+0", "0x39000000", "3+0", "4+0", "0", floats, stored)
             moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
             point(close(moved, 2400 * each / 1e9), "and so do its gradients")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
@@ -243,6 +244,11 @@ def passes(build):
     told, counted = (gpu_model.step(build, gpu_model.H100, each) for each in (job, job._replace(passes=1)))
     point(all(close(told[name], counted[name]) for name in ("launches", "gflop", "kernel_gb", "product_gb", "device_ms")),
           f"five passes of GPT-2 are what two and three of them say: {told['launches']:.0f} launches, {told['device_ms']:.2f} ms")
+    for name, kernels in (("GPT-2 124M, bf16", {"softmax_chunk": 6 * 3144, "softmax_dlogits": 6 * 3144, "center_rows": 8 * 768}),
+                          ("Qwen2.5-0.5B, bf16", {"gate_forward": 10 * 4864, "gate_backward": 16 * 4864})):
+        rows = {row["kernel"]: row for row in gpu_model.kernels(build, gpu_model.H100, gpu_model.of_passes(gpu_model.JOBS[name], 1))}
+        moved = {kernel: round(1e9 * rows[kernel]["gb"] / rows[kernel]["launches"] / 8192) for kernel in kernels}
+        point(moved == kernels, f"kernels of {name} move so many bytes a row: {moved}")
     layers, head, attention = 12 * 12 * 768 * 768, 50304 * 768, 12 * 1025 * 768
     point(abs(told["flops_a_token"] / (6 * (layers + head + attention)) - 1) < 1e-6, f"a token needs {told['flops_a_token'] / 1e6:.1f} MFLOP")
 
