@@ -1,8 +1,8 @@
 """counts - what kernels do where their device code is executed, as a table, and what it says of other launches.
 
 A row is a kernel in a small run of a job, with all its launches: their blocks and their work; the instructions of PTX that
-warps issued, by kind; sectors of 32 bytes and requests of loads and stores; cycles that conflicts of shared memory's banks
-add; and how many instructions of PTX and of machine code the kernel has.
+warps issued, by kind; sectors of 32 bytes and requests of loads and stores; of shared memory requests, and the passes that
+conflicts of banks add; and how many instructions of PTX and of machine code the kernel has.
 
 The work of a launch follows from its parameters: products' operations on tensor cores where it has some, else the bytes
 that it moves at least, else its blocks. Counts grow as the work does: a launch of the whole job has those of the larger run
@@ -21,8 +21,8 @@ import typing
 from gpu_model.formulas import BYTES, PARAMETERS, TENSOR_FLOPS, function_of, number
 
 TABLE = pathlib.Path(__file__).with_name("counts.csv")
-KINDS = "fp", "int", "memory", "control", "mma", "other"
-COUNTS = "load_sectors", "load_requests", "store_sectors", "store_requests", "bank_conflicts"
+KINDS = "float", "integer", "memory", "control", "together", "mma", "other"
+COUNTS = "load_sectors", "load_requests", "store_sectors", "store_requests", "shared_loads", "shared_stores", "bank_conflicts"
 RUNS = "small", "large"
 SECTOR = 32  # bytes
 NOP, BRANCH, OPERATION, INSTRUCTION = 0x118, 0x147, 0x1FF, 16  # of machine code: operations, their bits, bytes of each
@@ -30,27 +30,7 @@ ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(.*?\n\{\n(.*?)\n\}", re.DOTALL)
 STATEMENT = re.compile(r"^\s*(?:@!?%p\d+\s+)?[a-z][\w.]*(?:\s[^;]*)?;", re.MULTILINE)
 
 
-class Row(typing.NamedTuple):
-    job: str
-    run: str
-    kernel: str
-    launches: int
-    blocks: int
-    work: int
-    fp: int
-    int: int
-    memory: int
-    control: int
-    mma: int
-    other: int
-    load_sectors: int
-    load_requests: int
-    store_sectors: int
-    store_requests: int
-    bank_conflicts: int
-    ptx: int
-    machine: int
-
+class Row(collections.namedtuple("Row", ("job", "run", "kernel", "launches", "blocks", "work", *KINDS, *COUNTS, "ptx", "machine"))):
     def slots(self):
         """In which a processor's schedulers issue its instructions."""
         return sum(getattr(self, kind) for kind in KINDS) * self.machine / self.ptx
@@ -131,7 +111,7 @@ class Launch(typing.NamedTuple):
     slots: float
     products: float  # of 16 x 8 x 16
     sectors: float
-    conflicts: float
+    passes: float  # over shared memory, at least
 
 
 def launch_of(kernels, function, blocks, parameters):
@@ -141,4 +121,4 @@ def launch_of(kernels, function, blocks, parameters):
         return None
     row = next(runs[run] for run in reversed(RUNS) if run in runs)
     share = work_of(function, blocks, parameters) / row.work
-    return Launch(*(share * count for count in (row.slots(), row.mma, row.load_sectors + row.store_sectors, row.bank_conflicts)))
+    return Launch(*(share * count for count in (row.slots(), row.mma, row.load_sectors + row.store_sectors, row.shared_loads + row.shared_stores + row.bank_conflicts)))

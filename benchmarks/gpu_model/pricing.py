@@ -24,7 +24,7 @@ def bounds_of(function, blocks, parameters, gpu, kernels):
         "cache": counted.sectors * SECTOR / (filled * gpu["cache"] * 1e9),
         "issue": counted.slots / (gpu["issue_reach"] * SCHEDULERS * cycles),
         "products": counted.products * PRODUCT / (filled * gpu["mma_reach"] * gpu["bf16"] * 1e12),
-        "banks": counted.conflicts / cycles,
+        "shared": counted.passes / cycles,
     }
 
 

@@ -41,7 +41,7 @@ def image():
 def launch(sequences):
     """A sum of as many elements as so many sequences have."""
     elements = 1024 * sequences
-    return json.dumps({"kernel": KERNEL, "blocks": sequences, "threads": 128, "instructions": {"fp": elements, "memory": 300 * elements},
+    return json.dumps({"kernel": KERNEL, "blocks": sequences, "threads": 128, "instructions": {"float": elements, "memory": 300 * elements},
                        **dict.fromkeys(counts.COUNTS, elements), "parameters": ["9+0", hex(elements), "1+0", "2+0"]})
 
 
@@ -76,12 +76,12 @@ def run(root):
     counts.write([], table)
     point(list(counting.remade([JOB], cuda, libraries, table)) == [], "a table is made, of a kernel that grows as its work does")
     small, large = (counts.read(table)[JOB]["add"][run] for run in counts.RUNS)
-    point((small.work, large.work, large.fp, large.store_sectors) == (12 * 3072, 12 * 4096, 4096, 4096), "of a small run and a larger one")
+    point((small.work, large.work, large.float, large.store_sectors) == (12 * 3072, 12 * 4096, 4096, 4096), "of a small run and a larger one")
     point((small.ptx, small.machine) == (2, 3), "with the newest PTX's instructions, and the machine code's")
     point(list(counting.compared(JOB, cuda, libraries, table)) == [], "another run finds the same")
-    others = small._replace(job="another", fp=1)
-    counts.write([others, small._replace(fp=7), large], table)
-    point(any("fp=7" in line and "fp=3072" in line for line in counting.compared(JOB, cuda, libraries, table)), "and tells another number")
+    others = small._replace(job="another", float=1)
+    counts.write([others, small._replace(float=7), large], table)
+    point(any("float=7" in line and "float=3072" in line for line in counting.compared(JOB, cuda, libraries, table)), "and tells another number")
     list(counting.remade([JOB], cuda, libraries, table))
     point(counts.read(table)["another"]["add"]["small"] == others and counts.read(table)[JOB]["add"]["small"] == small,
           "the rows of other jobs stay as they are")

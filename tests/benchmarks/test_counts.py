@@ -66,7 +66,7 @@ def launch(function, blocks, parameters, line=30, **counted):
 def add(elements, scale=1):
     """A sum of so many elements: 12 bytes each; a warp has 128 of them."""
     warps = elements // 128
-    return launch("add", elements // 512, (hex(elements), "1+0", "2+0"), memory=3 * warps * scale, fp=4 * warps,
+    return launch("add", elements // 512, (hex(elements), "1+0", "2+0"), memory=3 * warps * scale, float=4 * warps,
                   load_sectors=32 * warps, load_requests=2 * warps, store_sectors=16 * warps, store_requests=warps)
 
 
@@ -88,10 +88,10 @@ def made(run, *lines):
 
 
 def table():
-    rows = made("small", add(1024), add(2048), launch("add", 1, ("0x80", "1+0", "2+0"), 40, fp=7))
+    rows = made("small", add(1024), add(2048), launch("add", 1, ("0x80", "1+0", "2+0"), 40, float=7))
     row = rows["add"]
     point((row.launches, row.blocks, row.work) == (3, 7, 12 * (1024 + 2048 + 128)), "launches, blocks and bytes of a kernel are added up")
-    point((row.memory, row.fp, row.load_sectors, row.store_requests) == (72, 103, 768, 24), "and what they did")
+    point((row.memory, row.float, row.load_sectors, row.store_requests) == (72, 103, 768, 24), "and what they did")
     point((row.ptx, row.machine) == (40, 60) and row.slots() == (72 + 103) * 1.5, "its regions' instructions are, too, and say what one of PTX takes")
     line = json.loads(add(1024)) | {"parameters": [2**47, 1024, 2**46, 2**46 + 4096]}
     point(made("small", json.dumps(line))["add"].work == 12 * 1024, "parameters may be numbers, and addresses larger ones")
@@ -145,7 +145,7 @@ def times():
     point(close(seconds, slots / (4 * 10 * 1e6)) and longest == "issue", "or the slots in which its instructions are issued")
     point(close(priced(kernels, blocks=5, **fast)[1], 2 * seconds), "of which half of the processors have half")
     point(close(priced(kernels, issue_reach=0.5, **fast)[1], 2 * seconds), "and those that it reaches")
-    line = launch("attention_forward_64", 10, heads(128), mma=1000, bank_conflicts=30, fp=10)
+    line = launch("attention_forward_64", 10, heads(128), mma=1000, bank_conflicts=30, float=10)
     kernels = {"attention_forward_64": {"large": made("large", line)["attention_forward_64"]}}
     attention = "attention_forward_64", 10, [counts.number(word) for word in heads(128)]
     _, seconds, longest = priced(kernels, *attention, clock=1e6, bandwidth=1e6)
@@ -153,7 +153,7 @@ def times():
     line = launch("attention_forward_64", 10, heads(128), mma=1, bank_conflicts=30000)
     kernels = {"attention_forward_64": {"large": made("large", line)["attention_forward_64"]}}
     _, seconds, longest = priced(kernels, *attention, bandwidth=1e6)
-    point(close(seconds, 30000 / (10 * 1e6)) and longest == "banks", "or the cycles that conflicts of banks add")
+    point(close(seconds, 30000 / (10 * 1e6)) and longest == "shared", "or its passes over shared memory")
     _, seconds, longest = priced(kernels, kernel_us=1e9)
     point(close(seconds, 1e3) and longest == "launch", "and never less than the shortest kernel")
     known, guessed = (priced(kernels, *attention, bandwidth=1e6, attention_reach=share)[1] for share in (1.0, 0.01))
