@@ -115,7 +115,7 @@ BYTES = {
     "row_sums": lambda p: 4 * p[0] * p[2],
     "center_rows": lambda p: 8 * p[0] * p[2],
     "scale_rows": lambda p: 8 * p[0] * p[2],
-    "softmax_chunk": lambda p: p[0] * p[2] * (4 + written(p[9], p[10])),
+    "softmax_chunk": lambda p: p[0] * p[2] * (4 + written(p[11], p[12])),
     "softmax_gradient": lambda p: p[0] * p[4] * (8 + HALF[p[10]] + 2 * (p[12] is None)),
     "softmax_dlogits": lambda p: p[0] * p[2] * (4 + written(p[8], p[9])),
     "softmax_losses": lambda p: 20 * p[0],
