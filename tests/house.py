@@ -76,6 +76,7 @@ LONG_FILES = {
     "tests/layers/kernels/test_attention_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_sequence_kernels.c": ONE_SUBJECT,
+    "tests/layers/kernels/test_settled.c": ONE_SUBJECT,
     "tests/layers/modules/test_experts.c": ONE_SUBJECT,
     "tests/layers/modules/test_modules.c": ONE_SUBJECT,
     "tests/layers/modules/test_token_modules.c": ONE_SUBJECT,
