@@ -330,6 +330,8 @@ static int run(struct comparison *c, const struct sl_operands *operands, struct 
     SL_TRY(check_operands(operands, &journals, error));
     if (journals) {
         bool agree = false;
+        if (c->config->all)
+            return sl_error_set(error, SL_BAD_INPUT, "--all: is read only for checkpoints, whose tensors it lists");
         SL_TRY(compare_journals(c->config, operands, &agree, error));
         c->settings_differ = !agree;
         return SL_OK;

@@ -28,6 +28,7 @@ extern const struct sl_option classifier_table[];
      .min = 0,                                                                                                         \
      .max = CLASSIFIER_MAX_LAYERS,                                                                                     \
      .keep = SL_KEPT_FREE,                                                                                             \
+     .read = "!schedule-file",                                                                                         \
      .unless = "schedule|schedule-file|mesh",                                                                          \
      .help = "stages of each rank of the pipeline; 0: one layer a stage"}
 #define CLASSIFIER_MICROBATCHES(behind)                                                                                \

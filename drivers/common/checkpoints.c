@@ -23,12 +23,12 @@ static const char *const data_keys[] = {"data", "eval-data", NULL};  /* options 
 const struct sl_option sl_checkpoint_table[] = {
     {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED,
      .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
-    {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
+    {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS, .read = "save",
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
-    {"save-parts", SL_OPTION_FLAG, FIELD(parts),
+    {"save-parts", SL_OPTION_FLAG, FIELD(parts), .read = "save",
      .help = "with --save and several processes, each writes a part of the checkpoint, with what it has, and an index "
              "names the parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
-    {"save-async", SL_OPTION_FLAG, FIELD(async),
+    {"save-async", SL_OPTION_FLAG, FIELD(async), .read = "save&save-every",
      .help =
          "with --save-every, copy what a checkpoint holds between two steps, and write it while the next steps run: "
          "the process that writes has memory for the copy, as much as the file is large"},
@@ -40,32 +40,15 @@ const struct sl_option sl_checkpoint_table[] = {
      .help =
          "start the run again when it dies, up to N times, from its last checkpoint: needs --save and --save-every; "
          "0: never"},
-    {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND",
+    {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND", .read = "restart",
      .help = "with --restart, the command that starts the processes, such as \"srun -n 8\"; by default with engine mpi "
              "mpirun -n and the mesh's size; %n stands for that size"},
-    {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer",
+    {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer", .read = "restart",
      .help = "with --restart, what a run is started on that has died twice in a row before it saved a checkpoint: the "
              "same mesh, or one with fewer replicas, which the next smaller divisor along data that fits the batch "
              "and the model has"},
     {0},
 };
-
-/* A run that is started again is told --restart 0 beside its launcher. */
-int sl_checkpoints_check(const struct sl_options *command, const struct sl_checkpoint_options *options,
-                         struct sl_error *error) {
-    if (options->launcher && !sl_option_given(command, "restart"))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--launcher \"%.80s\": it starts the processes of runs that are started again: give "
-                            "--restart N, too",
-                            options->launcher);
-    if (options->async && (!options->save || !options->every))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--save-async: needs checkpoints on the way: --save DIR and --save-every N");
-    if (options->parts && !options->save)
-        return sl_error_set(error, SL_BAD_INPUT, "--save-parts: needs a directory, --save DIR");
-    if (!options->every || options->save) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "--save-every %d: needs a directory, --save DIR", options->every);
-}
 
 /* ---- before the run ---- */
 

@@ -39,10 +39,6 @@ struct sl_checkpoints {
     struct sl_snapshot *snapshot; /* in a process that writes, with --save-async; else NULL */
 };
 
-/* Whether the OPTIONS of COMMAND fit each other. */
-int sl_checkpoints_check(const struct sl_options *command, const struct sl_checkpoint_options *options,
-                         struct sl_error *error);
-
 /* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. The process that SPEAKS says on
  * stderr that a later one was cut short. */
 int sl_checkpoints_find(const char *path, bool speaks, char file[SL_MAX_PATH], struct sl_error *error);

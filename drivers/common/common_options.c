@@ -33,6 +33,14 @@ const struct sl_option sl_common_table[] = {
     {0},
 };
 
+const struct sl_option sl_query_table[] = {
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
+     .help = "seed of all random numbers, taken modulo 2^32"},
+    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .read = "!interactive",
+     .help = "print JSON, one object a line"},
+    {0},
+};
+
 const struct sl_option sl_print_table[] = {
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
     {0},

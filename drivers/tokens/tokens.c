@@ -41,7 +41,7 @@ static const struct sl_option documents_table[] = {
 static const struct sl_option shards_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
      .help = "a shard, or a directory of them"},
-    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY",
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .read = "json",
      .help = "with --json: under which key of an object a text is"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print a document a line, as JSON objects"},
     {0},

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "drivers/common/interrupt.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 
 /* ---- fields of a step ---- */
 

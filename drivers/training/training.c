@@ -212,16 +212,13 @@ static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(check_trace(training, error));
     if (options->journal) SL_TRY(sl_journal_prepare(options->journal, error));
-    if (options->journal_every && !options->journal)
-        return sl_error_set(error, SL_BAD_INPUT, "--journal-every %d: needs a directory, --journal DIR",
-                            options->journal_every);
     if (!options->gradients) return SL_OK;
     if (training->steps <= training->checkpoints.first)
         return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
     return sl_safetensors_can_write(options->gradients, error);
 }
 
-static int open_checkpoints(struct sl_training *training, uint64_t seed, struct sl_error *error) {
+static void open_checkpoints(struct sl_training *training, uint64_t seed) {
     training->checkpoints.options = training->job->options->checkpoints;
     training->checkpoints.seed = seed;
     training->checkpoints.optimizer = training->job->optimizer.method->name;
@@ -229,7 +226,6 @@ static int open_checkpoints(struct sl_training *training, uint64_t seed, struct 
     training->checkpoints.command = training->command;
     training->checkpoints.notes = &training->notes;
     training->checkpoints.brief = training->json;
-    return sl_checkpoints_check(training->command, &training->checkpoints.options, error);
 }
 
 /* What a process does that neither prints nor writes. */
@@ -415,7 +411,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
     struct sl_replay_place place = {0};
-    SL_TRY(open_checkpoints(training, job->seed, error));
+    open_checkpoints(training, job->seed);
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
     SL_TRY(sl_replay_check(options, engine, &place, error));

@@ -15,8 +15,9 @@ const struct sl_option transformer_adapter_table[] = {
      .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R, where A "
              "begins with random values and B with zeros; all else stays as it is; 0: no adapters"},
     {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = MOST_ALPHA, .keep = SL_KEPT_STATE,
-     .help = "ALPHA of the adapters; 0: twice the rank"},
+     .read = "lora-rank", .help = "ALPHA of the adapters; 0: twice the rank"},
     {"lora-modules", SL_OPTION_TEXT, FIELD(lora_modules), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
+     .read = "lora-rank",
      .help = "the layers with adapters, by patterns of their names as a shell has them, such as \"*.q,*.v\" (default: "
              "all dense layers of attention and MLPs, but not experts)"},
     {0},
@@ -59,14 +60,9 @@ static int check_experts(const struct transformer_job *job, struct sl_error *err
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     job->model.lora = (struct sl_lora){.rank = config->lora_rank, .alpha = config->lora_alpha};
-    if (config->lora_rank) {
-        SL_TRY(check_experts(job, error));
-        return write_patterns(job, error);
-    }
-    if (config->lora_alpha > 0 || config->lora_modules)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: adapters have a rank: give --lora-rank, too",
-                            config->lora_modules ? "--lora-modules" : "--lora-alpha");
-    return SL_OK;
+    if (!config->lora_rank) return SL_OK;
+    SL_TRY(check_experts(job, error));
+    return write_patterns(job, error);
 }
 
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error) {

@@ -74,9 +74,6 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
 static int check_evaluation(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool evaluates = job->command == TRANSFORMER_EVALUATE || config->evaluate_every;
-    if (config->eval_data && !evaluates)
-        return sl_error_set(error, SL_BAD_INPUT, "--eval-data %s: needs --evaluate-every N, which says when",
-                            config->eval_data);
     if (!evaluates || config->eval_data || sl_tokens_windows(&job->tokens, true, config->sequence)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--validation %g keeps nothing of the data to evaluate on: give another share, or --eval-data",
@@ -114,11 +111,11 @@ static int check_kinds(const struct transformer_job *job, struct sl_error *error
 
 static int set_stride(struct transformer_job *job, struct sl_error *error) {
     const int stride = job->config->stride, sequence = job->config->sequence;
-    if (!stride) return SL_OK;
+    if (!stride || !job->eval_tokens.files) return SL_OK;
     if (stride > sequence)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--stride %d: a window has %d tokens (--sequence), and at most as many", stride, sequence);
-    if (!job->eval_tokens.files || job->eval_tokens.columns)
+    if (job->eval_tokens.columns)
         return sl_error_set(error, SL_BAD_INPUT, "--stride %d: needs --eval-data, a text or shards", stride);
     job->eval_tokens.stride = stride;
     return SL_OK;
@@ -127,9 +124,7 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 /* Which token begins a document, where documents are not to see each other. */
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    job->document = config->document_token;
-    if (!config->document_mask && job->document >= 0)
-        return sl_error_set(error, SL_BAD_INPUT, "--document-token %d: needs --document-mask", job->document);
+    job->document = config->document_mask ? config->document_token : -1;
     if (!config->document_mask) return SL_OK;
     if (job->document < 0) {
         SL_TRY(transformer_open_tokenizer(job, true, error));

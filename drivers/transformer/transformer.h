@@ -73,10 +73,11 @@ struct transformer_config {
 };
 
 /* A subcommand's own tables, over the config. */
-extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_parameter_table[],
-    transformer_schedule_table[], transformer_data_table[], transformer_sample_table[], transformer_speed_table[],
-    transformer_generation_table[], transformer_choice_table[], transformer_chat_table[], transformer_ending_table[],
-    transformer_interactive_table[], transformer_export_table[], transformer_adapter_table[];
+extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_loss_table[],
+    transformer_parameter_table[], transformer_schedule_table[], transformer_data_table[], transformer_sample_table[],
+    transformer_speed_table[], transformer_generation_table[], transformer_choice_table[], transformer_chat_table[],
+    transformer_ending_table[], transformer_interactive_table[], transformer_export_table[],
+    transformer_adapter_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -319,7 +320,7 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
 /* Generates, and prints what was generated. */
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 
-/* interactive.c: checks the options of --interactive, also where it is not given, and gets its template. */
+/* interactive.c: gets the template of --interactive; nothing where it is not given. */
 int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error);
 void transformer_close_talk(struct transformer_job *job);
 /* Tokens that a conversation has where nobody says how many. */

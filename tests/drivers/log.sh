@@ -23,17 +23,25 @@ logs() {
     shows '6' "$@" --steps 7 --log-every 100
     driver=$1
     shift
-    "$drivers/"$driver "$@" --steps 7 --log-every 3 --json --metrics metrics >out 2>err
+    "$drivers/"$driver "$@" --steps 7 --log-every 3 --metrics metrics >out 2>err
     status=$?
-    [ $status = 0 ] && [ "$(grep -c '^{"step"' out)" = 7 ] && [ "$(grep -c '^{"step"' metrics)" = 7 ]
-    point "$driver: --json and --metrics have all steps"
+    [ $status = 0 ] && [ "$(grep -c '^{"step"' metrics)" = 7 ]
+    point "$driver: --metrics has all steps"
+    "$drivers/"$driver "$@" --steps 7 --json >out 2>err
+    status=$?
+    [ $status = 0 ] && [ "$(grep -c '^{"step"' out)" = 7 ]
+    point "$driver: --json has all steps"
+    "$drivers/"$driver "$@" --log-every 3 --json >out 2>err
+    status=$?
+    [ $status = 2 ] && grep -q ': --log-every: is read only without --json$' err
+    point "$driver: and so does not read --log-every"
 }
 logs looping_pipeline $small
 logs 'transformer train' $tiny
 "$drivers/loss_equality" --hidden 8 --steps 7 --log-every 3 >out 2>err
 [ $? = 0 ] && [ "$(grep -c '^step [256]: loss ' out)" = 3 ] && [ "$(grep -c '^step ' out)" = 3 ]
 point 'loss_equality shows the training'
-"$drivers/loss_equality" --hidden 8 --steps 7 --log-every 3 --json | python3 -m json.tool >out
+"$drivers/loss_equality" --hidden 8 --steps 7 --json | python3 -m json.tool >out
 point 'loss_equality --json is an object'
 for schedule in zbv interleaved-zb looping; do
     "$drivers/loss_equality" --hidden 8 --steps 1 --schedule $schedule >out 2>err

@@ -111,7 +111,7 @@ done
 # ---- what is refused ----
 
 driver=$drivers/looping_pipeline
-refuses '--save-parts: needs a directory, --save DIR' $small --steps 1 --save-parts
+refuses '--save-parts: is read only with --save' $small --steps 1 --save-parts
 cp -r parts damaged
 rm "$(index 3 damaged)" damaged/step-00000003.part-*
 mv damaged/step-00000006.part-2-of-4.safetensors kept

@@ -282,7 +282,7 @@ done
 # ---- what is wrong gets one line ----
 
 refuses_with 2 '--pipeline: "zigzag" is not one of all, sequential, grouped, interleaved, inference, gpipe' --pipeline zigzag
-refuses_with 2 '--pipeline: "zigzag" is not one of' --pipeline zigzag --section data
+refuses_with 2 "--pipeline: is read only with --section all" --pipeline zigzag --section data
 refuses_with 2 '--loops: 2, but the grouped pipeline has one stage a rank' --loops 2
 refuses_with 2 'schedule zbv: 3 loops' --pipeline zbv --loops 3
 for times in 1,2 1,1,1,1,1 1,1,x,1 1,1,0,1 1,1,-1,1 1,,1,1 nan,1,1,1; do

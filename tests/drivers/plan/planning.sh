@@ -269,8 +269,8 @@ point 'also on this machine, which is measured'
 
 refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
 refuses '--devices: "65537" is not an integer from 0 to 65536' $transformer --plan search --devices 65537
-refuses '--devices: only --plan search or auto asks for it' $transformer --devices 4
-refuses '--memory: only --plan search or auto asks for it' $transformer --memory 1GB
+refuses '--devices: is read only with --plan' $transformer --devices 4
+refuses '--memory: is read only with --plan' $transformer --memory 1GB
 for size in 0 1XB B 1GBB -1GB nan 1e99 inf; do
     refuses "--memory: \"$size\" is no size of at least a byte" $transformer --plan search --memory=$size
 done
