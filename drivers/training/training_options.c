@@ -26,9 +26,11 @@ const struct sl_option sl_pipeline_table[] = {
              "an MLP block up to its last product), or whole layers"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
-     .help = "microbatches in one weight-gradient product; 0: the fewest of 256 rows together for a transformer, else "
-             "all of them; a stage keeps its microbatches until their product, so that only with 1 a schedule keeps "
-             "as few as the driver schedule tells"},
+     .help =
+         "microbatches in one weight-gradient product; 0: with --exact 1, otherwise the fewest of 256 rows together "
+         "for a transformer, and all of them for other models; a stage keeps its microbatches until their product, so "
+         "that only with 1 a schedule keeps "
+         "as few as the driver schedule tells"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a loop's "
              "whole gradient is there only while it is computed, where that takes less memory; 0: each replica keeps "

@@ -150,7 +150,7 @@ const struct sl_option transformer_schedule_table[] = {
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .unless = "mesh|schedule-file", .read = "!choices&!schedule-file",
      .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
-             "each rank of a pipeline"},
+             "each rank of a pipeline; with --exact up to 8 of a leaf, over all passes"},
     {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows", .plain = "vocabulary",
      .keep = SL_KEPT_FREE,
      .help =
@@ -272,13 +272,12 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(spread_head(job, kind, error));
     const int loops = (options->loops ? options->loops : kind->least_loops) + job->job.bare_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;
-    int microbatches = options->microbatches;
-    if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
-    SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
+    const int usual = sl_largest_divisor(job->job.pass, most_microbatches(job));
+    SL_TRY(sl_job_schedule(&job->job, kind, loops, sl_job_microbatches(&job->job, usual), layers, error));
     job->model.stage_layers = job->job.stage_layers;
     job->model.stage_halves = job->job.stage_halves;
     const int group = sl_pipeline_wgrad_group(job->job.schedule.microbatches, job->job.rows);
-    return sl_job_group(&job->job, options->wgrad_group ? options->wgrad_group : group, error);
+    return sl_job_group(&job->job, sl_job_wgrad_group(&job->job, group), error);
 }
 
 /* To generate, a pipeline that will not run: another one is made over its parameters. */
