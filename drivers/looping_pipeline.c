@@ -205,7 +205,8 @@ static void describe_run(struct run *run) {
 static void describe_heading(const struct run *run, struct sl_heading *heading) {
     const struct classifier_experiment *experiment = &run->experiment;
     snprintf(heading->data, sizeof heading->data, "%s, %u examples", run->config->data, run->dataset.train.count);
-    snprintf(heading->numbers, sizeof heading->numbers, "%s%s%s%s", experiment->flax ? "flax" : "global",
+    snprintf(heading->numbers, sizeof heading->numbers, "%s%s%s%s",
+             experiment->flax ? "flax, another model on each mesh (--rng global: one on all)" : "global",
              *experiment->no_flax ? " (" : "", experiment->no_flax, *experiment->no_flax ? ")" : "");
 }
 

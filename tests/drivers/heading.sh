@@ -23,12 +23,12 @@ heads() {
 
 on_one_core "$drivers/looping_pipeline" $small --mesh data=2,model=2 --steps 1
 heads 'a pipeline' 'mesh data=2,model=2 on 1 core: 2 replicas of the whole model, each a pipeline of 2 ranks' \
-    'schedule looping (looped-bfs), 2 loops, 2 microbatches of 4 rows; data: random, 16 examples; random numbers: flax' \
+    'schedule looping (looped-bfs), 2 loops, 2 microbatches of 4 rows; data: random, 16 examples; random numbers: flax, another model on each mesh (--rng global: one on all)' \
     "$shared"
 on_one_core "$drivers/looping_pipeline" $small --schedule single --steps 1
 heads 'no pipeline, on the default mesh' \
     'mesh data=8,model=1 on 1 core: 8 replicas of the whole model, each without a pipeline on 1 coordinate' \
-    'schedule single (gpipe), 2 microbatches of 1 row; data: random, 16 examples; random numbers: flax' \
+    'schedule single (gpipe), 2 microbatches of 1 row; data: random, 16 examples; random numbers: flax, another model on each mesh (--rng global: one on all)' \
     'ms are those of 8 replicas together, not of one device; 8 coordinates share 1 core: times are not those of 8 devices'
 on_one_core "$drivers/looping_pipeline" $small --mesh data=1,model=1 --schedule 1f1b --steps 1
 heads 'one device, and numbers of another generator' \
@@ -46,9 +46,10 @@ numbers() {
 }
 numbers 'global (flax has no order for 4 layers on 2 stages)' --loops 1
 numbers 'global (flax has no dropout in several passes a step)' --accumulate 2
-numbers flax --accumulate 2 --dropout 0
+own='flax, another model on each mesh (--rng global: one on all)'
+numbers "$own" --accumulate 2 --dropout 0
 numbers global --rng global
-numbers flax --rng flax
+numbers "$own" --rng flax
 
 echo 'A text that is long enough to be divided, and not to be read by anybody at all.' >line
 for n in 1 2 3 4 5 6 7 8; do cat line; done >text
