@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "collectives/launcher.h"
+#include "drivers/command_line/called.h"
 #include "layers/snapshot/saved_parts.h"
 
 enum { KEPT = 2, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 }; /* KEPT checkpoints */
@@ -236,33 +237,28 @@ enum { LONG = 1000, SOME = 100 }; /* steps: too many to lose by chance */
 /* As many steps again. */
 static int64_t more_than(int64_t steps) { return steps ? 2 * steps : SOME; }
 
-/* PATH as a shell takes it. */
-static const char *quote(const char *path, char text[SL_MAX_PATH]) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=,./:@%";
-    snprintf(text, SL_MAX_PATH, !path[strspn(path, plain)] ? "%s" : strchr(path, '\'') ? "\"%s\"" : "'%s'", path);
-    return text;
-}
-
 /* The command that goes on with what was saved; to STEPS where that is not 0. */
 static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
-    char directory[SL_MAX_PATH];
-    const char *program = c->command ? c->command->program : program_invocation_short_name;
+    char directory[SL_MAX_PATH], program[SL_MAX_PATH];
     struct stat about;
     const char *metrics = c->command ? sl_option_file(c->command, "metrics") : NULL;
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
     const struct sl_launch launch = sl_launch_of_process();
     const bool alone = !strcmp(engine, "local");
     int used = 0;
-    quote(c->options.save, directory);
+    sl_shell_word(c->options.save, directory, sizeof directory);
     if (!alone && launch.processes > 1) used = snprintf(text, size, "%s -n %d ", launch.launcher, launch.processes);
-    used += snprintf(text + used, size - (size_t)used, "%s", program);
+    used += snprintf(text + used, size - (size_t)used, "%s",
+                     c->command ? sl_program_called(c->command->program, program, sizeof program)
+                                : program_invocation_name);
     if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
     if (c->options.parts) used += snprintf(text + used, size - (size_t)used, " --save-parts");
     if (c->options.async) used += snprintf(text + used, size - (size_t)used, " --save-async");
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
-        used += snprintf(text + used, size - (size_t)used, " --metrics %s", quote(metrics, directory));
+        used += snprintf(text + used, size - (size_t)used, " --metrics %s",
+                         sl_shell_word(metrics, directory, sizeof directory));
     if (steps) snprintf(text + used, size - (size_t)used, " --steps %" PRId64, steps);
     return text;
 }

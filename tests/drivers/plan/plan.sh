@@ -245,8 +245,8 @@ runs() {
     name=$1
     shift
     call --json --section search "$@"
-    command=$(sed -n 's/.*"command":"transformer \(.*\)"}$/\1/p' out)
-    [ "$command" ] && timeout 120 "${driver%/*}/transformer" $command --steps 1 >out 2>err </dev/null
+    command=$(sed -n 's/.*"command":"\(.*\)"}$/\1/p' out)
+    [ "$command" ] && timeout 120 sh -c "$command --steps 1" >out 2>err </dev/null
     status=$?
     [ $status = 0 ] && [ ! -s err ] && case $name in spread*) [ "${command#*--spread-head}" != "$command" ] ;; esac
     point "the command runs: $name"
@@ -258,7 +258,7 @@ runs 'spread, nothing else fits' $chosen --capacity 0.0111
 point 'nothing else fits'
 call $chosen
 holds 'it is printed whole' 'The first of them that transformer can train:' \
-    'transformer train --mesh data=1,pipe=4,tensor=1 --model-dimension 64 ' ' --schedule interleaved-1f1b --loops 1 --spread-head '
+    "${driver%/*}/transformer train --mesh data=1,pipe=4,tensor=1 --model-dimension 64 " ' --schedule interleaved-1f1b --loops 1 --spread-head '
 runs 'spread, two loops' $chosen --pipeline looped-bfs --loops 2 --precision f32 --optimizer sgd
 runs 'over tensor' $large --tensor 2 --stages 1 --recompute --offload --zero 3 --optimizer momentum
 runs 'grouped' $large --pipeline grouped
