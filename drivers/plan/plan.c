@@ -75,16 +75,16 @@ static const struct sl_option pipeline_table[] = {
 };
 
 static const struct sl_option model_table[] = {
-    {"layers", SL_OPTION_INTEGER, JOB(layers), .min = 1, .max = 65536,
+    {"layers", SL_OPTION_INTEGER, JOB(layers), .min = 1, .max = 65536, .alias = "layers-per-block",
      .read = "section=all/memory/data/pipeline/communication/replicas/search", .help = "layers of the transformer"},
-    {"hidden", SL_OPTION_INTEGER, JOB(hidden), .min = 1, .max = 1048576,
+    {"hidden", SL_OPTION_INTEGER, JOB(hidden), .min = 1, .max = 1048576, .alias = "model-dimension",
      .read = TOLD("memory/data/pipeline/tensor/communication/replicas/search"), .help = "columns of a token's state"},
     {"expansion", SL_OPTION_INTEGER, JOB(expansion), .min = 1, .max = 64,
      .read = TOLD("memory/data/tensor/communication/replicas/search"),
      .help = "columns inside the MLP, as a multiple of hidden"},
-    {"heads", SL_OPTION_INTEGER, JOB(heads), .min = 1, .max = 65536,
+    {"heads", SL_OPTION_INTEGER, JOB(heads), .min = 1, .max = 65536, .alias = "n-heads",
      .read = TOLD("memory/tensor/communication/replicas/search"), .help = "attention heads"},
-    {"vocabulary", SL_OPTION_INTEGER, JOB(vocabulary), .min = 1, .max = 16777216,
+    {"vocabulary", SL_OPTION_INTEGER, JOB(vocabulary), .min = 1, .max = 16777216, .alias = "vocab-size",
      .read = TOLD("memory/data/tensor/communication/replicas/search"), .help = "rows of the embedding"},
     {"sequence", SL_OPTION_INTEGER, JOB(sequence), .min = 1, .max = 16777216,
      .read = TOLD("memory/data/pipeline/communication/replicas/search"), .help = "tokens of a sample"},
@@ -92,7 +92,8 @@ static const struct sl_option model_table[] = {
      .read = TOLD("memory/data/pipeline/communication/replicas/search"), .help = "samples of a microbatch"},
     {"parameters", SL_OPTION_REAL, JOB(parameters), .min = 0, .max = 1e18,
      .read = TOLD("memory/data/communication/replicas/search"),
-     .help = "parameters of a model of any kind; 0: count those of the transformer"},
+     .help = "parameters of a model of any kind, whose layers, columns and heads are those of a transformer with so "
+             "many, but those that are given; 0: count those of the transformer"},
     {"precision", SL_OPTION_CHOICE, JOB(precision), .value = "f32|bf16|mixed",
      .read = TOLD("memory/data/pipeline/tensor/communication/replicas/search"),
      .help = "type of everything that is kept; mixed: bf16, with values, gradients and optimizer states in f32"},
@@ -164,6 +165,12 @@ static int check_job(const struct plan_job *job, struct sl_error *error) {
     return status;
 }
 
+static void settle(const struct sl_options *options) {
+    struct config *config = options->own;
+    plan_shape(&config->job, sl_option_given(options, "layers"), sl_option_given(options, "hidden"),
+               sl_option_given(options, "heads"));
+}
+
 static int print_sections(const struct config *config, const struct sl_output *output, struct sl_error *error) {
     static plan_section *const section[SECTIONS] = {[MEMORY] = plan_print_memory,
                                                     [DATA] = plan_print_data,
@@ -220,6 +227,8 @@ int main(int argc, char **argv) {
                                {"Pipeline", pipeline_table, &config}, {"Devices", device_table, &config},
                                {"Output", output_table, &config}),
         .words = {"Schedules", sl_schedule_word},
+        .own = &config,
+        .settle = settle,
     };
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);

@@ -168,6 +168,25 @@ done
 call --section memory --json --capacity 10 --parameters 1e9 --code 1 --layers 1 --hidden 8 --heads 8 --stages 1
 holds 'what fits' '"code":1073741824,"total":17' '"fits":"no"' '"fits":"yes"'
 
+# Activations are those of a model with so many parameters.
+call --section memory --json --parameters 175e9
+sed 1d out >shaped
+call --section memory --json --parameters 175e9 --layers 96 --model-dimension 12288 --n-heads 96 --vocab-size 51200
+[ $status = 0 ] && [ -s shaped ] && sed 1d out | cmp -s - shaped
+point 'the shape of 175e9 parameters, by the names that transformer has'
+activations() { sed -n 's/.*"setup":"data",.*"activations":\([0-9]*\),.*/\1/p' out; }
+large=$(activations)
+call --section memory --json --parameters 7e9 --layers 32 --hidden 4096 --heads 32
+known=$(activations)
+for tensor in 1 2 8; do
+    call --section memory --json --parameters 7e9 --tensor $tensor
+    [ $status = 0 ] && awk -v made="$(activations)" -v known="$known" -v large="$large" \
+        'BEGIN { exit !(made > 0.8 * known && made < 1.25 * known && made < large / 4) }'
+    point "7e9 parameters keep what a published model of that size keeps: tensor $tensor"
+done
+call --section memory --parameters 7e9 --hidden 4096
+holds 'what is given stays' 'of 34 layers of 4096 columns with 32 heads'
+
 # ---- batches, tensors, communication, nodes ----
 
 call --section data --json --microbatch-size 1 --microbatches 4 --data 4
