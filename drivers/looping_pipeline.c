@@ -145,9 +145,10 @@ static json_t *end(struct sl_training *training) {
     const double stacked = (double)sl_classifier_parameters_stacked(classifier, training->job->ranks);
     const double median = sl_step_times_median(&report->times);
     if (!report->json) {
+        const struct sl_time_unit unit = sl_time_unit_of(median);
         printf("parameters %.0f (%.0f with every stage's copy), ", parameters, stacked);
         if (sl_training_done(training) > 0)
-            printf("first step after %.0f ms, median %.2f ms, ", report->first_step_ms, median);
+            printf("first step after %.0f ms, median %.2f %s, ", report->first_step_ms, median / unit.ms, unit.name);
         printf("peak %.1f MB\n", sl_peak_bytes() / 1e6);
     }
     json_t *object = json_pack("{sI sI so so so sI}", "parameters", (json_int_t)parameters, "parameters_stacked",
@@ -204,6 +205,7 @@ static void describe_run(struct run *run) {
 /* For people. */
 static void describe_heading(const struct run *run, struct sl_heading *heading) {
     const struct classifier_experiment *experiment = &run->experiment;
+    heading->parameters = (double)sl_classifier_parameters(&experiment->classifier);
     snprintf(heading->data, sizeof heading->data, "%s, %u examples", run->config->data, run->dataset.train.count);
     snprintf(heading->numbers, sizeof heading->numbers, "%s%s%s%s",
              experiment->flax ? "flax, another model on each mesh (--rng global: one on all)" : "global",

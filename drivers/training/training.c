@@ -372,6 +372,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     SL_TRY(sl_checkpoints_open(&training->checkpoints, error));
     SL_TRY(check_outputs(training, error));
     report->json = training->json;
+    report->progress_every = training->job->options->progress_every;
     report->field = training->type->field;
     report->own = job->own;
     report->rows = job->sequence ? "tokens" : "samples";
@@ -420,6 +421,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));
+        if (sl_speaks(engine) && !training->json) sl_heading_parameters(stdout, &training->heading);
         return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
     struct sl_replay_words words = {0};

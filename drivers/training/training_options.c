@@ -116,6 +116,9 @@ const struct sl_option sl_record_table[] = {
     {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS, .read = "!json",
      .help = "print a line for people after every N steps and after the last one; 0: as often as the driver sees fit; "
              "--metrics has all steps, and so has --json, which goes without it"},
+    {"progress-every", SL_OPTION_REAL, FIELD(progress_every), .min = 0, .max = 86400, .read = "!json",
+     .help = "where stderr is no terminal, print there every X seconds which step it is, of how many, how fast the run "
+             "is and how long the rest takes; 0: never"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write a JSON object a step to FILE; with --resume, go on with the lines of the steps before"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
@@ -137,6 +140,7 @@ struct sl_training_options sl_training_defaults(void) {
                                         .offload_directory = ".",
                                         .overlap = true,
                                         .prefetch = true,
+                                        .progress_every = 60,
                                         .optimizer = sl_optimizer_flags_defaults(),
                                         .learning_rate = 1e-3};
 }

@@ -53,6 +53,7 @@ struct sl_training_options {
     int journal_every;                       /* steps from one that is recorded there to the next; 0: one */
     int journal_messages;                    /* steps whose messages are kept there; 0: of none */
     const char *replay;                      /* "COORDINATE@STEP"; NULL: the run is not one of a single coordinate */
+    double progress_every;                   /* seconds from one line about the rest of the run to the next */
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
     bool check_replicas, profile;
     struct sl_checkpoint_options checkpoints;

@@ -329,6 +329,10 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
+    training->heading.parameters = sl_transformer_parameters(m);
+    if (m->attention == SL_ATTENTION_LATENT)
+        training->heading.remark = "latent attention, which no published family has: --attention gqa has theirs";
+    training->heading.adapters = sl_transformer_adapters(m, job->adapters);
     if (job->chats.samples.count)
         snprintf(training->heading.data, sizeof training->heading.data, "%lld conversations for training",
                  (long long)job->chat_conversations);

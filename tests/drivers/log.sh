@@ -53,6 +53,24 @@ done
 [ $? = 0 ] && grep -q '"looping":{.*"schedule":"mine"' out
 point "JSON has the schedule's name"
 
+# Where stderr is no terminal it tells at steady times how far a run is.
+"$drivers/transformer" train $tiny --steps 12 --delay-ms 20 --progress-every 0.2 >out 2>err
+status=$?
+said='^transformer: step [0-9]* of 12, [0-9]* tokens/s, [0-9]*s left$'
+[ $status = 0 ] && [ "$(wc -l <err)" -ge 2 ] && ! grep -qv "$said" err
+point 'a log tells step, tokens a second and the time that is left'
+"$drivers/looping_pipeline" $small --steps 8 --delay-ms 20 --progress-every 0.1 --save kept >out 2>err
+"$drivers/looping_pipeline" $small --steps 16 --delay-ms 20 --progress-every 0.1 --resume kept >out 2>err
+status=$?
+[ $status = 0 ] && grep -q '^looping_pipeline: step [0-9]* of 16, [0-9]* samples/s, ' err && ! grep -q ': step [1-8] of ' err
+point 'also of a run that goes on'
+for quiet in '--progress-every 0' '--json'; do
+    "$drivers/looping_pipeline" $small --steps 8 --delay-ms 20 $quiet >out 2>err
+    status=$?
+    [ $status = 0 ] && [ ! -s err ]
+    point "and nothing: $quiet"
+done
+
 # A line is there before the next step, which messages that take long put off.
 "$drivers/transformer" train $tiny --evaluate-every 1 --evaluate-batches 1 --delay-ms 100 --steps 2 >out 2>err &
 tries=0
