@@ -68,7 +68,7 @@ planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
 [ $status = 0 ] && [ -n "$held" ] && [ "$held" = "$planned" ]
 point 'what a run holds is what was predicted'
 call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop"
-[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^beside products most goes to ' out
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^after products, most time goes to ' out
 point 'a run ends with both, and with what holds it back'
 # Without a machine: by what the first steps have shown.
 call $transformer --mesh data=2,pipe=2 --steps 4 --json
@@ -77,11 +77,11 @@ planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
 [ $status = 0 ] && [ -n "$held" ] && [ "$held" = "$planned" ] && tail -n 1 out | grep -q '"predicted":{"ms":[0-9.e+-]*,"bubble":[0-9.e+-]*,'
 point 'also without a machine'
 call $classifier --mesh data=1,model=2 --steps 5
-[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (.*; planned .* held ' out && grep -q '^beside products most goes to ' out
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (.*; planned .* held ' out && grep -q '^after products, most time goes to ' out
 point 'for people, too'
 call $classifier --mesh data=1,model=2 --steps 1
 [ $status = 0 ] && grep -q '^predicted no time, .* measured the first step alone, [0-9.e+]* ms, .*; planned \([0-9.]*\) MB a coordinate, held \1$' out &&
-    grep -q '^beside products most would go to .* on a typical core; other layouts ' out
+    grep -q '^after products, most time would go to .* on a typical core; other layouts ' out
 point 'one step shows no rates, but bytes'
 call $classifier --mesh data=1,model=2 --steps 1 --json
 [ $status = 0 ] && tail -n 1 out | grep -q '"predicted":{"ms":null,"bubble":null,"bytes":[0-9]*}' && ! grep -q measured_bubble out
@@ -95,7 +95,7 @@ point 'a machine predicts all the same'
 "$drivers/loss_equality" --mesh data=1,model=2 --layers 4 --hidden 32 --batch 64 --steps 1 >out 2>err
 status=$?
 [ $status = 0 ] && [ "$(grep -cE '^(single|pipeline|looping): predicted [0-9.e+]* ms a step, measured [0-9.e+]* \(.*; planned ([0-9.]*) MB a coordinate, held \2(;|$)' out)" = 3 ] &&
-    [ "$(grep -c '^beside products most goes to ' out)" = 3 ]
+    [ "$(grep -c '^after products, most time goes to ' out)" = 3 ]
 point 'each of the compared runs tells both'
 "$drivers/loss_equality" --mesh data=1,model=2 --layers 4 --hidden 32 --batch 64 --steps 1 --json >out 2>err
 status=$?
