@@ -22,7 +22,7 @@ struct config {
 
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
-     .keep = SL_KEPT_FREE, .read = "!schedule-file",
+     .keep = SL_KEPT_FREE, .read = "!schedule-file", .word = sl_schedule_or_alias_word,
      .help = "order of the pipeline's work: one of the schedules below"},
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     {"stage-layers", SL_OPTION_TEXT, offsetof(struct config, model.training.stage_layers), .value = "N,N,...",

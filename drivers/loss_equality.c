@@ -36,7 +36,7 @@ static const struct sl_option comparison_table[] = {
 };
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
-     .read = "!schedule-file",
+     .read = "!schedule-file", .word = sl_schedule_or_alias_word,
      .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),

@@ -11,9 +11,15 @@
 
 enum { OPTIMIZER, WEIGHT_DECAY }; /* options whose help is written below */
 
+static struct sl_option_word optimizer_word(int i) {
+    const struct sl_optimizer *row = sl_optimizer_at(i);
+    return (struct sl_option_word){.name = row ? row->name : NULL};
+}
+
 /* Settings of optimizers are called as the fields of struct sl_optimizer_options. */
 static const struct sl_option table[] = {
-    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .keep = SL_KEPT_STATE},
+    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .keep = SL_KEPT_STATE,
+                   .word = optimizer_word},
     [WEIGHT_DECAY] = {"weight-decay", SL_OPTION_REAL, FIELD(weight_decay), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN},
     {"decay-biases", SL_OPTION_SWITCH, FIELD(decay_biases), .keep = SL_KEPT_RUN,
      .help = "apply weight decay to biases and to the scales and shifts of norms, too"},

@@ -35,6 +35,13 @@ enum sl_option_kind {
 
 enum { SL_MOST_OPTIONS = 160 }; /* of a driver, a switch counting twice */
 
+/* A name that an option takes, as --help explains it. */
+struct sl_option_word {
+    const char *name; /* NULL: there are no more */
+    const char *help;
+    const char *source; /* printed in parentheses; may be NULL */
+};
+
 struct sl_option {
     const char *name; /* without "--"; NULL ends a table */
     enum sl_option_kind kind;
@@ -45,9 +52,10 @@ struct sl_option {
     const char *plain; /* CHOICE: what --name alone and "yes" stand for, while --no-name is "no", the first in the list;
                           NULL: a choice must be named */
     const char *help;
-    enum sl_path_use path; /* TEXT: what becomes of the file that it names */
-    const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
-    const char *alias;     /* another name, taken as a whole word only; NULL: none */
+    struct sl_option_word (*word)(int i); /* TEXT: the names that it takes, which shells complete; NULL: not known */
+    enum sl_path_use path;                /* TEXT: what becomes of the file that it names */
+    const char *prefix;                   /* TEXT: it names a file only where it begins so, behind that */
+    const char *alias;                    /* another name, taken as a whole word only; NULL: none */
     enum sl_option_keep keep;
     const char *read; /* by which choices it is read, such as "experts", "!chat", "attention=gqa&rope-dim",
                          "sample-every|@generate"; NULL: by all. Given and not read it is refused. NAME: that option has
@@ -67,13 +75,6 @@ struct sl_option_section {
 /* A list of sections that lasts as long as the block it is written in: SL_SECTIONS({title, table, target}, ...). */
 #define SL_SECTIONS(...)                                                                                               \
     (const struct sl_option_section[]) { __VA_ARGS__, {0} }
-
-/* A name that an option takes, as --help explains it. */
-struct sl_option_word {
-    const char *name; /* NULL: there are no more */
-    const char *help;
-    const char *source; /* printed in parentheses; may be NULL */
-};
 
 struct sl_option_words {
     const char *title;                    /* in --help; NULL: there is no such list */

@@ -53,9 +53,16 @@ static const struct sl_option layout_table[] = {
     {0},
 };
 
+static struct sl_option_word pipeline_word(int i) {
+    static const char *const others[] = {"inference", "all", NULL};
+    int count = 0;
+    while (sl_schedule_word(count).name) count++;
+    return i < count ? sl_schedule_word(i) : (struct sl_option_word){.name = others[i - count]};
+}
+
 static const struct sl_option pipeline_table[] = {
     {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
-     .read = "section=all/memory/pipeline/communication/replicas/search",
+     .read = "section=all/memory/pipeline/communication/replicas/search", .word = pipeline_word,
      .help = "sequential, grouped, interleaved, inference, one of the schedules below, or all: the first four (default "
              "all)"},
     {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096, .read = "section=all/memory/pipeline/search",

@@ -48,7 +48,7 @@ struct subject {
 
 static const struct sl_option schedule_table[] = {
     {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule", .read = "!file&!all&!synthesize",
-     .help = "one of the schedules below (default looped-bfs)"},
+     .word = sl_schedule_word, .help = "one of the schedules below (default looped-bfs)"},
     {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
      .help = "ranks of the pipeline (default 4)"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
@@ -71,6 +71,7 @@ static const struct sl_option output_table[] = {
              "--compare the run under what was predicted, and the same as a page for browsers, which zooms and tells "
              "of each box; a JSON object, with --all one a line"},
     {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME", .read = "format=svg/html&!compare&!all",
+     .word = sl_schedule_word,
      .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model, "
              "which has fewer and thicker stages where NAME has fewer loops"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},

@@ -139,7 +139,8 @@ const struct sl_option transformer_data_table[] = {
 
 const struct sl_option transformer_schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME", .keep = SL_KEPT_FREE,
-     .read = "!schedule-file", .help = "order of the pipeline's work: one of the schedules below"},
+     .read = "!schedule-file", .word = sl_schedule_word,
+     .help = "order of the pipeline's work: one of the schedules below"},
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS, .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh", .read = "!schedule-file",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
@@ -162,6 +163,8 @@ const struct sl_option transformer_schedule_table[] = {
 };
 
 const struct sl_option transformer_sample_table[] = {
+    {"epochs", SL_OPTION_INTEGER, FIELD(epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .unless = "steps",
+     .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
      .help = "evaluate after every N steps; 0: never"},
     {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
@@ -296,9 +299,11 @@ static int describe_given_tokens(struct transformer_job *job, struct sl_error *e
 /* What checkpoints tell of the run, with what it has found in its data. */
 static int describe_run(struct transformer_job *job, const struct sl_signature *data, struct sl_error *error) {
     struct sl_store *notes = &job->training.notes;
-    char vocabulary[16];
+    char vocabulary[16], steps[24];
     snprintf(vocabulary, sizeof vocabulary, "%d", job->model.vocabulary);
+    snprintf(steps, sizeof steps, "%lld", (long long)job->training.steps);
     SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
+    SL_TRY(sl_describe_option(notes, "steps", steps, error));
     if (transformer_takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
     return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
@@ -318,6 +323,15 @@ static int identify_data(struct transformer_job *job, const struct sl_engine *en
     return status;
 }
 
+/* So many that each sample of the data is taken as often as --epochs says. */
+static int64_t count_steps(const struct transformer_job *job) {
+    const struct transformer_config *config = job->config;
+    const int64_t batch = config->training.batch;
+    const int64_t samples =
+        job->chats.samples.count ? job->chat_training : sl_tokens_windows(&job->tokens, false, config->sequence);
+    return config->epochs ? (config->epochs * samples + batch - 1) / batch : config->common.steps;
+}
+
 static int prepare_training(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_transformer *m = &job->model;
@@ -326,7 +340,7 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->type = &transformer_training;
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
-    training->steps = config->common.steps;
+    training->steps = count_steps(job);
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
     training->heading.parameters = sl_transformer_parameters(m);

@@ -52,6 +52,7 @@ struct transformer_config {
     int answer;                      /* the most tokens of an answer */
     const char *questions, *between; /* questions, and what stands between a prompt and a choice */
     bool bare_choices;               /* nothing does */
+    int epochs;                      /* 0: as many steps as are given */
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* adapters */

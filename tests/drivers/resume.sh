@@ -68,6 +68,17 @@ else
     skip 'processes' 'mpirun is not installed'
 fi
 rm -rf saved
+# ---- passes over the data ----
+
+call train $model --data text --mesh data=1 --batch 4 --epochs 2 --save passes --json
+[ $status = 0 ] && steps=$(grep -c '^{"step".*"loss"' out) && windows=$(( $(wc -c <text) * 9 / 10 / 8 )) &&
+    [ $steps -le $(( (2 * windows + 3) / 4 )) ] && [ $steps -ge $(( (2 * windows - 2) / 4 )) ] && [ -e "$(name $steps passes)" ]
+point '--epochs 2 takes each sample twice'
+call train --resume passes --epochs 3 --json
+[ $status = 0 ] && more=$(grep -c '^{"step".*"loss"' out) && [ $((2 * more)) -ge $((steps - 2)) ] && [ $((2 * more)) -le $((steps + 2)) ]
+point 'and a run goes on for one more'
+refused '--steps: is read only without --epochs' train $model --data text --mesh data=1 --epochs 2 --steps 3
+rm -rf passes
 call train $model $how --steps 0 --save saved
 [ $status = 0 ] && said "saved in $(name 0 saved); go on with: $driver train --resume saved --save saved --steps 100" &&
     ! grep -q nan out
@@ -89,7 +100,8 @@ small='--layers 4 --hidden 16 --batch 32 --microbatches 4'
 for with in '--mesh data=2,model=2 --schedule 1f1b --optimizer sgd --momentum 0.9 --lr-schedule cosine --dropout 0.2' \
     '--schedule single --clip 0.5 --decay-biases' '--mesh data=1,model=2 --schedule plain --epochs 4 --batch 16 --precision bf16'; do
     rm -rf whole.l saved.l
-    call $small $with --steps 4 --save whole.l --save-every 2 --json
+    case $with in *--epochs*) steps= ;; *) steps='--steps 4' ;; esac
+    call $small $with $steps --save whole.l --save-every 2 --json
     mkdir saved.l
     cp "$(name 2 whole.l)" saved.l
     call --resume saved.l --save saved.l --json
