@@ -16,16 +16,18 @@
 #include "drivers/command_line/called.h"
 #include "layers/snapshot/saved_parts.h"
 
-enum { KEPT = 2, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 }; /* KEPT checkpoints */
-static const char *const data_keys[] = {"data", "eval-data", NULL};  /* options and notes */
+enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
+static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
 const struct sl_option sl_checkpoint_table[] = {
     {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED,
-     .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
+     .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS, .read = "save",
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
+    {"keep", SL_OPTION_INTEGER, FIELD(keep), .min = 1, .max = MOST_KEPT, .read = "save",
+     .help = "how many checkpoints stay in the directory of --save: the latest N"},
     {"save-parts", SL_OPTION_FLAG, FIELD(parts), .read = "save",
      .help = "with --save and several processes, each writes a part of the checkpoint, with what it has, and an index "
              "names the parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
@@ -224,10 +226,11 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     bool new = parts;
     if (parts) SL_TRY(sl_saved_parts_are_new(self, trainer, c->options.save, &new));
     if (c->options.async && !last && new == parts)
-        return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes, KEPT);
+        return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes,
+                                c->options.keep);
     if (c->options.async) SL_TRY(sl_snapshot_wait(c->snapshot, self, trainer));
     SL_TRY(save_now(c, self, trainer, &about, new));
-    return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, KEPT, &self->error) : SL_OK;
+    return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, c->options.keep, &self->error) : SL_OK;
 }
 
 /* ---- what people are told ---- */

@@ -13,6 +13,7 @@ enum sl_restart_mesh { SL_RESTART_SAME, SL_RESTART_FEWER };
 struct sl_checkpoint_options {
     const char *save, *resume; /* NULL: not asked for */
     int every;                 /* steps; 0: only at the end */
+    int keep;                  /* checkpoints that stay */
     bool parts;                /* each process writes its own part */
     bool async;                /* written by a thread while the run goes on */
     int restart;               /* how often a run that dies is started again (drivers/training/restart.h) */

@@ -141,6 +141,7 @@ struct sl_training_options sl_training_defaults(void) {
                                         .overlap = true,
                                         .prefetch = true,
                                         .progress_every = 60,
+                                        .checkpoints = {.keep = 2},
                                         .optimizer = sl_optimizer_flags_defaults(),
                                         .learning_rate = 1e-3};
 }
