@@ -12,7 +12,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 #include "drivers/search/forecast.h"
 #include "drivers/speed/cores.h"
 #include "drivers/speed/profile_report.h"
@@ -36,6 +36,7 @@ static const struct sl_option comparison_table[] = {
 };
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
+     .read = "!schedule-file", .word = sl_schedule_or_alias_word,
      .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),
@@ -43,7 +44,7 @@ static const struct sl_option schedule_table[] = {
 };
 static const struct sl_option record_table[] = {
     {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
-     .help = "print the loss after every N steps of the training before the comparison; 0: never"},
+     .read = "!json", .help = "print the loss after every N steps of the training before the comparison; 0: never"},
     {"trace", SL_OPTION_TEXT, offsetof(struct config, model.training.trace), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "record when each coordinate did what in the third run, from its second step on, and write it to FILE "
              "(Chrome trace events, for Perfetto or schedule --compare)"},

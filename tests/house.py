@@ -43,7 +43,7 @@ ORDER = """
     drivers/machine
     drivers/search
     drivers/classifier
-    drivers/journal drivers/schedule
+    drivers/cards drivers/journal drivers/schedule
     benchmarks/rates
     drivers benchmarks
     tests/rigs tests/fake_cuda

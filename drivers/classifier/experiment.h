@@ -28,16 +28,19 @@ extern const struct sl_option classifier_table[];
      .min = 0,                                                                                                         \
      .max = CLASSIFIER_MAX_LAYERS,                                                                                     \
      .keep = SL_KEPT_FREE,                                                                                             \
+     .read = "!schedule-file",                                                                                         \
      .unless = "schedule|schedule-file|mesh",                                                                          \
      .help = "stages of each rank of the pipeline; 0: one layer a stage"}
 #define CLASSIFIER_MICROBATCHES(behind)                                                                                \
     {"microbatches",                                                                                                   \
      SL_OPTION_INTEGER,                                                                                                \
      (behind) + offsetof(struct classifier_options, training.microbatches),                                            \
-     .min = 1,                                                                                                         \
+     .min = 0,                                                                                                         \
      .max = 4096,                                                                                                      \
      .keep = SL_KEPT_FREE,                                                                                             \
-     .help = "parts into which a replica's rows of a pass are divided"}
+     .read = "!schedule-file",                                                                                         \
+     .help = "parts into which a replica's rows of a pass are divided; 0: 8, with --exact up to 8 of a leaf, over "    \
+             "all passes"}
 
 /* The notebook's model, batch and optimizer. */
 struct classifier_options classifier_defaults(void);

@@ -9,10 +9,15 @@
 #include "drivers/common/metrics.h"
 #include "drivers/command_line/suggest.h"
 
+static struct sl_option_word engine_word(int i) {
+    const struct sl_engine_table *table = sl_engine_at(i);
+    return (struct sl_option_word){.name = table ? table->name : NULL};
+}
+
 const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...", .keep = SL_KEPT_FREE,
      .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
-    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
+    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME", .word = engine_word,
      .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
              "started; nccl, a thread or process with a GPU"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
@@ -28,8 +33,16 @@ const struct sl_option sl_common_table[] = {
     {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
      .help = "seed of all random numbers, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
-     .keep = SL_KEPT_RUN, .help = "number of training steps"},
+     .keep = SL_KEPT_RUN, .read = "!epochs", .help = "number of training steps"},
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
+    {0},
+};
+
+const struct sl_option sl_query_table[] = {
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
+     .help = "seed of all random numbers, taken modulo 2^32"},
+    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .read = "!interactive",
+     .help = "print JSON, one object a line"},
     {0},
 };
 

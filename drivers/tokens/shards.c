@@ -114,9 +114,10 @@ static int write_batch(struct work *w, int32_t end, struct sl_error *error) {
 }
 
 static int write_all(struct work *w, int32_t end, struct sl_error *error) {
+    enum { SECONDS_OF_A_LINE = 60 };
     struct sl_progress progress;
     const double began = sl_now();
-    sl_progress_begin(&progress, "byte", "tokens", w->data.count);
+    sl_progress_begin(&progress, "byte", "tokens", w->data.count, w->config->json ? 0 : SECONDS_OF_A_LINE);
     int status = SL_OK;
     for (take_batch(w); !status && w->items; take_batch(w)) {
         encode_batch(w);

@@ -43,7 +43,7 @@ static const struct sl_option documents_table[] = {
 static const struct sl_option shards_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
      .help = "a shard, or a directory of them"},
-    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY",
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .read = "json",
      .help = "with --json: under which key of an object a text is"},
     {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24,
      .help = "the token that stands before each document; -1: the one that ends a text, by the tokenizer"},

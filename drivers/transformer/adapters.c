@@ -15,20 +15,23 @@ enum { MOST_RANK = 65536, MOST_ALPHA = 1000000 };
 
 const struct sl_option transformer_adapter_table[] = {
     {"lora-rank", SL_OPTION_INTEGER, FIELD(lora_rank), .min = 0, .max = MOST_RANK, .keep = SL_KEPT_STATE,
+     .read = "!adapters",
      .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R, where A "
              "begins with random values and B with zeros; all else stays as it is; 0: no adapters"},
     {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = MOST_ALPHA, .keep = SL_KEPT_STATE,
-     .help = "ALPHA of the adapters; 0: twice the rank"},
+     .read = "lora-rank&!adapters", .help = "ALPHA of the adapters; 0: twice the rank"},
     {"lora-modules", SL_OPTION_TEXT, FIELD(lora_modules), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
+     .read = "lora-rank&!adapters",
      .help = "the layers with adapters, by patterns of their names as a shell has them, such as \"*.q,*.v\" (default: "
              "all dense layers of attention and MLPs, but not experts)"},
     {"save-adapters", SL_OPTION_TEXT, FIELD(save_adapters), .value = "DIR", .path = SL_PATH_SAVED, .keep = SL_KEPT_FREE,
-     .help = "write the adapters after the last step, as PEFT opens them"},
+     .read = "lora-rank|adapters", .help = "write the adapters after the last step, as PEFT opens them"},
     {0},
 };
 
 const struct sl_option transformer_given_adapter_table[] = {
-    {"adapters", SL_OPTION_TEXT, FIELD(adapters), .value = "DIR", .path = SL_PATH_DATA, .keep = SL_KEPT_FREE,
+    {"adapters", SL_OPTION_TEXT, FIELD(adapters), .value = "DIR", .path = SL_PATH_DATA,
+     .read = "model&!resume|params&!resume",
      .help = "adapters of low rank as PEFT saves them, adapter_config.json and adapter_model.safetensors, for the "
              "model of --model or --params"},
     {0},
@@ -91,19 +94,10 @@ static int find_family(const struct transformer_job *job, const struct transform
                         option, why);
 }
 
-int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config,
-                              const struct sl_options *options, struct sl_error *error) {
-    static const char *const others[] = {"lora-rank", "lora-alpha", "lora-modules", "resume", NULL};
+int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config, struct sl_error *error) {
     const struct sl_published_family *family;
     const struct sl_transformer sizes = {.blocks = config->blocks};
     if (!config->adapters) return SL_OK;
-    for (int i = 0; others[i]; i++)
-        if (sl_option_given(options, others[i]))
-            return sl_error_set(error, SL_BAD_INPUT, "--adapters and --%s: the adapters' files say it: leave --%s out",
-                                others[i], others[i]);
-    if (!config->model && !config->params)
-        return sl_error_set(error, SL_BAD_INPUT, "--adapters %s: --model or --params must say for which model they are",
-                            config->adapters);
     SL_TRY(find_family(job, config, "adapters", &family, error));
     SL_TRY(sl_peft_read(&job->peft, config->adapters, family, &sizes, error));
     config->lora_rank = job->peft.rank;
@@ -143,9 +137,8 @@ static int check_save(const struct transformer_job *job, struct sl_error *error)
     const struct sl_published_family *family;
     struct stat file;
     if (!config->save_adapters) return SL_OK;
-    if (!config->lora_rank)
-        return sl_error_set(error, SL_BAD_INPUT, "--save-adapters: no adapters train: give --lora-rank or --adapters");
-    if (!config->common.steps) return sl_error_set(error, SL_BAD_INPUT, "--save-adapters: no steps, so no adapters");
+    if (!config->common.steps && !config->epochs)
+        return sl_error_set(error, SL_BAD_INPUT, "--save-adapters: no steps, so no adapters");
     SL_TRY(find_family(job, config, "save-adapters", &family, error));
     if (!mkdir(config->save_adapters, 0777) ||
         (errno == EEXIST && !stat(config->save_adapters, &file) && S_ISDIR(file.st_mode)))
@@ -158,14 +151,9 @@ int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *e
     const struct transformer_config *config = job->config;
     SL_TRY(check_save(job, error));
     job->model.lora = (struct sl_lora){.rank = config->lora_rank, .alpha = config->lora_alpha};
-    if (config->lora_rank) {
-        SL_TRY(check_experts(job, error));
-        return write_patterns(job, error);
-    }
-    if (config->lora_alpha > 0 || config->lora_modules)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: adapters have a rank: give --lora-rank, too",
-                            config->lora_modules ? "--lora-modules" : "--lora-alpha");
-    return SL_OK;
+    if (!config->lora_rank) return SL_OK;
+    SL_TRY(check_experts(job, error));
+    return write_patterns(job, error);
 }
 
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error) {

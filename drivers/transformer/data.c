@@ -13,6 +13,7 @@ enum { MOST_BATCH = 1 << 20 };
 
 const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
+     .read = "!chat&!choices",
      .help =
          "training data: a text file, or a directory of them and of directories (files of gzip and zstd are unpacked, "
          "binary ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of "
@@ -21,29 +22,35 @@ const struct sl_option transformer_data_table[] = {
          "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
          "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
-     .help = "share of the text, at its end, that is kept for evaluation"},
+     .read = "!choices&!chat&!eval-data|@train", .help = "share of the text, at its end, that is kept for evaluation"},
     {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
+     .read = "evaluate-every&!chat|@evaluate&!chat&!choices",
      .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
              "batches of the part kept for evaluation are"},
     {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .read = "eval-data&!chat&!choices",
      .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
              "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
     {"data-format", SL_OPTION_CHOICE, FIELD(data_format), .value = "auto|uint16|uint32", .keep = SL_KEPT_DATA,
+     .read = "!chat&!choices",
      .help = "of --data and --eval-data: what the files tell, or tokens of 16 or 32 bits without a header, as nanoGPT "
              "writes them; of a directory *.bin"},
     {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
+     .read = "tokenizer&!chat&!choices|model&!chat&!choices",
      .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
-    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,
+    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA, .read = "tokenizer&!chat|model&!chat",
      .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
              "text like other text"},
-    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA,
+    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA, .read = "!chat&!choices",
      .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
     {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
+     .read = "document-mask|tokenizer&!chat&!choices|model&!chat&!choices",
      .help = "the token with which a document begins, for --document-mask and where a tokenizer makes a text into "
              "tokens; -1: the one that ends a text, by --tokenizer, which stands before each document"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
-     .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
+     .keep = SL_KEPT_RUN, .read = "!choices", .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
+     .read = "evaluate-every&!eval-data&!chat|@evaluate&!eval-data&!chat&!choices",
      .help = "batches of an evaluation without --eval-data"},
     {0},
 };
@@ -142,9 +149,6 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
 static int check_evaluation(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool evaluates = job->command == TRANSFORMER_EVALUATE || config->evaluate_every;
-    if (config->eval_data && !evaluates)
-        return sl_error_set(error, SL_BAD_INPUT, "--eval-data %s: needs --evaluate-every N, which says when",
-                            config->eval_data);
     if (!evaluates || config->eval_data || sl_tokens_windows(&job->tokens, true, config->sequence)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--validation %g keeps nothing of the data to evaluate on: give another share, or --eval-data",
@@ -183,11 +187,11 @@ static int check_kinds(const struct transformer_job *job, struct sl_error *error
 
 static int set_stride(struct transformer_job *job, struct sl_error *error) {
     const int stride = job->config->stride, sequence = job->config->sequence;
-    if (!stride) return SL_OK;
+    if (!stride || !job->eval_tokens.files) return SL_OK;
     if (stride > sequence)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--stride %d: a window has %d tokens (--sequence), and at most as many", stride, sequence);
-    if (!job->eval_tokens.files || job->eval_tokens.columns)
+    if (job->eval_tokens.columns)
         return sl_error_set(error, SL_BAD_INPUT, "--stride %d: needs --eval-data, a text or shards", stride);
     job->eval_tokens.stride = stride;
     return SL_OK;
@@ -197,7 +201,7 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool encoded = job->tokens.format == &sl_encoded_text || job->eval_tokens.format == &sl_encoded_text;
-    if (!config->document_mask && config->document_token >= 0 && !encoded)
+    if (!config->document_mask && !encoded && sl_option_given(config->common.command, "document-token"))
         return sl_error_set(error, SL_BAD_INPUT,
                             "--document-token %d: needs --document-mask, or a text whose tokens a tokenizer makes",
                             config->document_token);

@@ -19,7 +19,7 @@ const struct sl_option transformer_export_table[] = {
     {"to", SL_OPTION_TEXT, FIELD(to), .value = "DIR", .path = SL_PATH_DATA, .help = "the folder to write into"},
     {"type", SL_OPTION_CHOICE, FIELD(type), .value = "f32|f16|bf16|q8_0",
      .help = "of the tensors' elements; q8_0, in GGUF files: blocks of 32 with a scale. Vectors stay f32 there"},
-    {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9,
+    {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9, .read = "format=hf",
      .help = "most of the tensors' bytes in a file of the folder"},
     {0},
 };

@@ -28,28 +28,31 @@ const struct sl_option transformer_model_table[] = {
     {"attention", SL_OPTION_CHOICE, FIELD(attention), .value = "mla|gqa", .keep = SL_KEPT_SIZE,
      .help = "latent attention, or heads of keys and values that groups of query heads share"},
     {"kv-heads", SL_OPTION_INTEGER, FIELD(key_heads), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
-     .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
+     .read = "attention=gqa", .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
     {"head-dim", SL_OPTION_INTEGER, FIELD(head_width), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
-     .help = "gqa: columns of a head; 0: the channels divided by the heads"},
+     .read = "attention=gqa", .help = "gqa: columns of a head; 0: the channels divided by the heads"},
     {"window", SL_OPTION_INTEGER, FIELD(window), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa",
      .help = "gqa: a token attends to the last N tokens, itself among them; 0: to all before it"},
-    {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE,
+    {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
      .help = "gqa: normalize each head of queries and keys"},
     {"rope-base", SL_OPTION_REAL, FIELD(rope_base), .min = 1, .max = 1e12, .keep = SL_KEPT_SIZE,
-     .help = "gqa: base of the rotations' angles"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: base of the rotations' angles"},
     {"rope-pairs", SL_OPTION_CHOICE, FIELD(rope_pairs), .value = "halves|adjacent", .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa&rope-dim",
      .help = "gqa: which columns of a head turn together: one of each half, or neighbours"},
     {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa&rope-dim",
      .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
              "LENGTH tokens; those that turn more than HIGH times stay as they are"},
     {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
-     .help = "gqa: what the rate of each pair of a head's columns is divided by"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: what the rate of each pair of a head's columns is divided by"},
     {"rope-amplitude", SL_OPTION_REAL, FIELD(rope_amplitude), .min = 1e-6, .max = 1e6, .keep = SL_KEPT_SIZE,
-     .help = "gqa: factor of rotated queries and keys, as YaRN has it"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: factor of rotated queries and keys, as YaRN has it"},
     {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
      .help = "what is inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf has it"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns inside an MLP; 0: four times the channels"},
+     .read = "!experts", .help = "columns inside an MLP; 0: four times the channels"},
     {"norm", SL_OPTION_CHOICE, FIELD(norm), .value = "rms|layer", .keep = SL_KEPT_SIZE,
      .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
     {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
@@ -65,47 +68,55 @@ const struct sl_option transformer_model_table[] = {
     {"untied-head", SL_OPTION_SWITCH, FIELD(untied_head), .keep = SL_KEPT_SIZE,
      .help = "the logits have a token table of their own"},
     {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
+     .read = "save|interactive|@export",
      .help = "the longest sequence that the model is for, as export tells other programs; 0: --sequence"},
     {0},
 };
 
-/* What no published family has, or a run alone. */
+/* What no published family has. */
 const struct sl_option transformer_own_table[] = {
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
+     .read = "attention=mla",
      .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
-    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
-     .help = "dropout rate of what attention and MLP add to the residual"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,
      .help = "shard the token table, the logits and the loss over the tensor axis by tokens of the vocabulary"},
     {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
      .help = "replace each MLP by a mixture of N experts, sharded over the data axis; 0: no experts"},
-    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE,
+    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE, .read = "experts",
      .help = "experts that each token is sent to"},
     {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
-     .help = "experts that every token passes in addition, computed as one MLP"},
+     .read = "experts", .help = "experts that every token passes in addition, computed as one MLP"},
     {"expert-dim", SL_OPTION_INTEGER, FIELD(expert_dimension), .min = 0, .max = 4 * MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns inside an expert; 0: four times the channels"},
+     .read = "experts", .help = "columns inside an expert; 0: four times the channels"},
     {"capacity", SL_OPTION_REAL, FIELD(capacity), .min = 0, .max = 1e6, .keep = SL_KEPT_MODEL,
+     .read = "experts&@train|experts&@evaluate",
      .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; 0: no limit"},
-    {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
+    {0},
+};
+
+const struct sl_option transformer_loss_table[] = {
+    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
+     .help = "dropout rate of what attention and MLP add to the residual"},
+    {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .read = "experts",
      .help = "weight of the loss that balances the experts' load"},
     {0},
 };
 
 const struct sl_option transformer_schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME", .keep = SL_KEPT_FREE,
+     .read = "!schedule-file", .word = sl_schedule_word,
      .help = "order of the pipeline's work: one of the schedules below"},
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS, .keep = SL_KEPT_FREE,
-     .unless = "schedule|schedule-file|mesh",
+     .unless = "schedule|schedule-file|mesh", .read = "!schedule-file",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"stage-layers", SL_OPTION_TEXT, FIELD(training.stage_layers), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh|loops",
      .help = "layers of each stage, in the pipeline's order, where stages should not have equally many; 1.5 ends, or "
              "begins, with half a layer, attention or MLP (default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
-     .unless = "mesh|schedule-file",
+     .unless = "mesh|schedule-file", .read = "!choices&!schedule-file",
      .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
-             "each rank of a pipeline"},
+             "each rank of a pipeline; with --exact up to 8 of a leaf, over all passes"},
     {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows", .plain = "vocabulary",
      .keep = SL_KEPT_FREE,
      .help =
@@ -117,6 +128,8 @@ const struct sl_option transformer_schedule_table[] = {
 };
 
 const struct sl_option transformer_sample_table[] = {
+    {"epochs", SL_OPTION_INTEGER, FIELD(epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .unless = "steps",
+     .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
      .help = "evaluate after every N steps; 0: never"},
     {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
@@ -143,46 +156,6 @@ const struct sl_option transformer_parameter_table[] = {
     {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_MODEL,
      .help = "what makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
              "file, or a model of SentencePiece (default: that of --model; without it a token is a byte)"},
-    {0},
-};
-
-const struct sl_option transformer_generation_table[] = {
-    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
-     .help = "text to continue: its bytes, or what --tokenizer makes of it, are the first tokens"},
-    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
-     .unless = "prompt|prompts", .help = "tokens to continue, as numbers"},
-    {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
-     .unless = "prompt|prompt-tokens", .help = "texts to continue: each line of FILE is one"},
-    {"logits", SL_OPTION_TEXT, FIELD(logits), .value = "FILE", .path = SL_PATH_REPLACED,
-     .help = "write to FILE the logits that follow each token of the first sample but the last (safetensors, [tokens, "
-             "vocabulary]); prompts then go through the model a token at a time"},
-    {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
-     .help = "tokens of a sample, including the prompt; 0: --sequence"},
-    {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
-     .help = "number of samples of each prompt; the replicas share all samples"},
-    {"groups", SL_OPTION_INTEGER, FIELD(groups), .min = 0, .max = 4096, .keep = SL_KEPT_FREE, .unless = "samples|mesh",
-     .help = "groups in which a replica's samples go through the pipeline, at most as many as there are samples: while "
-             "one group's tokens are chosen, others are computed; 0: as many as pipe has coordinates"},
-    {"in-flight", SL_OPTION_INTEGER, FIELD(in_flight), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
-     .help = "samples of a replica that are under way at the same time, each with caches; a sample that is done makes "
-             "room for the next one; 0: all"},
-    {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
-     .help = "number by which logits are divided; 0: always choose the largest"},
-    {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
-     .help = "choose among the N largest logits; 0: among all"},
-    {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1, .keep = SL_KEPT_FREE,
-     .help = "choose among the likeliest tokens whose probabilities add up to X"},
-    {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = SL_CREW_MOST, .keep = SL_KEPT_FREE,
-     .help = "threads of each coordinate, which compute the products and attention of its samples together; 0: the "
-             "cores that a coordinate has on this machine; on a device one"},
-    {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE,
-     .help =
-         "where a coordinate decodes up to 32 samples in a pass on CPUs: it reads copies of kernels, which lie as its "
-         "cores read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the "
-         "kernels"},
-    {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
-     .help =
-         "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},
     {0},
 };
 
@@ -268,13 +241,12 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(spread_head(job, kind, error));
     const int loops = (options->loops ? options->loops : kind->least_loops) + job->job.bare_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;
-    int microbatches = options->microbatches;
-    if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
-    SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
+    const int usual = sl_largest_divisor(job->job.pass, most_microbatches(job));
+    SL_TRY(sl_job_schedule(&job->job, kind, loops, sl_job_microbatches(&job->job, usual), layers, error));
     job->model.stage_layers = job->job.stage_layers;
     job->model.stage_halves = job->job.stage_halves;
     const int group = sl_pipeline_wgrad_group(job->job.schedule.microbatches, job->job.rows);
-    return sl_job_group(&job->job, options->wgrad_group ? options->wgrad_group : group, error);
+    return sl_job_group(&job->job, sl_job_wgrad_group(&job->job, group), error);
 }
 
 /* To generate, a pipeline that will not run: another one is made over its parameters. */
@@ -293,9 +265,11 @@ static int describe_given_tokens(struct transformer_job *job, struct sl_error *e
 /* What checkpoints tell of the run, with what it has found in its data. */
 static int describe_run(struct transformer_job *job, const struct sl_signature *data, struct sl_error *error) {
     struct sl_store *notes = &job->training.notes;
-    char vocabulary[16];
+    char vocabulary[16], steps[24];
     snprintf(vocabulary, sizeof vocabulary, "%d", job->model.vocabulary);
+    snprintf(steps, sizeof steps, "%lld", (long long)job->training.steps);
     SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
+    SL_TRY(sl_describe_option(notes, "steps", steps, error));
     if (transformer_takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
     return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
@@ -315,6 +289,15 @@ static int identify_data(struct transformer_job *job, const struct sl_engine *en
     return status;
 }
 
+/* So many that each sample of the data is taken as often as --epochs says. */
+static int64_t count_steps(const struct transformer_job *job) {
+    const struct transformer_config *config = job->config;
+    const int64_t batch = config->training.batch;
+    const int64_t samples =
+        job->chats.samples.count ? job->chat_training : sl_tokens_windows(&job->tokens, false, config->sequence);
+    return config->epochs ? (config->epochs * samples + batch - 1) / batch : config->common.steps;
+}
+
 static int prepare_training(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_transformer *m = &job->model;
@@ -323,9 +306,13 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->type = &transformer_training;
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
-    training->steps = config->common.steps;
+    training->steps = count_steps(job);
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
+    training->heading.parameters = sl_transformer_parameters(m);
+    if (m->attention == SL_ATTENTION_LATENT)
+        training->heading.remark = "latent attention, which no published family has: --attention gqa has theirs";
+    training->heading.adapters = sl_transformer_adapters(m, job->adapters);
     if (job->chats.samples.count)
         snprintf(training->heading.data, sizeof training->heading.data, "%lld conversations for training",
                  (long long)job->chat_conversations);

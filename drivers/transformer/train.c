@@ -118,10 +118,12 @@ static json_t *end(struct sl_training *training) {
     const double bytes = sl_memory_most(training->memory, &training->job->mesh);
     const double parameters = sl_transformer_parameters(&job->model);
     if (!report->json) {
+        const struct sl_time_unit unit = sl_time_unit_of(typical.ms);
         printf("parameters %.0f, ", parameters);
         if (sl_training_done(training) > 0)
-            printf("median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, measured %s%s, ", typical.ms, speed, share,
-                   job->peak.flops / 1e9, job->peak.date, share > 1 ? " with slower cores than the run had" : "");
+            printf("median %.2f %s, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, measured %s%s, ", typical.ms / unit.ms,
+                   unit.name, speed, share, job->peak.flops / 1e9, job->peak.date,
+                   share > 1 ? " with slower cores than the run had" : "");
         printf("%.1f MB a coordinate\n", bytes / 1e6);
     }
     return json_pack("{sI so so so so so sI sI ss}", "parameters", (json_int_t)parameters, "final_loss",

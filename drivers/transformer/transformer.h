@@ -54,6 +54,7 @@ struct transformer_config {
     int answer;                      /* the most tokens of an answer */
     const char *questions, *between; /* questions, and what stands between a prompt and a choice */
     bool bare_choices;               /* nothing does */
+    int epochs;                      /* 0: as many steps as are given */
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* adapters */
@@ -76,11 +77,11 @@ struct transformer_config {
 };
 
 /* A subcommand's own tables, over the config. */
-extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_parameter_table[],
-    transformer_schedule_table[], transformer_data_table[], transformer_sample_table[], transformer_speed_table[],
-    transformer_generation_table[], transformer_choice_table[], transformer_chat_table[], transformer_ending_table[],
-    transformer_interactive_table[], transformer_export_table[], transformer_adapter_table[],
-    transformer_given_adapter_table[];
+extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_loss_table[],
+    transformer_parameter_table[], transformer_schedule_table[], transformer_data_table[], transformer_sample_table[],
+    transformer_speed_table[], transformer_generation_table[], transformer_choice_table[], transformer_chat_table[],
+    transformer_ending_table[], transformer_interactive_table[], transformer_export_table[],
+    transformer_adapter_table[], transformer_given_adapter_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -162,8 +163,7 @@ int transformer_read_rotary(struct transformer_job *job, struct sl_error *error)
 /* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
 /* With --adapters: reads them, and takes over their sizes. After transformer_take_model. */
-int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config,
-                              const struct sl_options *options, struct sl_error *error);
+int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config, struct sl_error *error);
 int transformer_load_adapters(struct sl_worker *worker); /* for struct sl_job_type */
 /* Writes those of a training, after its last step, as --save-adapters says. Collective over the mesh. */
 int transformer_save_adapters(struct sl_worker *worker);
@@ -338,7 +338,7 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
 /* Generates, and prints what was generated. */
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 
-/* interactive.c: checks the options of --interactive, also where it is not given, and gets its template. */
+/* interactive.c: gets the template of --interactive; nothing where it is not given. */
 int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error);
 void transformer_close_talk(struct transformer_job *job);
 /* Tokens that a conversation has where nobody says how many. */

@@ -324,9 +324,9 @@ def refusals(p, train):
         {"base_model.model.lm_head.lora_A.weight": ([3, 24], [0.0] * 72)}))
     broken("no adapters", "adapter_model.safetensors: no adapter is in it", lambda t: t.clear())
     for name, text, arguments in (
-            ("a rank beside them", "--adapters and --lora-rank", (*train, "--steps", "1", "--adapters", "peft", "--lora-rank", "2")),
-            ("no model", "--adapters peft: --model or --params must say", ("generate", "--adapters", "peft")),
-            ("nothing to save", "--save-adapters: no adapters train", (*train, "--steps", "1", "--save-adapters", "x")),
+            ("a rank beside them", "--lora-rank: is read only without --adapters", (*train, "--steps", "1", "--adapters", "peft", "--lora-rank", "2")),
+            ("no model", "--adapters: is read only with --model, or with --params", ("generate", "--adapters", "peft")),
+            ("nothing to save", "--save-adapters: is read only with --lora-rank, or with --adapters", (*train, "--steps", "1", "--save-adapters", "x")),
             ("no steps", "--save-adapters: no steps", (*train, "--steps", "0", "--lora-rank", "2", "--save-adapters", "x")),
             ("a file in place of a folder", "--save-adapters tokens: cannot be opened: it is a regular file", (*train, "--steps", "1", "--lora-rank", "2", "--save-adapters",
                                                                                       "tokens")),

@@ -166,8 +166,8 @@ refused 'token 195, but the vocabulary has 0 to 127' evaluate $small --vocab-siz
 for option in data eval-data validation evaluate-batches stride microbatches batch; do
     value=1
     case $option in *data) value=text ;; validation) value=0.5 ;; esac
-    refused "--choices and --$option: " evaluate --params run --choices choices.jsonl --$option $value
+    refused "--$option: is read only " evaluate --params run --choices choices.jsonl --$option $value
 done
-refused '--target-delimiter and --bare-choices: choose one of them' evaluate --params run --choices choices.jsonl --bare-choices --target-delimiter x
+refused '--target-delimiter: is read only without --bare-choices' evaluate --params run --choices choices.jsonl --bare-choices --target-delimiter x
 
 plan
