@@ -228,7 +228,10 @@ static int note_run(struct run *run, const struct sl_common_options *common, str
     struct sl_training *training = &run->training;
     struct sl_store *notes = &training->notes;
     struct sl_signature data = {0};
-    char steps[24];
+    const int given = run->config->model.training.microbatches;
+    char steps[24], microbatches[16];
+    snprintf(microbatches, sizeof microbatches, "%d", given ? given : run->experiment.job.schedule.microbatches);
+    SL_TRY(sl_describe_option(notes, "microbatches", microbatches, error));
     snprintf(steps, sizeof steps, "%lld", (long long)training->steps);
     SL_TRY(sl_describe_option(notes, "mesh", common->mesh, error));
     SL_TRY(sl_describe_option(notes, "steps", steps, error));
@@ -281,6 +284,7 @@ static int start(struct run *run, struct sl_error *error) {
 static void settle(const struct sl_options *options) {
     struct config *config = options->own;
     struct sl_training_options *training = &config->model.training;
+    classifier_settle(&config->model, options);
     if (training->lr_schedule == SL_RATE_DEFAULT)
         training->lr_schedule = strcmp(config->data, "random") ? SL_RATE_COSINE : SL_RATE_CONSTANT;
 }

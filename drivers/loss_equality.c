@@ -389,6 +389,11 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     return sl_error_set(error, SL_CHECK_FAILED, "the losses differ by %.3g, allowed is %.3g", difference, tolerance);
 }
 
+static void settle(const struct sl_options *options) {
+    struct config *config = options->own;
+    classifier_settle(&config->model, options);
+}
+
 int main(int argc, char **argv) {
     struct config config = {.common = sl_common_defaults(15), .model = classifier_defaults()};
     struct sl_training_options *training = &config.model.training;
@@ -402,6 +407,8 @@ int main(int argc, char **argv) {
                                {"Pipeline", sl_pipeline_table, training}, sl_optimizer_section(&training->optimizer),
                                {"Learning rate", sl_rate_table, training}, {"Records", record_table, &config}),
         .words = {"Schedules", sl_schedule_or_alias_word},
+        .own = &config,
+        .settle = settle,
     };
     struct sl_error error = {0};
     struct classifier_dataset dataset = {0};

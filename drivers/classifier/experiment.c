@@ -40,6 +40,7 @@ struct classifier_options classifier_defaults(void) {
                                          .rng = CLASSIFIER_RNG_DEFAULT,
                                          .training = sl_training_defaults()};
     options.training.schedule = "looping";
+    options.training.microbatches = USUAL_MICROBATCHES;
     options.training.batch = 128;
     return options;
 }
@@ -96,6 +97,12 @@ static int fit_schedule(const struct classifier_experiment *experiment, const st
     *loops =
         options->loops ? options->loops : sl_schedule_fit_loops(choice->kind, experiment->classifier.layers / ranks);
     return SL_OK;
+}
+
+void classifier_settle(struct classifier_options *model, const struct sl_options *options) {
+    const bool brought = sl_store_note(&options->adoption.notes, "option.microbatches");
+    if (!model->training.exact || sl_option_given(options, "microbatches")) return;
+    if (!brought || sl_option_given(options, "accumulate")) model->training.microbatches = 0;
 }
 
 /* Of the options' schedule; NULL: it has a name of its own, or comes from a file. */

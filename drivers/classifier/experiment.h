@@ -35,12 +35,17 @@ extern const struct sl_option classifier_table[];
     {"microbatches",                                                                                                   \
      SL_OPTION_INTEGER,                                                                                                \
      (behind) + offsetof(struct classifier_options, training.microbatches),                                            \
-     .min = 0,                                                                                                         \
+     .min = 1,                                                                                                         \
      .max = 4096,                                                                                                      \
      .keep = SL_KEPT_FREE,                                                                                             \
      .read = "!schedule-file",                                                                                         \
-     .help = "parts into which a replica's rows of a pass are divided; 0: 8, with --exact up to 8 of a leaf, over "    \
-             "all passes"}
+     .unless = "accumulate",                                                                                           \
+     .help = "parts into which a replica's rows of a pass are divided; with --exact, where it is not given, up to 8 "  \
+             "of a leaf, over all passes"}
+
+/* Before it is checked which options are read: with --exact the number of microbatches follows from the batch, unless
+ * the command line or a checkpoint gives it. */
+void classifier_settle(struct classifier_options *model, const struct sl_options *options);
 
 /* The notebook's model, batch and optimizer. */
 struct classifier_options classifier_defaults(void);

@@ -357,7 +357,7 @@ static const char *reason(const struct search *search, const struct sl_predictio
     if (of == best || more[most] <= 0)
         snprintf(text, size, of != best ? "as good" : search->stays ? "as given" : "the best");
     else
-        snprintf(text, size, "%s +%.3g ms", names[most], more[most]);
+        snprintf(text, size, more[most] < 1e3 ? "%s +%.3g ms" : "%s +%.0f ms", names[most], more[most]);
     return text;
 }
 
@@ -365,7 +365,8 @@ static void print_traffic(FILE *stream, const struct sl_prediction *of) {
     bool any = false;
     for (int link = 0; link < SL_LINKS; link++) {
         if (of->traffic[link] == 0) continue;
-        fprintf(stream, "%s%s %.3g MB", any ? ", " : "", sl_link_name[link], of->traffic[link] / 1e6);
+        fprintf(stream, of->traffic[link] < 1e9 ? "%s%s %.3g MB" : "%s%s %.0f MB", any ? ", " : "", sl_link_name[link],
+                of->traffic[link] / 1e6);
         any = true;
     }
     if (!any) fprintf(stream, "none");
@@ -390,8 +391,8 @@ static void print_best(const struct search *search, FILE *stream) {
         const struct sl_prediction *of = &list[i].prediction;
         if (i > 0 && is_equal(search->job, &list[i - 1], &list[i])) continue;
         shown++;
-        fprintf(stream, "%11.4g  %5.1f%%  %8.1f  %-20s  ", of->ms, 100 * of->bubble, of->bytes / 1e6,
-                reason(search, of, why, sizeof why));
+        fprintf(stream, of->ms < 1e4 ? "%11.4g  %5.1f%%  %8.1f  %-20s  " : "%11.0f  %5.1f%%  %8.1f  %-20s  ", of->ms,
+                100 * of->bubble, of->bytes / 1e6, reason(search, of, why, sizeof why));
         print_traffic(stream, of);
         fprintf(stream, "; %s\n", list[i].text);
     }

@@ -103,7 +103,7 @@ same --mesh tensor=2
 same --mesh pipe=2
 same --mesh data=2,pipe=3 --accumulate 2
 same --mesh data=1 --accumulate 4
-begins 'the classifier by default' "$classifier --exact data=4 --microbatches 0 --wgrad-group 0" --mesh data=1,model=1
+begins 'the classifier by default' "looping_pipeline --hidden 48 --layers 8 --batch 64 --steps $steps --clip 1 --exact data=4" --mesh data=1,model=1
 same --mesh data=2,model=2
 same --mesh data=1,model=4 --accumulate 2
 same --mesh data=4,model=1 --schedule single --accumulate 8
