@@ -57,7 +57,7 @@ const struct sl_option transformer_model_table[] = {
      .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
     {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
      .help = "what is added to a row's mean square"},
-    {"biases", SL_OPTION_CHOICE, FIELD(biases), .keep = SL_KEPT_SIZE,
+    {"biases", SL_OPTION_CHOICE, FIELD(biases), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
      .value = "all|qkv|none|out|attention|mlp|qkv-mlp|out-mlp|products",
      .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none; "
              "that behind attention; all of attention; those of the MLP; and so on; all without shifts of norms"},
