@@ -47,6 +47,8 @@ const struct sl_option transformer_data_table[] = {
      .read = "document-mask|tokenizer&!chat&!choices|model&!chat&!choices",
      .help = "the token with which a document begins, for --document-mask and where a tokenizer makes a text into "
              "tokens; -1: the one that ends a text, by --tokenizer, which stands before each document"},
+    {"epochs", SL_OPTION_INTEGER, FIELD(epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .read = "@train",
+     .unless = "steps", .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .keep = SL_KEPT_RUN, .read = "!choices", .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,

@@ -128,8 +128,6 @@ const struct sl_option transformer_schedule_table[] = {
 };
 
 const struct sl_option transformer_sample_table[] = {
-    {"epochs", SL_OPTION_INTEGER, FIELD(epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .unless = "steps",
-     .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
      .help = "evaluate after every N steps; 0: never"},
     {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,

@@ -117,8 +117,8 @@ END
     completes 'bf16 ' shardloop transformer train --storage = b
     completes 'bf16 f32 ' shardloop transformer train --mesh data=2 --storage =
     completes 'zbv ' shardloop transformer train --schedule zb
-    completes 'looping looped-bfs looped-dfs ' shardloop looping_pipeline --schedule loop
-    completes 'adamw ' shardloop transformer train --optimizer=ad
+    completes 'looped-bfs looped-dfs looping ' shardloop looping_pipeline --schedule loop
+    completes 'adamw ' shardloop transformer train --optimizer ad
     completes 'local ' shardloop gpipe --engine lo
     completes 'inference ' shardloop plan --pipeline inf
     mkdir folder
