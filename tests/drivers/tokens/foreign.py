@@ -224,8 +224,8 @@ def documents():
     refused("a number below -1", '--document-token: "-2" is not an integer from -1', "tokens", "shards", "--document-token", "-2")
     refused("an end of bytes", "--document-token: is read only with --document-mask, or with --tokenizer, or with --model", "transformer", "train",
             *SMALL, "--data", "one", "--sequence", "8", "--document-token", "10")
-    refused("an end of tokens", "--document-token 10: needs --document-mask, or a text", "transformer", "train", *SMALL, "--data", "shards",
-            "--sequence", "8", "--tokenizer", "endless", "--document-token", "10")
+    refused("an end of tokens", "--document-token 10: needs --document-mask, or a text", "transformer", "train", *SMALL, "--data",
+            os.path.join("shards", os.listdir("shards")[0]), "--sequence", "8", "--tokenizer", "endless", "--document-token", "10")
 
 
 def padded():
