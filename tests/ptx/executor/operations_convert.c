@@ -14,11 +14,13 @@
     X(s8, s16)                                                                                                         \
     X(s8, s32)                                                                                                         \
     X(s8, s64)                                                                                                         \
-    X(u8, s16) X(u8, s32) X(u8, s64) X(u16, u8) X(u32, u8) X(u64, u8) X(u16, s8) X(u32, s8) X(u64, s8) X(s16, s8)      \
-        X(s32, s8) X(s64, s8) X(s16, u8) X(s32, u8) X(s64, u8) X(u16, u32) X(u16, u64) X(u32, u16) X(u32, u64)         \
-            X(u64, u16) X(u64, u32) X(s16, s32) X(s16, s64) X(s32, s16) X(s32, s64) X(s64, s16) X(s64, s32)            \
-                X(u16, s32) X(u16, s64) X(u32, s16) X(u32, s64) X(u64, s16) X(u64, s32) X(s16, u32) X(s16, u64)        \
-                    X(s32, u16) X(s32, u64) X(s64, u16) X(s64, u32)
+    X(u8, s16)                                                                                                         \
+    X(u8, s32)                                                                                                         \
+    X(u8, s64) X(u16, u8) X(u32, u8) X(u64, u8) X(u16, s8) X(u32, s8) X(u64, s8) X(s16, s8) X(s32, s8) X(s64, s8)      \
+        X(s16, u8) X(s32, u8) X(s64, u8) X(u16, u32) X(u16, u64) X(u32, u16) X(u32, u64) X(u64, u16) X(u64, u32)       \
+            X(s16, s32) X(s16, s64) X(s32, s16) X(s32, s64) X(s64, s16) X(s64, s32) X(u16, s32) X(u16, s64)            \
+                X(u32, s16) X(u32, s64) X(u64, s16) X(u64, s32) X(s16, u32) X(s16, u64) X(s32, u16) X(s32, u64)        \
+                    X(s64, u16) X(s64, u32)
 #define TO_FLOAT(X)                                                                                                    \
     X(f32, u8)                                                                                                         \
     X(f32, s8)                                                                                                         \
