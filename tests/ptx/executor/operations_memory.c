@@ -52,20 +52,15 @@
         JOIN4_##bits(x, IN(u##bits, 2), IN(u##bits, 3), IN(u##bits, 4), IN(u##bits, 5));                               \
         ptx_##call##_##bytes(W, &a, W->m, x, o->site);                                                                 \
     }
+/* clang-format off */
 #define OF_SPACE(space, load, store)                                                                                   \
-    LOAD1(space, load, 8, 1)                                                                                           \
-    LOAD1(space, load, 16, 2)                                                                                          \
-    LOAD1(space, load, 32, 4)                                                                                          \
-    LOAD1(space, load, 64, 8)                                                                                          \
-    LOAD2(space, load, 8, 2)                                                                                           \
-    LOAD2(space, load, 16, 4)                                                                                          \
-    LOAD2(space, load, 32, 8)                                                                                          \
-    LOAD2(space, load, 64, 16)                                                                                         \
-    LOAD4(space, load, 8, 4)                                                                                           \
-    LOAD4(space, load, 16, 8) LOAD4(space, load, 32, 16) STORE1(space, store, 8, 1) STORE1(space, store, 16, 2)        \
-        STORE1(space, store, 32, 4) STORE1(space, store, 64, 8) STORE2(space, store, 8, 2) STORE2(space, store, 16, 4) \
-            STORE2(space, store, 32, 8) STORE2(space, store, 64, 16) STORE4(space, store, 8, 4)                        \
-                STORE4(space, store, 16, 8) STORE4(space, store, 32, 16)
+    LOAD1(space, load, 8, 1) LOAD1(space, load, 16, 2) LOAD1(space, load, 32, 4) LOAD1(space, load, 64, 8)             \
+    LOAD2(space, load, 8, 2) LOAD2(space, load, 16, 4) LOAD2(space, load, 32, 8) LOAD2(space, load, 64, 16)            \
+    LOAD4(space, load, 8, 4) LOAD4(space, load, 16, 8) LOAD4(space, load, 32, 16)                                      \
+    STORE1(space, store, 8, 1) STORE1(space, store, 16, 2) STORE1(space, store, 32, 4) STORE1(space, store, 64, 8)     \
+    STORE2(space, store, 8, 2) STORE2(space, store, 16, 4) STORE2(space, store, 32, 8) STORE2(space, store, 64, 16)    \
+    STORE4(space, store, 8, 4) STORE4(space, store, 16, 8) STORE4(space, store, 32, 16)
+/* clang-format on */
 OF_SPACE(generic, load, store)
 OF_SPACE(shared, load_shared, store_shared)
 
