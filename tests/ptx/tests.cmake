@@ -27,6 +27,7 @@ foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_kern
         reduce sums convolution regression classifier device window)
     sl_ptx_test(${subject})
 endforeach()
+set_property(TEST test_convolution APPEND PROPERTY ENVIRONMENT SL_TEST_FILTER=*gradient*) # whole runs take minutes here
 sl_ptx_test(gemm few)
 sl_ptx_test(collectives)
 sl_ptx_add(nccl_collectives ${cuda}/tests/test_collectives nccl few)
