@@ -107,7 +107,9 @@ static void write_word(struct ptx_team *team, struct ptx_fiber *fiber, struct pt
     area->wrote[word] = here && !(bytes_of(wrote) & bytes_of(now)) ? joined(wrote, now) : now;
 }
 
-/* Bytes that are there already: whoever stores them may read them, too, so from here on nobody's reading is told. */
+/* Bytes that are there already: whoever stores them may read them, too, so from here on nobody's reading is told. If
+ * they are the first ones of a phase, nothing is noted: that another thread changes them afterwards goes unseen, and is
+ * told by a seed under which that thread comes first. */
 static void write_same(struct ptx_team *team, struct ptx_area *area, size_t word, uint64_t now) {
     if (unordered(team, area->wrote[word], now, area->kind == PTX_OF_BLOCK)) area->wrote[word] |= PTX_MANY;
 }
@@ -125,7 +127,8 @@ static _Noreturn void bad(struct ptx_team *team, struct ptx_fiber *fiber, uint32
                why, (unsigned long long)a);
 }
 
-/* The area in which LANE's access lies as a whole; it may be of use for the next lanes. */
+/* The area in which LANE's access lies as a whole; it may be of use for the next lanes. An instruction for shared
+ * memory whose address is so far off that it meets other memory is not told apart. */
 static struct ptx_area *area_of(struct ptx_team *team, struct ptx_fiber *fiber, uint32_t lane, uint64_t a,
                                 uint32_t bytes, bool stores, uint32_t site) {
     struct ptx_area *area;
