@@ -47,11 +47,11 @@ class Program:
 
     def __init__(self, device, source):
         self.device, self.library = device, device.library
-        image = translate.translate([text.Module(HEAD + source)])
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            file.write(json.dumps(image))
-            file.flush()
-            self.module = ctypes.c_void_p(self.library.ptx_open(file.name.encode()))
+        lines = translate.translate([text.Module(HEAD + source)])
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".jsonl")  # kernels are read when they are looked up
+        self.file.write("".join(json.dumps(line) + "\n" for line in lines))
+        self.file.flush()
+        self.module = ctypes.c_void_p(self.library.ptx_open(self.file.name.encode()))
 
     def launch(self, name, parameters=b"", blocks=1, threads=32, dynamic=0):
         kernel = ctypes.c_void_p(self.library.ptx_find(self.module, name.encode()))
