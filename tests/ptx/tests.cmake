@@ -21,6 +21,11 @@ macro(sl_ptx_test subject)
     sl_ptx_add(test_${subject} ${cuda}/tests/test_${subject} ${ARGN})
 endmacro()
 
+# The executor itself
+include(isa/isa.cmake)
+sl_ptx_add(test_opcodes ${isa}/test_opcodes.py $<TARGET_FILE:sl_executor> 300 ${cuda}/ptx)
+sl_ptx_add(test_checker ${isa}/test_checker.py $<TARGET_FILE:sl_executor>)
+
 # Kernels
 foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_kernels attention_latent hashes settled kept parts stripes
         fours decode_parts gemm_sums gemm_adding dropout dropout_kernels sgd operands summands stored_stream optimizer experts random

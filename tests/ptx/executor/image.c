@@ -171,6 +171,7 @@ static void make_kernel(const struct ptx_module *module, struct ptx_kernel *kern
     const json_t *arrays = json_object_get(row, "arrays"), *given = json_object_get(row, "parameters");
     kernel->parameter_bytes = field(row, "parameter_bytes");
     kernel->shared_bytes = field(row, "shared_bytes");
+    kernel->static_bytes = field(row, "static_bytes");
     kernel->local_bytes = field(row, "local_bytes");
     kernel->most_threads = field(row, "most_threads");
     kernel->frame_bytes = field(row, "frame_bytes");

@@ -45,6 +45,7 @@ struct ptx_given {      /* a parameter's place */
 };
 struct ptx_kernel {
     char *name;
+    uint32_t static_bytes; /* of shared memory as a GPU has it, without the gaps between arrays */
     uint32_t parameter_bytes, shared_bytes, local_bytes, most_threads, frame_bytes, place_bytes, blocks, arrays, givens;
     struct ptx_basic *block;
     uint16_t (*kinds)[PTX_KINDS];
@@ -148,7 +149,8 @@ void ptx_warp_sync(struct ptx_warp *warp, uint32_t lanes);
 void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v_u32 *given, uint32_t bytes,
               uint32_t lanes, uint32_t site);
 void ptx_copies_commit(struct ptx_warp *warp, uint32_t lanes);
-/* Until at most PENDING groups of copies are under way. */
+enum { PTX_ALL_COPIES = -1 };
+/* Until at most PENDING groups of copies are under way; PTX_ALL_COPIES: none, those of no group neither. */
 void ptx_copies_wait(struct ptx_warp *warp, uint32_t pending, uint32_t lanes, uint32_t site);
 
 /* ---- together.c: all lanes that have not ended, or those of a mask ---- */

@@ -74,8 +74,8 @@ class Translation(Instructions):
         self.body = [self.block(block) for block in self.blocks]
 
     def arrange(self, shared):
-        """Shared memory: arrays with gaps between; local memory."""
-        self.shared, self.local, self.local_bytes, self.dynamic, end = {}, {}, 0, set(), 0
+        """Shared memory: arrays with gaps between. Local memory: an access behind one array that meets another one goes unseen."""
+        self.shared, self.local, self.local_bytes, self.dynamic, end, self.static_bytes = {}, {}, 0, set(), 0, 0
         for variable in shared + self.kernel.variables:
             if variable.external:
                 self.dynamic.add(variable.name)
@@ -83,6 +83,7 @@ class Translation(Instructions):
                 at = -(-end // variable.align) * variable.align
                 self.shared[variable.name] = (at, variable.bytes)
                 end = at + variable.bytes + SHARED_GAP
+                self.static_bytes = -(-self.static_bytes // variable.align) * variable.align + variable.bytes
             else:
                 self.local[variable.name] = -(-self.local_bytes // 16) * 16
                 self.local_bytes = self.local[variable.name] + variable.bytes
@@ -227,7 +228,7 @@ class Translation(Instructions):
 
     def row(self):
         kernel = self.kernel
-        return {"name": kernel.name, "parameter_bytes": kernel.parameter_bytes, "shared_bytes": self.shared_bytes, "local_bytes": self.local_bytes,
+        return {"name": kernel.name, "parameter_bytes": kernel.parameter_bytes, "shared_bytes": self.shared_bytes, "static_bytes": self.static_bytes, "local_bytes": self.local_bytes,
                 "most_threads": kernel.most_threads, "frame_bytes": self.frame_bytes, "arrays": sorted(self.shared.values()),
                 "constants": self.constants, "constant_bytes": self.constant_end, "parameters": self.parameters,
                 "place_bytes": self.parameter_end, "blocks": self.body, "sites": self.sites}
