@@ -5,6 +5,9 @@ each at its own best rate), the GPU's peak, and JAX and PyTorch where a python h
 the same pipelines on the same mesh; on one it runs plain with one stage, in microbatches (jax_plain) and with the whole
 batch at once (jax_single). PyTorch runs the whole batch on one GPU.
 
+Then the jobs that others have published, by the driver transformer, beside what they say and what is predicted; --quick
+leaves these out.
+
 Where a build computes on something else (build/offload, build/fake-cuda), all of this runs with a small model instead:
 that tries the programs, and its times mean nothing.
 """
@@ -17,13 +20,15 @@ import subprocess
 import sys
 
 import gpu_model
+from gpu_model import counts
 from programs import Failure, json_lines, note
 
 HELP = (
     "on NVIDIA's GPUs: launches, and the article's step in TF32 and bf16, beside cuBLAS alone, the GPU's peak, and JAX "
-    "and PyTorch where they are installed; beside what a GPU of these FIGURES is predicted to take (see --predict), else of its own"
+    "and PyTorch where they are installed, and steps of GPT-2 and Qwen2.5 beside what others have published; beside what a GPU of these FIGURES is predicted to take (see --predict), else of its own"
 )
 BENCHMARKS = ["launch", "article_step_tf32", "article_step_bf16"]
+QUOTED = [name for name, job in gpu_model.JOBS.items() if job.published]
 PEERS = pathlib.Path("benchmarks/peers")
 
 # Dense products of tensor cores by the GPU's name, in TFLOP/s: NVIDIA's data sheets.
@@ -39,8 +44,9 @@ AMOUNT = {
         "rounds": 3,
         "ours": "--steps 30 --warmup 5 --rounds 3 --floor-seconds 0.2",
         "peers": "--steps 20 --warmup 5",
+        "quoted": 7,
     },
-    "quick": {"rounds": 1, "ours": "--steps 4 --warmup 2 --rounds 2", "peers": "--steps 4 --warmup 2"},
+    "quick": {"rounds": 1, "ours": "--steps 4 --warmup 2 --rounds 2", "peers": "--steps 4 --warmup 2", "quoted": 3},
 }
 
 
@@ -118,6 +124,10 @@ def summary(runs):
 
 
 class Suite:
+    @staticmethod
+    def benchmarks(quick):
+        return BENCHMARKS + ([] if quick else QUOTED)
+
     def __init__(self, options):
         self.build = pathlib.Path(options.build or "build/cuda")
         self.amount = AMOUNT["quick" if options.quick else "full"]
@@ -187,7 +197,7 @@ class Suite:
             result[name] = min(run[name] for run in ours)
         result |= {"gflop": ours[0]["gflop"], "first_loss": ours[0].get("first_loss"), "ratio_of_best": result["ms"] / result["floor_ms"], "plain": plain}
         self.add_shares(result, precision)
-        self.add_prediction(result, precision)
+        self.add_prediction(result, lambda: gpu_model.article(self.build, self.figures, self.model, precision))
         return result | {"peers": {name: peer["ms"] for name, peer in others.items()}, "peer_runs": others}
 
     def add_shares(self, result, precision):
@@ -201,14 +211,29 @@ class Suite:
         for share, ms in (("products_share_of_peak", result["library_ms"]), ("step_share_of_peak", result["ms"])):
             result[share] = result["gflop"] / ms / result["peak_tflops"]  # GFLOP/ms are TFLOP/s
 
-    def add_prediction(self, result, precision):
+    def add_prediction(self, result, predict):
         """With all on one GPU; nothing where the build was brought without what counts."""
         if self.on_gpu:
             try:
-                result["predicted"] = gpu_model.article(self.build, self.figures, self.model, precision)
+                result["predicted"] = predict()
                 result["predicted_for"] = self.predicted_for
             except Failure as failure:
                 note(f"no prediction: {failure}")
+
+    def quoted(self, name):
+        """A step of a job that others have published, on one GPU; the first one is left out."""
+        job = gpu_model.JOBS[name]
+        options = (job if self.on_gpu else gpu_model.smaller(job)).options.replace("--data text", "--data docs")
+        command = [self.build / "drivers" / job.program, *options.split(), "--steps", str(self.amount["quoted"]), "--json"]
+        *lines, told = json_lines(command)
+        times = [line["ms"] for line in lines if "ms" in line][1:]
+        result = {"benchmark": name, "ms": statistics.median(times), "ms_min": min(times), "ms_max": max(times), "loss": told["final_loss"]}
+        result |= gpu_model.speed_of(*gpu_model.needs_of(told), result["ms"], self.figures)
+        self.add_prediction(result, lambda: gpu_model.step(self.build, self.figures, job, counts.read()[name]))
+        return result
+
+    def measure(self, name):
+        return self.quoted(name) if name in QUOTED else getattr(self, name)()
 
     def article_step_tf32(self):
         return self.step("tf32")

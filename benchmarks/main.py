@@ -19,6 +19,7 @@ import gpu
 import gpu_model
 import level
 import report
+from gpu_model import counts
 from programs import Failure, note
 from suite import BENCHMARKS, LONG, Suite
 
@@ -103,9 +104,9 @@ def measure(options, about):
     suite = gpu.Suite(options) if options.gpu else Suite(options.build, options.quick, options.peers, options.only,
                                                          options.level)
     results = []
-    for name in gpu.BENCHMARKS if options.gpu else options.only:
+    for name in suite.benchmarks(options.quick) if options.gpu else options.only:
         note(f"measuring {name}")
-        result = getattr(suite, name)() if options.gpu else suite.measure(name)
+        result = suite.measure(name)
         if not result:
             continue
         results.append(report.rounded(result))
@@ -121,16 +122,16 @@ def measure(options, about):
 
 def predict(options):
     """Measures nothing."""
-    figures, build = gpu_model.read_gpu(options.predict), options.build or "build/cuda"
+    figures, build, table = gpu_model.read_gpu(options.predict), options.build or "build/cuda", counts.read()
     if options.kernels:
-        rows = gpu_model.kernels(build, figures, *gpu_model.JOBS[options.kernels])
+        rows = gpu_model.kernels(build, figures, gpu_model.JOBS[options.kernels], table[options.kernels])
         if options.json:
             for row in rows:
                 print(json.dumps({"job": options.kernels} | report.rounded(row)), flush=True)
         else:
             gpu_model.print_kernels(options.kernels, rows)
         return
-    results = {name: report.rounded(gpu_model.step(build, figures, *job)) for name, job in gpu_model.JOBS.items()}
+    results = {name: report.rounded(gpu_model.step(build, figures, job, table[name])) for name, job in gpu_model.JOBS.items()}
     if options.json:
         for name, result in results.items():
             print(json.dumps({"job": name, "gpu": figures} | result), flush=True)

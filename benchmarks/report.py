@@ -287,8 +287,9 @@ def print_gpu(results, absent, about):
     print("{0}; engine {engine}; {cpu}, {cores} cores; {compiler}; {date}".format(gpus, **about))
     print(", ".join(f"{name} {value}" for name, value in about["model"].items()) + "\n")
     rows = [["step", "who", "min ms", "median", "max", "cuBLAS alone", "its share", "ours / it"]]
+    quoted = {result["benchmark"]: result for result in results if "tokens_per_second" in result}
     for result in results:
-        if result["benchmark"] == "launch":
+        if result["benchmark"] == "launch" or result["benchmark"] in quoted:
             continue
         bound, whose = result["library_ms"], {"ours, looping": result, "ours, plain": result["plain"]}
         for who, run in (whose | result["peer_runs"]).items():
@@ -304,6 +305,9 @@ def print_gpu(results, absent, about):
     if predicted:
         figures = next(result["predicted_for"] for result in results if "predicted" in result)
         print(f"\npredicted for one GPU, plain, by the figures of {figures}:", *gpu_model.table(predicted), sep="\n")
+    if quoted:
+        print("\nmeasured:", *gpu_model.speeds(quoted), sep="\n")
+        print("\npredicted:", *gpu_model.speeds({name: result for name, result in predicted.items() if name in quoted}), sep="\n")
     for result in results:
         if result["benchmark"] == "launch":
             print("launch: {region_us:.1f} us a target region, {product_us:.1f} a product,".format(**result), end=" ")
@@ -315,5 +319,5 @@ def print_gpu(results, absent, about):
             shares = percent(result, "products_share_of_peak"), percent(result, "step_share_of_peak")
             text = "{}: of {:.0f} TFLOP/s the products reach {} by themselves, the step {}"
             print(text.format(result["benchmark"], result["peak_tflops"], *shares))
-        else:
+        elif result["benchmark"] not in quoted:
             print(f"{result['benchmark']}: the peak of this GPU is not known here: no share of it")

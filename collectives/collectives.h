@@ -24,11 +24,13 @@
  * from another line: in a loop whose next round comes by the same line, only when the loop is over. Opening groups is
  * not compared. No member starts a call before all have finished the one that was SL_MAX_IN_FLIGHT calls earlier.
  *
- * Unchecked, nothing is compared: the n-th call of a member over a group meets the n-th calls of the others, whatever
- * they are. If one member skips a psum, its next one meets the others' skipped one: sums are wrong with status SL_OK
- * until somebody waits for a call that never comes, and only then is there a verdict. If counts differ, engine local
- * writes beyond the smaller array. Neither mode sees whether a program looks at statuses: after a call that has failed,
- * or was skipped, OUT is what it was before. */
+ * Unchecked, the n-th call of a member over a group meets the n-th calls of the others. On engines local and mpi it is
+ * compared with those whose data this member gets, before that moves: group, operation, dtype, elements and root, but
+ * neither the line of the call nor pairs. So a skipped call ends the run at the next one that is of another kind. If
+ * one member skips a psum, and its next call is as large a psum, that meets the others' skipped one: sums are wrong
+ * with status SL_OK until a call of another kind comes, or somebody waits for one that never comes, and only then is
+ * there a verdict. Engine nccl compares nothing. Neither mode sees whether a program looks at statuses: after a call
+ * that has failed, or was skipped, OUT is what it was before. */
 #ifndef SL_COLLECTIVES_COLLECTIVES_H
 #define SL_COLLECTIVES_COLLECTIVES_H
 

@@ -3,6 +3,7 @@
 #include "collectives/engines.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct sl_engine_table *const engines[] = {&sl_engine_local, &sl_engine_mpi, &sl_engine_nccl};
@@ -19,6 +20,14 @@ const struct sl_engine_table *sl_engine_find(const char *name) {
 
 const struct sl_engine_table *sl_engine_at(int i) { return i < ENGINES ? engines[i] : NULL; }
 
+/* Whether calls are compared: as the environment says, or the build. */
+static int read_checked(bool *checked, struct sl_error *error) {
+    const char *text = getenv("SHARDLOOP_CHECKED");
+    *checked = text ? !strcmp(text, "1") : SL_CHECKED_BY_DEFAULT;
+    if (!text || *checked || !strcmp(text, "0")) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "SHARDLOOP_CHECKED is \"%.60s\": choose 0 or 1", text);
+}
+
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error) {
     return sl_engine_open_within(engine, name, 30, error);
 }
@@ -34,6 +43,7 @@ int sl_engine_open_within(struct sl_engine *engine, const char *name, double tim
     if (table->missing)
         return sl_error_set(error, SL_BAD_INPUT, "engine \"%s\" is not in this build: configure with -D%s=ON", name,
                             table->missing);
-    *engine = (struct sl_engine){.table = table, .timeout = timeout, .checked = SL_CHECKED_BY_DEFAULT};
+    *engine = (struct sl_engine){.table = table, .timeout = timeout};
+    SL_TRY(read_checked(&engine->checked, error));
     return table->open ? table->open(timeout, error) : SL_OK;
 }

@@ -28,9 +28,9 @@ const struct sl_engine_table *sl_engine_find(const char *name);
 const struct sl_engine_table *sl_engine_at(int i);
 
 /* Fills in ENGINE with the engine called NAME ("local", "mpi", "nccl") and a timeout of 30 s. `checked` is set if
- * the library is a debug build (CMAKE_BUILD_TYPE Debug); examples and programs under development set it themselves.
- * SL_BAD_INPUT names the engines there are or, for an engine that is not in this build, the CMake option that builds
- * it. */
+ * the library is a debug build (CMAKE_BUILD_TYPE Debug); the environment's SHARDLOOP_CHECKED=1 sets it in any build,
+ * and 0 in none; examples and programs under development set it themselves. SL_BAD_INPUT names the engines there are
+ * or, for an engine that is not in this build, the CMake option that builds it. */
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error);
 /* The same with a timeout of TIMEOUT seconds, which holds while processes find each other, too: programs do what takes
  * longer, such as reading data, after they have opened the engine. */

@@ -87,14 +87,34 @@ void sl_verdict_add_more(struct sl_error *verdict, int lines) {
 
 /* ---- calls that differ ---- */
 
-bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
+bool sl_calls_fit(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
     const int me = mine->group->rank;
     const bool permuted =
         (mine->source == rank) == (theirs->destination == me) && (mine->destination == rank) == (theirs->source == me);
     return mine->operation == theirs->operation && mine->dtype == theirs->dtype &&
            sl_block_elements(mine) == sl_block_elements(theirs) && mine->root == theirs->root &&
-           mine->scale == theirs->scale && permuted &&
-           (mine->site == theirs->site || !strcmp(mine->site, theirs->site));
+           mine->scale == theirs->scale && permuted;
+}
+
+bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
+    return sl_calls_fit(mine, theirs, rank) && (mine->site == theirs->site || !strcmp(mine->site, theirs->site));
+}
+
+/* From the lowest bit: what the call is, then its root, from 0 for none; elements have the rest. */
+enum { DTYPE_BIT = 4, MEAN_BIT = 8, ROOT_BIT = 9, ELEMENTS_BIT = 16 };
+_Static_assert(SL_OPERATIONS <= 1 << DTYPE_BIT && SL_MAX_COORDINATES < 1 << (ELEMENTS_BIT - ROOT_BIT), "they fit");
+
+uint64_t sl_call_word(const struct sl_collective *call) {
+    return (uint64_t)call->operation | (uint64_t)call->dtype << DTYPE_BIT | (uint64_t)(call->scale != 1) << MEAN_BIT |
+           (uint64_t)(call->root + 1) << ROOT_BIT | (uint64_t)sl_block_elements(call) << ELEMENTS_BIT;
+}
+
+struct sl_collective sl_call_of_word(uint64_t word) {
+    return (struct sl_collective){.operation = (enum sl_operation)(word & ((1 << DTYPE_BIT) - 1)),
+                                  .dtype = (enum sl_dtype)(word >> DTYPE_BIT & ((1 << (MEAN_BIT - DTYPE_BIT)) - 1)),
+                                  .scale = word >> MEAN_BIT & 1 ? 0 : 1,
+                                  .root = (int)(word >> ROOT_BIT & ((1 << (ELEMENTS_BIT - ROOT_BIT)) - 1)) - 1,
+                                  .count = {1, 1, word >> ELEMENTS_BIT}};
 }
 
 /* A position in the group, -1 for none. */
@@ -114,11 +134,11 @@ static void add_call(struct sl_error *verdict, const struct sl_mesh *mesh, const
     if (call->operation != SL_BARRIER) {
         sl_verdict_add(verdict, " of %zu %s", sl_block_elements(call), sl_dtypes[call->dtype].name);
     }
-    if (operation->from == SL_WITH_PAIRED) add_position(verdict, " from", call->source);
-    if (operation->to == SL_WITH_PAIRED) add_position(verdict, " to", call->destination);
+    if (operation->from == SL_WITH_PAIRED && call->site) add_position(verdict, " from", call->source);
+    if (operation->to == SL_WITH_PAIRED && call->site) add_position(verdict, " to", call->destination);
     if (operation->from == SL_WITH_ROOT) add_position(verdict, " from", call->root);
     if (operation->to == SL_WITH_ROOT) add_position(verdict, " to", call->root);
-    sl_verdict_add(verdict, " at %s", call->site);
+    if (call->site) sl_verdict_add(verdict, " at %s", call->site);
 }
 
 void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine, int me,
@@ -127,6 +147,15 @@ void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, c
     add_call(verdict, mesh, mine, me);
     sl_verdict_add(verdict, ", ");
     add_call(verdict, mesh, theirs, peer);
+}
+
+void sl_verdict_other_members(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine,
+                              int me, int peer) {
+    char who[SL_VERDICT_NAME];
+    sl_verdict_add(verdict, "calls over \"%s\" differ: ", mine->group->name);
+    add_call(verdict, mesh, mine, me);
+    sl_verdict_add(verdict, ", %s calls over other members: all coordinates open the same groups in the same order",
+                   sl_verdict_name(mesh, peer, who));
 }
 
 bool sl_channel_ends_agree(struct sl_error *verdict, int from, int to, const struct sl_channel_end *mine,

@@ -32,11 +32,24 @@ bool sl_verdict_add_wait(struct sl_error *verdict, const struct sl_mesh *mesh, i
 /* Adds a line that counts the LINES which did not fit. There is always room for it. */
 void sl_verdict_add_more(struct sl_error *verdict, int lines);
 
-/* Whether MINE and THEIRS, the call of the member at position RANK, are the same call. */
+/* Whether MINE and THEIRS, the call of the member at position RANK, fit each other: but for the line they come from; */
+bool sl_calls_fit(const struct sl_collective *mine, const struct sl_collective *theirs, int rank);
+/* and whether they are the same call. */
 bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective *theirs, int rank);
-/* Adds a line: MINE, the call of coordinate ME, and THEIRS, the call of coordinate PEER, differ. */
+
+/* A call as members tell each other of it in any mode: operation, dtype, elements, root, and whether it is a mean. */
+uint64_t sl_call_word(const struct sl_collective *call);
+/* The call that WORD tells of. What it does not tell, pairs and the line of the call, verdicts leave out. */
+struct sl_collective sl_call_of_word(uint64_t word);
+
+/* Adds a line: MINE, the call of coordinate ME, and THEIRS, the call of coordinate PEER, differ. A call without a site
+ * is one of which sl_call_of_word tells. */
 void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine, int me,
                          const struct sl_collective *theirs, int peer);
+
+/* The same where PEER's call is over other members. */
+void sl_verdict_other_members(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine,
+                              int me, int peer);
 
 /* What one end of a channel has opened: slots of so many bytes each. */
 struct sl_channel_end {

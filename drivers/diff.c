@@ -9,19 +9,25 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
+#include "drivers/cards/cards.h"
 #include "drivers/journal/journals.h"
 #include "layers/storage/safetensors.h"
 
 enum { POSITION = 160 }; /* characters of a tensor's shape, or of a place in it */
 
 struct config {
-    bool all, json;
+    bool all, json, list, describe;
 };
 
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option table[] = {
-    {"all", SL_OPTION_FLAG, FIELD(all), .help = "list the tensors that are equal, too"},
+    {"list", SL_OPTION_FLAG, FIELD(list),
+     .help = "in place of a comparison: the checkpoints in the directory A, a line each, with their steps, bytes, "
+             "model and run"},
+    {"describe", SL_OPTION_FLAG, FIELD(describe), .read = "!list",
+     .help = "in place of a comparison: what the model in checkpoint A is, and how it was trained"},
+    {"all", SL_OPTION_FLAG, FIELD(all), .read = "!list&!describe", .help = "list the tensors that are equal, too"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print one object of JSON"},
     {0},
 };
@@ -324,12 +330,27 @@ static int check_operands(const struct sl_operands *operands, bool *journals, st
                         operands->word[other], operands->word[one]);
 }
 
+/* What one side says of itself. */
+static int tell(const struct config *config, const struct sl_operands *operands, struct sl_error *error) {
+    struct sl_output output = {0};
+    if (operands->count != 1)
+        return sl_error_set(error, SL_BAD_INPUT, "--%s: %d arguments: it is told of one (see --help)",
+                            config->list ? "list" : "describe", operands->count);
+    SL_TRY(sl_output_open(&output, NULL, error));
+    const int status =
+        (config->list ? sl_cards_list : sl_cards_describe)(operands->word[0], config->json, &output, error);
+    return sl_output_close(&output, status, error);
+}
+
 static int run(struct comparison *c, const struct sl_operands *operands, struct sl_error *error) {
     struct sl_output output = {0};
+    if (c->config->list || c->config->describe) return tell(c->config, operands, error);
     bool journals = false;
     SL_TRY(check_operands(operands, &journals, error));
     if (journals) {
         bool agree = false;
+        if (c->config->all)
+            return sl_error_set(error, SL_BAD_INPUT, "--all: is read only for checkpoints, whose tensors it lists");
         SL_TRY(compare_journals(c->config, operands, &agree, error));
         c->settings_differ = !agree;
         return SL_OK;
@@ -359,7 +380,8 @@ int main(int argc, char **argv) {
                    "The exit status is 1 where they do.",
         .section = SL_SECTIONS({"Output", table, &config}),
         .operands = {.name = "CHECKPOINT",
-                     .help = "two of them, A and B: each a file, or a directory, whose latest checkpoint is taken; or "
+                     .help = "two of them, A and B, or one with --list or --describe: each a file, or a directory, "
+                             "whose latest checkpoint is taken; or "
                              "each the directory of a journal",
                      .path = SL_PATH_CHECKPOINT},
     };

@@ -22,7 +22,8 @@ struct config {
 
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
-     .keep = SL_KEPT_FREE, .help = "order of the pipeline's work: one of the schedules below"},
+     .keep = SL_KEPT_FREE, .read = "!schedule-file", .word = sl_schedule_or_alias_word,
+     .help = "order of the pipeline's work: one of the schedules below"},
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     {"stage-layers", SL_OPTION_TEXT, offsetof(struct config, model.training.stage_layers), .value = "N,N,...",
      .keep = SL_KEPT_FREE, .unless = "schedule|schedule-file|mesh|loops",
@@ -144,9 +145,10 @@ static json_t *end(struct sl_training *training) {
     const double stacked = (double)sl_classifier_parameters_stacked(classifier, training->job->ranks);
     const double median = sl_step_times_median(&report->times);
     if (!report->json) {
+        const struct sl_time_unit unit = sl_time_unit_of(median);
         printf("parameters %.0f (%.0f with every stage's copy), ", parameters, stacked);
         if (sl_training_done(training) > 0)
-            printf("first step after %.0f ms, median %.2f ms, ", report->first_step_ms, median);
+            printf("first step after %.0f ms, median %.2f %s, ", report->first_step_ms, median / unit.ms, unit.name);
         printf("peak %.1f MB\n", sl_peak_bytes() / 1e6);
     }
     json_t *object = json_pack("{sI sI so so so sI}", "parameters", (json_int_t)parameters, "parameters_stacked",
@@ -203,8 +205,10 @@ static void describe_run(struct run *run) {
 /* For people. */
 static void describe_heading(const struct run *run, struct sl_heading *heading) {
     const struct classifier_experiment *experiment = &run->experiment;
+    heading->parameters = (double)sl_classifier_parameters(&experiment->classifier);
     snprintf(heading->data, sizeof heading->data, "%s, %u examples", run->config->data, run->dataset.train.count);
-    snprintf(heading->numbers, sizeof heading->numbers, "%s%s%s%s", experiment->flax ? "flax" : "global",
+    snprintf(heading->numbers, sizeof heading->numbers, "%s%s%s%s",
+             experiment->flax ? "flax, another model on each mesh (--rng global: one on all)" : "global",
              *experiment->no_flax ? " (" : "", experiment->no_flax, *experiment->no_flax ? ")" : "");
 }
 
@@ -215,7 +219,6 @@ static void plan_training(struct run *run) {
     training->job = &run->experiment.job;
     training->json = run->config->common.json;
     training->rate = sl_training_rate(options, training->steps);
-    if (options->lr_schedule == SL_RATE_DEFAULT) training->rate.falls = run->dataset.shuffled;
     describe_run(run);
     describe_heading(run, &training->heading);
 }
@@ -225,11 +228,13 @@ static int note_run(struct run *run, const struct sl_common_options *common, str
     struct sl_training *training = &run->training;
     struct sl_store *notes = &training->notes;
     struct sl_signature data = {0};
-    char steps[24];
+    const int given = run->config->model.training.microbatches;
+    char steps[24], microbatches[16];
+    snprintf(microbatches, sizeof microbatches, "%d", given ? given : run->experiment.job.schedule.microbatches);
+    SL_TRY(sl_describe_option(notes, "microbatches", microbatches, error));
     snprintf(steps, sizeof steps, "%lld", (long long)training->steps);
     SL_TRY(sl_describe_option(notes, "mesh", common->mesh, error));
     SL_TRY(sl_describe_option(notes, "steps", steps, error));
-    SL_TRY(sl_describe_option(notes, "lr-schedule", training->rate.falls ? "cosine" : "constant", error));
     SL_TRY(sl_describe_option(notes, "rng", run->experiment.flax ? "flax" : "global", error));
     int status = classifier_dataset_sign(&run->dataset, &data, error);
     if (status == SL_OK) status = sl_training_describe(training, common->command, &data, error);
@@ -275,6 +280,15 @@ static int start(struct run *run, struct sl_error *error) {
     return sl_training_run(&run->training, &engine, error);
 }
 
+/* Real data are shown many times, and the rate falls then. */
+static void settle(const struct sl_options *options) {
+    struct config *config = options->own;
+    struct sl_training_options *training = &config->model.training;
+    classifier_settle(&config->model, options);
+    if (training->lr_schedule == SL_RATE_DEFAULT)
+        training->lr_schedule = strcmp(config->data, "random") ? SL_RATE_COSINE : SL_RATE_CONSTANT;
+}
+
 int main(int argc, char **argv) {
     struct config config = {.common = sl_common_defaults(17), .model = classifier_defaults(), .data = "random"};
     struct sl_training_options *training = &config.model.training;
@@ -290,6 +304,8 @@ int main(int argc, char **argv) {
                                {"Records", sl_record_table, training},
                                {"Checkpoints", sl_checkpoint_table, &training->checkpoints}),
         .words = {"Schedules", sl_schedule_or_alias_word},
+        .own = &config,
+        .settle = settle,
     };
     struct sl_error error = {0};
     struct run run = {.config = &config};

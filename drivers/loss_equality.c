@@ -12,7 +12,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 #include "drivers/search/forecast.h"
 #include "drivers/speed/cores.h"
 #include "drivers/speed/profile_report.h"
@@ -36,6 +36,7 @@ static const struct sl_option comparison_table[] = {
 };
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
+     .read = "!schedule-file", .word = sl_schedule_or_alias_word,
      .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),
@@ -43,7 +44,7 @@ static const struct sl_option schedule_table[] = {
 };
 static const struct sl_option record_table[] = {
     {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
-     .help = "print the loss after every N steps of the training before the comparison; 0: never"},
+     .read = "!json", .help = "print the loss after every N steps of the training before the comparison; 0: never"},
     {"trace", SL_OPTION_TEXT, offsetof(struct config, model.training.trace), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "record when each coordinate did what in the third run, from its second step on, and write it to FILE "
              "(Chrome trace events, for Perfetto or schedule --compare)"},
@@ -369,7 +370,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     if (config->model.training.dry_run) return SL_OK;
     SL_TRY(classifier_dataset_draw(dataset, config->common.seed, error));
     SL_TRY(open_trace(trial, trace, config->model.training.trace, &engine, error));
-    sl_interrupt_catch();
+    sl_interrupt_catch(sl_speaks(&engine) ? "this step" : NULL, false);
     for (int i = 0; i < TRIALS; i++) {
         trial[i].from = i == TRAIN ? NULL : trained;
         trial[i].to = i == TRAIN ? trained : NULL;
@@ -388,6 +389,11 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     return sl_error_set(error, SL_CHECK_FAILED, "the losses differ by %.3g, allowed is %.3g", difference, tolerance);
 }
 
+static void settle(const struct sl_options *options) {
+    struct config *config = options->own;
+    classifier_settle(&config->model, options);
+}
+
 int main(int argc, char **argv) {
     struct config config = {.common = sl_common_defaults(15), .model = classifier_defaults()};
     struct sl_training_options *training = &config.model.training;
@@ -401,6 +407,8 @@ int main(int argc, char **argv) {
                                {"Pipeline", sl_pipeline_table, training}, sl_optimizer_section(&training->optimizer),
                                {"Learning rate", sl_rate_table, training}, {"Records", record_table, &config}),
         .words = {"Schedules", sl_schedule_or_alias_word},
+        .own = &config,
+        .settle = settle,
     };
     struct sl_error error = {0};
     struct classifier_dataset dataset = {0};

@@ -10,7 +10,7 @@
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
 #include "drivers/common/placement_report.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 #include "spmd/shard_draw.h"
 #include "collectives/shard_map.h"
 
@@ -37,7 +37,7 @@ static const struct sl_option array_table[] = {
      .help =
          "how a and b are sharded; each dim has an entry: axis names joined by +, or - for none (default: dim 0 over "
          "the mesh's first axis, and so on)"},
-    {"out-spec", SL_OPTION_TEXT, FIELD(out_spec), .value = "SPEC",
+    {"out-spec", SL_OPTION_TEXT, FIELD(out_spec), .value = "SPEC", .read = "!example=layout",
      .help = "how c is sharded (default: as the coordinates of the example return it)"},
     {0},
 };
@@ -470,9 +470,7 @@ int main(int argc, char **argv) {
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_output_format(&options, config.output, &error);
-        if (status == SL_OK) status = run(&task, &error);
-        status = sl_options_finish(&options, status, &error);
+        status = sl_options_finish(&options, run(&task, &error), &error);
     }
     for (int e = 0; e < task.examples; e++) {
         for (int n = 0; n < task.example[e].arrays; n++) free(task.example[e].array[n].data);

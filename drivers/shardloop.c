@@ -1,6 +1,8 @@
 /* shardloop.c - the command `shardloop NAME ...`: becomes the program shardloop-NAME that lies beside it, or, in a
  * build folder, NAME. */
 #include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,8 +71,10 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "--version")) return puts("shardloop " SL_VERSION) < 0 ? SL_FAILED : SL_OK;
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i].name)) {
-            char called[64];
-            snprintf(called, sizeof called, "shardloop %s", argv[1]);
+            char called[PATH_MAX];
+            const char *name = strrchr(argv[0], '/');
+            const bool own = !strcmp(name ? name + 1 : argv[0], "shardloop"); /* no link of another name */
+            snprintf(called, sizeof called, "%s %s", own ? argv[0] : "shardloop", argv[1]);
             return sl_become(commands[i].name, called, argv + 1);
         }
     return refuse(argv[1]);

@@ -172,6 +172,7 @@
 #include "layers/models/forecast.h"
 #include "layers/models/generate.h"
 #include "layers/models/latency.h"
+#include "layers/models/peft/peft.h"
 #include "layers/models/publish.h"
 #include "layers/models/publish_files.h"
 #include "layers/models/published.h"

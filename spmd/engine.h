@@ -28,7 +28,8 @@
  *  - end for all: once the run has ended, every call returns SL_FAILED, and calls that wait return at once.
  *  - compare, if engine->checked is set: end the run if two members' calls differ (sl_calls_agree in
  *    collectives/verdict.h) before their data moves. No member starts a call before all have finished the one that was
- *    SL_MAX_IN_FLIGHT calls earlier.
+ *    SL_MAX_IN_FLIGHT calls earlier. Otherwise compare what costs next to nothing (sl_call_word) between members of
+ *    which one gets the other's data.
  *  - refuse misuse with SL_BAD_INPUT: more than SL_MAX_IN_FLIGHT calls under way, a second wait for a call, closing a
  *    group with calls under way, a post without acquire, a release without take.
  *  - let no wait last forever: prove, or decide when engine->timeout has passed, that the peers deadlock, that a peer

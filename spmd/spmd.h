@@ -26,6 +26,10 @@ struct sl_engine {
     bool recorded;          /* what coordinates receive is kept (collectives/replay): none reads its peers' memory */
     bool spare;             /* mpi: there may be more processes than coordinates; those beyond the mesh run nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
+    /* Seconds. Where a run has ended and a coordinate's program does not return, engine local says so on stderr, with
+     * the verdict: a second after a verdict on a wait, `timeout` after any other. So long after that the process ends
+     * with the run's status; 0: sl_run waits for the coordinate. */
+    double grace;
     struct sl_waits *waits; /* receives who waits for whom where that ends a run (collectives/waits.h); NULL: nothing */
     /* What processes that start a run together have to agree on, besides what the engine signs itself
      * (spmd/signature.h); NULL: nothing. */

@@ -57,7 +57,7 @@ add lintian
 show lintian --allow-root --fail-on error,warning "$packages"/*.deb
 
 apt purge shardloop libshardloop-dev shardloop-doc
-left=$(find / -xdev \( -path /root -o -path /home -o -path /proc -o -path /sys -o -path "$work" \) -prune -o -name '*shardloop*' -print)
+left=$(find / -xdev \( -path /root -o -path '/tmp/clone of *' -o -path /proc -o -path /sys -o -path "$work" \) -prune -o -name '*shardloop*' -print)
 [ -z "$left" ] || { echo "left: $left" && exit 1; }
 ! dpkg-query -W '*shardloop*' 2>/dev/null
 rm -rf "$work"

@@ -20,7 +20,7 @@ ORDER = """
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl
-    layers/kernels/operands layers/kernels/onednn layers/kernels/rows
+    layers/kernels/operands layers/kernels/onednn layers/kernels/rows layers/storage/quantized
     layers/kernels/attention
     layers/kernels layers/storage
     layers/tokenizers
@@ -33,6 +33,7 @@ ORDER = """
     layers/training
     layers/snapshot layers/replay
     layers/models
+    layers/models/peft
     shardloop
     drivers/command_line
     drivers/common
@@ -42,7 +43,7 @@ ORDER = """
     drivers/machine
     drivers/search
     drivers/classifier
-    drivers/journal drivers/schedule
+    drivers/cards drivers/journal drivers/schedule
     benchmarks/rates
     drivers benchmarks
     tests/rigs tests/fake_cuda
@@ -75,6 +76,7 @@ LONG_FILES = {
     "tests/layers/kernels/test_attention_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_sequence_kernels.c": ONE_SUBJECT,
+    "tests/layers/kernels/test_settled.c": ONE_SUBJECT,
     "tests/layers/modules/test_experts.c": ONE_SUBJECT,
     "tests/layers/modules/test_modules.c": ONE_SUBJECT,
     "tests/layers/modules/test_token_modules.c": ONE_SUBJECT,

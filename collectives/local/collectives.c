@@ -1,4 +1,4 @@
-/* collectives.c - groups and collectives of the local engine.
+/* collectives.c - collectives of the local engine.
  *
  * A call is published by its members one by one: each copies its description into the communicator and raises its
  * `arrived`. In sl_wait a member waits for the arrivals of those whose data it moves, does its own share of the moving
@@ -10,112 +10,20 @@
  * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
  * when all members have finished, so that all may compare descriptions at any time before they finish.
  *
+ * In any mode a member moves data only out of and into buffers of members whose call is of the same kind as its own: a
+ * hash tells, which lies in the cache line that tells of their arrival.
+ *
  * On devices moving is enqueued, and nobody waits: the mover's queue follows those of the members whose data it moves
  * before it does so, and theirs follow the mover's before they go on. */
-#include "collectives/local/engine.h"
 #include "collectives/copies.h"
+#include "collectives/local/communicator_internal.h"
 #include "collectives/operations.h"
 #include "collectives/reduce.h"
 #include "collectives/sums.h"
 #include "collectives/verdict.h"
 #include "spmd/device/device.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { AT_ONCE = 16 }; /* runs */
-
-struct member {
-    alignas(SL_CACHE_LINE) struct sl_local_word arrived;                    /* calls published */
-    alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
-    alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
-    struct sl_local_stamp started[SL_MAX_IN_FLIGHT], ended[SL_MAX_IN_FLIGHT];
-    /* Its marks: when its buffers may be moved, and when it has moved; NULL: at once. A later call's are as good. */
-    _Atomic(void *) ready[SL_MAX_IN_FLIGHT], moved[SL_MAX_IN_FLIGHT];
-    int under_way; /* calls started and not ended: its own */
-};
-
-struct sl_local_communicator {
-    struct sl_local_communicator *next;
-    int size;
-    int coordinate[SL_MAX_COORDINATES];
-    uint64_t opened; /* by which coordinates. Under the run's lock, as is: */
-    int left;        /* members that have not closed it */
-    void *memory;    /* sl_group_memory's, with */
-    size_t bytes;
-    char name[64]; /* for places */
-    struct member member[];
-};
-
-/* ---- opening ---- */
-
-static struct sl_local_communicator *new_communicator(const struct sl_group *group) {
-    struct sl_local_communicator *communicator =
-        sl_local_take(sizeof *communicator + (size_t)group->size * sizeof *communicator->member);
-    if (!communicator) return NULL;
-    communicator->size = communicator->left = group->size;
-    memcpy(communicator->coordinate, group->member, sizeof communicator->coordinate);
-    snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
-    return communicator;
-}
-
-/* The first communicator of the group's members that this coordinate has not opened: openings have the same order
- * everywhere, so the members meet, and two groups of the same members stay apart. NULL without memory. */
-static struct sl_local_communicator *open_communicator(struct sl_spmd *self, const struct sl_group *group) {
-    const uint64_t me = UINT64_C(1) << self->coordinate;
-    struct sl_local_communicator **at = &sl_local_self(self)->run->communicators;
-    for (; *at; at = &(*at)->next) {
-        const bool same = (*at)->size == group->size &&
-                          !memcmp((*at)->coordinate, group->member, (size_t)group->size * sizeof *group->member);
-        if (same && !((*at)->opened & me)) break;
-    }
-    if (!*at) *at = new_communicator(group);
-    if (*at) (*at)->opened |= me;
-    return *at;
-}
-
-static void free_communicator(struct sl_local_communicator *communicator) {
-    if (communicator->memory) sl_device.give(communicator->memory);
-    free(communicator);
-}
-
-int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
-    struct sl_local_coordinate *me = sl_local_self(self);
-    SL_TRY(sl_local_alive(me));
-    if (group->rank < 0) return SL_OK;
-    pthread_mutex_lock(&me->run->opening);
-    group->communicator = open_communicator(self, group);
-    pthread_mutex_unlock(&me->run->opening);
-    if (!group->communicator) return sl_fail(self, SL_FAILED, "no memory for the group \"%s\"", group->name);
-    return SL_OK;
-}
-
-/* The last member frees it. Verdicts then find it neither as something that a member waits for nor in a place. */
-int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
-    struct sl_local_coordinate *me = sl_local_self(self);
-    struct sl_local_communicator *communicator = group->communicator;
-    SL_TRY(sl_local_enter(me, "closing", "a group", site));
-    if (communicator->member[group->rank].under_way)
-        return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
-    pthread_mutex_lock(&me->run->opening);
-    if (--communicator->left == 0) {
-        struct sl_local_communicator **at = &me->run->communicators;
-        while (*at != communicator) at = &(*at)->next;
-        *at = communicator->next;
-        free_communicator(communicator);
-    }
-    pthread_mutex_unlock(&me->run->opening);
-    return SL_OK;
-}
-
-void sl_local_groups_close(struct sl_local_run *run) {
-    while (run->communicators) {
-        struct sl_local_communicator *communicator = run->communicators;
-        run->communicators = communicator->next;
-        free_communicator(communicator);
-    }
-}
 
 /* ---- whom a call concerns ---- */
 
@@ -255,6 +163,51 @@ static void move(const struct sl_collective *mine, const struct member *member, 
     }
 }
 
+/* ---- calls that differ ---- */
+
+static uint32_t kind_of(const struct sl_collective *call) {
+    return (uint32_t)(sl_call_word(call) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+/* Whether MEMBER may have gone on so far that the slot of the call numbered TICKET is another one's. To be asked after
+ * the slot has been read. */
+static bool may_have_left(const struct member *member, uint32_t ticket) {
+    return sl_local_reached(atomic_load(&member->arrived.value), ticket + SL_MAX_IN_FLIGHT);
+}
+
+/* Whether the members in RANGE, which have arrived, make a call of the kind that this one makes. Those that then wait
+ * for this one STAY until it has moved. */
+static int compare_kinds(struct sl_local_coordinate *me, const struct sl_request *request, struct sl_positions range,
+                         bool stay) {
+    const struct sl_collective *mine = &request->call;
+    const struct member *member = ((struct sl_local_communicator *)mine->group->communicator)->member;
+    const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT;
+    const uint32_t kind = atomic_load_explicit(&member[mine->group->rank].kind[slot], memory_order_relaxed);
+    for (int i = range.begin; i < range.end; i++) {
+        if (atomic_load_explicit(&member[i].kind[slot], memory_order_acquire) == kind) continue;
+        if (stay || !may_have_left(&member[i], request->ticket))
+            return sl_local_mismatch(me, mine, &member[i].call[slot], mine->group->member[i]);
+    }
+    return SL_OK;
+}
+
+/* The same of those that this one's data comes from, before it reads there: also a ppermute's source sends to it. */
+static int compare_sources(struct sl_local_coordinate *me, const struct sl_request *request) {
+    const struct sl_collective *mine = &request->call;
+    const struct member *member = ((struct sl_local_communicator *)mine->group->communicator)->member;
+    SL_TRY(compare_kinds(me, request, sl_call_sources(mine), mine->operation != SL_BARRIER));
+    if (mine->source < 0) return SL_OK;
+    const struct sl_collective *theirs = &member[mine->source].call[request->ticket % SL_MAX_IN_FLIGHT];
+    if (theirs->destination == mine->group->rank) return SL_OK;
+    return sl_local_mismatch(me, mine, theirs, mine->group->member[mine->source]);
+}
+
+/* The same of those that have moved this one's data, unless they have been compared. */
+static int compare_movers(struct sl_local_coordinate *me, const struct sl_request *request) {
+    if (sl_operation_of(&request->call)->from == SL_WITH_ALL) return SL_OK;
+    return compare_kinds(me, request, movers(&request->call), false);
+}
+
 /* ---- checked mode ---- */
 
 /* Compares the call numbered TICKET with those of the members in RANGE that have arrived. */
@@ -308,6 +261,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &ready));
     atomic_store_explicit(&mine->ready[slot], ready, memory_order_relaxed);
     mine->call[slot] = *call;
+    atomic_store_explicit(&mine->kind[slot], kind_of(call), memory_order_release); /* see may_have_left */
     sl_local_stamp(me, &mine->started[slot]);
     request->ticket = ticket;
     mine->under_way++;
@@ -362,8 +316,8 @@ static void follow_movers(const struct sl_collective *call, struct member *membe
 static int move_share(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
-    if (me->spmd.engine->checked)
-        SL_TRY(compare(me, call, communicator->member, request->ticket, sl_call_sources(call)));
+    SL_TRY(me->spmd.engine->checked ? compare(me, call, communicator->member, request->ticket, sl_call_sources(call))
+                                    : compare_sources(me, request));
     SL_TRY(sl_local_begin_moving(me));
     const int status = enqueue_move(me, call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
     sl_local_end_moving(me);
@@ -397,6 +351,7 @@ int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) 
     const struct sl_positions by = movers(call);
     for (int i = by.begin; i < by.end; i++)
         if (!has(&member[i].finished[slot], target)) return SL_OK;
+    SL_TRY(compare_movers(me, request));
     *done = true;
     follow_movers(call, communicator->member, slot, by);
     communicator->member[call->group->rank].under_way--;
@@ -421,6 +376,7 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
         SL_TRY(move_share(me, request));
     }
     SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
+    SL_TRY(compare_movers(me, request));
     follow_movers(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT, movers(call));
     request->moved = false; /* it has ended: to wait again is an error */
     communicator->member[call->group->rank].under_way--;
@@ -449,20 +405,3 @@ int sl_local_peers_begin(struct sl_spmd *self, const char *site) {
 }
 
 void sl_local_peers_end(struct sl_spmd *self) { sl_local_end_moving(sl_local_self(self)); }
-
-/* The first member to come takes it. */
-int sl_local_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory) {
-    struct sl_local_run *run = sl_local_self(self)->run;
-    struct sl_local_communicator *communicator = group->communicator;
-    pthread_mutex_lock(&run->opening);
-    if (!communicator->memory) {
-        communicator->memory = sl_device.take(bytes);
-        communicator->bytes = bytes;
-    }
-    const size_t taken = communicator->bytes;
-    *memory = communicator->memory;
-    pthread_mutex_unlock(&run->opening);
-    if (!*memory) return sl_fail(self, SL_FAILED, "no memory for %zu bytes of the group \"%s\"", bytes, group->name);
-    if (taken == bytes) return SL_OK;
-    return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has %zu bytes in common, not %zu", group->name, taken, bytes);
-}

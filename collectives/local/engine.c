@@ -1,13 +1,17 @@
 /* engine.c - the local engine: starts a thread per coordinate, joins them, delivers the verdict. */
 #include "collectives/local/engine.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "collectives/engines.h"
+#include "collectives/verdict.h"
 #include "spmd/device/device.h"
 
 void *sl_local_take(size_t bytes) {
@@ -100,6 +104,47 @@ static bool devices_meet(struct sl_local_run *run) {
     return true;
 }
 
+/* ---- the end ---- */
+
+static const double time_to_return = 1; /* seconds, after a verdict on a wait: a coordinate may be there again */
+enum { TICK_NS = 20000000 };
+
+/* Whether coordinate I's thread has ended; waits a tick for it. */
+static bool has_ended(const struct sl_local_run *run, int i) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += TICK_NS;
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    return pthread_timedjoin_np(run->coordinate[i].thread, NULL, &until) != ETIMEDOUT;
+}
+
+/* Tells of the end of the run, which coordinate I keeps from being over. */
+static void tell_early(const struct sl_local_run *run, int i) {
+    char who[SL_VERDICT_NAME], ends[60] = "sl_run returns when it does";
+    if (run->engine->grace > 0) snprintf(ends, sizeof ends, "the process ends in %g s", run->engine->grace);
+    fprintf(stderr, "shardloop: %s\nshardloop: the run has ended, and %s has not returned from the program: %s\n",
+            run->verdict.message, sl_verdict_name(run->mesh, i, who), ends);
+}
+
+/* Waits for the threads of STARTED coordinates. The verdict of a run that has ended does not wait for one that never
+ * comes back. */
+static void join(struct sl_local_run *run, int started) {
+    double ended = 0;
+    for (int i = 0; i < started; i++) {
+        while (!has_ended(run, i)) {
+            if (!atomic_load(&run->status)) continue;
+            const double now = sl_now();
+            if (ended == 0) ended = now;
+            const double told = ended + (run->in_vain ? time_to_return : run->engine->timeout);
+            if (!run->told && now > told) {
+                tell_early(run, i);
+                run->told = true;
+            }
+            if (run->engine->grace > 0 && now > told + run->engine->grace) _exit(atomic_load(&run->status));
+        }
+    }
+}
+
 static void launch(struct sl_local_run *run) {
     const int size = run->mesh->size;
     int started = 0;
@@ -114,14 +159,15 @@ static void launch(struct sl_local_run *run) {
             break;
         }
     }
-    for (int i = 0; i < started; i++) pthread_join(run->coordinate[i].thread, NULL);
+    join(run, started);
 }
 
-static int deliver(const struct sl_engine *engine, int status, const struct sl_error *verdict) {
+/* TOLD: the verdict has been printed. */
+static int deliver(const struct sl_engine *engine, int status, const struct sl_error *verdict, bool told) {
     if (status == SL_OK) return SL_OK;
     if (engine->error) {
         *engine->error = *verdict;
-    } else {
+    } else if (!told) {
         fprintf(stderr, "shardloop: %s\n", verdict->message);
     }
     return status;
@@ -131,7 +177,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     struct sl_local_run *run = sl_local_take(sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
     if (!run) {
         const struct sl_error no_memory = {SL_FAILED, "no memory to start the run"};
-        return deliver(engine, SL_FAILED, &no_memory);
+        return deliver(engine, SL_FAILED, &no_memory, false);
     }
     run->mesh = mesh, run->engine = engine, run->program = program, run->arg = arg;
     pthread_mutex_init(&run->opening, NULL);
@@ -145,7 +191,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
                                             .divides = engine->table == &sl_engine_local};
     }
     launch(run);
-    const int status = deliver(engine, atomic_load(&run->status), &run->verdict);
+    const int status = deliver(engine, atomic_load(&run->status), &run->verdict, run->told);
     sl_local_groups_close(run);
     sl_local_channels_close(run);
     for (int i = 0; i < mesh->size; i++) sl_local_marks_close(&run->coordinate[i]);

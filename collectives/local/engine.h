@@ -86,7 +86,9 @@ struct sl_local_run {
     struct sl_placement placement;
     _Atomic bool ending;     /* somebody writes the verdict, and sets the status behind it */
     _Atomic int status;      /* of the first failure, which ends the run; SL_OK until then */
-    struct sl_error verdict; /* read when all threads have ended */
+    struct sl_error verdict; /* read when the status is set, as is: */
+    bool in_vain;            /* it is on a wait */
+    bool told;               /* it has been printed; the thread's that runs the mesh */
 
     /* Taken where groups and channels are opened and groups closed, and for verdicts: what these read of coordinates,
      * names in places and words that are waited for, is not freed meanwhile. */
@@ -182,7 +184,7 @@ void sl_local_end(struct sl_local_run *run, int status, const char *format, ...)
 int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective *mine,
                       const struct sl_collective *theirs, int peer);
 
-/* ---- groups (collectives.c), channels (channel.c) ---- */
+/* ---- groups (groups.c), collectives (collectives.c), channels (channel.c) ---- */
 
 int sl_local_group_open(struct sl_spmd *self, struct sl_group *group);
 int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);

@@ -86,8 +86,8 @@ static void note_waits(struct sl_local_run *run) {
     waits->coordinates = run->mesh->size;
 }
 
-/* The first verdict is the run's: whoever begins to end it writes the message, which is read when all have ended; where
- * somebody WAITS in vain, also who waits for whom. The status, which lets sleepers go, is set behind that. */
+/* The first verdict is the run's: whoever begins to end it writes the message and, where somebody WAITS in vain, who
+ * waits for whom. The status, which lets sleepers go, is set behind that. */
 static int end(struct sl_local_run *run, int status, const struct sl_error *text, bool waits) {
     if (atomic_exchange(&run->ending, true)) {
         while (!atomic_load(&run->status)) sched_yield();
@@ -95,6 +95,7 @@ static int end(struct sl_local_run *run, int status, const struct sl_error *text
     }
     run->verdict = *text;
     run->verdict.status = status;
+    run->in_vain = waits;
     if (waits && run->engine->waits) note_waits(run);
     atomic_store(&run->status, status);
     sl_local_wake_all(run);

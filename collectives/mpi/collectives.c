@@ -9,15 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "spmd/base/hash.h"
+
 /* ---- groups ---- */
 
-static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, const struct sl_group *group) {
+static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, const struct sl_group *group, int number) {
     const size_t size = (size_t)group->size, slots = SL_MAX_IN_FLIGHT;
-    const bool checked = run->engine->checked;
+    const bool shared = sl_mpi_take_mailboxes(number), signs = run->engine->checked || !shared;
     struct sl_mpi_communicator *communicator = calloc(1, sizeof *communicator);
     if (!communicator) return NULL;
     communicator->requests = malloc(slots * 4 * size * sizeof *communicator->requests);
-    communicator->signatures = calloc(checked ? slots * size : 1, sizeof *communicator->signatures);
+    communicator->signatures = calloc(signs ? slots * size : 1, sizeof *communicator->signatures);
     if (!communicator->requests || !communicator->signatures) {
         free(communicator->requests);
         free(communicator->signatures);
@@ -25,6 +27,9 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
         return NULL;
     }
     communicator->group = *group;
+    communicator->number = number;
+    communicator->shared = shared;
+    communicator->members = sl_hash(group->member, size * sizeof *group->member);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
     for (size_t i = 0; i < slots * 4 * size; i++) communicator->requests[i] = MPI_REQUEST_NULL;
     for (size_t slot = 0; slot < slots; slot++) {
@@ -37,7 +42,7 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
             .send = request + size,
             .hear = request + 2 * size,
             .tell = request + 3 * size,
-            .theirs = checked ? communicator->signatures + slot * size : NULL,
+            .theirs = signs ? communicator->signatures + slot * size : NULL,
         };
     }
     return communicator;
@@ -53,10 +58,8 @@ int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
     if (run->status) return sl_mpi_turn(run);
     const int number = run->groups++;
     if (group->rank < 0) return SL_OK;
-    struct sl_mpi_communicator *communicator = new_communicator(run, group);
+    struct sl_mpi_communicator *communicator = new_communicator(run, group, number);
     if (!communicator) return sl_fail(self, SL_FAILED, "no memory for the group \"%s\"", group->name);
-    communicator->number = number;
-    communicator->shared = sl_mpi_take_mailboxes(number);
     communicator->next = run->communicators;
     run->communicators = communicator;
     if (sl_mpi_tag_of(communicator, SL_MAX_IN_FLIGHT - 1, SL_MPI_KINDS - 1) < 0)
@@ -71,7 +74,8 @@ int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
 /* Moves the call on as far as it goes. Whether it is over, also for signatures. */
 static bool advance(struct sl_mpi_call *c) {
     if (sl_mpi_unheard(c) >= 0 && !sl_mpi_compare(c)) return false;
-    if (c->phase == SL_MPI_COMPARING && sl_mpi_uncompared(c) < 0) sl_mpi_begin(c);
+    if (c->theirs && sl_mpi_uncompared(c) >= 0) return false;
+    if (c->phase == SL_MPI_COMPARING) sl_mpi_begin(c);
     sl_mpi_move_on(c);
     return c->phase == SL_MPI_IDLE && sl_mpi_unheard(c) < 0;
 }
@@ -176,11 +180,8 @@ int sl_mpi_start(struct sl_spmd *self, struct sl_request *request) {
     c->call = request->call;
     c->call.group = &communicator->group;
     SL_TRY(sl_mpi_set_aside(c));
-    if (self->engine->checked) {
-        sl_mpi_exchange_signatures(c);
-    } else {
-        sl_mpi_begin(c);
-    }
+    if (c->theirs) sl_mpi_exchange_signatures(c);
+    if (!self->engine->checked) sl_mpi_begin(c); /* what comes is not touched before it has been compared */
     c->claimed = request->moved = true;
     c->active = true;
     c->next = run->active;

@@ -316,7 +316,7 @@ void sl_mpi_say_quiet(struct sl_mpi_run *run);
 struct sl_mpi_signature {
     int32_t operation, dtype, root, source, destination;
     float scale;
-    uint64_t elements;
+    uint64_t elements, members; /* a hash of the group's, where it is compared */
     char site[104];
 };
 
@@ -336,7 +336,7 @@ struct sl_mpi_call {
     int piece;                             /* of it */
     char *sent, *received;                 /* in the buffer: blocks on their way; NULL: in the program's memory */
     MPI_Request *receive, *send;           /* [size], side by side */
-    struct sl_mpi_signature mine, *theirs; /* [size], in checked mode */
+    struct sl_mpi_signature mine, *theirs; /* [size]; NULL: words in mailboxes tell */
     MPI_Request *hear, *tell;              /* [size] */
     /* Through mailboxes: rounds of the slot before this call; of the call, and of these, how many are done. */
     uint32_t before, rounds, written, summed, read;
@@ -346,6 +346,7 @@ struct sl_mpi_communicator {
     struct sl_mpi_communicator *next;
     struct sl_group group;
     int number;
+    uint64_t members; /* a hash of them */
     bool shared;      /* its calls go through mailboxes */
     uint32_t started; /* calls */
     char name[64];    /* for places */
@@ -406,13 +407,17 @@ bool sl_mpi_go_round(struct sl_mpi_call *c);
 /* The position of a member that has not done its part of the next round, or -1. */
 int sl_mpi_find_laggard(const struct sl_mpi_call *c);
 
-/* ---- checked mode (signature.c) ---- */
+/* ---- calls that differ (signature.c) ---- */
+
+/* Ends the run: the call of the member at position PEER, of which WORD tells, differs, or is not over the same members
+ * (TOGETHER is false). */
+void sl_mpi_propose_mismatch(struct sl_mpi_call *c, int peer, uint64_t word, bool together);
 
 /* What CALL's signature is, and the call that it stands for, as far as calls are compared. */
 struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call);
 struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature);
 
-/* Tells the others what is called here. */
+/* Tells the others what is called here: all of them in checked mode, else those that it exchanges data with. */
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c);
 /* Compares the signatures that have come since. False where one differs. */
 bool sl_mpi_compare(struct sl_mpi_call *c);

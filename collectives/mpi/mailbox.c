@@ -31,7 +31,8 @@ enum {
 struct words {
     alignas(SL_CACHE_LINE) _Atomic uint32_t written;
     _Atomic uint32_t summed, read;
-    _Atomic uint64_t bytes; /* of the call's block: what members may not differ in */
+    _Atomic uint64_t call;  /* its word (sl_call_word), in which members may not differ; nor in */
+    _Atomic uint64_t group; /* a hash of who its members are */
 };
 
 struct sl_mpi_mailbox {
@@ -95,7 +96,7 @@ static size_t elements_a_round(const struct sl_collective *call) {
 
 static uint32_t count_rounds(const struct sl_collective *call) {
     const size_t most = elements_a_round(call), rounds = (sl_block_elements(call) + most - 1) / most;
-    return rounds || call->operation != SL_BARRIER ? (uint32_t)rounds : 1;
+    return rounds ? (uint32_t)rounds : 1;
 }
 
 static struct range range_of(const struct sl_collective *call, uint32_t round) {
@@ -202,7 +203,8 @@ static bool write_piece(struct sl_mpi_call *c) {
     } else if (to.end > to.begin + sl_has_position(to, me)) {
         pack(call, range, piece(c, me, c->written, 0), sl_mpi_input_block(call, to.begin));
     }
-    atomic_store_explicit(&own_words(c)->bytes, sl_block_bytes(call), memory_order_relaxed);
+    atomic_store_explicit(&own_words(c)->call, sl_call_word(call), memory_order_relaxed);
+    atomic_store_explicit(&own_words(c)->group, c->communicator->members, memory_order_relaxed);
     atomic_store_explicit(&own_words(c)->written, c->before + ++c->written, memory_order_release);
     ring_those_at(c, to);
     return true;
@@ -220,21 +222,17 @@ static int find_missing(const struct sl_mpi_call *c, bool sums) {
     return -1;
 }
 
-/* Members that are not compared may still not write beyond each other's arrays. */
+/* Whether those whose data this one gets make the call that it makes, as far as words tell: no data moves otherwise. */
 static bool agree(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions from = sl_call_sources(call);
+    const uint64_t mine = sl_call_word(call);
     for (int peer = from.begin; peer < from.end; peer++) {
-        const size_t bytes = atomic_load_explicit(&words_of(c, peer)->bytes, memory_order_relaxed);
-        if (bytes == sl_block_bytes(call)) continue;
-        struct sl_error verdict = {0};
-        char who[SL_VERDICT_NAME], other[SL_VERDICT_NAME];
-        sl_verdict_name(c->run->mesh, c->run->spmd.coordinate, who);
-        sl_verdict_name(c->run->mesh, call->group->member[peer], other);
-        sl_verdict_add(&verdict, "%s %s: %s has blocks of %zu bytes, %s of %zu (called at %s)",
-                       sl_collective_name(call), c->communicator->name, who, sl_block_bytes(call), other, bytes,
-                       call->site);
-        sl_mpi_propose(c->run, SL_FAILED, -1, &verdict);
+        const struct words *words = words_of(c, peer);
+        const uint64_t theirs = atomic_load_explicit(&words->call, memory_order_relaxed);
+        const bool together = atomic_load_explicit(&words->group, memory_order_relaxed) == c->communicator->members;
+        if (theirs == mine && together) continue;
+        sl_mpi_propose_mismatch(c, peer, theirs, together);
         return false;
     }
     return true;

@@ -1,8 +1,11 @@
-/* signature.c - checked mode of the mpi engine: members tell each other what they call.
+/* signature.c - members of the mpi engine tell each other what they call.
  *
- * Before anything else each member sends the others what it calls. Its exchange begins when it agrees with those that
- * it exchanges data with; the others are compared whenever they come, and waited for before the call's slot is used
- * again. */
+ * In checked mode each member, before anything else, sends the others what it calls. Its exchange begins when it agrees
+ * with those that it exchanges data with; the others are compared whenever they come, and waited for before the call's
+ * slot is used again.
+ *
+ * Unchecked, mailboxes tell (mailbox.c). Where there are none, what is called travels beside the data, to those that
+ * get some, and what has come is not touched before it has been compared. */
 #include "collectives/mpi/engine.h"
 
 #include <stdio.h>
@@ -30,17 +33,27 @@ struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature) {
                                   .site = signature->site};
 }
 
+static bool hears_from(const struct sl_mpi_call *c, int peer) {
+    return c->run->engine->checked || sl_mpi_receives_from(&c->call, peer);
+}
+static bool tells(const struct sl_mpi_call *c, int peer) {
+    return c->run->engine->checked || sl_mpi_sends_to(&c->call, peer);
+}
+
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const int tag = sl_mpi_tag_of(c->communicator, c->slot, SL_MPI_SIGNATURE);
     c->phase = SL_MPI_COMPARING;
     c->mine = sl_mpi_signature_of(call);
+    c->mine.members = c->communicator->members;
     for (int k = 1; k < call->group->size; k++) {
         const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
-        sl_mpi_ok(c->run,
-                  MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, call->group->member[from], tag, c->run->wire,
-                            &c->hear[from]),
-                  "MPI_Irecv");
+        if (hears_from(c, from))
+            sl_mpi_ok(c->run,
+                      MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, call->group->member[from], tag,
+                                c->run->wire, &c->hear[from]),
+                      "MPI_Irecv");
+        if (!tells(c, to)) continue;
         sl_mpi_ok(
             c->run,
             MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, call->group->member[to], tag, c->run->wire, &c->tell[to]),
@@ -49,9 +62,28 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     }
 }
 
+/* THEIRS is NULL where it is over other members. */
+static void propose_mismatch(struct sl_mpi_call *c, const struct sl_collective *mine, int peer,
+                             const struct sl_collective *theirs) {
+    const int me = c->run->spmd.coordinate, other = mine->group->member[peer];
+    struct sl_error verdict = {0};
+    if (theirs)
+        sl_verdict_mismatch(&verdict, c->run->mesh, mine, me, theirs, other);
+    else
+        sl_verdict_other_members(&verdict, c->run->mesh, mine, me, other);
+    sl_mpi_propose(c->run, SL_FAILED, -1, &verdict);
+}
+
+void sl_mpi_propose_mismatch(struct sl_mpi_call *c, int peer, uint64_t word, bool together) {
+    const struct sl_collective theirs = sl_call_of_word(word);
+    propose_mismatch(c, &c->call, peer, together ? &theirs : NULL);
+}
+
 bool sl_mpi_compare(struct sl_mpi_call *c) {
     struct sl_collective mine = sl_mpi_call_of(&c->mine); /* the call itself may be over */
     mine.group = c->call.group;
+    bool (*const fit)(const struct sl_collective *, const struct sl_collective *, int) =
+        c->run->engine->checked ? sl_calls_agree : sl_calls_fit;
     int told;
     if (!sl_mpi_ok(c->run, MPI_Testall(mine.group->size, c->tell, &told, MPI_STATUSES_IGNORE), "a signature"))
         return false;
@@ -60,10 +92,9 @@ bool sl_mpi_compare(struct sl_mpi_call *c) {
         if (c->hear[peer] == MPI_REQUEST_NULL) continue;
         if (!sl_mpi_ok(c->run, MPI_Test(&c->hear[peer], &heard, MPI_STATUS_IGNORE), "a peer's signature")) return false;
         const struct sl_collective theirs = sl_mpi_call_of(&c->theirs[peer]);
-        if (!heard || sl_calls_agree(&mine, &theirs, peer)) continue;
-        struct sl_error verdict = {0};
-        sl_verdict_mismatch(&verdict, c->run->mesh, &mine, c->run->spmd.coordinate, &theirs, mine.group->member[peer]);
-        sl_mpi_propose(c->run, SL_FAILED, -1, &verdict);
+        const bool together = c->theirs[peer].members == c->mine.members;
+        if (!heard || (together && fit(&mine, &theirs, peer))) continue;
+        propose_mismatch(c, &mine, peer, together ? &theirs : NULL);
         return false;
     }
     return true;

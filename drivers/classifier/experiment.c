@@ -8,7 +8,7 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/training/memory_check.h"
 
-enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20 };
+enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, USUAL_MICROBATCHES = 8 };
 
 #define FIELD(name) offsetof(struct classifier_options, name)
 
@@ -40,7 +40,7 @@ struct classifier_options classifier_defaults(void) {
                                          .rng = CLASSIFIER_RNG_DEFAULT,
                                          .training = sl_training_defaults()};
     options.training.schedule = "looping";
-    options.training.microbatches = 8;
+    options.training.microbatches = USUAL_MICROBATCHES;
     options.training.batch = 128;
     return options;
 }
@@ -99,6 +99,12 @@ static int fit_schedule(const struct classifier_experiment *experiment, const st
     return SL_OK;
 }
 
+void classifier_settle(struct classifier_options *model, const struct sl_options *options) {
+    const bool brought = sl_store_note(&options->adoption.notes, "option.microbatches");
+    if (!model->training.exact || sl_option_given(options, "microbatches")) return;
+    if (!brought || sl_option_given(options, "accumulate")) model->training.microbatches = 0;
+}
+
 /* Of the options' schedule; NULL: it has a name of its own, or comes from a file. */
 static const struct sl_schedule_alias *alias_of(const struct classifier_experiment *experiment) {
     const struct sl_training_options *options = &experiment->options.training;
@@ -113,7 +119,7 @@ static int make_schedule(struct classifier_experiment *experiment, struct sl_err
     const bool single = alias && alias->single;
     struct sl_job *job = &experiment->job;
     struct sl_schedule_choice choice = {0};
-    int loops = 0, microbatches = options->microbatches, group = options->wgrad_group;
+    int loops = 0, microbatches = sl_job_microbatches(job, USUAL_MICROBATCHES), group = sl_job_wgrad_group(job, 0);
     SL_TRY(sl_schedule_choose(&choice, options->schedule, error)); /* a wrong name is wrong beside a file, too */
     if (!options->schedule_file) SL_TRY(fit_schedule(experiment, &choice, &loops, error));
     if (single) microbatches = sl_largest_divisor(job->pass, microbatches);

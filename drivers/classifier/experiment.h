@@ -28,6 +28,7 @@ extern const struct sl_option classifier_table[];
      .min = 0,                                                                                                         \
      .max = CLASSIFIER_MAX_LAYERS,                                                                                     \
      .keep = SL_KEPT_FREE,                                                                                             \
+     .read = "!schedule-file",                                                                                         \
      .unless = "schedule|schedule-file|mesh",                                                                          \
      .help = "stages of each rank of the pipeline; 0: one layer a stage"}
 #define CLASSIFIER_MICROBATCHES(behind)                                                                                \
@@ -37,7 +38,14 @@ extern const struct sl_option classifier_table[];
      .min = 1,                                                                                                         \
      .max = 4096,                                                                                                      \
      .keep = SL_KEPT_FREE,                                                                                             \
-     .help = "parts into which a replica's rows of a pass are divided"}
+     .read = "!schedule-file",                                                                                         \
+     .unless = "accumulate",                                                                                           \
+     .help = "parts into which a replica's rows of a pass are divided; with --exact, where it is not given, up to 8 "  \
+             "of a leaf, over all passes"}
+
+/* Before it is checked which options are read: with --exact the number of microbatches follows from the batch, unless
+ * the command line or a checkpoint gives it. */
+void classifier_settle(struct classifier_options *model, const struct sl_options *options);
 
 /* The notebook's model, batch and optimizer. */
 struct classifier_options classifier_defaults(void);

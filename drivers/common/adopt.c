@@ -227,6 +227,11 @@ static int read_notes(struct sl_adoption *adoption, struct sl_error *error) {
     return status;
 }
 
+const char *sl_option_value(const struct sl_options *options, const char *name, char *text) {
+    const struct entry entry = find_option(options, name);
+    return entry.option ? sl_option_print(entry.option, entry.target, text) : NULL;
+}
+
 const char *sl_option_file(const struct sl_options *options, const char *name) {
     const struct entry entry = find_option(options, name);
     return entry.option ? *(const char *const *)entry.target : NULL;

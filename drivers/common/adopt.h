@@ -44,6 +44,9 @@ int sl_describe_options(const struct sl_options *options, struct sl_store *store
 /* Notes before that a VALUE which the run has found for a default. */
 int sl_describe_option(struct sl_store *store, const char *name, const char *value, struct sl_error *error);
 
+/* The value that option NAME has now, in TEXT [SL_OPTION_TEXT_SIZE] or where it lies, as sl_option_print tells it;
+ * NULL: there is no such option. */
+const char *sl_option_value(const struct sl_options *options, const char *name, char *text);
 /* The file that option NAME gives; NULL: none. */
 const char *sl_option_file(const struct sl_options *options, const char *name);
 bool sl_option_given(const struct sl_options *options, const char *name);

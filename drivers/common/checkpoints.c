@@ -13,22 +13,25 @@
 #include <unistd.h>
 
 #include "collectives/launcher.h"
+#include "drivers/command_line/called.h"
 #include "layers/snapshot/saved_parts.h"
 
-enum { KEPT = 2, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 }; /* KEPT checkpoints */
-static const char *const data_keys[] = {"data", "eval-data", NULL};  /* options and notes */
+enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
+static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
 const struct sl_option sl_checkpoint_table[] = {
     {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED,
-     .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
-    {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
+     .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM"},
+    {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS, .read = "save",
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
-    {"save-parts", SL_OPTION_FLAG, FIELD(parts),
+    {"keep", SL_OPTION_INTEGER, FIELD(keep), .min = 1, .max = MOST_KEPT, .read = "save",
+     .help = "how many checkpoints stay in the directory of --save: the latest N"},
+    {"save-parts", SL_OPTION_FLAG, FIELD(parts), .read = "save",
      .help = "with --save and several processes, each writes a part of the checkpoint, with what it has, and an index "
              "names the parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
-    {"save-async", SL_OPTION_FLAG, FIELD(async),
+    {"save-async", SL_OPTION_FLAG, FIELD(async), .read = "save&save-every",
      .help =
          "with --save-every, copy what a checkpoint holds between two steps, and write it while the next steps run: "
          "the process that writes has memory for the copy, as much as the file is large"},
@@ -40,32 +43,15 @@ const struct sl_option sl_checkpoint_table[] = {
      .help =
          "start the run again when it dies, up to N times, from its last checkpoint: needs --save and --save-every; "
          "0: never"},
-    {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND",
+    {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND", .read = "restart",
      .help = "with --restart, the command that starts the processes, such as \"srun -n 8\"; by default with engine mpi "
              "mpirun -n and the mesh's size; %n stands for that size"},
-    {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer",
+    {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer", .read = "restart",
      .help = "with --restart, what a run is started on that has died twice in a row before it saved a checkpoint: the "
              "same mesh, or one with fewer replicas, which the next smaller divisor along data that fits the batch "
              "and the model has"},
     {0},
 };
-
-/* A run that is started again is told --restart 0 beside its launcher. */
-int sl_checkpoints_check(const struct sl_options *command, const struct sl_checkpoint_options *options,
-                         struct sl_error *error) {
-    if (options->launcher && !sl_option_given(command, "restart"))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--launcher \"%.80s\": it starts the processes of runs that are started again: give "
-                            "--restart N, too",
-                            options->launcher);
-    if (options->async && (!options->save || !options->every))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--save-async: needs checkpoints on the way: --save DIR and --save-every N");
-    if (options->parts && !options->save)
-        return sl_error_set(error, SL_BAD_INPUT, "--save-parts: needs a directory, --save DIR");
-    if (!options->every || options->save) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "--save-every %d: needs a directory, --save DIR", options->every);
-}
 
 /* ---- before the run ---- */
 
@@ -240,10 +226,11 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     bool new = parts;
     if (parts) SL_TRY(sl_saved_parts_are_new(self, trainer, c->options.save, &new));
     if (c->options.async && !last && new == parts)
-        return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes, KEPT);
+        return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes,
+                                c->options.keep);
     if (c->options.async) SL_TRY(sl_snapshot_wait(c->snapshot, self, trainer));
     SL_TRY(save_now(c, self, trainer, &about, new));
-    return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, KEPT, &self->error) : SL_OK;
+    return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, c->options.keep, &self->error) : SL_OK;
 }
 
 /* ---- what people are told ---- */
@@ -253,33 +240,28 @@ enum { LONG = 1000, SOME = 100 }; /* steps: too many to lose by chance */
 /* As many steps again. */
 static int64_t more_than(int64_t steps) { return steps ? 2 * steps : SOME; }
 
-/* PATH as a shell takes it. */
-static const char *quote(const char *path, char text[SL_MAX_PATH]) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=,./:@%";
-    snprintf(text, SL_MAX_PATH, !path[strspn(path, plain)] ? "%s" : strchr(path, '\'') ? "\"%s\"" : "'%s'", path);
-    return text;
-}
-
 /* The command that goes on with what was saved; to STEPS where that is not 0. */
 static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
-    char directory[SL_MAX_PATH];
-    const char *program = c->command ? c->command->program : program_invocation_short_name;
+    char directory[SL_MAX_PATH], program[SL_MAX_PATH];
     struct stat about;
     const char *metrics = c->command ? sl_option_file(c->command, "metrics") : NULL;
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
     const struct sl_launch launch = sl_launch_of_process();
     const bool alone = !strcmp(engine, "local");
     int used = 0;
-    quote(c->options.save, directory);
+    sl_shell_word(c->options.save, directory, sizeof directory);
     if (!alone && launch.processes > 1) used = snprintf(text, size, "%s -n %d ", launch.launcher, launch.processes);
-    used += snprintf(text + used, size - (size_t)used, "%s", program);
+    used += snprintf(text + used, size - (size_t)used, "%s",
+                     c->command ? sl_program_called(c->command->program, program, sizeof program)
+                                : program_invocation_name);
     if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
     if (c->options.parts) used += snprintf(text + used, size - (size_t)used, " --save-parts");
     if (c->options.async) used += snprintf(text + used, size - (size_t)used, " --save-async");
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
-        used += snprintf(text + used, size - (size_t)used, " --metrics %s", quote(metrics, directory));
+        used += snprintf(text + used, size - (size_t)used, " --metrics %s",
+                         sl_shell_word(metrics, directory, sizeof directory));
     if (steps) snprintf(text + used, size - (size_t)used, " --steps %" PRId64, steps);
     return text;
 }

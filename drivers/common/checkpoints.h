@@ -13,6 +13,7 @@ enum sl_restart_mesh { SL_RESTART_SAME, SL_RESTART_FEWER };
 struct sl_checkpoint_options {
     const char *save, *resume; /* NULL: not asked for */
     int every;                 /* steps; 0: only at the end */
+    int keep;                  /* checkpoints that stay */
     bool parts;                /* each process writes its own part */
     bool async;                /* written by a thread while the run goes on */
     int restart;               /* how often a run that dies is started again (drivers/training/restart.h) */
@@ -38,10 +39,6 @@ struct sl_checkpoints {
     int lock; /* of the directory that is saved in, while it is locked: with parts, each process's */
     struct sl_snapshot *snapshot; /* in a process that writes, with --save-async; else NULL */
 };
-
-/* Whether the OPTIONS of COMMAND fit each other. */
-int sl_checkpoints_check(const struct sl_options *command, const struct sl_checkpoint_options *options,
-                         struct sl_error *error);
 
 /* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. The process that SPEAKS says on
  * stderr that a later one was cut short. */

@@ -6,7 +6,7 @@
 
 #include "drivers/command_line/arguments.h"
 #include "drivers/command_line/wrap.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 #include "drivers/common/options.h"
 #include "drivers/command_line/suggest.h"
 

@@ -9,10 +9,15 @@
 #include "drivers/common/metrics.h"
 #include "drivers/command_line/suggest.h"
 
+static struct sl_option_word engine_word(int i) {
+    const struct sl_engine_table *table = sl_engine_at(i);
+    return (struct sl_option_word){.name = table ? table->name : NULL};
+}
+
 const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...", .keep = SL_KEPT_FREE,
      .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
-    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
+    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME", .word = engine_word,
      .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
              "started; nccl, a thread or process with a GPU"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
@@ -28,8 +33,16 @@ const struct sl_option sl_common_table[] = {
     {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
      .help = "seed of all random numbers, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
-     .keep = SL_KEPT_RUN, .help = "number of training steps"},
+     .keep = SL_KEPT_RUN, .read = "!epochs", .help = "number of training steps"},
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
+    {0},
+};
+
+const struct sl_option sl_query_table[] = {
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
+     .help = "seed of all random numbers, taken modulo 2^32"},
+    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .read = "!interactive",
+     .help = "print JSON, one object a line"},
     {0},
 };
 
@@ -37,6 +50,8 @@ const struct sl_option sl_print_table[] = {
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
     {0},
 };
+
+static const double time_to_return = 5; /* seconds after a verdict, for a coordinate that has not come back */
 
 const char sl_default_mesh[] = "data=2,model=4", sl_default_engine[] = "local";
 
@@ -95,6 +110,7 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     if (common->command && common->json) /* without memory nobody is told */
         engine->waits = common->command->waits = calloc(1, sizeof *engine->waits);
     engine->checked |= common->checked;
+    engine->grace = time_to_return;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */
     /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */

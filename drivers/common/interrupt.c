@@ -1,9 +1,10 @@
 /* interrupt.c - signals that would end a run in the middle of a step. */
 #include "drivers/common/interrupt.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "spmd/spmd.h"
@@ -14,7 +15,8 @@ enum { AT_ONCE = 1000 }; /* milliseconds */
 static atomic_int arrived;
 static atomic_llong when; /* the first one came, in milliseconds */
 static atomic_bool stopped;
-static atomic_bool watched; /* somebody may see stderr: a step may take its time */
+static char note[200];    /* what answers it on stderr: a step may take its time */
+static atomic_int length; /* of the note */
 
 /* A launcher that ends its processes sends each of them the signal twice at once, to it and to its group: that is one
  * request. */
@@ -22,17 +24,19 @@ static void leave_note(int number) {
     long long first = 0;
     const long long here = (long long)(1e3 * sl_now());
     if (atomic_compare_exchange_strong(&when, &first, here)) {
-        static const char note[] = "\nending after this step; once more ends at once\n";
         atomic_store(&arrived, number);
-        if (atomic_load(&watched) && write(STDERR_FILENO, note, sizeof note - 1) < 0) return;
+        if (write(STDERR_FILENO, note, (size_t)atomic_load(&length)) < 0) return;
     } else if (here - first > AT_ONCE) {
         signal(number, SIG_DFL);
         raise(number);
     }
 }
 
-void sl_interrupt_catch(void) {
-    atomic_store(&watched, isatty(STDERR_FILENO) == 1);
+void sl_interrupt_catch(const char *what, bool in_logs) {
+    const bool terminal = isatty(STDERR_FILENO) == 1; /* where the cursor may be behind "^C" */
+    if (what && (terminal || in_logs))
+        atomic_store(&length, snprintf(note, sizeof note, "%s%.40s: ends after %.80s; again: ends now\n",
+                                       terminal ? "\n" : "", program_invocation_short_name, what));
     struct sigaction action = {.sa_handler = leave_note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);

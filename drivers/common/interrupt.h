@@ -5,9 +5,11 @@
 
 #include <stdbool.h>
 
-/* From here on the first SIGINT or SIGTERM only leaves a note. One that comes more than a second later ends the process
- * as usual. A write to a pipe that nobody reads any more fails. */
-void sl_interrupt_catch(void);
+/* From here on the first SIGINT or SIGTERM only leaves a note. It is answered on stderr where that is a terminal or,
+ * IN_LOGS, whatever it is: "PROGRAM: ends after WHAT; again: ends now". WHAT, "this step and saves", is NULL in a
+ * process that does not speak. A signal that comes more than a second later ends the process as usual. A write to a
+ * pipe that nobody reads any more fails. */
+void sl_interrupt_catch(const char *what, bool in_logs);
 
 /* The signal that has arrived, 0 when none has. Threads may see it at different steps: one asks, and tells the others.
  */

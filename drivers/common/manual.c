@@ -92,19 +92,29 @@ static void print_page(const char *program, const struct sl_options *options) {
 
 /* ---- completion ---- */
 
+/* The names that OPTION takes, with | between; NULL: they are not known, or there are too many. */
+static const char *join_names(const struct sl_option *option, char *text, size_t size) {
+    struct sl_option_word word;
+    size_t used = 0;
+    for (int i = 0; option->word && used < size && (word = option->word(i)).name; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "|" : "", word.name);
+    return used && used < size ? text : NULL;
+}
+
 static void complete(const char *program, const struct sl_options *options, enum sl_help_format format) {
     sl_completion_begin(program, format);
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
+            char names[1024];
             const bool chosen = option->kind == SL_OPTION_CHOICE || option->kind == SL_OPTION_LIST;
-            const struct sl_completed completed = {.name = option->name,
-                                                   .help = option->help,
-                                                   .negated = sl_option_has_negation(option),
-                                                   .value = sl_option_takes_value(option) ? sl_option_value_name(option)
-                                                                                          : NULL,
-                                                   .choices = chosen ? option->value : NULL,
-                                                   .file = option->path != SL_PATH_NONE,
-                                                   .folder = option->path == SL_PATH_SAVED};
+            const struct sl_completed completed = {
+                .name = option->name,
+                .help = option->help,
+                .negated = sl_option_has_negation(option),
+                .value = sl_option_takes_value(option) ? sl_option_value_name(option) : NULL,
+                .choices = chosen ? option->value : join_names(option, names, sizeof names),
+                .file = option->path != SL_PATH_NONE,
+                .folder = option->path == SL_PATH_SAVED};
             sl_completion_option(program, &completed, format);
         }
     }

@@ -11,9 +11,15 @@
 
 enum { OPTIMIZER, WEIGHT_DECAY }; /* options whose help is written below */
 
+static struct sl_option_word optimizer_word(int i) {
+    const struct sl_optimizer *row = sl_optimizer_at(i);
+    return (struct sl_option_word){.name = row ? row->name : NULL};
+}
+
 /* Settings of optimizers are called as the fields of struct sl_optimizer_options. */
 static const struct sl_option table[] = {
-    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .keep = SL_KEPT_STATE},
+    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .keep = SL_KEPT_STATE,
+                   .word = optimizer_word},
     [WEIGHT_DECAY] = {"weight-decay", SL_OPTION_REAL, FIELD(weight_decay), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN},
     {"decay-biases", SL_OPTION_SWITCH, FIELD(decay_biases), .keep = SL_KEPT_RUN,
      .help = "apply weight decay to biases and to the scales and shifts of norms, too"},
@@ -44,16 +50,29 @@ struct sl_optimizer_flags sl_optimizer_flags_defaults(void) {
                                        .decay_biases = true};
 }
 
-/* "adamw, sgd: HELP": the optimizers that use the setting of OPTION come first. */
-static void explain_setting(struct sl_option *option, char *text, size_t size) {
+/* Writes the optimizers that use the setting called NAME, with BETWEEN between; nothing for a setting of all. Returns
+ * how long that is. */
+static size_t list_users(const char *name, const char *between, char *text, size_t size) {
     const struct sl_optimizer *row;
     size_t used = 0;
     for (int i = 0; (row = sl_optimizer_at(i)) && used < size; i++)
-        if (sl_optimizer_uses(row, option->name))
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", row->name);
-    if (!used) return; /* a setting of all */
-    snprintf(text + used, size - used, ": %s", option->help);
-    option->help = text;
+        if (sl_optimizer_uses(row, name))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? between : "", row->name);
+    return used;
+}
+
+/* Setting I is read by those that use it, who come first in its help: "adamw, sgd: HELP". */
+static void explain_setting(struct sl_optimizer_flags *flags, int i) {
+    static const char by[] = "optimizer=";
+    struct sl_option *option = &flags->table[i];
+    char *const help = flags->help[i], *const read = flags->read[i];
+    const size_t used = list_users(option->name, ", ", help, sizeof flags->help[i]);
+    if (!used) return;
+    snprintf(help + used, sizeof flags->help[i] - used, ": %s", option->help);
+    strcpy(read, by);
+    list_users(option->name, "/", read + sizeof by - 1, sizeof flags->read[i] - (sizeof by - 1));
+    option->help = help;
+    option->read = read;
 }
 
 struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags) {
@@ -61,7 +80,7 @@ struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags) 
     enum { SIZE = sizeof flags->help[0] };
     _Static_assert(sizeof table <= sizeof flags->table, "room for all options");
     memcpy(flags->table, table, sizeof table);
-    for (int i = WEIGHT_DECAY + 1; flags->table[i].name; i++) explain_setting(&flags->table[i], flags->help[i], SIZE);
+    for (int i = WEIGHT_DECAY + 1; flags->table[i].name; i++) explain_setting(flags, i);
     char *const choices = flags->help[OPTIMIZER], *const decay = flags->help[WEIGHT_DECAY];
     size_t chosen = (size_t)snprintf(choices, SIZE, "the optimizer:");
     size_t decays = (size_t)snprintf(decay, SIZE, "weight decay (default:");
@@ -77,20 +96,6 @@ struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags) 
     return (struct sl_option_section){"Optimizer", flags->table, flags};
 }
 
-/* Whether the flag called NAME was GIVEN: the optimizer must have a use for it. */
-static bool take(bool given, const struct sl_optimizer *method, const char *name, struct sl_error *error) {
-    char uses[160] = "";
-    if (!given || sl_optimizer_uses(method, name)) return given;
-    if (error->status) return false; /* one at a time */
-    for (int i = 0; method->settings[i]; i++) {
-        const size_t used = strlen(uses);
-        snprintf(uses + used, sizeof uses - used, ", --%s", method->settings[i]);
-    }
-    sl_error_set(error, SL_BAD_INPUT, "--%s: optimizer %s has no such setting: its are --weight-decay%s", name,
-                 method->name, uses);
-    return false;
-}
-
 static int suggest_optimizer(const char *asked, struct sl_error *error) {
     const struct sl_optimizer *row;
     struct sl_nearest nearest = sl_nearest_to(asked, strlen(asked));
@@ -101,16 +106,14 @@ static int suggest_optimizer(const char *asked, struct sl_error *error) {
 int sl_optimizer_choose(const struct sl_optimizer_flags *flags, double learning_rate,
                         struct sl_optimizer_options *options, struct sl_error *error) {
     const struct sl_optimizer *method = sl_optimizer_find(flags->name, error);
-    struct sl_error misuse = {0};
     if (!method) return suggest_optimizer(flags->name, error);
     *options = sl_optimizer_defaults(method, (float)learning_rate);
     options->decays = flags->decay_biases ? NULL : no_biases;
     if (!isnan(flags->weight_decay)) options->decay = (float)flags->weight_decay;
-    if (take(!isnan(flags->beta1), method, "beta1", &misuse)) options->beta1 = flags->beta1;
-    if (take(!isnan(flags->beta2), method, "beta2", &misuse)) options->beta2 = flags->beta2;
-    if (take(!isnan(flags->epsilon), method, "epsilon", &misuse)) options->epsilon = (float)flags->epsilon;
-    if (take(!isnan(flags->momentum), method, "momentum", &misuse)) options->momentum = (float)flags->momentum;
-    if (take(flags->nesterov, method, "nesterov", &misuse)) options->nesterov = true;
-    if (misuse.status) return sl_error_set(error, misuse.status, "%s", misuse.message);
+    if (!isnan(flags->beta1)) options->beta1 = flags->beta1;
+    if (!isnan(flags->beta2)) options->beta2 = flags->beta2;
+    if (!isnan(flags->epsilon)) options->epsilon = (float)flags->epsilon;
+    if (!isnan(flags->momentum)) options->momentum = (float)flags->momentum;
+    options->nesterov = flags->nesterov;
     return sl_optimizer_check(options, error);
 }

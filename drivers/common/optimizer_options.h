@@ -17,7 +17,7 @@ struct sl_optimizer_flags {
     bool nesterov, decay_biases;
     /* Filled in by sl_optimizer_section: the help names the optimizers that there are, and those that use a setting. */
     struct sl_option table[10];
-    char help[10][512];
+    char help[10][512], read[10][128];
 };
 
 struct sl_optimizer_flags sl_optimizer_flags_defaults(void);

@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "drivers/common/identity.h"
+#include "drivers/common/option_reads.h"
 #include "drivers/common/option_values.h"
+#include "drivers/common/output.h"
 #include "drivers/command_line/launch.h"
 #include "drivers/command_line/wrap.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 #include "drivers/command_line/suggest.h"
 #include "spmd/base/cpu_level.h"
 
@@ -351,6 +353,9 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         if (!error.status) check_paths(&parser, &options->arguments, &error);
         if (!error.status) sl_adopt(options, &error);
         if (!error.status && *options->adoption.file) check_paths(&parser, &options->arguments, &error);
+        if (!error.status) sl_output_format(options, &error);
+        if (!error.status && options->settle) options->settle(options);
+        if (!error.status) sl_options_check_read(options, &error);
         if (!error.status) sl_options_sign(&options->signature, options->section, &error);
     }
     return error.status ? sl_options_report(options, &error) : SL_OK;

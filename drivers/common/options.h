@@ -35,6 +35,13 @@ enum sl_option_kind {
 
 enum { SL_MOST_OPTIONS = 160 }; /* of a driver, a switch counting twice */
 
+/* A name that an option takes, as --help explains it. */
+struct sl_option_word {
+    const char *name; /* NULL: there are no more */
+    const char *help;
+    const char *source; /* printed in parentheses; may be NULL */
+};
+
 struct sl_option {
     const char *name; /* without "--"; NULL ends a table */
     enum sl_option_kind kind;
@@ -45,10 +52,15 @@ struct sl_option {
     const char *plain; /* CHOICE: what --name alone and "yes" stand for, while --no-name is "no", the first in the list;
                           NULL: a choice must be named */
     const char *help;
-    enum sl_path_use path; /* TEXT: what becomes of the file that it names */
-    const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
-    const char *alias;     /* another name, taken as a whole word only; NULL: none */
+    struct sl_option_word (*word)(int i); /* TEXT: the names that it takes, which shells complete; NULL: not known */
+    enum sl_path_use path;                /* TEXT: what becomes of the file that it names */
+    const char *prefix;                   /* TEXT: it names a file only where it begins so, behind that */
+    const char *alias;                    /* another name, taken as a whole word only; NULL: none */
     enum sl_option_keep keep;
+    const char *read; /* by which choices it is read, such as "experts", "!chat", "attention=gqa&rope-dim",
+                         "sample-every|@generate"; NULL: by all. Given and not read it is refused. NAME: that option has
+                         a value other than no, none and 0; NAME=A/B: one of these values, patterns as a shell has them;
+                         @NAME: this is the command of that name; ! before one of these: it is not so */
     const char
         *unless; /* "steps|mesh": not taken from a checkpoint where one of these is given another value than there */
 };
@@ -64,13 +76,6 @@ struct sl_option_section {
 #define SL_SECTIONS(...)                                                                                               \
     (const struct sl_option_section[]) { __VA_ARGS__, {0} }
 
-/* A name that an option takes, as --help explains it. */
-struct sl_option_word {
-    const char *name; /* NULL: there are no more */
-    const char *help;
-    const char *source; /* printed in parentheses; may be NULL */
-};
-
 struct sl_option_words {
     const char *title;                    /* in --help; NULL: there is no such list */
     struct sl_option_word (*word)(int i); /* the I-th, from 0 */
@@ -80,10 +85,13 @@ struct sl_options {
     const char *program, *summary;           /* sl_options_parse completes the program's name: sl_program_prefix */
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_operands operands;
-    struct sl_option_words words;    /* after the sections */
-    struct sl_option_words notation; /* after those: what signs in the output mean */
-    const char *const *engine;       /* its name as the options say; NULL: there is no such option */
-    bool answered;                   /* set once --help or --version has been printed: nothing is left to do */
+    struct sl_option_words words;                     /* after the sections */
+    struct sl_option_words notation;                  /* after those: what signs in the output mean */
+    const char *const *engine;                        /* its name as the options say; NULL: there is no such option */
+    void *own;                                        /* the driver's */
+    void (*settle)(const struct sl_options *options); /* fills in defaults that follow from other options, before it is
+                                                         checked which are read; NULL: there are none */
+    bool answered; /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
     int givens;
     const struct sl_option *given[SL_MOST_OPTIONS]; /* on the command line, each once */
@@ -131,6 +139,7 @@ struct sl_common_options {
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
 extern const struct sl_option sl_common_table[]; /* and what those that train have in common */
+extern const struct sl_option sl_query_table[];  /* those that run a model and do not train it */
 extern const struct sl_option sl_print_table[];  /* how a command that neither trains nor draws numbers tells things */
 
 /* The notebook's mesh, and the engine local. By their addresses a driver knows that the user gave none. */

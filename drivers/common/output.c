@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "drivers/common/identity.h"
 #include "drivers/common/options.h"
 #include "layers/storage/draft.h"
 #include "spmd/base/file.h"
@@ -119,13 +120,20 @@ static const char *ending_of(const char *path) {
     return NULL;
 }
 
-int sl_output_format(const struct sl_options *options, const char *path, struct sl_error *error) {
-    const char *ending = path ? ending_of(path) : NULL;
-    if (!ending || sl_option_given(options, "format") || sl_option_given(options, "json")) return SL_OK;
+int sl_output_format(const struct sl_options *options, struct sl_error *error) {
+    const char *const path = sl_option_file(options, "output"), *const ending = path ? ending_of(path) : NULL;
+    const bool json = sl_option_given(options, "json");
+    if (!json && (!ending || sl_option_given(options, "format"))) return SL_OK;
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
             if (strcmp(option->name, "format") != 0) continue;
-            if (sl_option_read(option, ending, (char *)section->target + option->target)) return SL_OK;
+            char given[SL_OPTION_TEXT_SIZE];
+            const void *format = (const char *)section->target + option->target;
+            if (json && sl_option_given(options, "format") &&
+                strcmp(sl_option_print(option, format, given), "json") != 0)
+                return sl_error_set(error, SL_BAD_INPUT, "--json and --format %s: choose one of them", given);
+            if (sl_option_read(option, json ? "json" : ending, (char *)section->target + option->target) || json)
+                return SL_OK;
             return sl_error_set(error, SL_BAD_INPUT,
                                 "--output: %s: there is no format %s: --format says which of %s it shall hold", path,
                                 ending, option->value);

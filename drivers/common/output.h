@@ -43,9 +43,9 @@ int sl_output_file(const char *option, const char *path, bool appends, FILE **fi
  * SL_BAD_INPUT for a file that cannot be opened, SL_FAILED where not all could be written. */
 int sl_output_close(struct sl_output *output, int status, struct sl_error *error);
 
-/* For drivers with the choice --format, --json and --output, whose value is PATH (NULL: none is given): once the
- * options are parsed. Without --format and --json a PATH that ends with .svg, .html, .csv or .json chooses that format.
- * SL_BAD_INPUT where --format has none of that name. Any other PATH changes nothing. */
-int sl_output_format(const struct sl_options *options, const char *path, struct sl_error *error);
+/* For drivers with the choice --format of which json is one, --json and --output: --json becomes that format. Without
+ * both a file of --output that ends with .svg, .html, .csv or .json chooses its format. SL_BAD_INPUT where --format has
+ * none of that name. Any other file, and other drivers' options, change nothing. */
+int sl_output_format(const struct sl_options *options, struct sl_error *error);
 
 #endif

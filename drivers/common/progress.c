@@ -1,6 +1,7 @@
 /* progress.c - a line on stderr that says how far a run is. */
 #include "drivers/common/progress.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +13,10 @@
 
 enum { BAR = 10, LINE = 256 };
 
-void sl_progress_begin(struct sl_progress *progress, const char *unit, const char *rows, int64_t total) {
+void sl_progress_begin(struct sl_progress *progress, const char *unit, const char *rows, int64_t total, double every) {
     const char *terminal = getenv("TERM");
-    *progress = (struct sl_progress){.unit = unit, .rows = rows, .total = total, .began = sl_now()};
+    *progress = (struct sl_progress){.unit = unit, .rows = rows, .total = total, .every = every, .began = sl_now()};
+    progress->drew = progress->began;
     progress->shown = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
@@ -39,10 +41,19 @@ static char *describe_seconds(double seconds, char *text, size_t size) {
     return text;
 }
 
+/* A line of a log, which begins as all of them do. */
+static void log_line(const struct sl_progress *progress, int64_t done, const char *remaining, double rate) {
+    fprintf(stderr, "%s: %s %lld of %lld, %.0f %s/s, %s left\n", program_invocation_short_name, progress->unit,
+            (long long)(progress->before + done), (long long)(progress->before + progress->total), rate, progress->rows,
+            remaining);
+}
+
 void sl_progress_update(struct sl_progress *progress, int64_t done, double rows, double seconds, double loss,
                         double accuracy) {
     const double now = sl_now();
-    if (!progress->shown || (now - progress->drew < 0.1 && done < progress->total)) return;
+    if (progress->shown ? now - progress->drew < 0.1 && done < progress->total
+                        : !progress->every || now - progress->drew < progress->every || done == progress->total)
+        return;
     progress->drew = now;
     const double elapsed = now - progress->began;
     const double part = done < progress->total ? (double)done / (double)progress->total : 1;
@@ -51,6 +62,10 @@ void sl_progress_update(struct sl_progress *progress, int64_t done, double rows,
     memset(bar, '#', (size_t)filled);
     memset(bar + filled, '.', (size_t)(BAR - filled));
     describe_seconds(part > 0 ? elapsed * (1 - part) / part : 0, remaining, sizeof remaining);
+    if (!progress->shown) {
+        log_line(progress, done, remaining, seconds > 0 ? rows / seconds : 0);
+        return;
+    }
     /* The last that a narrow terminal cuts off is the least. */
     if (!isnan(loss)) snprintf(learned, sizeof learned, "  loss %.6f  accuracy %.4f", loss, accuracy);
     snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s%s  %.0f %s/s", progress->unit, (long long)done,

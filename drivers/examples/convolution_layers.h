@@ -95,21 +95,16 @@ static void conv_gather(const struct conv *conv, int rows, const float *x, const
     const int lines = conv->lines, width = conv->width, channels = conv->channels_in;
     const int line = width * channels, run = SIDE * channels;
     SL_ROWS(is_device_ptr(x, received, patches))
-    for (int i = 0; i < rows * lines * SIDE; i++) {
-        const int tap = i % SIDE, l = i / SIDE % lines, row = i / SIDE / lines, from = l + tap - 1;
+    for (int i = 0; i < rows * lines * SIDE * width; i++) {
+        const int w = i % width, tap = i / width % SIDE, l = i / width / SIDE % lines, row = i / width / SIDE / lines;
+        const int from = l + tap - 1, first = (w - 1) * channels;
+        const int begin = w > 0 ? 0 : channels, end = w < width - 1 ? run : run - channels;
         const float *source = from < 0        ? received + (size_t)row * line
                               : from == lines ? received + (size_t)(rows + row) * line
                                               : x + ((size_t)row * lines + from) * line;
-        float *to = patches + ((size_t)row * lines + l) * width * SIDE * run + (size_t)tap * run;
-        for (int w = 0; w < width; w++) {
-            const int first = (w - 1) * channels, begin = w > 0 ? 0 : channels;
-            const int end = w < width - 1 ? run : run - channels;
-            float *patch = to + w * SIDE * run;
-            for (int e = 0; e < begin; e++) patch[e] = 0;
-            SL_LANES()
-            for (int e = begin; e < end; e++) patch[e] = source[first + e];
-            for (int e = end; e < run; e++) patch[e] = 0;
-        }
+        float *patch = patches + (((size_t)row * lines + l) * width + w) * SIDE * run + (size_t)tap * run;
+        SL_LANES()
+        for (int e = 0; e < run; e++) patch[e] = e < begin || e >= end ? 0 : source[first + e];
     }
 }
 
@@ -118,22 +113,20 @@ static void conv_scatter(const struct conv *conv, int rows, const float *patches
     const int lines = conv->lines, width = conv->width, channels = conv->channels_in;
     const int line = width * channels, run = SIDE * channels;
     SL_ROWS(is_device_ptr(patches, dx, sent))
-    for (int i = 0; i < rows * (lines + 2); i++) {
-        const int l = i % (lines + 2) - 1, row = i / (lines + 2);
+    for (int i = 0; i < rows * (lines + 2) * width; i++) {
+        const int w = i % width, l = i / width % (lines + 2) - 1, row = i / width / (lines + 2);
         float *to = l < 0        ? sent + (size_t)row * line
                     : l == lines ? sent + (size_t)(rows + row) * line
                                  : dx + ((size_t)row * lines + l) * line;
-        for (int w = 0; w < width; w++) {
-            SL_LANES()
-            for (int c = 0; c < channels; c++) {
-                float sum = 0;
-                for (int tap = 0; tap < TAPS; tap++) {
-                    const int y = l + 1 - tap / SIDE, x = w + 1 - tap % SIDE; /* whose neighbourhood it is in */
-                    if (y >= 0 && y < lines && x >= 0 && x < width)
-                        sum += patches[(((size_t)row * lines + y) * width + x) * SIDE * run + tap * channels + c];
-                }
-                to[w * channels + c] = sum;
+        SL_LANES()
+        for (int c = 0; c < channels; c++) {
+            float sum = 0;
+            for (int tap = 0; tap < TAPS; tap++) {
+                const int y = l + 1 - tap / SIDE, x = w + 1 - tap % SIDE; /* whose neighbourhood it is in */
+                if (y >= 0 && y < lines && x >= 0 && x < width)
+                    sum += patches[(((size_t)row * lines + y) * width + x) * SIDE * run + tap * channels + c];
             }
+            to[w * channels + c] = sum;
         }
     }
 }
@@ -244,16 +237,15 @@ static int pool_forward(const struct sl_module *module, struct sl_context *conte
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
     const int line = width * channels, half = line / 2, lines = context->rows * (module->out / half);
     SL_ROWS(is_device_ptr(x, y))
-    for (int l = 0; l < lines; l++) {
-        for (int w = 0; w < width / 2; w++) {
-            SL_LANES()
-            for (int c = 0; c < channels; c++) {
-                const float *from = x + (size_t)l * 2 * line + 2 * w * channels + c;
-                const float above = from[0] > from[channels] ? from[0] : from[channels];
-                const float below = from[line] > from[line + channels] ? from[line] : from[line + channels];
-                const float most = above > below ? above : below;
-                y[(size_t)l * half + w * channels + c] = most > 0 ? most : 0;
-            }
+    for (int i = 0; i < lines * (width / 2); i++) {
+        const int l = i / (width / 2), w = i % (width / 2);
+        SL_LANES()
+        for (int c = 0; c < channels; c++) {
+            const float *from = x + (size_t)l * 2 * line + 2 * w * channels + c;
+            const float above = from[0] > from[channels] ? from[0] : from[channels];
+            const float below = from[line] > from[line + channels] ? from[line] : from[line + channels];
+            const float most = above > below ? above : below;
+            y[(size_t)l * half + w * channels + c] = most > 0 ? most : 0;
         }
     }
     return SL_OK;
@@ -265,20 +257,19 @@ static int pool_backward_input(const struct sl_module *module, struct sl_context
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
     const int line = width * channels, half = line / 2, lines = dx ? context->rows * (module->out / half) : 0;
     SL_ROWS(is_device_ptr(x, dy, dx))
-    for (int l = 0; l < lines; l++) {
-        for (int w = 0; w < width / 2; w++) {
-            SL_LANES()
-            for (int c = 0; c < channels; c++) {
-                const size_t at = (size_t)l * 2 * line + 2 * w * channels + c;
-                const float a = x[at], b = x[at + channels], d = x[at + line], e = x[at + line + channels];
-                const float above = a > b ? a : b, below = d > e ? d : e, most = above > below ? above : below;
-                const float given = most > 0 ? dy[(size_t)l * half + w * channels + c] : 0;
-                const bool in_a = a == most, in_b = !in_a && b == most, in_d = !in_a && !in_b && d == most;
-                dx[at] = in_a ? given : 0;
-                dx[at + channels] = in_b ? given : 0;
-                dx[at + line] = in_d ? given : 0;
-                dx[at + line + channels] = in_a || in_b || in_d ? 0 : given;
-            }
+    for (int i = 0; i < lines * (width / 2); i++) {
+        const int l = i / (width / 2), w = i % (width / 2);
+        SL_LANES()
+        for (int c = 0; c < channels; c++) {
+            const size_t at = (size_t)l * 2 * line + 2 * w * channels + c;
+            const float a = x[at], b = x[at + channels], d = x[at + line], e = x[at + line + channels];
+            const float above = a > b ? a : b, below = d > e ? d : e, most = above > below ? above : below;
+            const float given = most > 0 ? dy[(size_t)l * half + w * channels + c] : 0;
+            const bool in_a = a == most, in_b = !in_a && b == most, in_d = !in_a && !in_b && d == most;
+            dx[at] = in_a ? given : 0;
+            dx[at + channels] = in_b ? given : 0;
+            dx[at + line] = in_d ? given : 0;
+            dx[at + line + channels] = in_a || in_b || in_d ? 0 : given;
         }
     }
     return SL_OK;

@@ -1,8 +1,10 @@
 /* command.c - the command with which the driver transformer trains a planned job: the same model, parameter by
  * parameter, with the formulas' memory and traffic. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "drivers/command_line/called.h"
 #include "drivers/plan/plan.h"
 #include "spmd/base/base.h"
 #include "spmd/schedule/registry.h"
@@ -44,17 +46,18 @@ bool plan_command(char *text, size_t size, const struct plan_job *job, const str
     const char *schedule = plan_schedule_name(name, loops);
     const int tensor = layout->tensor;
     if (!schedule || !can_train(job, layout, microbatches)) return false;
+    char program[PATH_MAX];
     const int used = snprintf(
         text, size,
-        "transformer train --mesh data=%d,pipe=%d,tensor=%d --model-dimension %d --n-heads %d --blocks 1 "
+        "%s --mesh data=%d,pipe=%d,tensor=%d --model-dimension %d --n-heads %d --blocks 1 "
         "--layers-per-block %d --attention gqa --rope-dim 0 --norm layer --mlp erf-gelu --mlp-dim %d "
         "--learned-positions %d --vocab-size %d --sequence %d --batch %.0f --microbatches %d --wgrad-group 1 "
         "--schedule %s --loops %d%s%s%s%s%s%s",
-        layout->data, layout->stages, tensor, job->hidden, job->heads, job->layers, job->expansion * job->hidden,
-        job->sequence, job->vocabulary, job->sequence, layout->samples * microbatches * layout->data, microbatches,
-        schedule, loops, layout->spread_head ? " --spread-head" : "",
-        !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "", optimizer_options(job),
-        zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
+        sl_program_called("transformer train", program, sizeof program), layout->data, layout->stages, tensor,
+        job->hidden, job->heads, job->layers, job->expansion * job->hidden, job->sequence, job->vocabulary,
+        job->sequence, layout->samples * microbatches * layout->data, microbatches, schedule, loops,
+        layout->spread_head ? " --spread-head" : "", !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "",
+        optimizer_options(job), zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
         layout->precision == PLAN_MIXED ? " --precision bf16 --storage bf16" : "");
     if (used < 0 || (size_t)used >= size) return false;
     const char *offload = layout->offload ? " --offload optimizer" : "";

@@ -1,10 +1,12 @@
 /* driver.c - `plan memory` and `plan search` of a driver: it plans itself, with the code that runs it. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/command_line/arguments.h"
 #include "drivers/command_line/become.h"
+#include "drivers/command_line/called.h"
 #include "drivers/plan/plan.h"
 
 /* The drivers that plan themselves, with the command that trains. */
@@ -54,7 +56,7 @@ int plan_by_driver(int argc, char **argv) {
     const bool searches = !strcmp(argv[1], "search");
     char **word = calloc((size_t)argc + MOST_ADDED, sizeof *word);
     const char *name = NULL, *value;
-    char called[64];
+    char called[PATH_MAX];
     int count = 2; /* the program and its command */
     if (!word) return without_memory(argv[1]);
     for (int i = 2; i < argc; i++) {
@@ -76,6 +78,6 @@ int plan_by_driver(int argc, char **argv) {
     }
     word[count++] = searches ? "--plan=search" : "--dry-run";
     word[1] = (char *)driver->command;
-    snprintf(called, sizeof called, "%s%s", sl_program_prefix(), driver->name);
-    return sl_become(driver->name, called, driver->command ? word : word + 1);
+    return sl_become(driver->name, sl_program_beside(driver->name, called, sizeof called),
+                     driver->command ? word : word + 1);
 }

@@ -330,6 +330,10 @@ static int add_model(struct plan_rows *rows, const struct plan_job *job, struct 
         {.number = (double)job->data * job->microbatches * job->microbatch_size * job->sequence}};
     plan_rows_begin(rows, "model", "Model", model_field);
     SL_TRY(plan_rows_add(rows, value, error));
+    if (!own)
+        plan_rows_note(
+            rows, "\nactivations are those of %d layers of %d columns with %d heads (--layers, --hidden, --heads)\n",
+            job->layers, job->hidden, job->heads);
     plan_rows_note(rows, "\n");
     return SL_OK;
 }

@@ -20,6 +20,8 @@ struct config {
 
 #define FIELD(name) offsetof(struct config, name)
 #define JOB(name) offsetof(struct config, job.name)
+/* Read by these sections of tables, but not by a drawing or a schedule's own table. */
+#define TOLD(sections) "section=all/" sections "&format=table/json"
 
 static const struct sl_option output_table[] = {
     {"section", SL_OPTION_CHOICE, FIELD(section),
@@ -35,61 +37,90 @@ static const struct sl_option output_table[] = {
 };
 
 static const struct sl_option layout_table[] = {
-    {"data", SL_OPTION_INTEGER, JOB(data), .min = 1, .max = 65536, .help = "replicas of the model"},
-    {"stages", SL_OPTION_INTEGER, JOB(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline"},
-    {"tensor", SL_OPTION_INTEGER, JOB(tensor), .min = 1, .max = 65536, .help = "devices that share each layer"},
+    {"data", SL_OPTION_INTEGER, JOB(data), .min = 1, .max = 65536,
+     .read = TOLD("memory/data/communication/replicas/search"), .help = "replicas of the model"},
+    {"stages", SL_OPTION_INTEGER, JOB(stages), .min = 1, .max = 4096,
+     .read = "section=all/memory/pipeline/communication/replicas/search", .help = "ranks of the pipeline"},
+    {"tensor", SL_OPTION_INTEGER, JOB(tensor), .min = 1, .max = 65536,
+     .read = TOLD("memory/tensor/communication/replicas/search"), .help = "devices that share each layer"},
     {"recompute", SL_OPTION_SWITCH, JOB(recompute),
+     .read = "section=all/memory/pipeline/communication/replicas/search&!format=csv",
      .help = "keep only the input of each layer, and compute the rest again in backward"},
-    {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3,
+    {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3, .read = TOLD("memory/communication/replicas/search"),
      .help = "what replicas shard among them: 1 optimizer states, 2 gradients too, 3 parameters too"},
-    {"offload", SL_OPTION_SWITCH, JOB(offload), .help = "keep optimizer states in the host's memory"},
+    {"offload", SL_OPTION_SWITCH, JOB(offload), .read = TOLD("memory/search"),
+     .help = "keep optimizer states in the host's memory"},
     {0},
 };
 
+static struct sl_option_word pipeline_word(int i) {
+    static const char *const others[] = {"inference", "all", NULL};
+    int count = 0;
+    while (sl_schedule_word(count).name) count++;
+    return i < count ? sl_schedule_word(i) : (struct sl_option_word){.name = others[i - count]};
+}
+
 static const struct sl_option pipeline_table[] = {
     {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
+     .read = "section=all/memory/pipeline/communication/replicas/search", .word = pipeline_word,
      .help = "sequential, grouped, interleaved, inference, one of the schedules below, or all: the first four (default "
              "all)"},
-    {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096,
+    {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096, .read = "section=all/memory/pipeline/search",
      .help = "stages a rank (default: as many as the pipeline needs)"},
     {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
+     .read = "section=all/memory/data/pipeline/communication/replicas/search",
      .help = "microbatches of a replica that are accumulated before an update"},
-    {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9,
+    {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9, .read = "section=all/pipeline/search&!format=csv",
      .help = "ms that a microbatch takes forward through all layers of a rank"},
-    {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .help = "ms that it takes backward"},
-    {"exchange", SL_OPTION_REAL, JOB(exchange), .min = 0, .max = 1e9,
+    {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .read = "section=all/pipeline/search&!format=csv",
+     .help = "ms that it takes backward"},
+    {"exchange", SL_OPTION_REAL, JOB(exchange), .min = 0, .max = 1e9, .read = "section=all/pipeline/search&!format=csv",
      .help = "ms that two ranks take to exchange states"},
-    {"stage-times", SL_OPTION_TEXT, JOB(stage_times), .value = "X,X,...",
+    {"stage-times", SL_OPTION_TEXT, JOB(stage_times), .value = "X,X,...", .read = "section=all/pipeline&!format=csv",
      .help = "factors on the ranks' times, for stages that are not balanced"},
     {0},
 };
 
 static const struct sl_option model_table[] = {
-    {"layers", SL_OPTION_INTEGER, JOB(layers), .min = 1, .max = 65536, .help = "layers of the transformer"},
-    {"hidden", SL_OPTION_INTEGER, JOB(hidden), .min = 1, .max = 1048576, .help = "columns of a token's state"},
+    {"layers", SL_OPTION_INTEGER, JOB(layers), .min = 1, .max = 65536, .alias = "layers-per-block",
+     .read = "section=all/memory/data/pipeline/communication/replicas/search", .help = "layers of the transformer"},
+    {"hidden", SL_OPTION_INTEGER, JOB(hidden), .min = 1, .max = 1048576, .alias = "model-dimension",
+     .read = TOLD("memory/data/pipeline/tensor/communication/replicas/search"), .help = "columns of a token's state"},
     {"expansion", SL_OPTION_INTEGER, JOB(expansion), .min = 1, .max = 64,
+     .read = TOLD("memory/data/tensor/communication/replicas/search"),
      .help = "columns inside the MLP, as a multiple of hidden"},
-    {"heads", SL_OPTION_INTEGER, JOB(heads), .min = 1, .max = 65536, .help = "attention heads"},
-    {"vocabulary", SL_OPTION_INTEGER, JOB(vocabulary), .min = 1, .max = 16777216, .help = "rows of the embedding"},
-    {"sequence", SL_OPTION_INTEGER, JOB(sequence), .min = 1, .max = 16777216, .help = "tokens of a sample"},
+    {"heads", SL_OPTION_INTEGER, JOB(heads), .min = 1, .max = 65536, .alias = "n-heads",
+     .read = TOLD("memory/tensor/communication/replicas/search"), .help = "attention heads"},
+    {"vocabulary", SL_OPTION_INTEGER, JOB(vocabulary), .min = 1, .max = 16777216, .alias = "vocab-size",
+     .read = TOLD("memory/data/tensor/communication/replicas/search"), .help = "rows of the embedding"},
+    {"sequence", SL_OPTION_INTEGER, JOB(sequence), .min = 1, .max = 16777216,
+     .read = TOLD("memory/data/pipeline/communication/replicas/search"), .help = "tokens of a sample"},
     {"microbatch-size", SL_OPTION_INTEGER, JOB(microbatch_size), .min = 1, .max = 1048576,
-     .help = "samples of a microbatch"},
+     .read = TOLD("memory/data/pipeline/communication/replicas/search"), .help = "samples of a microbatch"},
     {"parameters", SL_OPTION_REAL, JOB(parameters), .min = 0, .max = 1e18,
-     .help = "parameters of a model of any kind; 0: count those of the transformer"},
+     .read = TOLD("memory/data/communication/replicas/search"),
+     .help = "parameters of a model of any kind, whose layers, columns and heads are those of a transformer with so "
+             "many, but those that are given; 0: count those of the transformer"},
     {"precision", SL_OPTION_CHOICE, JOB(precision), .value = "f32|bf16|mixed",
+     .read = TOLD("memory/data/pipeline/tensor/communication/replicas/search"),
      .help = "type of everything that is kept; mixed: bf16, with values, gradients and optimizer states in f32"},
-    {"optimizer", SL_OPTION_CHOICE, JOB(optimizer), .value = "sgd|momentum|adam",
+    {"optimizer", SL_OPTION_CHOICE, JOB(optimizer), .value = "sgd|momentum|adam", .read = TOLD("memory/search"),
      .help = "optimizer with no, one or two states a parameter"},
     {0},
 };
 
 static const struct sl_option device_table[] = {
-    {"capacity", SL_OPTION_REAL, JOB(capacity), .min = 0, .max = 1e9, .help = "memory of a device in GiB; 0: unknown"},
-    {"code", SL_OPTION_REAL, JOB(code), .min = 0, .max = 1e9, .help = "GiB of it that the program itself takes"},
-    {"node", SL_OPTION_INTEGER, JOB(node), .min = 1, .max = 1048576, .help = "devices of a node"},
-    {"fast", SL_OPTION_REAL, JOB(fast), .min = 0.001, .max = 1e9, .help = "GB/s that a device sends within a node"},
-    {"slow", SL_OPTION_REAL, JOB(slow), .min = 0.001, .max = 1e9, .help = "GB/s between nodes"},
-    {"teraflops", SL_OPTION_REAL, JOB(teraflops), .min = 0.001, .max = 1e9,
+    {"capacity", SL_OPTION_REAL, JOB(capacity), .min = 0, .max = 1e9, .read = TOLD("memory/search"),
+     .help = "memory of a device in GiB; 0: unknown"},
+    {"code", SL_OPTION_REAL, JOB(code), .min = 0, .max = 1e9, .read = TOLD("memory/search"),
+     .help = "GiB of it that the program itself takes"},
+    {"node", SL_OPTION_INTEGER, JOB(node), .min = 1, .max = 1048576, .read = TOLD("replicas/search"),
+     .help = "devices of a node"},
+    {"fast", SL_OPTION_REAL, JOB(fast), .min = 0.001, .max = 1e9, .read = TOLD("replicas/search"),
+     .help = "GB/s that a device sends within a node"},
+    {"slow", SL_OPTION_REAL, JOB(slow), .min = 0.001, .max = 1e9, .read = TOLD("replicas/search"),
+     .help = "GB/s between nodes"},
+    {"teraflops", SL_OPTION_REAL, JOB(teraflops), .min = 0.001, .max = 1e9, .read = TOLD("search"),
      .help = "floating-point operations a second that a device reaches, in 10^12"},
     {0},
 };
@@ -141,6 +172,12 @@ static int check_job(const struct plan_job *job, struct sl_error *error) {
     return status;
 }
 
+static void settle(const struct sl_options *options) {
+    struct config *config = options->own;
+    plan_shape(&config->job, sl_option_given(options, "layers"), sl_option_given(options, "hidden"),
+               sl_option_given(options, "heads"));
+}
+
 static int print_sections(const struct config *config, const struct sl_output *output, struct sl_error *error) {
     static plan_section *const section[SECTIONS] = {[MEMORY] = plan_print_memory,
                                                     [DATA] = plan_print_data,
@@ -161,7 +198,6 @@ static int print_sections(const struct config *config, const struct sl_output *o
 
 static int run(struct config *config, struct sl_error *error) {
     struct sl_output output;
-    if (config->json) config->format = JSON;
     if (config->job.pipeline && !strcmp(config->job.pipeline, "all")) config->job.pipeline = NULL;
     const char *const format =
         (const char *[]){[SVG] = "svg", [HTML] = "html", [CSV] = "csv", [JSON] = NULL}[config->format];
@@ -198,13 +234,13 @@ int main(int argc, char **argv) {
                                {"Pipeline", pipeline_table, &config}, {"Devices", device_table, &config},
                                {"Output", output_table, &config}),
         .words = {"Schedules", sl_schedule_word},
+        .own = &config,
+        .settle = settle,
     };
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_output_format(&options, config.output, &error);
-        if (status == SL_OK) status = run(&config, &error);
-        status = sl_options_finish(&options, status, &error);
+        status = sl_options_finish(&options, run(&config, &error), &error);
     }
     sl_options_free(&options);
     return status;

@@ -34,6 +34,10 @@ struct plan_job {
     int data, tensor, zero, node;
 };
 
+/* Gives a job of which parameters alone are known the layers, columns and heads of a model with so many, but those that
+ * are given. Tensor coordinates share its heads evenly. */
+void plan_shape(struct plan_job *job, bool layers, bool hidden, bool heads);
+
 /* ---- rows (rows.c) ---- */
 
 enum plan_field_kind { PLAN_FIELD_TEXT, PLAN_FIELD_COUNT, PLAN_FIELD_REAL, PLAN_FIELD_SHARE, PLAN_FIELD_BYTES };

@@ -33,7 +33,7 @@ static const struct sl_option table[] = {
      .help = "write to FILE, in place of stdout: a page (HTML) that needs no other file, unless another option "
              "asks for something else"},
     {"width", SL_OPTION_INTEGER, FIELD(width), .min = REPORT_LEAST_COLUMNS, .max = REPORT_MOST_COLUMNS,
-     .help = "columns of the text of --terminal (default: the terminal's, or 80)"},
+     .read = "terminal", .help = "columns of the text of --terminal (default: the terminal's, or 80)"},
     {0},
 };
 

@@ -42,19 +42,22 @@ struct subject {
 };
 
 #define FIELD(name) offsetof(struct config, name)
+/* Where it is told how long a schedule takes; where a run is compared, what was measured takes their place. */
+#define TIMES "simulate&!compare|format=svg/html/json&!compare|all"
+#define COSTS TIMES "|synthesize"
 
 static const struct sl_option schedule_table[] = {
-    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule",
-     .help = "one of the schedules below (default looped-bfs)"},
-    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = SL_MAX_STAGES,
+    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule", .read = "!file&!all&!synthesize",
+     .word = sl_schedule_word, .help = "one of the schedules below (default looped-bfs)"},
+    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
      .help = "ranks of the pipeline (default 4)"},
-    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = SL_MAX_STAGES,
+    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
      .help = "stages of each rank (default 2, or 1 if the schedule cannot have more)"},
-    {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536,
+    {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536, .read = "!file",
      .help = "parts of a batch (default 8)"},
-    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT,
+    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT, .read = "!all&!synthesize",
      .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
-    {"fsdp", SL_OPTION_FLAG, FIELD(fsdp),
+    {"fsdp", SL_OPTION_FLAG, FIELD(fsdp), .read = "!all&simulate|compare|check|!all&!format=table/indices",
      .help = "parameters are sharded over data: a stage's are gathered ahead of use, and at most two stages' at once"},
     {"all", SL_OPTION_FLAG, FIELD(all),
      .help = "compare all schedules that fit --stages and --microbatches, the fastest first, on one model: each has "
@@ -67,50 +70,54 @@ static const struct sl_option output_table[] = {
      .help = "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline, with "
              "--compare the run under what was predicted, and the same as a page for browsers, which zooms and tells "
              "of each box; a JSON object, with --all one a line"},
-    {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME",
+    {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME", .read = "format=svg/html&!compare&!all",
+     .word = sl_schedule_word,
      .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model, "
              "which has fewer and thicker stages where NAME has fewer loops"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
-    {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20,
+    {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20, .read = "format=table&!compare&!all",
      .help = "columns of a schedule's table: a longer one goes on below; 0 is the terminal's width, and no limit where "
              "stdout is "
              "no terminal"},
-    {"check", SL_OPTION_FLAG, FIELD(check), .help = "print what was proven about the schedule"},
+    {"check", SL_OPTION_FLAG, FIELD(check), .read = "format=table/indices/json&!all",
+     .help = "print what was proven about the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
      .help = "messages that may wait between two ranks, each way (default: the fewest that are enough, at least 2)"},
-    {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536,
+    {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536, .read = TIMES "|compare|check",
      .help =
          "microbatches in one weight-gradient product; the product runs after the gradient was sent, as in training "
          "(default: a backward is one piece)"},
     {0},
 };
 static const struct sl_option simulation_table[] = {
-    {"simulate", SL_OPTION_FLAG, FIELD(simulate),
+    {"simulate", SL_OPTION_FLAG, FIELD(simulate), .read = "!format=csv&!all",
      .help = "print how long the schedule takes, and where ranks are idle"},
-    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = SL_MAX_COST,
+    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = SL_MAX_COST, .read = COSTS,
      .help = "ms that a stage takes for the forward of a microbatch"},
-    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = SL_MAX_COST,
+    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = SL_MAX_COST, .read = COSTS,
      .help = "ms for its input gradient"},
-    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = SL_MAX_COST,
+    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = SL_MAX_COST, .read = COSTS,
      .help = "ms for its weight gradient"},
-    {"communication", SL_OPTION_REAL, FIELD(communication), .max = SL_MAX_COST,
+    {"communication", SL_OPTION_REAL, FIELD(communication), .max = SL_MAX_COST, .read = COSTS,
      .help = "ms that a message between two ranks takes"},
-    {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = SL_MAX_COST,
+    {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = SL_MAX_COST, .read = TIMES,
      .help = "ms to reduce a stage's gradients over data"},
     {"unshard", SL_OPTION_REAL, FIELD(cost.unshard), .max = SL_MAX_COST,
+     .read = "fsdp&simulate&!compare|fsdp&format=svg/html/json&!compare",
      .help = "ms to gather a stage's parameters over data, each time; only with --fsdp"},
-    {"optimizer", SL_OPTION_REAL, FIELD(cost.optimizer), .max = SL_MAX_COST,
+    {"optimizer", SL_OPTION_REAL, FIELD(cost.optimizer), .max = SL_MAX_COST, .read = TIMES,
      .help = "ms that the optimizer takes for a stage's parameters, once a step"},
-    {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
-    {"cores", SL_OPTION_INTEGER, FIELD(cores), .min = 0, .max = 4096,
+    {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .read = TIMES,
+     .help = "reduce a stage's gradients while others compute"},
+    {"cores", SL_OPTION_INTEGER, FIELD(cores), .min = 0, .max = 4096, .read = COSTS "|compare",
      .help = "cores that the ranks share, in equal shares of those that have work; 0: each has one"},
-    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
+    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT, .read = COSTS "|compare",
      .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
              "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that a "
              "driver's --trace has written"},
-    {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT,
+    {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT, .read = "!all&!synthesize",
      .help =
          "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it and a "
          "core for each coordinate, and print where its time went instead: bubble (what was waited for was not "
@@ -132,17 +139,9 @@ static const char *name_of(const struct config *config, const struct subject *su
 /* The first that is given. */
 static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
 
-/* The first option that is given and names one schedule; NULL: none. */
-static const char *contradiction(const struct config *config) {
-    return config->name ? "--name" : config->file ? "--file" : config->compare ? "--compare" : NULL;
-}
-
 static int synthesize(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct schedule_synthesis *synthesis = &subject->synthesis;
-    const char *other = contradiction(config) ? contradiction(config)
-                        : config->fsdp        ? "--fsdp"
-                        : config->group > 1   ? "--wgrad-group"
-                                              : NULL;
+    const char *other = config->fsdp ? "--fsdp" : config->group > 1 ? "--wgrad-group" : NULL;
     if (other)
         return sl_error_set(error, SL_BAD_INPUT, "--synthesize and %s: a schedule is looked for without it", other);
     *synthesis =
@@ -158,8 +157,6 @@ static int synthesize(const struct config *config, struct subject *subject, stru
 static int make(const struct config *config, struct subject *subject, struct sl_error *error) {
     const struct schedule_trace *trace = &subject->trace;
     if (config->synthesis.asked) return synthesize(config, subject, error);
-    if (config->file && config->name)
-        return sl_error_set(error, SL_BAD_INPUT, "--file and --name: a schedule is read or generated, not both");
     if (config->file) return sl_schedule_read_csv(&subject->study.schedule, config->file, error);
     const char *name = name_of(config, subject);
     const struct sl_schedule_kind *kind = sl_schedule_find(name, error);
@@ -368,13 +365,6 @@ static int run_one(const struct config *config, struct subject *subject, const s
 }
 
 static int run_all(const struct config *config, const struct sl_output *output, struct sl_error *error) {
-    const char *other = contradiction(config)     ? contradiction(config)
-                        : config->synthesis.asked ? "--synthesize"
-                        : config->check           ? "--check"
-                        : config->simulate        ? "--simulate"
-                        : config->over            ? "--over"
-                                                  : NULL;
-    if (other) return sl_error_set(error, SL_BAD_INPUT, "--all and %s: all schedules are compared, or one", other);
     if (config->format == CSV || config->format == INDICES)
         return sl_error_set(error, SL_BAD_INPUT, "--all: there is no format %s of it: it is table, svg, html or json",
                             config->format == CSV ? "csv" : "indices");
@@ -395,27 +385,8 @@ static int run_all(const struct config *config, const struct sl_output *output, 
     return schedule_all(&all, output, error);
 }
 
-/* Only a schedule's own table folds. */
-static int check_width(const struct config *config, struct sl_error *error) {
-    if (config->width < 1 || (!config->compare && !config->all)) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "--width: folds the table of one schedule: there is none with %s",
-                        config->all ? "--all" : "--compare");
-}
-
-static int check_over(const struct config *config, struct sl_error *error) {
-    if (!config->over) return SL_OK;
-    if (config->compare)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--over and --compare: a schedule is drawn over another one, or a run "
-                            "under its prediction");
-    if (config->format == SVG || config->format == HTML) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "--over: is for drawings: --format is svg or html");
-}
-
 static int run(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct sl_output output;
-    SL_TRY(check_width(config, error));
-    if (!config->all) SL_TRY(check_over(config, error));
     SL_TRY(sl_output_open(&output, config->output, error));
     const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, error);
     const int closed = sl_output_close(&output, status, error);
@@ -437,10 +408,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        if (config.json) config.format = JSON;
-        status = sl_output_format(&options, config.output, &error);
-        if (status == SL_OK) status = run(&config, &subject, &error);
-        status = sl_options_finish(&options, status, &error);
+        status = sl_options_finish(&options, run(&config, &subject, &error), &error);
         if (status == SL_OK && subject.refuted) status = SL_CHECK_FAILED;
     }
     schedule_measurement_free(&subject.measurement);

@@ -11,20 +11,21 @@ enum { NOT_GIVEN = -1 };
 #define FIELD(name) offsetof(struct schedule_synthesis_options, name)
 
 const struct sl_option schedule_synthesis_table[] = {
-    {"synthesize", SL_OPTION_FLAG, FIELD(asked),
+    {"synthesize", SL_OPTION_FLAG, FIELD(asked), .read = "!all",
      .help =
          "look for the shortest schedule of a model of --stages x --loops parts that cost what the options above and "
          "--costs say: one stage a rank, --loops of them, or two on a V"},
     {"memory", SL_OPTION_REAL, FIELD(memory), .min = 0, .max = SCHEDULE_MOST_BYTES, .value = "BYTES",
+     .read = "synthesize",
      .help =
          "that a rank may keep for weight gradients to come, as `kept` in --costs counts them; without that each part "
          "keeps 1 of a microbatch (default: no limit)"},
-    {"seconds", SL_OPTION_REAL, FIELD(seconds), .min = 0, .max = 86400,
+    {"seconds", SL_OPTION_REAL, FIELD(seconds), .min = 0, .max = 86400, .read = "synthesize",
      .help = "that the search may take, though it is not done"},
-    {"iterations", SL_OPTION_INTEGER, FIELD(iterations), .min = 1, .max = 1 << 30,
+    {"iterations", SL_OPTION_INTEGER, FIELD(iterations), .min = 1, .max = 1 << 30, .read = "synthesize",
      .help = "schedules to try of each kind of layout; as many find the same on any computer that has the time"},
-    {"search-seed", SL_OPTION_SEED, FIELD(seed), .help = "seed of the search's random numbers"},
-    {"named", SL_OPTION_SWITCH, FIELD(named), .help = "begin with the schedules below"},
+    {"search-seed", SL_OPTION_SEED, FIELD(seed), .read = "synthesize", .help = "seed of the search's random numbers"},
+    {"named", SL_OPTION_SWITCH, FIELD(named), .read = "synthesize", .help = "begin with the schedules below"},
     {0},
 };
 

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 
 #include "drivers/common/metrics.h"
+#include "drivers/common/progress.h"
 #include "drivers/machine/machine_file.h"
 #include "drivers/search/observed.h"
 
-/* Below this share another layout is no better: predictions are no closer. */
-static const double worth = 0.05;
+/* Below this share another layout is not told as a better one: predictions of small models miss by as much. */
+static const double worth = 0.15;
 
 /* Where cores are taken away for more than this share, predictions, which do not know of it, are told so. */
 static const double much = 0.1;
@@ -24,9 +25,9 @@ static const char *hindrance(const struct sl_prediction *of, double *ms) {
     const struct {
         const char *name;
         double ms;
-    } parts[] = {{"waiting in the pipeline (the bubble)", of->idle_ms},
+    } parts[] = {{"waiting for other stages (the bubble)", of->idle_ms},
                  {"attention", of->sharers * of->share_ms[SL_SHARE_ATTENTION]},
-                 {"kernels beside products", of->sharers * of->share_ms[SL_SHARE_KERNELS]},
+                 {"norms and other passes over rows", of->sharers * of->share_ms[SL_SHARE_KERNELS]},
                  {"communication within layers", of->sharers * of->share_ms[SL_SHARE_CALLS]},
                  {"sums of gradients over data", of->sharers * of->reduce_ms},
                  {"the optimizer", of->sharers * of->optimizer_ms}};
@@ -42,14 +43,17 @@ static const struct sl_forecast *forecast_of(const struct sl_training_forecast *
 
 /* Times, or why there are none. */
 static void print_times(const struct sl_forecast *forecast, FILE *stream, const struct sl_training_measured *measured) {
+    const struct sl_time_unit unit = sl_time_unit_of(fmax(forecast->timed ? forecast->own.ms : 0, measured->slow));
     if (forecast->timed)
-        fprintf(stream, "predicted %.4g ms a step, ", forecast->own.ms);
+        fprintf(stream, "predicted %.4g %s a step, ", forecast->own.ms / unit.ms, unit.name);
     else
         fprintf(stream, "predicted no time, as steps show rates from the second on; ");
     if (measured->steps > 1)
-        fprintf(stream, "measured %.4g (%.4g to %.4g)", measured->median, measured->fast, measured->slow);
+        fprintf(stream, "measured %.4g (%.4g to %.4g)", measured->median / unit.ms, measured->fast / unit.ms,
+                measured->slow / unit.ms);
     else if (measured->steps == 1)
-        fprintf(stream, "measured the first step alone, %.4g ms, which touches memory", measured->median);
+        fprintf(stream, "measured the first step alone, %.4g %s, which touches memory", measured->median / unit.ms,
+                unit.name);
     else
         fprintf(stream, "measured no step");
 }
@@ -59,11 +63,12 @@ static void print_hindrance(const struct sl_forecast *forecast, FILE *stream,
                             const struct sl_training_measured *measured) {
     double ms;
     const char *name = hindrance(&forecast->own, &ms);
+    const struct sl_time_unit unit = sl_time_unit_of(ms);
     if (forecast->timed)
-        fprintf(stream, "beside products most goes to %s, %.3g ms%s", name, ms,
+        fprintf(stream, "after products, most time goes to %s: %.3g %s%s", name, ms / unit.ms, unit.name,
                 forecast->own.sharers > 1 ? " of each core" : "");
     else
-        fprintf(stream, "beside products most would go to %s on a typical core", name);
+        fprintf(stream, "after products, most time would go to %s on a typical core", name);
     if (measured->taken > much)
         fprintf(stream, "; other programs had the cores for %.0f %% of the time", 100 * measured->taken);
 }
@@ -82,8 +87,8 @@ void sl_forecast_print(const struct sl_forecast *forecast, FILE *stream, const s
     else if (!forecast->searched)
         fprintf(stream, "; other layouts are predicted after %g s of steps\n", searched);
     else if (best->fits && best->prediction.ms < (1 - worth) * own->ms)
-        fprintf(stream, "; predicted to take %.0f %% less: %s\n", 100 * (1 - best->prediction.ms / own->ms),
-                best->text);
+        fprintf(stream, "; predicted to take %.0f %% less time and %.1f MB a coordinate: %s\n",
+                100 * (1 - best->prediction.ms / own->ms), best->prediction.bytes / 1e6, best->text);
     else
         fprintf(stream, "; no layout is predicted to be more than %.0f %% faster\n", 100 * worth);
 }
@@ -108,6 +113,7 @@ json_t *sl_forecast_json(const struct sl_forecast *forecast) {
     if (object && forecast->timed) add_shares(object, &forecast->own);
     if (object && forecast->searched && best->fits) {
         json_object_set_new(object, "better_ms", sl_json_real(best->prediction.ms));
+        json_object_set_new(object, "better_bytes", json_integer((json_int_t)best->prediction.bytes));
         json_object_set_new(object, "better_layout", json_string(best->text));
     }
     return object;

@@ -44,7 +44,7 @@ static void describe(struct sl_layout *layout, const struct sl_job *job) {
     add(text, "--mesh %s", layout->mesh);
     if (!of->schedule_file) add(text, "--schedule %s", of->schedule);
     if (of->loops) add_number(text, "loops", of->loops);
-    if (!of->schedule_file) add_number(text, "microbatches", of->microbatches);
+    if (!of->schedule_file && of->microbatches) add_number(text, "microbatches", of->microbatches);
     if (of->wgrad_group != given->wgrad_group) add_number(text, "wgrad-group", of->wgrad_group);
     if (of->stage_layers) add(text, "--stage-layers %s", of->stage_layers);
     if (of->zero != given->zero) add_number(text, "zero", of->zero);

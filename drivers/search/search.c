@@ -32,6 +32,7 @@ static const double worth = 0.05;
 struct search {
     struct sl_job *job;
     const struct sl_engine *engine;
+    struct sl_engine meant; /* by the machine; without a table: it is the command's */
     const struct sl_options *command;
     const struct sl_search_options *options;
     struct sl_layout_limits limits;
@@ -242,6 +243,34 @@ static int find_machine(struct search *search, struct sl_error *error) {
     return sl_machine_measure(&search->machine, search->engine, &brief, error);
 }
 
+static const struct sl_engine_table processes = {.name = "mpi", .apart = true, .both_ends = true},
+                                    gpus = {.name = "nccl", .apart = true, .both_ends = true};
+
+static int nodes_of(const struct sl_machine *machine) {
+    int nodes = 0;
+    for (int i = 0; i < machine->kinds; i++) nodes += machine->nodes[i].count;
+    return nodes;
+}
+
+/* Threads, which read each other's memory, are of one host. Of a file's machine of several, or of GPUs, coordinates are
+ * taken for processes, unless threads are asked for. */
+static int find_engine(struct search *search, struct sl_error *error) {
+    const struct sl_machine *machine = &search->machine;
+    const int nodes = nodes_of(machine);
+    bool has_gpus = false;
+    for (int i = 0; i < machine->kinds; i++) has_gpus |= machine->nodes[i].gpus > 0;
+    if (search->known || !search->options->machine || !search->engine->table->gather_from) return SL_OK;
+    if (nodes == 1 && (!has_gpus || sl_option_given(search->command, "engine"))) return SL_OK;
+    if (sl_option_given(search->command, "engine"))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--engine %s: the machine \"%s\" has %d nodes, and threads are of one: choose mpi or nccl",
+                            search->engine->table->name, machine->name, nodes);
+    search->meant = *search->engine;
+    search->meant.table = has_gpus ? &gpus : &processes;
+    search->engine = &search->meant;
+    return SL_OK;
+}
+
 static void find_memory(struct search *search) {
     const char *text = search->options->memory;
     const int devices = search->devices;
@@ -280,6 +309,7 @@ static int find_layouts(struct search *search, struct sl_error *error) {
     if (!search->job->type->copy)
         return sl_error_set(error, SL_BAD_INPUT, "--plan: %s has one layout", search->job->type->model);
     SL_TRY(find_machine(search, error));
+    SL_TRY(find_engine(search, error));
     if (sl_machine_room(&search->machine) < search->devices)
         return sl_error_set(error, SL_BAD_INPUT, "--devices %d: the machine \"%s\" has %d", search->devices,
                             search->machine.name, sl_machine_room(&search->machine));
@@ -327,7 +357,7 @@ static const char *reason(const struct search *search, const struct sl_predictio
     if (of == best || more[most] <= 0)
         snprintf(text, size, of != best ? "as good" : search->stays ? "as given" : "the best");
     else
-        snprintf(text, size, "%s +%.3g ms", names[most], more[most]);
+        snprintf(text, size, more[most] < 1e3 ? "%s +%.3g ms" : "%s +%.0f ms", names[most], more[most]);
     return text;
 }
 
@@ -335,7 +365,8 @@ static void print_traffic(FILE *stream, const struct sl_prediction *of) {
     bool any = false;
     for (int link = 0; link < SL_LINKS; link++) {
         if (of->traffic[link] == 0) continue;
-        fprintf(stream, "%s%s %.3g MB", any ? ", " : "", sl_link_name[link], of->traffic[link] / 1e6);
+        fprintf(stream, of->traffic[link] < 1e9 ? "%s%s %.3g MB" : "%s%s %.0f MB", any ? ", " : "", sl_link_name[link],
+                of->traffic[link] / 1e6);
         any = true;
     }
     if (!any) fprintf(stream, "none");
@@ -352,13 +383,16 @@ static void print_best(const struct search *search, FILE *stream) {
     fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n",
             search->layouts.count + search->pruned, search->devices, search->machine.name,
             isinf(search->memory) ? "any memory" : sl_bytes_describe(search->memory, limit, sizeof limit));
+    if (search->meant.table)
+        fprintf(stream, "with --engine %s, as the machine has %d node%s\n", search->meant.table->name,
+                nodes_of(&search->machine), nodes_of(&search->machine) > 1 ? "s" : ", of GPUs");
     fprintf(stream, "  ms a step  bubble        MB  %-20s  sent a step; layout\n", "why");
     for (int i = 0, shown = 0; shown < SHOWN && i < search->layouts.count && list[i].fits; i++) {
         const struct sl_prediction *of = &list[i].prediction;
         if (i > 0 && is_equal(search->job, &list[i - 1], &list[i])) continue;
         shown++;
-        fprintf(stream, "%11.4g  %5.1f%%  %8.1f  %-20s  ", of->ms, 100 * of->bubble, of->bytes / 1e6,
-                reason(search, of, why, sizeof why));
+        fprintf(stream, of->ms < 1e4 ? "%11.4g  %5.1f%%  %8.1f  %-20s  " : "%11.0f  %5.1f%%  %8.1f  %-20s  ", of->ms,
+                100 * of->bubble, of->bytes / 1e6, reason(search, of, why, sizeof why));
         print_traffic(stream, of);
         fprintf(stream, "; %s\n", list[i].text);
     }
@@ -387,9 +421,9 @@ static int print_json(const struct search *search, struct sl_error *error) {
     for (int i = 0; i < search->layouts.count && list[i].fits; i++)
         SL_TRY(sl_json_print(stdout, "stdout", json_of(search, &list[i]), error));
     return sl_json_print(stdout, "stdout",
-                         json_pack("{si sf si si si}", "planned", search->tried, "seconds", sl_now() - search->began,
+                         json_pack("{si sf si si si ss}", "planned", search->tried, "seconds", sl_now() - search->began,
                                    "too_large", search->too_large, "impossible", search->unplanned, "pruned",
-                                   search->pruned),
+                                   search->pruned, "engine", search->engine->table->name),
                          error);
 }
 
@@ -397,12 +431,20 @@ static int use(struct search *search, bool json, struct sl_error *error) {
     const struct sl_search_options *options = search->options;
     const bool starts = options->plan == SL_PLAN_AUTO;
     const struct sl_layout *best = search->layouts.list;
+    const char *meant = search->meant.table ? search->meant.table->name : NULL;
     if (!search->layouts.count || !best->fits) return refuse(search, error);
+    if (starts && meant)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--plan auto: \"%s\" is a machine for --engine %s: search with --save-options FILE, and "
+                            "start @FILE there",
+                            search->machine.name, meant);
     if (json && !starts)
         SL_TRY(print_json(search, error));
     else
         print_best(search, starts ? stderr : stdout);
-    if (options->save) SL_TRY(sl_start_save(search->command, best->text, options->save, error));
+    char layout[sizeof best->text + 32];
+    snprintf(layout, sizeof layout, "%s%s%s", best->text, meant ? " --engine " : "", meant ? meant : "");
+    if (options->save) SL_TRY(sl_start_save(search->command, layout, options->save, error));
     return starts ? sl_start_again(search->command, best->text, error) : SL_OK;
 }
 

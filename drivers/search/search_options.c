@@ -11,14 +11,14 @@ const struct sl_option sl_search_table[] = {
     {"plan", SL_OPTION_CHOICE, FIELD(plan), .value = "no|search|auto",
      .help = "search: predict all layouts on --devices, print the best, and do nothing else; auto: then run the best; "
              "options that are given stay as they are"},
-    {"devices", SL_OPTION_INTEGER, FIELD(devices), .min = 0, .max = SL_MOST_DEVICES,
+    {"devices", SL_OPTION_INTEGER, FIELD(devices), .min = 0, .max = SL_MOST_DEVICES, .read = "plan",
      .help = "coordinates of the layouts that --plan searches; 0: as many as --mesh has"},
-    {"memory", SL_OPTION_TEXT, FIELD(memory), .value = "BYTES",
+    {"memory", SL_OPTION_TEXT, FIELD(memory), .value = "BYTES", .read = "plan",
      .help = "what each coordinate of a planned layout may take, as 500MB or 2GiB (default: what the machine has)"},
     {"machine", SL_OPTION_TEXT, FIELD(machine), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "predict times on the machine that FILE describes, as plan measure --save writes it or a hand does "
              "(default: this machine, measured for a second)"},
-    {"save-options", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_STREAM,
+    {"save-options", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_STREAM, .read = "plan",
      .help = "write the options of the best layout to FILE, to be used as @FILE"},
     {0},
 };
@@ -50,10 +50,6 @@ int sl_search_prepare(struct sl_search_options *options, struct sl_common_option
                       const struct sl_options *command, struct sl_error *error) {
     double bytes;
     struct sl_mesh mesh;
-    static const char *const only[] = {"devices", "memory", "save-options"};
-    for (int i = 0; i < 3 && !options->plan; i++)
-        if (sl_option_given(command, only[i]))
-            return sl_error_set(error, SL_BAD_INPUT, "--%s: only --plan search or auto asks for it", only[i]);
     if (options->memory && !sl_search_bytes(options->memory, &bytes))
         return sl_error_set(error, SL_BAD_INPUT,
                             "--memory: \"%.40s\" is no size of at least a byte, such as 500MB or 2GiB",

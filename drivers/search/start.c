@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "drivers/command_line/called.h"
 #include "drivers/common/output.h"
 #include "drivers/search/search_options.h"
 
@@ -32,7 +33,9 @@ int sl_start_save(const struct sl_options *command, const char *layout, const ch
     const struct sl_arguments *arguments = &command->arguments;
     struct sl_output output;
     SL_TRY(sl_output_open(&output, path, error));
-    fprintf(output.stream, "# for %s\n", command->program);
+    char program[SL_MAX_PATH], file[SL_MAX_PATH];
+    fprintf(output.stream, "# %s @%s\n", sl_program_called(command->program, program, sizeof program),
+            sl_shell_word(path, file, sizeof file));
     for (int i = 1, skipped; i < arguments->count; i += skipped ? skipped : 1)
         if (!(skipped = words_of_plan(arguments->word[i]))) print_word(output.stream, arguments->word[i]);
     fprintf(output.stream, "%s\n", layout);

@@ -113,9 +113,10 @@ static size_t token_behind(const struct sl_chat_writer *w, size_t at, size_t byt
 static int add_text(struct sl_chat_writer *w, const char *text, size_t count, size_t silent, bool scored,
                     struct sl_error *error) {
     const size_t before = w->tokens.count;
-    SL_TRY(w->encoder ? sl_encode(w->encoder, text, count, false, &w->tokens, error)
+    const bool prefixed = w->encoder && sl_encode_prefixes(w->tokenizer, text, count, before > 0);
+    SL_TRY(w->encoder ? sl_encode(w->encoder, text, count, before ? SL_ENCODE_BEHIND : 0, &w->tokens, error)
                       : add_bytes(w, text, count, error));
-    return mark(w, token_behind(w, before, silent), scored, error);
+    return mark(w, token_behind(w, before, silent + prefixed), scored, error);
 }
 
 /* ---- messages ---- */

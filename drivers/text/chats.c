@@ -15,10 +15,17 @@ struct reader {
 
 /* ---- conversations ---- */
 
+/* Whether a message is learned: an assistant's, unless its weight is 0. */
+static bool is_learned(const json_t *message) {
+    const json_t *weight = json_object_get(message, "weight");
+    return !strcmp(json_string_value(json_object_get(message, "role")), "assistant") &&
+           (!json_is_number(weight) || json_number_value(weight) != 0.0);
+}
+
 static int add_message(struct reader *r, const json_t *message, struct sl_error *error) {
     const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
     return sl_chat_add(&r->writer, json_string_value(role), json_string_length(role), json_string_value(content),
-                       json_string_length(content), !strcmp(json_string_value(role), "assistant"), error);
+                       json_string_length(content), is_learned(message), error);
 }
 
 static int refuse(const struct sl_document *document, struct sl_error *error, const char *what) {
@@ -37,9 +44,15 @@ static int check_messages(const struct sl_document *document, const json_t *mess
             if (!json_is_string(json_object_get(message, keys[k])))
                 return sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: message %zu has no text under the key \"%s\"",
                                     document->path, document->line, i, keys[k]);
-        answers |= !strcmp(json_string_value(json_object_get(message, "role")), "assistant");
+        const json_t *weight = json_object_get(message, "weight");
+        const double number = json_number_value(weight);
+        if (weight && !json_is_null(weight) && !(json_is_number(weight) && (number == 0.0 || number == 1.0)))
+            return sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: the weight of message %zu is neither 0 nor 1",
+                                document->path, document->line, i);
+        answers |= is_learned(message);
     }
-    return answers ? SL_OK : refuse(document, error, "no message has the role \"assistant\"");
+    return answers ? SL_OK
+                   : refuse(document, error, "no message has the role \"assistant\", and another weight than 0");
 }
 
 static int check_tokens(const struct reader *r, const struct sl_document *document, struct sl_error *error) {
@@ -77,10 +90,9 @@ static int add_conversation(struct reader *r, const struct sl_document *document
 /* ---- files ---- */
 
 static int add_line(struct reader *r, const struct sl_document *document, struct sl_error *error) {
-    json_error_t wrong;
-    json_t *object = json_loadb(document->bytes, document->count, JSON_ALLOW_NUL, &wrong);
-    const int status = object ? add_conversation(r, document, json_object_get(object, "messages"), error)
-                              : refuse(document, error, wrong.text);
+    json_t *object;
+    int status = sl_document_object(document, &object, error);
+    if (status == SL_OK) status = add_conversation(r, document, json_object_get(object, "messages"), error);
     json_decref(object);
     return status;
 }

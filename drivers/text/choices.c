@@ -58,9 +58,7 @@ static int parse_choices(struct line *line, struct sl_error *error) {
 /* The object is to be freed afterwards, also after a failure. */
 static int parse(struct line *line, struct sl_error *error) {
     const struct sl_document *document = line->document;
-    json_error_t wrong;
-    line->object = json_loadb(document->bytes, document->count, JSON_ALLOW_NUL, &wrong);
-    if (!line->object) return refuse(document, error, wrong.text, "");
+    SL_TRY(sl_document_object(document, &line->object, error));
     line->prompt = json_object_get(line->object, "prompt");
     if (!line->prompt) line->prompt = json_object_get(line->object, "context");
     if (!json_is_string(line->prompt))

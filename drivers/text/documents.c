@@ -8,11 +8,6 @@
 
 #include "spmd/base/file.h"
 
-static bool ends_with(const char *text, const char *end) {
-    const size_t count = strlen(text), length = strlen(end);
-    return count >= length && !strcmp(text + count - length, end);
-}
-
 static bool is_blank(const char *bytes, size_t count) {
     while (count && strchr(" \t\r", *bytes) && *bytes) bytes++, count--;
     return !count;
@@ -20,6 +15,7 @@ static bool is_blank(const char *bytes, size_t count) {
 
 bool sl_document_next_line(struct sl_document_lines *lines, struct sl_document *document) {
     const struct sl_token_file *file = lines->file;
+    if (!lines->at) lines->at = sl_contents_mark(&file->contents);
     while (lines->at < file->contents.count) {
         const char *begin = (const char *)file->contents.bytes + lines->at;
         const size_t left = file->contents.count - lines->at;
@@ -34,27 +30,42 @@ bool sl_document_next_line(struct sl_document_lines *lines, struct sl_document *
 
 bool sl_document_next(struct sl_document_lines *lines, struct sl_document *document) {
     const struct sl_token_file *file = lines->file;
-    if (ends_with(file->path, ".jsonl") || ends_with(file->path, ".jsonl.gz"))
-        return sl_document_next_line(lines, document);
+    if (sl_contents_are_lines(file->path)) return sl_document_next_line(lines, document);
     if (lines->at == file->contents.count) return false;
     *document = (struct sl_document){file->contents.bytes, file->contents.count, file->path, 0};
     lines->at = file->contents.count;
     return true;
 }
 
+/* Why a line holds no object of JSON. */
+static int refuse_line(const struct sl_document *document, const char *why, struct sl_error *error) {
+    const char *rest = document->bytes, *end = rest + document->count;
+    while (rest < end && strchr(" \t\r", *rest) && *rest) rest++;
+    const char first = rest < end ? *rest++ : 0;
+    while (rest < end && strchr(" \t\r", *rest) && *rest) rest++;
+    if (rest == end && (first == '{' || first == '['))
+        why = "its JSON goes on in the next line: each line must be an object of its own";
+    else if (first == '[')
+        why = "an array of JSON: each line must be an object of its own";
+    return sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: %s", document->path, document->line, why);
+}
+
+int sl_document_object(const struct sl_document *document, json_t **object, struct sl_error *error) {
+    json_error_t wrong = {.text = "no object of JSON"};
+    *object = json_loadb(document->bytes, document->count, JSON_ALLOW_NUL, &wrong);
+    return json_is_object(*object) ? SL_OK : refuse_line(document, wrong.text, error);
+}
+
 int sl_document_text(const struct sl_document *document, const char *key, const char **text, size_t *bytes,
                      char **owned, struct sl_error *error) {
-    json_error_t wrong;
+    json_t *object;
     *owned = NULL;
     *text = document->bytes;
     *bytes = document->count;
     if (!document->line) return SL_OK;
-    json_t *object = json_loadb(document->bytes, document->count, JSON_ALLOW_NUL, &wrong);
+    int status = sl_document_object(document, &object, error);
     const json_t *value = json_object_get(object, key);
-    int status = SL_OK;
-    if (!object)
-        status = sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: %s", document->path, document->line, wrong.text);
-    else if (!json_is_string(value))
+    if (!status && !json_is_string(value))
         status = sl_error_set(error, SL_BAD_INPUT,
                               "%s: line %lld: no text under the key \"%s\": --text-key KEY names another",
                               document->path, document->line, key);

@@ -102,20 +102,22 @@ static void take_batch(struct work *w) {
 }
 
 static int write_batch(struct work *w, int32_t end, struct sl_error *error) {
+    if (end < 0 && w->done + w->items > 1) return sl_text_refuse_joined(w->config->data, error);
     for (int i = 0; i < w->items; i++) {
         const struct sl_token_list *tokens = &w->item[i].tokens;
-        SL_TRY(tokens_shards_write(&w->writer, &end, 1, error));
+        if (end >= 0) SL_TRY(tokens_shards_write(&w->writer, &end, 1, error));
         SL_TRY(tokens_shards_write(&w->writer, tokens->token, tokens->count, error));
-        w->tokens += (int64_t)tokens->count + 1;
+        w->tokens += (int64_t)tokens->count + (end >= 0);
     }
     w->done += w->items;
     return SL_OK;
 }
 
 static int write_all(struct work *w, int32_t end, struct sl_error *error) {
+    enum { SECONDS_OF_A_LINE = 60 };
     struct sl_progress progress;
     const double began = sl_now();
-    sl_progress_begin(&progress, "byte", "tokens", w->data.count);
+    sl_progress_begin(&progress, "byte", "tokens", w->data.count, w->config->json ? 0 : SECONDS_OF_A_LINE);
     int status = SL_OK;
     for (take_batch(w); !status && w->items; take_batch(w)) {
         encode_batch(w);
@@ -148,7 +150,9 @@ static int print_summary(const struct work *w, double seconds, struct sl_error *
 }
 
 static int open_text(struct work *w, struct sl_error *error) {
-    SL_TRY(sl_tokens_open_whole(&w->data, w->config->data, 1, error));
+    if (sl_tokens_open_whole(&w->data, w->config->data, NULL, 1, error))
+        return sl_text_tell_line(w->config->data, error);
+    sl_text_tell_kind("--data", &w->data, true);
     if (sl_tokens_are_bytes(&w->data)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: these are tokens already, and no text", w->config->data);
 }
@@ -167,17 +171,13 @@ static int prepare(struct work *w, const struct sl_tokenizer *tokenizer, struct 
 int tokens_make_shards(const struct tokens_config *config, const struct sl_tokenizer *tokenizer,
                        struct sl_error *error) {
     struct work w = {.config = config, .lock = PTHREAD_MUTEX_INITIALIZER};
-    const int32_t end = sl_token_end(tokenizer);
+    int32_t end;
     const double began = sl_now();
     if (!config->data || !config->save)
         return sl_error_set(error, SL_BAD_INPUT, "%s is missing: name what to read by --data, and a folder by --save",
                             config->data ? "--save" : "--data");
-    if (end < 0)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--tokenizer %s: it names no token that ends a text, which must stand "
-                            "between documents",
-                            config->tokenizer);
-    sl_interrupt_catch();
+    SL_TRY(sl_text_find_end(tokenizer, config->document_token, &end, error));
+    sl_interrupt_catch("these documents", false);
     int status = prepare(&w, tokenizer, error);
     if (!status) status = write_all(&w, end, error);
     status = tokens_shards_close(&w.writer, status, error);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "drivers/common/metrics.h"
+#include "drivers/text/encoding.h"
 #include "drivers/tokens/tokens.h"
 #include "layers/storage/tokens.h"
 
@@ -10,6 +11,7 @@ enum { WINDOW = 4096 };
 struct printing {
     const struct tokens_config *config;
     const struct sl_tokenizer *tokenizer;
+    int32_t end;                   /* stands before each document; -1: there is none */
     struct sl_token_list document; /* its tokens so far */
     bool begun;                    /* a document has begun */
 };
@@ -37,7 +39,7 @@ static int print_document(struct printing *p, struct sl_error *error) {
 }
 
 static int take_token(struct printing *p, int32_t token, struct sl_error *error) {
-    if (token == sl_token_end(p->tokenizer)) {
+    if (token == p->end) {
         SL_TRY(print_document(p, error));
         p->begun = true;
         return SL_OK;
@@ -63,7 +65,8 @@ int tokens_print_text(const struct tokens_config *config, const struct sl_tokeni
     struct printing printing = {.config = config, .tokenizer = tokenizer};
     struct sl_tokens tokens;
     if (!config->data) return sl_error_set(error, SL_BAD_INPUT, "--data is missing: name the shards to read");
-    SL_TRY(sl_tokens_open_whole(&tokens, config->data, WINDOW, error));
+    SL_TRY(sl_text_find_end(tokenizer, config->document_token, &printing.end, error));
+    SL_TRY(sl_tokens_open_whole(&tokens, config->data, NULL, WINDOW, error));
     tokens.vocabulary = sl_tokenizer_vocabulary(tokenizer);
     int status = SL_OK;
     if (sl_tokens_are_bytes(&tokens) || tokens.columns)

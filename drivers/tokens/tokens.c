@@ -27,8 +27,10 @@ static const struct sl_option special_table[] = {
 
 static const struct sl_option documents_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
-     .help = "a text, packed by gzip or not, or a directory of them: a document each. *.jsonl has a document a line"},
+     .help = "a text, packed by gzip or zstd or not, or a directory of them: a document each; *.jsonl has one a line"},
     {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .help = "under which key of a line its text is"},
+    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24,
+     .help = "the token that stands before each document; -1: the one that ends a text, by the tokenizer"},
     {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED,
      .help = "write shards of llm.c's format to DIR, in which there are none yet"},
     {"shard-tokens", SL_OPTION_INTEGER, FIELD(shard_tokens), .min = 1, .max = 1 << 30, .help = "tokens of a shard"},
@@ -41,8 +43,10 @@ static const struct sl_option documents_table[] = {
 static const struct sl_option shards_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
      .help = "a shard, or a directory of them"},
-    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY",
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .read = "json",
      .help = "with --json: under which key of an object a text is"},
+    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24,
+     .help = "the token that stands before each document; -1: the one that ends a text, by the tokenizer"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print a document a line, as JSON objects"},
     {0},
 };
@@ -81,7 +85,8 @@ static int start(const struct sl_command *command, const struct tokens_config *c
 
 static int run(const struct sl_command *command, const char *program, int argc, char **argv) {
     const int number = (int)(command - commands);
-    struct tokens_config config = {.special = true, .text_key = "text", .shard_tokens = 100000000};
+    struct tokens_config config = {
+        .special = true, .text_key = "text", .shard_tokens = 100000000, .document_token = -1};
     struct sl_options options = {.program = program,
                                  .summary = command->summary,
                                  .section = SL_SECTIONS({"Tokenizer", tokenizer_table, &config},

@@ -14,6 +14,7 @@ struct tokens_config {
     bool special, lines, json;
     const char *data, *save, *text_key;
     int shard_tokens, threads;
+    int document_token; /* -1: the one that ends a text */
 };
 
 /* Each returns a status. What they read is stdin, or --data. */

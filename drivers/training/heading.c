@@ -46,6 +46,13 @@ static void print_work(FILE *stream, const struct sl_job *job, const struct sl_h
     fputc('\n', stream);
 }
 
+void sl_heading_parameters(FILE *stream, const struct sl_heading *heading) {
+    if (heading->parameters > 0) fprintf(stream, "model of %.0f parameters", heading->parameters);
+    if (heading->adapters > 0) fprintf(stream, ", and adapters of %.0f, which train in their place", heading->adapters);
+    if (heading->parameters > 0 && heading->remark) fprintf(stream, "; %s", heading->remark);
+    if (heading->parameters > 0) fputc('\n', stream);
+}
+
 static void print_times(FILE *stream, const struct sl_job *job) {
     char shared[100];
     sl_cores_describe(job->mesh.size, job->cores, shared, sizeof shared);
@@ -59,5 +66,6 @@ static void print_times(FILE *stream, const struct sl_job *job) {
 void sl_heading_print(FILE *stream, const struct sl_job *job, const struct sl_heading *heading) {
     print_mesh(stream, job);
     print_work(stream, job, heading);
+    sl_heading_parameters(stream, heading);
     print_times(stream, job);
 }

@@ -8,11 +8,17 @@
 
 /* What a driver adds; "": nothing is told. */
 struct sl_heading {
-    char data[200];    /* what it trains on */
-    char numbers[200]; /* how random numbers are drawn */
+    char data[200];     /* what it trains on */
+    char numbers[200];  /* how random numbers are drawn */
+    const char *remark; /* on the model; NULL: none */
+    double parameters;  /* of the whole model; 0: not told */
+    double adapters;    /* parameters of adapters, which train in their place; 0: there are none */
 };
 
-/* Prints two lines, and a third one where times are easily taken for what they are not: of coordinates that share
+/* Prints how many parameters there are, how many of adapters, and the remark; nothing where that is not told. */
+void sl_heading_parameters(FILE *stream, const struct sl_heading *heading);
+
+/* Prints three lines, and another one where times are easily taken for what they are not: of coordinates that share
  * cores, of several replicas without a pipeline. */
 void sl_heading_print(FILE *stream, const struct sl_job *job, const struct sl_heading *heading);
 

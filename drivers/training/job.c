@@ -158,6 +158,19 @@ int sl_job_share(struct sl_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
+int sl_job_microbatches(const struct sl_job *job, int usual) {
+    enum { MOST_OF_A_LEAF = 8 };
+    const int given = job->options->microbatches, passes = job->options->accumulate;
+    if (given || !job->exact) return given ? given : usual;
+    const int all = sl_largest_divisor(job->pass * passes, MOST_OF_A_LEAF);
+    return all % passes ? sl_largest_divisor(job->pass, all > passes ? all / passes : 1) : all / passes;
+}
+
+int sl_job_wgrad_group(const struct sl_job *job, int usual) {
+    const int given = job->options->wgrad_group;
+    return given ? given : job->exact ? 1 : usual;
+}
+
 static int cut_pass(struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
     const int microbatches = job->schedule.microbatches;
@@ -375,7 +388,8 @@ int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
     if (from) SL_TRY(sl_checkpoint_verify(worker->self, worker->trainer, from));
     sl_trainer_parameters(worker->trainer)->given = !from && type->gives && type->gives(worker);
     SL_TRY(sl_trainer_open(worker->trainer, from));
-    return !from && type->load ? type->load(worker) : SL_OK;
+    if (!from && type->load) SL_TRY(type->load(worker));
+    return type->adapt ? type->adapt(worker) : SL_OK;
 }
 
 void sl_worker_close(struct sl_worker *worker) {

@@ -54,6 +54,9 @@ struct sl_job_type {
     /* Fills in WORKER's parameters, which are open, in place of those of the seed; NULL: it has nothing else.
      * Collective over the mesh. */
     int (*load)(struct sl_worker *worker);
+    /* Changes the parameters once they have values, wherever these are from; NULL: nothing. Collective over the mesh.
+     */
+    int (*adapt)(struct sl_worker *worker);
     bool (*gives)(const struct sl_worker *worker); /* whether it writes all of them, but adapters'; NULL: never */
     /* Gives back what open has taken; also after it has failed. */
     void (*close)(struct sl_worker *worker);
@@ -113,6 +116,12 @@ int sl_job_share(struct sl_job *job, struct sl_error *error);
  * so many LAYERS. */
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error);
+/* Microbatches of a pass, and of a weight-gradient product, as the options say; where they do not, USUAL. With --exact
+ * that is of no account: then a leaf's samples of a step are divided into so many, up to 8, of which each pass has its
+ * part, and each is a product of its own, so that neither mesh nor --accumulate changes a bit (unless there are more
+ * passes than that). After sl_job_share. */
+int sl_job_microbatches(const struct sl_job *job, int usual);
+int sl_job_wgrad_group(const struct sl_job *job, int usual);
 /* GROUP 0, or more than all: all microbatches. Also fuses the schedule and lowers it. */
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
 /* Adds to SIGNATURE what each process has decided on its own. */

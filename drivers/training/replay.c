@@ -153,9 +153,6 @@ int sl_replay_check(const struct sl_training_options *options, const struct sl_e
                             options->replay);
     }
     if (!options->journal_messages) return SL_OK;
-    if (!options->journal)
-        return sl_error_set(error, SL_BAD_INPUT, "--journal-messages %d: needs a directory, --journal DIR",
-                            options->journal_messages);
     if (options->journal_every > 1)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--journal-messages and --journal-every %d: a replay compares the hashes of all steps",

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "drivers/common/interrupt.h"
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 
 /* ---- fields of a step ---- */
 
@@ -60,7 +60,9 @@ int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, 
     report->first = first;
     SL_TRY(sl_metrics_open(&report->metrics, metrics, resumed ? first : -1, error));
     report->opened = true;
-    sl_progress_begin(&report->progress, "step", report->rows, steps - first);
+    sl_progress_begin(&report->progress, "step", report->rows, steps - first,
+                      report->json ? 0 : report->progress_every);
+    report->progress.before = first;
     return SL_OK;
 }
 

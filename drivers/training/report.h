@@ -45,6 +45,7 @@ struct sl_report {
     const char *rows;                    /* what a batch's rows are: "tokens" */
     struct sl_metrics_file metrics;
     struct sl_progress progress;
+    double progress_every; /* seconds; see there */
     struct sl_table table; /* of steps */
     struct sl_column column[SL_REPORT_COLUMNS];
     const struct sl_report_field *shown[SL_REPORT_COLUMNS]; /* the table's fields */

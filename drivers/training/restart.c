@@ -75,12 +75,19 @@ static bool is_option(const char *word, const char *name) {
     return length > 0 && !strncmp(word + 2, name, length);
 }
 
-/* The options as they were given, up to a "--". Where a run goes on, --params has been read. */
+/* Whether WORD is an option for the watcher alone; or, where a run goes on, a file whose values have been read. */
+static bool is_left_out(const struct watcher *w, const char *word, bool goes_on) {
+    static const char *const names[] = {"params", "adapters", "restart", "restart-mesh", "launcher", NULL};
+    for (int i = goes_on ? 0 : 2; names[i]; i++)
+        if (sl_option_given(w->options, names[i]) && is_option(word, names[i])) return true;
+    return false;
+}
+
+/* The options as they were given, up to a "--". */
 static void add_options(struct watcher *w, bool goes_on) {
     const struct sl_arguments *given = &w->options->arguments;
-    const bool skips = goes_on && sl_option_given(w->options, "params");
     for (int i = 1; i < given->count && strcmp(given->word[i], "--") != 0; i++) {
-        if (skips && is_option(given->word[i], "params"))
+        if (is_left_out(w, given->word[i], goes_on))
             i += !strchr(given->word[i], '=');
         else
             w->argv[w->words++] = given->word[i];

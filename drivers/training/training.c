@@ -212,16 +212,13 @@ static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(check_trace(training, error));
     if (options->journal) SL_TRY(sl_journal_prepare(options->journal, error));
-    if (options->journal_every && !options->journal)
-        return sl_error_set(error, SL_BAD_INPUT, "--journal-every %d: needs a directory, --journal DIR",
-                            options->journal_every);
     if (!options->gradients) return SL_OK;
     if (training->steps <= training->checkpoints.first)
         return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
     return sl_safetensors_can_write(options->gradients, error);
 }
 
-static int open_checkpoints(struct sl_training *training, uint64_t seed, struct sl_error *error) {
+static void open_checkpoints(struct sl_training *training, uint64_t seed) {
     training->checkpoints.options = training->job->options->checkpoints;
     training->checkpoints.seed = seed;
     training->checkpoints.optimizer = training->job->optimizer.method->name;
@@ -229,7 +226,6 @@ static int open_checkpoints(struct sl_training *training, uint64_t seed, struct 
     training->checkpoints.command = training->command;
     training->checkpoints.notes = &training->notes;
     training->checkpoints.brief = training->json;
-    return sl_checkpoints_check(training->command, &training->checkpoints.options, error);
 }
 
 /* What a process does that neither prints nor writes. */
@@ -376,6 +372,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     SL_TRY(sl_checkpoints_open(&training->checkpoints, error));
     SL_TRY(check_outputs(training, error));
     report->json = training->json;
+    report->progress_every = training->job->options->progress_every;
     report->field = training->type->field;
     report->own = job->own;
     report->rows = job->sequence ? "tokens" : "samples";
@@ -415,7 +412,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
     struct sl_replay_place place = {0};
-    SL_TRY(open_checkpoints(training, job->seed, error));
+    open_checkpoints(training, job->seed);
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
     SL_TRY(sl_replay_check(options, engine, &place, error));
@@ -424,13 +421,16 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));
+        if (sl_speaks(engine) && !training->json) sl_heading_parameters(stdout, &training->heading);
         return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
     struct sl_replay_words words = {0};
     if (options->journal_messages) SL_TRY(sl_journal_prepare(options->journal, error));
     int status = options->journal_messages ? sl_replay_describe(training, &words, error) : SL_OK;
     training->words = words.word;
-    sl_interrupt_catch();
+    const char *end = options->checkpoints.save ? "this step and saves" : "this step";
+    sl_interrupt_catch(sl_speaks(engine) ? end : NULL,
+                       !training->json && !engine->table->apart); /* launchers send signals, too */
     if (status == SL_OK) status = sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
     sl_replay_words_free(&words);
     return status;

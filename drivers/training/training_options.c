@@ -26,9 +26,11 @@ const struct sl_option sl_pipeline_table[] = {
              "an MLP block up to its last product), or whole layers"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
-     .help = "microbatches in one weight-gradient product; 0: the fewest of 256 rows together for a transformer, else "
-             "all of them; a stage keeps its microbatches until their product, so that only with 1 a schedule keeps "
-             "as few as the driver schedule tells"},
+     .help =
+         "microbatches in one weight-gradient product; 0: with --exact 1, otherwise the fewest of 256 rows together "
+         "for a transformer, and all of them for other models; a stage keeps its microbatches until their product, so "
+         "that only with 1 a schedule keeps "
+         "as few as the driver schedule tells"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a loop's "
              "whole gradient is there only while it is computed, where that takes less memory; 0: each replica keeps "
@@ -38,11 +40,14 @@ const struct sl_option sl_pipeline_table[] = {
              "in the host's memory where GPUs compute; the optimizer's state, which a step brings piece by piece; "
              "what forward leaves for backward, which comes back ahead of its use; values and gradients of the loops "
              "that do not compute (a schedule with several loops a rank has such)"},
-    {"offload-dir", SL_OPTION_TEXT, FIELD(offload_directory), .value = "FOLDER",
+    {"offload-dir", SL_OPTION_TEXT, FIELD(offload_directory), .value = "FOLDER", .read = "offload",
      .help = "where the files of --offload are: on a disk, and not in memory as /tmp may be; they have no names"},
+    {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch), .read = "fsdp",
+     .help = "with --fsdp, gather the kernels of a stage once, while another one computes, into room for two stages; "
+             "otherwise each kernel for each use, which takes less memory and more time"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
-    {"fuse", SL_OPTION_INTEGER, FIELD(fuse), .min = 0, .max = MOST_MICROBATCHES,
+    {"fuse", SL_OPTION_INTEGER, FIELD(fuse), .min = 0, .max = MOST_MICROBATCHES, .read = "!no-fuse",
      .help =
          "run N neighbouring microbatches as one product, so that weights are read once for all of them; 0: as many "
          "as the simulator finds best; the bits are the same"},
@@ -67,9 +72,6 @@ const struct sl_option sl_layout_table[] = {
              "float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
-    {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch),
-     .help = "with --fsdp, gather the kernels of a stage once, while another one computes, into room for two stages; "
-             "otherwise each kernel for each use, which takes less memory and more time"},
     {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
      .help = "print how each parameter is sharded, and do nothing else"},
     {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
@@ -86,7 +88,7 @@ const struct sl_option sl_rate_table[] = {
      .help = "learning rate after the warm-up: it stays, or falls along half a cosine until the last step; "
              "looping_pipeline's default is cosine for real data and constant for random data"},
     {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
-     .help = "learning rate at the end of the cosine"},
+     .read = "lr-schedule=cosine", .help = "learning rate at the end of the cosine"},
     {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30, .keep = SL_KEPT_RUN,
      .help = "scale the gradients down so that the norm of all of them is at most X; 0: never"},
     {"freeze", SL_OPTION_TEXT, FIELD(freeze), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
@@ -103,17 +105,20 @@ const struct sl_option sl_record_table[] = {
     {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL,
      .help = "record each step in DIR, a file a coordinate: hashes of what stages hand over, of gradients and of "
              "parameters, and the loss; diff compares two such runs; with --resume, go on after the steps before"},
-    {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS,
+    {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS, .read = "journal",
      .help = "record steps 0, N, 2 N, ... in --journal, and no others; 0: all"},
-    {"journal-messages", SL_OPTION_INTEGER, FIELD(journal_messages), .min = 0, .max = MOST_STEPS,
+    {"journal-messages", SL_OPTION_INTEGER, FIELD(journal_messages), .min = 0, .max = MOST_STEPS, .read = "journal",
      .help = "also keep in --journal what each coordinate received in the last N steps and more, and its state before "
              "them, so that the driver replay can run it again alone; 0: nothing"},
-    {"replay", SL_OPTION_TEXT, FIELD(replay), .value = "COORDINATE@STEP",
+    {"replay", SL_OPTION_TEXT, FIELD(replay), .value = "COORDINATE@STEP", .read = "journal",
      .help = "run one coordinate alone up to a step, with what --journal has of its messages, and compare all hashes: "
              "the driver replay does so with the options of the run"},
-    {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS,
+    {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS, .read = "!json",
      .help = "print a line for people after every N steps and after the last one; 0: as often as the driver sees fit; "
-             "--metrics and --json have all steps"},
+             "--metrics has all steps, and so has --json, which goes without it"},
+    {"progress-every", SL_OPTION_REAL, FIELD(progress_every), .min = 0, .max = 86400, .read = "!json",
+     .help = "where stderr is no terminal, print there every X seconds which step it is, of how many, how fast the run "
+             "is and how long the rest takes; 0: never"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write a JSON object a step to FILE; with --resume, go on with the lines of the steps before"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
@@ -135,6 +140,8 @@ struct sl_training_options sl_training_defaults(void) {
                                         .offload_directory = ".",
                                         .overlap = true,
                                         .prefetch = true,
+                                        .progress_every = 60,
+                                        .checkpoints = {.keep = 2},
                                         .optimizer = sl_optimizer_flags_defaults(),
                                         .learning_rate = 1e-3};
 }

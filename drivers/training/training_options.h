@@ -32,7 +32,7 @@ struct sl_training_options {
     const char *offload_directory;
     int wgrad_group; /* 0: the driver's default */
     int zero;
-    bool overlap;
+    bool prefetch, overlap;
     int fuse;     /* microbatches in a product; 0: as the simulator finds best */
     bool no_fuse; /* as fuse 1 */
     int graph;    /* enum sl_graphs */
@@ -40,7 +40,7 @@ struct sl_training_options {
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */
     int storage;   /* 1: what is kept and handed over, and caches, are bf16 */
-    bool fsdp, prefetch, show_shardings, dry_run;
+    bool fsdp, show_shardings, dry_run;
     /* By sl_optimizer_section. */
     struct sl_optimizer_flags optimizer;
     /* By sl_rate_table. */
@@ -53,6 +53,7 @@ struct sl_training_options {
     int journal_every;                       /* steps from one that is recorded there to the next; 0: one */
     int journal_messages;                    /* steps whose messages are kept there; 0: of none */
     const char *replay;                      /* "COORDINATE@STEP"; NULL: the run is not one of a single coordinate */
+    double progress_every;                   /* seconds from one line about the rest of the run to the next */
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
     bool check_replicas, profile;
     struct sl_checkpoint_options checkpoints;

@@ -1,10 +1,13 @@
 /* adapters.c - adapters of low rank: the options that train them, and values of a run that has trained some. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "drivers/transformer/transformer.h"
 #include "layers/models/adapters.h"
+#include "layers/training/exchange.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
 
@@ -12,13 +15,25 @@ enum { MOST_RANK = 65536, MOST_ALPHA = 1000000 };
 
 const struct sl_option transformer_adapter_table[] = {
     {"lora-rank", SL_OPTION_INTEGER, FIELD(lora_rank), .min = 0, .max = MOST_RANK, .keep = SL_KEPT_STATE,
+     .read = "!adapters",
      .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R, where A "
              "begins with random values and B with zeros; all else stays as it is; 0: no adapters"},
     {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = MOST_ALPHA, .keep = SL_KEPT_STATE,
-     .help = "ALPHA of the adapters; 0: twice the rank"},
+     .read = "lora-rank&!adapters", .help = "ALPHA of the adapters; 0: twice the rank"},
     {"lora-modules", SL_OPTION_TEXT, FIELD(lora_modules), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
+     .read = "lora-rank&!adapters",
      .help = "the layers with adapters, by patterns of their names as a shell has them, such as \"*.q,*.v\" (default: "
              "all dense layers of attention and MLPs, but not experts)"},
+    {"save-adapters", SL_OPTION_TEXT, FIELD(save_adapters), .value = "DIR", .path = SL_PATH_SAVED, .keep = SL_KEPT_FREE,
+     .read = "lora-rank|adapters", .help = "write the adapters after the last step, as PEFT opens them"},
+    {0},
+};
+
+const struct sl_option transformer_given_adapter_table[] = {
+    {"adapters", SL_OPTION_TEXT, FIELD(adapters), .value = "DIR", .path = SL_PATH_DATA,
+     .read = "model&!resume|params&!resume",
+     .help = "adapters of low rank as PEFT saves them, adapter_config.json and adapter_model.safetensors, for the "
+             "model of --model or --params"},
     {0},
 };
 
@@ -56,17 +71,89 @@ static int check_experts(const struct transformer_job *job, struct sl_error *err
     return SL_OK;
 }
 
+/* ---- PEFT's files ---- */
+
+/* The family of a model that is given by options. */
+static int find_family(const struct transformer_job *job, const struct transformer_config *config, const char *option,
+                       const struct sl_published_family **family, struct sl_error *error) {
+    const struct sl_transformer model = {.attention = config->attention,
+                                         .layers_per_block = config->layers_per_block,
+                                         .rope = config->rope,
+                                         .rotary = {.pairs = config->rope_pairs},
+                                         .head_norms = config->head_norms,
+                                         .window = config->window,
+                                         .mlp = config->mlp,
+                                         .norm = config->norm,
+                                         .biases = config->biases,
+                                         .learned_positions = config->learned_positions,
+                                         .experts = config->experts};
+    const char *why = "";
+    *family = job->publishes ? job->published.family : sl_published_family_of(&model, &why);
+    if (*family) return sl_peft_check(*family, error);
+    return sl_error_set(error, SL_BAD_INPUT, "--%s: no published family has %s: PEFT has no names for its layers",
+                        option, why);
+}
+
+int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config, struct sl_error *error) {
+    const struct sl_published_family *family;
+    const struct sl_transformer sizes = {.blocks = config->blocks};
+    if (!config->adapters) return SL_OK;
+    SL_TRY(find_family(job, config, "adapters", &family, error));
+    SL_TRY(sl_peft_read(&job->peft, config->adapters, family, &sizes, error));
+    config->lora_rank = job->peft.rank;
+    config->lora_alpha = job->peft.alpha;
+    config->lora_modules = job->peft.modules;
+    return SL_OK;
+}
+
+int transformer_load_adapters(struct sl_worker *worker) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    if (!job->peft.rank) return SL_OK;
+    return sl_import_adapters(worker->self, sl_trainer_world(worker->trainer), sl_trainer_parameters(worker->trainer),
+                              &job->peft.values);
+}
+
+int transformer_save_adapters(struct sl_worker *worker) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    const struct transformer_config *config = job->config;
+    const struct sl_published_family *family;
+    struct sl_spmd *self = worker->self;
+    struct sl_peft peft = {.rank = config->lora_rank,
+                           .alpha = config->lora_alpha > 0 ? config->lora_alpha : 2.0 * config->lora_rank};
+    if (!config->save_adapters) return SL_OK;
+    int status = sl_export_adapters(self, sl_trainer_world(worker->trainer), sl_trainer_parameters(worker->trainer),
+                                    &peft.values);
+    if (status == SL_OK && self->coordinate == 0)
+        status = find_family(job, config, "save-adapters", &family, &self->error);
+    if (status == SL_OK && self->coordinate == 0)
+        status = sl_peft_write(&peft, config->save_adapters, family, &job->model, config->model, &self->error);
+    sl_peft_free(&peft);
+    return status;
+}
+
+/* Before the run: there is something to write, and a folder to write it into. */
+static int check_save(const struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const struct sl_published_family *family;
+    struct stat file;
+    if (!config->save_adapters) return SL_OK;
+    if (!config->common.steps && !config->epochs)
+        return sl_error_set(error, SL_BAD_INPUT, "--save-adapters: no steps, so no adapters");
+    SL_TRY(find_family(job, config, "save-adapters", &family, error));
+    if (!mkdir(config->save_adapters, 0777) ||
+        (errno == EEXIST && !stat(config->save_adapters, &file) && S_ISDIR(file.st_mode)))
+        return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--save-adapters %s: cannot be made: %s", config->save_adapters,
+                        errno == EEXIST ? "it is no directory" : strerror(errno));
+}
+
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
+    SL_TRY(check_save(job, error));
     job->model.lora = (struct sl_lora){.rank = config->lora_rank, .alpha = config->lora_alpha};
-    if (config->lora_rank) {
-        SL_TRY(check_experts(job, error));
-        return write_patterns(job, error);
-    }
-    if (config->lora_alpha > 0 || config->lora_modules)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: adapters have a rank: give --lora-rank, too",
-                            config->lora_modules ? "--lora-modules" : "--lora-alpha");
-    return SL_OK;
+    if (!config->lora_rank) return SL_OK;
+    SL_TRY(check_experts(job, error));
+    return write_patterns(job, error);
 }
 
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error) {

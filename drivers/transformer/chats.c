@@ -13,15 +13,15 @@
 
 const struct sl_option transformer_chat_table[] = {
     {"chat", SL_OPTION_TEXT, offsetof(struct transformer_config, chat), .value = "FILE", .path = SL_PATH_TEXT,
-     .keep = SL_KEPT_RUN,
+     .keep = SL_KEPT_RUN, .read = "!choices",
      .help =
          "in place of data, conversations, of which what the assistant says is learned or scored: each line of FILE "
          "is an object of JSON with \"messages\", which have \"role\" and \"content\". --validation keeps the last of "
          "them for --evaluate-every; evaluate takes all"},
     {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
-     .value = "auto|chatml|llama3", .keep = SL_KEPT_RUN,
+     .value = "auto|chatml|llama3", .keep = SL_KEPT_RUN, .read = "chat",
      .help = "with --chat: how messages are written; auto: as the tokenizer's special tokens say"},
-    {"pack", SL_OPTION_SWITCH, offsetof(struct transformer_config, pack), .keep = SL_KEPT_RUN,
+    {"pack", SL_OPTION_SWITCH, offsetof(struct transformer_config, pack), .keep = SL_KEPT_RUN, .read = "chat",
      .help =
          "with --chat: conversations that follow each other share a sequence where it has room for them, and do not "
          "see each other; otherwise each has a sequence of its own"},
@@ -29,23 +29,6 @@ const struct sl_option transformer_chat_table[] = {
 };
 
 /* ---- before the run ---- */
-
-/* What has no meaning beside conversations. */
-static int check_options(const struct transformer_config *config, enum transformer_command command,
-                         struct sl_error *error) {
-    static const char *const others[] = {"data",    "eval-data", "evaluate-batches", "stride",         "text-key",
-                                         "special", "choices",   "document-mask",    "document-token", "validation",
-                                         NULL};
-    for (int i = 0; others[i]; i++)
-        if (sl_option_given(config->common.command, others[i]) &&
-            (command == TRANSFORMER_EVALUATE || strcmp(others[i], "validation")))
-            return sl_error_set(error, SL_BAD_INPUT,
-                                "--chat and --%s: the conversations are all the data: leave --%s out", others[i],
-                                others[i]);
-    if (!config->experts) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "--chat and --experts: experts are balanced over all tokens, not over answers");
-}
 
 static void remark(const struct transformer_job *job, int64_t conversations) {
     const struct sl_chats *chats = &job->chats;
@@ -78,7 +61,9 @@ static void pack(struct transformer_job *job, int sequence) {
 
 int transformer_read_chats(struct transformer_job *job, struct transformer_config *config,
                            enum transformer_command command, bool speaks, struct sl_error *error) {
-    SL_TRY(check_options(config, command, error));
+    if (config->experts)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--chat and --experts: experts are balanced over all tokens, not over answers");
     job->config = config;
     job->model.vocabulary = config->vocabulary;
     SL_TRY(transformer_open_tokenizer(job, true, error));

@@ -14,37 +14,22 @@
 
 const struct sl_option transformer_choice_table[] = {
     {"choices", SL_OPTION_TEXT, offsetof(struct transformer_config, questions), .value = "FILE", .path = SL_PATH_TEXT,
-     .keep = SL_KEPT_FREE,
+     .keep = SL_KEPT_FREE, .read = "!chat",
      .help = "in place of data, questions to answer by choosing the likeliest text: each line of FILE is an object of "
              "JSON with \"prompt\" (or \"context\"), \"choices\" (texts) and \"answer\" (the number of the right one, "
              "from 0)"},
     {"target-delimiter", SL_OPTION_TEXT, offsetof(struct transformer_config, between), .value = "TEXT",
-     .keep = SL_KEPT_FREE, .help = "with --choices: what stands between a prompt and a choice"},
-    {"bare-choices", SL_OPTION_FLAG, offsetof(struct transformer_config, bare_choices),
+     .keep = SL_KEPT_FREE, .read = "choices&!bare-choices",
+     .help = "with --choices: what stands between a prompt and a choice"},
+    {"bare-choices", SL_OPTION_FLAG, offsetof(struct transformer_config, bare_choices), .read = "choices",
      .help = "with --choices: nothing stands between them"},
     {0},
 };
 
 /* ---- before the run ---- */
 
-/* What has no meaning beside questions. */
-static int check_options(const struct transformer_config *config, struct sl_error *error) {
-    static const char *const others[] = {"data",          "eval-data",      "validation", "evaluate-batches",
-                                         "stride",        "microbatches",   "batch",      "text-key",
-                                         "document-mask", "document-token", NULL};
-    for (int i = 0; others[i]; i++)
-        if (sl_option_given(config->common.command, others[i]))
-            return sl_error_set(error, SL_BAD_INPUT,
-                                "--choices and --%s: the choices are what is scored, one by one: leave --%s out",
-                                others[i], others[i]);
-    if (config->bare_choices && sl_option_given(config->common.command, "target-delimiter"))
-        return sl_error_set(error, SL_BAD_INPUT, "--target-delimiter and --bare-choices: choose one of them");
-    return SL_OK;
-}
-
 int transformer_read_choices(struct transformer_job *job, struct transformer_config *config, const struct sl_mesh *mesh,
                              struct sl_error *error) {
-    SL_TRY(check_options(config, error));
     job->config = config;
     job->model.vocabulary = config->vocabulary;
     SL_TRY(transformer_open_tokenizer(job, true, error));

@@ -8,6 +8,55 @@
 #include "drivers/transformer/transformer.h"
 #include "layers/storage/token_format.h"
 
+enum { MOST_BATCH = 1 << 20 };
+#define FIELD(name) offsetof(struct transformer_config, name)
+
+const struct sl_option transformer_data_table[] = {
+    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
+     .read = "!chat&!choices",
+     .help =
+         "training data: a text file, or a directory of them and of directories (files of gzip and zstd are unpacked, "
+         "binary ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of "
+         "llm.c, "
+         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
+         "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
+         "installs"},
+    {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
+     .read = "!choices&!chat&!eval-data|@train", .help = "share of the text, at its end, that is kept for evaluation"},
+    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
+     .read = "evaluate-every&!chat|@evaluate&!chat&!choices",
+     .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
+             "batches of the part kept for evaluation are"},
+    {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .read = "eval-data&!chat&!choices",
+     .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
+             "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
+    {"data-format", SL_OPTION_CHOICE, FIELD(data_format), .value = "auto|uint16|uint32", .keep = SL_KEPT_DATA,
+     .read = "!chat&!choices",
+     .help = "of --data and --eval-data: what the files tell, or tokens of 16 or 32 bits without a header, as nanoGPT "
+             "writes them; of a directory *.bin"},
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
+     .read = "tokenizer&!chat&!choices|model&!chat&!choices",
+     .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
+    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA, .read = "tokenizer&!chat|model&!chat",
+     .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
+             "text like other text"},
+    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA, .read = "!chat&!choices",
+     .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
+    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
+     .read = "document-mask|tokenizer&!chat&!choices|model&!chat&!choices",
+     .help = "the token with which a document begins, for --document-mask and where a tokenizer makes a text into "
+             "tokens; -1: the one that ends a text, by --tokenizer, which stands before each document"},
+    {"epochs", SL_OPTION_INTEGER, FIELD(epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .read = "@train",
+     .unless = "steps", .help = "passes over the training data, in place of --steps; 0: train for --steps"},
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
+     .keep = SL_KEPT_RUN, .read = "!choices", .help = "sequences of a step, over all replicas"},
+    {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
+     .read = "evaluate-every&!eval-data&!chat|@evaluate&!eval-data&!chat&!choices",
+     .help = "batches of an evaluation without --eval-data"},
+    {0},
+};
+
 const char transformer_default_data[] = "/usr/share/common-licenses";
 
 /* ---- a directory's files, for people ---- */
@@ -16,6 +65,20 @@ static void print_count(const char **between, int count, const char *one, const 
     if (count == 0) return;
     fprintf(stderr, "%s%d %s", *between, count, count == 1 ? one : several);
     *between = ", ";
+}
+
+/* Shards that their names divide into parts for training and for validation, which are read as one. */
+static void remark_parts(const char *option, const char *path, const struct sl_tokens *tokens) {
+    int train = 0, other = 0;
+    for (int i = 0; !tokens->format->text && i < tokens->files; i++) {
+        const char *slash = strrchr(tokens->file[i].path, '/'), *name = slash ? slash + 1 : tokens->file[i].path;
+        train += strstr(name, "train") != NULL;
+        other += strstr(name, "val") != NULL && !strstr(name, "train");
+    }
+    if (train && other)
+        sl_remark("%s %s: %d shards are called train and %d val, and all are read: name the directory or the file of "
+                  "one kind, and the other by --eval-data",
+                  option, path, train, other);
 }
 
 /* Where there is none, PATH would not have been opened. */
@@ -27,12 +90,21 @@ static void remark_files(const char *option, const char *path, const struct sl_t
     const bool large = bytes >= 1000000;
     fprintf(stderr, "%s: %s %s: %d file%s, %.1f %s", program_invocation_short_name, option, path, tokens->files,
             tokens->files == 1 ? "" : "s", (double)bytes / (large ? 1e6 : 1e3), large ? "MB" : "kB");
-    if (counts->packed) fprintf(stderr, " (%d unpacked by gzip)", counts->packed);
+    if (counts->packed) fprintf(stderr, " (%d unpacked)", counts->packed);
     print_count(&between, counts->binary, "binary file", "binary files");
     print_count(&between, counts->links, "link", "links");
     print_count(&between, counts->hidden, "hidden", "hidden");
     print_count(&between, counts->others, "that is no regular file", "that are no regular files");
     fprintf(stderr, "\n");
+    remark_parts(option, path, tokens);
+}
+
+static void remark_kind(const struct transformer_job *job, const char *option, const struct sl_tokens *tokens) {
+    if (job->speaks) sl_text_tell_kind(option, tokens, job->config->tokenizer);
+}
+
+static const struct sl_token_format *format_of(const struct transformer_config *config) {
+    return config->data_format ? sl_token_format_raw(config->data_format == 1 ? 2 : 4) : NULL;
 }
 
 /* ---- opening ---- */
@@ -56,17 +128,22 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const char *path = config->data;
     const bool named = strcmp(path, transformer_default_data) != 0; /* the user's, perhaps in the run before */
     if (transformer_takes_given_tokens(job)) path = config->params;
-    const int status = sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error);
+    const int status =
+        sl_tokens_open(&job->tokens, path, format_of(config), config->validation, config->sequence, error);
+    if (status && named) sl_text_tell_line(path, error);
     if (status) return named ? tell_origin(job, error) : status;
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
+    if (named) remark_kind(job, "--data", &job->tokens);
     return SL_OK;
 }
 
 static int open_whole(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     struct sl_tokens *own = &job->eval_tokens;
-    SL_TRY(sl_tokens_open_whole(own, config->eval_data, config->sequence, error));
+    const int status = sl_tokens_open_whole(own, config->eval_data, format_of(config), config->sequence, error);
+    if (status) return sl_text_tell_line(config->eval_data, error);
     if (job->speaks && own->directory) remark_files("--eval-data", config->eval_data, own);
+    remark_kind(job, "--eval-data", own);
     return SL_OK;
 }
 
@@ -74,9 +151,6 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
 static int check_evaluation(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool evaluates = job->command == TRANSFORMER_EVALUATE || config->evaluate_every;
-    if (config->eval_data && !evaluates)
-        return sl_error_set(error, SL_BAD_INPUT, "--eval-data %s: needs --evaluate-every N, which says when",
-                            config->eval_data);
     if (!evaluates || config->eval_data || sl_tokens_windows(&job->tokens, true, config->sequence)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--validation %g keeps nothing of the data to evaluate on: give another share, or --eval-data",
@@ -92,7 +166,8 @@ static int encode(struct transformer_job *job, struct sl_tokens *tokens, const c
     int64_t documents = 0;
     if (!config->tokenizer || !tokens->files || !sl_tokens_are_bytes(tokens)) return SL_OK;
     SL_TRY(transformer_open_tokenizer(job, true, error));
-    const struct sl_text_encoding encoding = {job->tokenizer, config->text_key, config->special};
+    struct sl_text_encoding encoding = {job->tokenizer, config->text_key, config->special, -1};
+    SL_TRY(sl_text_find_end(job->tokenizer, config->document_token, &encoding.end, error));
     SL_TRY(sl_text_encode(tokens, &encoding, path, validation, config->sequence, &documents, error));
     if (job->speaks)
         sl_remark("%s %s: %" PRId64 " document%s, %" PRId64 " tokens", option, path, documents,
@@ -114,11 +189,11 @@ static int check_kinds(const struct transformer_job *job, struct sl_error *error
 
 static int set_stride(struct transformer_job *job, struct sl_error *error) {
     const int stride = job->config->stride, sequence = job->config->sequence;
-    if (!stride) return SL_OK;
+    if (!stride || !job->eval_tokens.files) return SL_OK;
     if (stride > sequence)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--stride %d: a window has %d tokens (--sequence), and at most as many", stride, sequence);
-    if (!job->eval_tokens.files || job->eval_tokens.columns)
+    if (job->eval_tokens.columns)
         return sl_error_set(error, SL_BAD_INPUT, "--stride %d: needs --eval-data, a text or shards", stride);
     job->eval_tokens.stride = stride;
     return SL_OK;
@@ -127,10 +202,13 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 /* Which token begins a document, where documents are not to see each other. */
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    job->document = config->document_token;
-    if (!config->document_mask && job->document >= 0)
-        return sl_error_set(error, SL_BAD_INPUT, "--document-token %d: needs --document-mask", job->document);
+    const bool encoded = job->tokens.format == &sl_encoded_text || job->eval_tokens.format == &sl_encoded_text;
+    if (!config->document_mask && !encoded && sl_option_given(config->common.command, "document-token"))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--document-token %d: needs --document-mask, or a text whose tokens a tokenizer makes",
+                            config->document_token);
     if (!config->document_mask) return SL_OK;
+    job->document = config->document_token;
     if (job->document < 0) {
         SL_TRY(transformer_open_tokenizer(job, true, error));
         if (job->tokenizer) job->document = sl_token_end(job->tokenizer);
@@ -177,12 +255,13 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
 /* ---- bytes ---- */
 
 /* Of a window's labels. The token that ends a text stands for none of its bytes. */
-static double bytes_of(const struct sl_tokenizer *tokenizer, const int32_t *labels, int count) {
-    const int32_t end = sl_token_end(tokenizer);
+static double bytes_of(const struct transformer_job *job, const int32_t *labels, int count) {
+    const int given = job->config->document_token;
+    const int32_t end = given < 0 ? sl_token_end(job->tokenizer) : given;
     double sum = 0;
     for (int i = 0; i < count; i++) {
         size_t bytes = 0;
-        if (labels[i] >= 0 && labels[i] != end) sl_token_bytes(tokenizer, labels[i], &bytes);
+        if (labels[i] >= 0 && labels[i] != end) sl_token_bytes(job->tokenizer, labels[i], &bytes);
         sum += (double)bytes;
     }
     return sum;
@@ -200,7 +279,7 @@ int transformer_count_bytes(struct transformer_job *job, struct sl_error *error)
     job->scored_bytes = 0;
     for (int64_t window = 0; status == SL_OK && window < transformer_scored(job); window++) {
         status = sl_tokens_fetch(scored, true, job->job.seed, window, 1, sequence, NULL, labels, error);
-        if (status == SL_OK) job->scored_bytes += bytes_of(job->tokenizer, labels, sequence);
+        if (status == SL_OK) job->scored_bytes += bytes_of(job, labels, sequence);
     }
     free(labels);
     return status;

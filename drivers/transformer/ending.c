@@ -10,8 +10,9 @@
 
 const struct sl_option transformer_ending_table[] = {
     {"end-of-text", SL_OPTION_SWITCH, FIELD(ends), .keep = SL_KEPT_FREE,
-     .help =
-         "a sample ends with the token that ends a text, if the tokenizer names one; otherwise it has all of --length"},
+     .help = "a sample ends with a token that ends a text, as generation_config.json or else config.json of the "
+             "model's folder "
+             "names them, and the tokenizer; if none does, it has all of --length"},
     {"stop", SL_OPTION_TEXT, FIELD(stop), .value = "TEXT", .keep = SL_KEPT_FREE,
      .help = "a sample ends before TEXT, too, where it comes after the prompt"},
     {0},
@@ -22,18 +23,19 @@ const struct sl_option transformer_ending_table[] = {
 void transformer_open_ending(struct transformer_ending *ending, const struct transformer_job *job) {
     const char *stop = job->config->stop;
     *ending = (struct transformer_ending){.job = job,
-                                          .end = -1,
+                                          .ends = job->config->ends,
                                           .turn = -1,
                                           .stop = transformer_shows_text(job) ? stop : NULL,
                                           .stop_bytes = stop ? strlen(stop) : 0};
-    if (job->tokenizer && job->config->ends) ending->end = sl_token_end(job->tokenizer);
     if (job->config->interactive) transformer_talk_ending(job, ending);
 }
 
-bool transformer_has_ending(const struct transformer_ending *ending) { return ending->end >= 0 || ending->stop; }
+bool transformer_has_ending(const struct transformer_ending *ending) {
+    return (ending->ends && ending->job->ends.count) || ending->stop;
+}
 
 static bool is_end(const struct transformer_ending *ending, int32_t token) {
-    return token >= 0 && (token == ending->end || token == ending->turn);
+    return (ending->ends && transformer_ends_text(ending->job, token)) || token == ending->turn;
 }
 
 /* Where a token is a byte, the caller has room for it. */
@@ -73,7 +75,7 @@ bool transformer_ends(void *arg, const int32_t *tokens, int prompt, int count) {
 
 char *transformer_shown_text(const struct transformer_ending *ending, const int32_t *tokens, int prompt, int length,
                              size_t *count) {
-    const bool ended = length > prompt && ending->end >= 0 && tokens[length - 1] == ending->end;
+    const bool ended = length > prompt && ending->ends && transformer_ends_text(ending->job, tokens[length - 1]);
     char *text = transformer_text_of(ending->job, tokens, length - ended, count);
     if (!text || !ending->stop) return text;
     size_t given = 0;

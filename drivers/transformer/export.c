@@ -9,6 +9,7 @@
 
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
+#include "layers/models/adapters.h"
 #include "layers/models/publish_files.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
@@ -18,7 +19,7 @@ const struct sl_option transformer_export_table[] = {
     {"to", SL_OPTION_TEXT, FIELD(to), .value = "DIR", .path = SL_PATH_DATA, .help = "the folder to write into"},
     {"type", SL_OPTION_CHOICE, FIELD(type), .value = "f32|f16|bf16|q8_0",
      .help = "of the tensors' elements; q8_0, in GGUF files: blocks of 32 with a scale. Vectors stay f32 there"},
-    {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9,
+    {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9, .read = "format=hf",
      .help = "most of the tensors' bytes in a file of the folder"},
     {0},
 };
@@ -72,7 +73,9 @@ static bool is_folder(const char *path) {
 }
 
 static void remark_on_none(void) {
-    sl_remark("no tokenizer is written: a folder has any that --tokenizer takes, a GGUF file only that of another one");
+    sl_remark(
+        "no tokenizer is written: a folder has any that --tokenizer takes, a GGUF file that of another one, or one "
+        "of bytes that merge");
 }
 
 /* The file of a tokenizer, and its metadata where it is a GGUF file. */
@@ -141,10 +144,7 @@ static int copy_tokenizer(const struct transformer_job *job, const struct source
 /* ---- files ---- */
 
 static int write_folder(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
-    const json_t *config = job->published.weights.config;
-    const struct sl_published_family *family = publishing->publication->family;
     struct source source;
-    if (config && job->published.family == family) publishing->config = config;
     int status = open_source(&source, job->config->tokenizer, error);
     publishing->vocabulary = source.vocabulary;
     if (status == SL_OK) status = copy_tokenizer(job, &source, error);
@@ -153,17 +153,72 @@ static int write_folder(const struct transformer_job *job, struct sl_publishing 
     return status;
 }
 
+/* The template of chats in a folder, for the caller to free; NULL: there is none. */
+static char *template_in(const char *folder) {
+    char path[SL_MAX_PATH], *chat = NULL;
+    struct sl_contents contents = {0};
+    if (snprintf(path, sizeof path, "%s/chat_template.jinja", folder) < SL_MAX_PATH &&
+        sl_contents_open(&contents, path, NULL) == SL_OK)
+        chat = strndup(contents.bytes ? contents.bytes : "", contents.count);
+    sl_contents_close(&contents);
+    if (chat || snprintf(path, sizeof path, "%s/tokenizer_config.json", folder) >= SL_MAX_PATH) return chat;
+    json_t *config = json_load_file(path, 0, NULL);
+    const char *text = json_string_value(json_object_get(config, "chat_template"));
+    chat = text ? strdup(text) : NULL;
+    json_decref(config);
+    return chat;
+}
+
+/* A tokenizer that no GGUF file has becomes METADATA, if that can have it. */
+static int describe_tokenizer(const struct transformer_job *job, struct sl_gguf_metadata *metadata,
+                              struct sl_error *error) {
+    struct sl_tokenizer *tokenizer;
+    const char *path = job->config->tokenizer;
+    struct sl_error unread;
+    if (!path || sl_tokenizer_open(&tokenizer, path, NULL, &unread)) return SL_OK;
+    char *chat = is_folder(path) ? template_in(path) : NULL;
+    int status = SL_OK;
+    if (sl_tokenizer_has_gguf(tokenizer))
+        status = sl_tokenizer_put_gguf(tokenizer, job->model.vocabulary, chat, metadata, error);
+    free(chat);
+    sl_tokenizer_close(tokenizer);
+    return status;
+}
+
 static int write_gguf(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
     struct source source;
+    struct sl_gguf_metadata metadata = {0};
     char path[SL_MAX_PATH];
     if (snprintf(path, sizeof path, "%s/model.gguf", job->config->to) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "--to %.100s...: the path is too long", job->config->to);
     int status = open_source(&source, job->config->tokenizer, error);
     publishing->vocabulary = source.vocabulary;
-    if (status == SL_OK && !source.vocabulary) remark_on_none();
+    if (status == SL_OK && !source.vocabulary) status = describe_tokenizer(job, &metadata, error);
+    publishing->metadata = metadata.values ? &metadata : NULL;
+    if (status == SL_OK && !source.vocabulary && !publishing->metadata) remark_on_none();
     if (status == SL_OK) status = sl_publish_gguf(publishing, path, error);
     close_source(&source);
+    free(metadata.bytes);
     return status;
+}
+
+/* Those of --adapters become parts of the kernels beside them. */
+static int merge_adapters(struct transformer_job *job, struct sl_error *error) {
+    enum { SOME = 4096 };
+    float values[SOME];
+    if (!job->adapters) return SL_OK;
+    SL_TRY(sl_adapters_merge(&job->exported, job->config->lora_alpha, error));
+    for (int i = 0; i < job->exported.count; i++) {
+        struct sl_tensor *tensor = &job->exported.tensor[i];
+        const size_t count = tensor->adapter.rank ? sl_array_elements(&tensor->array) : 0;
+        for (size_t first = 0, some; first < count; first += some) {
+            some = count - first < SOME ? count - first : SOME;
+            sl_tensor_read(tensor, first, some, values);
+            memcpy((float *)tensor->array.data + first, values, some * sizeof *values);
+        }
+        tensor->adapter = (struct sl_low_rank){0};
+    }
+    return SL_OK;
 }
 
 /* ---- before, and all of it ---- */
@@ -193,9 +248,20 @@ static int make_directory(const char *path, struct sl_error *error) {
                         errno == EEXIST ? "it is no directory" : strerror(errno));
 }
 
+/* The tokens that begin and end a text, if there is a tokenizer that says so. */
+static void name_tokens(const struct transformer_job *job, struct sl_publishing *publishing) {
+    struct sl_tokenizer *tokenizer;
+    struct sl_error unread;
+    if (!job->config->tokenizer || sl_tokenizer_open(&tokenizer, job->config->tokenizer, NULL, &unread)) return;
+    publishing->begin = sl_token_begin(tokenizer);
+    publishing->end = sl_token_end(tokenizer);
+    sl_tokenizer_close(tokenizer);
+}
+
 static int write_model(struct transformer_job *job, struct sl_publishing *publishing,
                        struct sl_publication *publication, struct sl_error *error) {
     SL_TRY(sl_publication_open(publication, error));
+    name_tokens(job, publishing);
     return (job->config->format == HF ? write_folder : write_gguf)(job, publishing, error);
 }
 
@@ -211,12 +277,16 @@ int transformer_run_export(struct transformer_job *job, const struct sl_engine *
     struct sl_publishing publishing = {.publication = &publication,
                                        .type = types[config->type],
                                        .most = (size_t)(config->file_megabytes * 1e6),
-                                       .context = config->context ? config->context : config->sequence};
+                                       .context = config->context ? config->context : config->sequence,
+                                       .begin = -1,
+                                       .end = -1};
+    if (job->published.family == publication.family) publishing.config = job->published.weights.config;
     SL_TRY(check(job, &publishing, error));
     SL_TRY(make_directory(config->to, error));
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));
     SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
     if (!sl_speaks(engine)) return SL_OK;
+    SL_TRY(merge_adapters(job, error));
     const int status = write_model(job, &publishing, &publication, error);
     if (status == SL_OK)
         printf("%s: %d tensors of a %s, %.0f parameters\n", config->to, publication.count,

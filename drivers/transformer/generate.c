@@ -41,13 +41,15 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .unpacked = !config->copies,
         .threads = config->threads ? config->threads : job->job.cores_each,
         .sampling = {config->temperature, config->top_k, config->top_p},
+        .never = job->textless.token,
+        .nevers = (int)job->textless.count,
         .seed = config->common.seed,
     };
 }
 
 /* Samples of a training, and those whose logits are wanted, have all of their tokens. */
 static struct transformer_ending ending_of(const struct transformer_job *job) {
-    struct transformer_ending ending = {.job = job, .end = -1, .turn = -1};
+    struct transformer_ending ending = {.job = job, .turn = -1};
     if (job->command == TRANSFORMER_GENERATE && !job->config->logits) transformer_open_ending(&ending, job);
     return ending;
 }

@@ -22,37 +22,19 @@ const struct sl_option transformer_interactive_table[] = {
          "stops an answer, Ctrl-D ends. --length is what the whole conversation may have, by default the model's "
          "context, but at most 2048 tokens"},
     {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
-     .value = "auto|chatml|llama3|none",
+     .value = "auto|chatml|llama3|none", .read = "interactive",
      .help = "with --interactive: how what is said is written; auto: as the tokenizer's special tokens say, and where "
              "it has none, none: lines and answers are one text, which the model continues"},
-    {"system", SL_OPTION_TEXT, offsetof(struct transformer_config, system), .value = "TEXT",
+    {"system", SL_OPTION_TEXT, offsetof(struct transformer_config, system), .value = "TEXT", .read = "interactive",
      .help = "with --interactive: what the first message says, whose role is system; by default there is none"},
     {"answer", SL_OPTION_INTEGER, offsetof(struct transformer_config, answer), .min = 1, .max = 1 << 20,
-     .help = "with --interactive: the most tokens of an answer"},
+     .read = "interactive", .help = "with --interactive: the most tokens of an answer"},
     {0},
 };
 
 int transformer_context(const struct transformer_config *config) {
     const int context = config->context ? config->context : config->sequence;
     return context < MOST_CONTEXT ? context : MOST_CONTEXT;
-}
-
-/* What has a meaning only with --interactive, and what has none with it. */
-static int check_options(const struct transformer_config *config, struct sl_error *error) {
-    static const char *const own[] = {"chat-template", "system", "answer", NULL};
-    static const char *const others[] = {"prompt",  "prompt-tokens", "prompts", "logits", "json",
-                                         "samples", "in-flight",     "groups",  NULL};
-    const struct sl_options *command = config->common.command;
-    for (int i = 0; !config->interactive && own[i]; i++)
-        if (sl_option_given(command, own[i]))
-            return sl_error_set(error, SL_BAD_INPUT, "--%s: needs --interactive", own[i]);
-    for (int i = 0; config->interactive && others[i]; i++)
-        if (sl_option_given(command, others[i]))
-            return sl_error_set(error, SL_BAD_INPUT,
-                                "--interactive and --%s: there is one conversation, of lines that are typed: leave "
-                                "--%s out",
-                                others[i], others[i]);
-    return SL_OK;
 }
 
 static int open_template(struct transformer_job *job, struct sl_error *error) {
@@ -75,7 +57,6 @@ static int open_template(struct transformer_job *job, struct sl_error *error) {
 
 /* The generator's prompt is any token: nothing of it is read. */
 int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error) {
-    SL_TRY(check_options(job->config, error));
     if (!job->config->interactive) return SL_OK;
     if (!transformer_shows_text(job))
         return sl_error_set(error, SL_BAD_INPUT,
@@ -164,8 +145,9 @@ static int encode_text(struct transformer_job *job, const char *text, size_t byt
 /* Whether the last answer has ended as the template has it; a token that ends all text goes. */
 static bool has_turned(const struct conversation *c, int32_t *stays) {
     const struct transformer_ending *ending = &c->ending;
-    if (ending->end >= 0 && ending->end != ending->turn && c->tokens[c->count - 1] == ending->end) --*stays;
-    if (ending->turn >= 0) return c->tokens[c->count - 1] == ending->turn;
+    const int32_t last = c->tokens[c->count - 1];
+    if (ending->ends && last != ending->turn && transformer_ends_text(ending->job, last)) --*stays;
+    if (ending->turn >= 0) return last == ending->turn;
     return transformer_ends((void *)ending, c->tokens, 0, c->count);
 }
 

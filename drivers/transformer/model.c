@@ -7,35 +7,21 @@
 /* ---- options ---- */
 
 /* What the model's files say, and so nobody else may. */
-static const char *const given_by_model[] = {"model-dimension",
-                                             "n-heads",
-                                             "blocks",
-                                             "layers-per-block",
-                                             "latent-dim",
-                                             "rope-dim",
-                                             "vocab-size",
-                                             "attention",
-                                             "kv-heads",
-                                             "head-dim",
-                                             "window",
-                                             "qk-norm",
-                                             "rope-base",
-                                             "rope-pairs",
-                                             "rope-scaling",
-                                             "mlp",
-                                             "mlp-dim",
-                                             "norm",
-                                             "norm-epsilon",
-                                             "biases",
-                                             "experts",
-                                             "params",
-                                             "resume",
-                                             "shared-experts",
-                                             "untied-head",
-                                             "learned-positions",
-                                             "rope-divisors",
-                                             "context",
-                                             NULL};
+static const char *const given_by_model[] = {"model-dimension", "n-heads",
+                                             "blocks",          "layers-per-block",
+                                             "latent-dim",      "rope-dim",
+                                             "vocab-size",      "attention",
+                                             "kv-heads",        "head-dim",
+                                             "window",          "qk-norm",
+                                             "rope-base",       "rope-pairs",
+                                             "rope-scaling",    "mlp",
+                                             "mlp-dim",         "norm",
+                                             "norm-epsilon",    "biases",
+                                             "experts",         "params",
+                                             "resume",          "shared-experts",
+                                             "untied-head",     "learned-positions",
+                                             "rope-divisors",   "rope-amplitude",
+                                             "context",         NULL};
 
 static void take_sizes(struct transformer_config *config, const struct sl_transformer *t) {
     config->model_dimension = t->dimension;
@@ -160,9 +146,21 @@ int transformer_encode_prompts(struct transformer_job *job, struct sl_error *err
     return status;
 }
 
+/* But for tokens that have no text. */
+static char *decode(const struct transformer_job *job, const int32_t *tokens, int length, size_t *count) {
+    int32_t *known = malloc(((size_t)length + 1) * sizeof *known);
+    char *text = NULL;
+    size_t kept = 0;
+    for (int i = 0; known && i < length; i++)
+        if (transformer_has_text(job, tokens[i])) known[kept++] = tokens[i];
+    if (known && sl_decode(job->tokenizer, known, kept, &text, count, NULL)) text = NULL;
+    free(known);
+    return text;
+}
+
 char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, int length, size_t *count) {
     char *text = NULL;
-    if (job->tokenizer) return sl_decode(job->tokenizer, tokens, (size_t)length, &text, count, NULL) ? NULL : text;
+    if (job->tokenizer) return decode(job, tokens, length, count);
     text = malloc((size_t)length + 1);
     for (int i = 0; text && i < length; i++) text[i] = (char)tokens[i];
     *count = (size_t)length;
@@ -174,6 +172,7 @@ bool transformer_shows_text(const struct transformer_job *job) {
 }
 
 void transformer_close_model(struct transformer_job *job) {
+    transformer_forget_tokens(job);
     sl_tokenizer_close(job->tokenizer);
     sl_published_close(&job->published);
 }

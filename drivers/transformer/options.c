@@ -10,7 +10,7 @@
 #include "spmd/device/device.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
-enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
+enum { MOST = 65536, MOST_LAYERS = 4096 };
 const struct sl_option transformer_model_table[] = {
     {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "channels: columns of a token's state"},
@@ -28,32 +28,39 @@ const struct sl_option transformer_model_table[] = {
     {"attention", SL_OPTION_CHOICE, FIELD(attention), .value = "mla|gqa", .keep = SL_KEPT_SIZE,
      .help = "latent attention, or heads of keys and values that groups of query heads share"},
     {"kv-heads", SL_OPTION_INTEGER, FIELD(key_heads), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
-     .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
+     .read = "attention=gqa", .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
     {"head-dim", SL_OPTION_INTEGER, FIELD(head_width), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
-     .help = "gqa: columns of a head; 0: the channels divided by the heads"},
+     .read = "attention=gqa", .help = "gqa: columns of a head; 0: the channels divided by the heads"},
     {"window", SL_OPTION_INTEGER, FIELD(window), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa",
      .help = "gqa: a token attends to the last N tokens, itself among them; 0: to all before it"},
-    {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE,
+    {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
      .help = "gqa: normalize each head of queries and keys"},
     {"rope-base", SL_OPTION_REAL, FIELD(rope_base), .min = 1, .max = 1e12, .keep = SL_KEPT_SIZE,
-     .help = "gqa: base of the rotations' angles"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: base of the rotations' angles"},
     {"rope-pairs", SL_OPTION_CHOICE, FIELD(rope_pairs), .value = "halves|adjacent", .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa&rope-dim",
      .help = "gqa: which columns of a head turn together: one of each half, or neighbours"},
     {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa&rope-dim",
      .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
              "LENGTH tokens; those that turn more than HIGH times stay as they are"},
     {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
-     .help = "gqa: what the rate of each pair of a head's columns is divided by"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: what the rate of each pair of a head's columns is divided by"},
+    {"rope-amplitude", SL_OPTION_REAL, FIELD(rope_amplitude), .min = 1e-6, .max = 1e6, .keep = SL_KEPT_SIZE,
+     .read = "attention=gqa&rope-dim", .help = "gqa: factor of rotated queries and keys, as YaRN has it"},
     {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
      .help = "what is inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf has it"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns inside an MLP; 0: four times the channels"},
+     .read = "!experts", .help = "columns inside an MLP; 0: four times the channels"},
     {"norm", SL_OPTION_CHOICE, FIELD(norm), .value = "rms|layer", .keep = SL_KEPT_SIZE,
      .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
     {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
      .help = "what is added to a row's mean square"},
-    {"biases", SL_OPTION_CHOICE, FIELD(biases), .value = "all|qkv|none", .keep = SL_KEPT_SIZE,
-     .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none"},
+    {"biases", SL_OPTION_CHOICE, FIELD(biases), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
+     .value = "all|qkv|none|out|attention|mlp|qkv-mlp|out-mlp|products",
+     .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none; "
+             "that behind attention; all of attention; those of the MLP; and so on; all without shifts of norms"},
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .help = "number of different tokens; 0: as many as the data has"},
     {"learned-positions", SL_OPTION_INTEGER, FIELD(learned_positions), .min = 0, .max = 1 << 20, .keep = SL_KEPT_SIZE,
@@ -61,80 +68,55 @@ const struct sl_option transformer_model_table[] = {
     {"untied-head", SL_OPTION_SWITCH, FIELD(untied_head), .keep = SL_KEPT_SIZE,
      .help = "the logits have a token table of their own"},
     {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
+     .read = "save|interactive|@export",
      .help = "the longest sequence that the model is for, as export tells other programs; 0: --sequence"},
     {0},
 };
 
-/* What no published family has, or a run alone. */
+/* What no published family has. */
 const struct sl_option transformer_own_table[] = {
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
+     .read = "attention=mla",
      .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
-    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
-     .help = "dropout rate of what attention and MLP add to the residual"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,
      .help = "shard the token table, the logits and the loss over the tensor axis by tokens of the vocabulary"},
     {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
      .help = "replace each MLP by a mixture of N experts, sharded over the data axis; 0: no experts"},
-    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE,
+    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE, .read = "experts",
      .help = "experts that each token is sent to"},
     {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
-     .help = "experts that every token passes in addition, computed as one MLP"},
+     .read = "experts", .help = "experts that every token passes in addition, computed as one MLP"},
     {"expert-dim", SL_OPTION_INTEGER, FIELD(expert_dimension), .min = 0, .max = 4 * MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns inside an expert; 0: four times the channels"},
+     .read = "experts", .help = "columns inside an expert; 0: four times the channels"},
     {"capacity", SL_OPTION_REAL, FIELD(capacity), .min = 0, .max = 1e6, .keep = SL_KEPT_MODEL,
+     .read = "experts&@train|experts&@evaluate",
      .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; 0: no limit"},
-    {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
-     .help = "weight of the loss that balances the experts' load"},
     {0},
 };
 
-const struct sl_option transformer_data_table[] = {
-    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
-     .help =
-         "training data: a text file, or a directory of them and of directories (gzip's files are unpacked, binary "
-         "ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of llm.c, "
-         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
-         "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
-         "installs"},
-    {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
-     .help = "share of the text, at its end, that is kept for evaluation"},
-    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
-     .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
-             "batches of the part kept for evaluation are"},
-    {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
-     .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
-             "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
-    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
-     .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
-    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,
-     .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
-             "text like other text"},
-    {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA,
-     .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
-    {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,
-     .help = "with --document-mask: the token with which a document begins; -1: the one that ends a text, by "
-             "--tokenizer, which stands before each document"},
-    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
-     .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
-    {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
-     .help = "batches of an evaluation without --eval-data"},
+const struct sl_option transformer_loss_table[] = {
+    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
+     .help = "dropout rate of what attention and MLP add to the residual"},
+    {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .read = "experts",
+     .help = "weight of the loss that balances the experts' load"},
     {0},
 };
 
 const struct sl_option transformer_schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME", .keep = SL_KEPT_FREE,
+     .read = "!schedule-file", .word = sl_schedule_word,
      .help = "order of the pipeline's work: one of the schedules below"},
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS, .keep = SL_KEPT_FREE,
-     .unless = "schedule|schedule-file|mesh",
+     .unless = "schedule|schedule-file|mesh", .read = "!schedule-file",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"stage-layers", SL_OPTION_TEXT, FIELD(training.stage_layers), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh|loops",
      .help = "layers of each stage, in the pipeline's order, where stages should not have equally many; 1.5 ends, or "
              "begins, with half a layer, attention or MLP (default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
-     .unless = "mesh|schedule-file",
+     .unless = "mesh|schedule-file", .read = "!choices&!schedule-file",
      .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
-             "each rank of a pipeline"},
+             "each rank of a pipeline; with --exact up to 8 of a leaf, over all passes"},
     {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows", .plain = "vocabulary",
      .keep = SL_KEPT_FREE,
      .help =
@@ -175,46 +157,6 @@ const struct sl_option transformer_parameter_table[] = {
     {0},
 };
 
-const struct sl_option transformer_generation_table[] = {
-    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
-     .help = "text to continue: its bytes, or what --tokenizer makes of it, are the first tokens"},
-    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
-     .unless = "prompt|prompts", .help = "tokens to continue, as numbers"},
-    {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
-     .unless = "prompt|prompt-tokens", .help = "texts to continue: each line of FILE is one"},
-    {"logits", SL_OPTION_TEXT, FIELD(logits), .value = "FILE", .path = SL_PATH_REPLACED,
-     .help = "write to FILE the logits that follow each token of the first sample but the last (safetensors, [tokens, "
-             "vocabulary]); prompts then go through the model a token at a time"},
-    {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
-     .help = "tokens of a sample, including the prompt; 0: --sequence"},
-    {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
-     .help = "number of samples of each prompt; the replicas share all samples"},
-    {"groups", SL_OPTION_INTEGER, FIELD(groups), .min = 0, .max = 4096, .keep = SL_KEPT_FREE, .unless = "samples|mesh",
-     .help = "groups in which a replica's samples go through the pipeline, at most as many as there are samples: while "
-             "one group's tokens are chosen, others are computed; 0: as many as pipe has coordinates"},
-    {"in-flight", SL_OPTION_INTEGER, FIELD(in_flight), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
-     .help = "samples of a replica that are under way at the same time, each with caches; a sample that is done makes "
-             "room for the next one; 0: all"},
-    {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
-     .help = "number by which logits are divided; 0: always choose the largest"},
-    {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
-     .help = "choose among the N largest logits; 0: among all"},
-    {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1, .keep = SL_KEPT_FREE,
-     .help = "choose among the likeliest tokens whose probabilities add up to X"},
-    {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = SL_CREW_MOST, .keep = SL_KEPT_FREE,
-     .help = "threads of each coordinate, which compute the products and attention of its samples together; 0: the "
-             "cores that a coordinate has on this machine; on a device one"},
-    {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE,
-     .help =
-         "where a coordinate decodes up to 32 samples in a pass on CPUs: it reads copies of kernels, which lie as its "
-         "cores read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the "
-         "kernels"},
-    {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
-     .help =
-         "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},
-    {0},
-};
-
 struct transformer_config transformer_defaults(enum transformer_command command) {
     struct transformer_config config = {
         .common = sl_common_defaults(100),
@@ -227,6 +169,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .latent = 64,
         .rope = 16,
         .rope_base = 10000,
+        .rope_amplitude = 1,
         .norm_epsilon = 1e-6,
         .choices = 2,
         .capacity = 1.25,
@@ -296,13 +239,12 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(spread_head(job, kind, error));
     const int loops = (options->loops ? options->loops : kind->least_loops) + job->job.bare_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;
-    int microbatches = options->microbatches;
-    if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
-    SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
+    const int usual = sl_largest_divisor(job->job.pass, most_microbatches(job));
+    SL_TRY(sl_job_schedule(&job->job, kind, loops, sl_job_microbatches(&job->job, usual), layers, error));
     job->model.stage_layers = job->job.stage_layers;
     job->model.stage_halves = job->job.stage_halves;
     const int group = sl_pipeline_wgrad_group(job->job.schedule.microbatches, job->job.rows);
-    return sl_job_group(&job->job, options->wgrad_group ? options->wgrad_group : group, error);
+    return sl_job_group(&job->job, sl_job_wgrad_group(&job->job, group), error);
 }
 
 /* To generate, a pipeline that will not run: another one is made over its parameters. */
@@ -321,9 +263,11 @@ static int describe_given_tokens(struct transformer_job *job, struct sl_error *e
 /* What checkpoints tell of the run, with what it has found in its data. */
 static int describe_run(struct transformer_job *job, const struct sl_signature *data, struct sl_error *error) {
     struct sl_store *notes = &job->training.notes;
-    char vocabulary[16];
+    char vocabulary[16], steps[24];
     snprintf(vocabulary, sizeof vocabulary, "%d", job->model.vocabulary);
+    snprintf(steps, sizeof steps, "%lld", (long long)job->training.steps);
     SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
+    SL_TRY(sl_describe_option(notes, "steps", steps, error));
     if (transformer_takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
     return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
@@ -343,6 +287,15 @@ static int identify_data(struct transformer_job *job, const struct sl_engine *en
     return status;
 }
 
+/* So many that each sample of the data is taken as often as --epochs says. */
+static int64_t count_steps(const struct transformer_job *job) {
+    const struct transformer_config *config = job->config;
+    const int64_t batch = config->training.batch;
+    const int64_t samples =
+        job->chats.samples.count ? job->chat_training : sl_tokens_windows(&job->tokens, false, config->sequence);
+    return config->epochs ? (config->epochs * samples + batch - 1) / batch : config->common.steps;
+}
+
 static int prepare_training(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_transformer *m = &job->model;
@@ -351,9 +304,13 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->type = &transformer_training;
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
-    training->steps = config->common.steps;
+    training->steps = count_steps(job);
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
+    training->heading.parameters = sl_transformer_parameters(m);
+    if (m->attention == SL_ATTENTION_LATENT)
+        training->heading.remark = "latent attention, which no published family has: --attention gqa has theirs";
+    training->heading.adapters = sl_transformer_adapters(m, job->adapters);
     if (job->chats.samples.count)
         snprintf(training->heading.data, sizeof training->heading.data, "%lld conversations for training",
                  (long long)job->chat_conversations);
@@ -413,39 +370,39 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                .forward_only = command != TRANSFORMER_TRAIN,
                                .local = 1,
                                .pass = 1};
-    job->model = (struct sl_transformer){.vocabulary = config->vocabulary,
-                                         .dimension = config->model_dimension,
-                                         .heads = config->heads,
-                                         .blocks = config->blocks,
-                                         .layers_per_block = config->layers_per_block,
-                                         .latent = config->latent,
-                                         .rope = config->rope,
-                                         .attention = config->attention,
-                                         .key_heads = config->key_heads,
-                                         .head_width = config->head_width,
-                                         .head_norms = config->head_norms,
-                                         .window = config->window,
-                                         .rotary = {.pairs = config->rope_pairs, .base = config->rope_base},
-                                         .mlp = config->mlp,
-                                         .inside = config->mlp_dimension,
-                                         .norm = config->norm,
-                                         .epsilon = config->norm_epsilon,
-                                         .biases = config->biases,
-                                         .positions = config->sequence > job->length ? config->sequence : job->length,
-                                         .dropout = config->dropout,
-                                         .recomputation = config->training.recompute,
-                                         .fsdp = config->training.fsdp,
-                                         .learned_positions = config->learned_positions,
-                                         .untied_head = config->untied_head,
-                                         .vocabulary_parallel = config->vocabulary_parallel,
-                                         .keep_logits = config->keep_logits,
-                                         .experts = config->experts,
-                                         .choices = config->choices,
-                                         .shared_experts = config->shared_experts,
-                                         .expert_dimension = config->expert_dimension ? config->expert_dimension
-                                                                                      : 4 * config->model_dimension,
-                                         .capacity = config->capacity,
-                                         .balance = config->balance};
+    job->model = (struct sl_transformer){
+        .vocabulary = config->vocabulary,
+        .dimension = config->model_dimension,
+        .heads = config->heads,
+        .blocks = config->blocks,
+        .layers_per_block = config->layers_per_block,
+        .latent = config->latent,
+        .rope = config->rope,
+        .attention = config->attention,
+        .key_heads = config->key_heads,
+        .head_width = config->head_width,
+        .head_norms = config->head_norms,
+        .window = config->window,
+        .rotary = {.pairs = config->rope_pairs, .base = config->rope_base, .amplitude = config->rope_amplitude},
+        .mlp = config->mlp,
+        .inside = config->mlp_dimension,
+        .norm = config->norm,
+        .epsilon = config->norm_epsilon,
+        .biases = config->biases,
+        .positions = config->sequence > job->length ? config->sequence : job->length,
+        .dropout = config->dropout,
+        .recomputation = config->training.recompute,
+        .fsdp = config->training.fsdp,
+        .learned_positions = config->learned_positions,
+        .untied_head = config->untied_head,
+        .vocabulary_parallel = config->vocabulary_parallel,
+        .keep_logits = config->keep_logits,
+        .experts = config->experts,
+        .choices = config->choices,
+        .shared_experts = config->shared_experts,
+        .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
+        .capacity = config->capacity,
+        .balance = config->balance};
     SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(transformer_prepare_adapters(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
@@ -491,5 +448,6 @@ void transformer_finish(struct transformer_job *job) {
     transformer_close_model(job);
     free(job->divisors);
     free(job->adapters);
+    sl_peft_free(&job->peft);
     free(job->rope_divisors);
 }

@@ -5,6 +5,61 @@
 #include "drivers/transformer/transformer.h"
 #include "layers/storage/safetensors.h"
 
+/* ---- options ---- */
+
+#define FIELD(name) offsetof(struct transformer_config, name)
+
+const struct sl_option transformer_generation_table[] = {
+    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
+     .read = "sample-every|@generate&!interactive",
+     .help = "text to continue: its bytes, or what --tokenizer makes of it, are the first tokens"},
+    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
+     .unless = "prompt|prompts", .read = "sample-every|@generate&!interactive",
+     .help = "tokens to continue, as numbers"},
+    {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
+     .unless = "prompt|prompt-tokens", .read = "sample-every|@generate&!interactive",
+     .help = "texts to continue: each line of FILE is one"},
+    {"logits", SL_OPTION_TEXT, FIELD(logits), .value = "FILE", .path = SL_PATH_REPLACED,
+     .read = "@generate&!interactive",
+     .help = "write to FILE the logits that follow each token of the first sample but the last (safetensors, [tokens, "
+             "vocabulary]); prompts then go through the model a token at a time"},
+    {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .read = "sample-every|@generate", .help = "tokens of a sample, including the prompt; 0: --sequence"},
+    {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
+     .read = "sample-every|@generate&!interactive",
+     .help = "number of samples of each prompt; the replicas share all samples"},
+    {"groups", SL_OPTION_INTEGER, FIELD(groups), .min = 0, .max = 4096, .keep = SL_KEPT_FREE, .unless = "samples|mesh",
+     .read = "sample-every|@generate&!interactive",
+     .help = "groups in which a replica's samples go through the pipeline, at most as many as there are samples: while "
+             "one group's tokens are chosen, others are computed; 0: as many as pipe has coordinates"},
+    {"in-flight", SL_OPTION_INTEGER, FIELD(in_flight), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .read = "sample-every|@generate&!interactive",
+     .help = "samples of a replica that are under way at the same time, each with caches; a sample that is done makes "
+             "room for the next one; 0: all"},
+    {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
+     .read = "sample-every|@generate", .help = "number by which logits are divided; 0: always choose the largest"},
+    {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
+     .read = "sample-every&temperature|@generate&temperature",
+     .help = "choose among the N largest logits; 0: among all"},
+    {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1, .keep = SL_KEPT_FREE,
+     .read = "sample-every&temperature|@generate&temperature",
+     .help = "choose among the likeliest tokens whose probabilities add up to X"},
+    {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = SL_CREW_MOST, .keep = SL_KEPT_FREE,
+     .read = "sample-every|evaluate-every|@generate",
+     .help = "threads of each coordinate, which compute the products and attention of its samples together; 0: the "
+             "cores that a coordinate has on this machine; on a device one"},
+    {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE, .read = "@generate",
+     .help =
+         "where a coordinate decodes up to 32 samples in a pass on CPUs: it reads copies of kernels, which lie as its "
+         "cores read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the "
+         "kernels"},
+    {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
+     .read = "attention=mla&sample-every|attention=mla&@generate",
+     .help =
+         "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},
+    {0},
+};
+
 /* ---- numbers ---- */
 
 int transformer_samples(const struct transformer_job *job) { return job->prompts.count * job->config->samples; }
@@ -105,6 +160,7 @@ int transformer_read_prompts(struct transformer_job *job, struct sl_error *error
     const struct transformer_config *config = job->config;
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     if (job->command == TRANSFORMER_EVALUATE || job->command == TRANSFORMER_EXPORT) return SL_OK;
+    SL_TRY(transformer_know_tokens(job, error));
     if (job->command == TRANSFORMER_GENERATE) SL_TRY(transformer_prepare_talk(job, error));
     if (job->config->interactive) return sl_sampling_check(&sampling, error);
     SL_TRY(read_prompts(job, error));

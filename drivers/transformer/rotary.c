@@ -50,7 +50,20 @@ static int read_divisors(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
+/* Heads of grouped attention turn as a whole, or not at all: a width of another size would be ignored. */
+static int check_width(const struct transformer_job *job, struct sl_error *error) {
+    const struct sl_transformer *model = &job->model;
+    const int width = sl_transformer_head_width(model);
+    if (model->attention != SL_ATTENTION_GROUPED || !model->rope || model->rope == width) return SL_OK;
+    if (!sl_option_given(job->config->common.command, "rope-dim")) return SL_OK;
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--rope-dim %d: with attention gqa all %d columns of a head have rotary positions, or with 0 none", model->rope,
+        width);
+}
+
 int transformer_read_rotary(struct transformer_job *job, struct sl_error *error) {
+    SL_TRY(check_width(job, error));
     SL_TRY(read_scaling(job->config->rope_scaling, &job->model.rotary, error));
     return read_divisors(job, error);
 }
@@ -75,6 +88,7 @@ int transformer_write_rotary(struct transformer_job *job, struct transformer_con
     const struct sl_rotary *rotary = &t->rotary;
     config->rope_pairs = rotary->pairs;
     if (rotary->base > 0) config->rope_base = rotary->base;
+    if (rotary->amplitude > 0) config->rope_amplitude = rotary->amplitude;
     if (rotary->factor > 0) {
         snprintf(job->rope_scaling, sizeof job->rope_scaling, "%.17g,%.17g,%.17g,%.17g", rotary->factor, rotary->low,
                  rotary->high, rotary->original);

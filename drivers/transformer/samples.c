@@ -14,7 +14,7 @@ struct sample {
 
 /* Those of a training have all of their tokens. */
 static char *text_of(const struct transformer_job *job, const struct sample *sample, size_t *count) {
-    struct transformer_ending ending = {.job = job, .end = -1, .turn = -1};
+    struct transformer_ending ending = {.job = job, .turn = -1};
     const int prompt = sl_prompt_length(&job->prompts, transformer_prompt_of(job, sample->number));
     if (sample->step == NO_STEP) transformer_open_ending(&ending, job);
     return transformer_shown_text(&ending, sample->tokens, prompt, sample->length, count);

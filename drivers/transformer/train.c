@@ -76,6 +76,7 @@ static int after_step(struct sl_worker *worker, const struct sl_step *step, bool
     const struct transformer_config *config = transformer_job_of(worker)->config;
     const struct transformer_worker *own = worker->own;
     SL_TRY(check_peak_when_due(worker, step, last));
+    if (last) SL_TRY(transformer_save_adapters(worker));
     if (is_due(config->evaluate_every, step->number)) SL_TRY(evaluate(worker, step->number));
     return is_due(config->sample_every, step->number) ? transformer_sample(own->sampler, step->number) : SL_OK;
 }
@@ -117,10 +118,12 @@ static json_t *end(struct sl_training *training) {
     const double bytes = sl_memory_most(training->memory, &training->job->mesh);
     const double parameters = sl_transformer_parameters(&job->model);
     if (!report->json) {
+        const struct sl_time_unit unit = sl_time_unit_of(typical.ms);
         printf("parameters %.0f, ", parameters);
         if (sl_training_done(training) > 0)
-            printf("median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, measured %s%s, ", typical.ms, speed, share,
-                   job->peak.flops / 1e9, job->peak.date, share > 1 ? " with slower cores than the run had" : "");
+            printf("median %.2f %s, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, measured %s%s, ", typical.ms / unit.ms,
+                   unit.name, speed, share, job->peak.flops / 1e9, job->peak.date,
+                   share > 1 ? " with slower cores than the run had" : "");
         printf("%.1f MB a coordinate\n", bytes / 1e6);
     }
     return json_pack("{sI so so so so so sI sI ss}", "parameters", (json_int_t)parameters, "final_loss",

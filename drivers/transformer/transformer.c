@@ -63,6 +63,12 @@ static void fit_to_checkpoint(struct transformer_config *config, const struct sl
     if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
 }
 
+/* Published models have heads of keys and values; what else is theirs, their files say (transformer_take_model). */
+static void settle(const struct sl_options *options) {
+    struct transformer_config *config = options->own;
+    if (config->model) config->attention = SL_ATTENTION_GROUPED;
+}
+
 static int run(const struct sl_command *named, const char *program, int argc, char **argv) {
     const enum transformer_command command = (enum transformer_command)(named - commands);
     struct transformer_config config = transformer_defaults(command);
@@ -71,8 +77,9 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         [TRANSFORMER_TRAIN] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Data", transformer_data_table, &config}, {"Conversations", transformer_chat_table, &config},
-            {"Model", transformer_model_table, &config}, {"Latents, dropout, experts", transformer_own_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
+            {"Model", transformer_model_table, &config}, {"Latents, experts", transformer_own_table, &config},
+            {"Dropout, balance", transformer_loss_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"PEFT", transformer_given_adapter_table, &config}, {"Layout", sl_layout_table, training},
             {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
             {"Plan", sl_search_table, &config.search}, {"Adapters", transformer_adapter_table, &config},
             sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
@@ -80,23 +87,23 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] = SL_SECTIONS(
-            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_query_table, &config.common},
             {"Data", transformer_data_table, &config}, {"Conversations", transformer_chat_table, &config},
             {"Multiple choice", transformer_choice_table, &config}, {"Model", transformer_model_table, &config},
-            {"Latents, dropout, experts", transformer_own_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
+            {"Latents, experts", transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"PEFT", transformer_given_adapter_table, &config}, {"Layout", sl_layout_table, training},
             {"Schedule", transformer_schedule_table, &config}),
         [TRANSFORMER_GENERATE] = SL_SECTIONS(
-            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_query_table, &config.common},
             {"Conversations", transformer_interactive_table, &config}, {"Model", transformer_model_table, &config},
-            {"Latents, dropout, experts", transformer_own_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
+            {"Latents, experts", transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"PEFT", transformer_given_adapter_table, &config}, {"Layout", sl_layout_table, training},
             {"Generation", transformer_generation_table, &config},
             {"End of a sample", transformer_ending_table, &config}),
-        [TRANSFORMER_EXPORT] =
-            SL_SECTIONS({"Run", sl_print_table, &config.common}, {"Model", transformer_model_table, &config},
-                        {NULL, transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
-                        {"Files", transformer_export_table, &config}),
+        [TRANSFORMER_EXPORT] = SL_SECTIONS(
+            {"Run", sl_print_table, &config.common}, {"Model", transformer_model_table, &config},
+            {NULL, transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"PEFT", transformer_given_adapter_table, &config}, {"Files", transformer_export_table, &config}),
     };
     struct sl_options options = {
         .program = program, .summary = named->summary, .engine = &config.common.engine, .section = sections[command]};
@@ -104,6 +111,8 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     struct sl_error error = {0};
     if (transformer_reads_data(command)) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     options.params = command == TRANSFORMER_EVALUATE ? SL_KEPT_DATA : SL_KEPT_MODEL;
+    options.settle = settle;
+    options.own = &config;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (command == TRANSFORMER_EXPORT) config.common.mesh = "data=1";
@@ -112,6 +121,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         status = sl_restart(&options, named->name, &training->checkpoints, &config.common);
     } else if (status == SL_OK && !options.answered) {
         status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
+        if (status == SL_OK) status = transformer_take_adapters(&job, &config, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
         /* The default would be refused. */

@@ -10,6 +10,7 @@
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
+#include "layers/models/peft/peft.h"
 #include "layers/models/publish.h"
 #include "layers/models/transformer.h"
 #include "layers/storage/prompts.h"
@@ -27,7 +28,7 @@ struct transformer_config {
         biases;     /* enums of layers/models/transformer.h */
     int rope_pairs; /* 0: halves; 1: adjacent columns */
     bool head_norms;
-    double rope_base, norm_epsilon;
+    double rope_base, rope_amplitude, norm_epsilon;
     const char *rope_scaling, *rope_divisors;
     double dropout;
     int learned_positions; /* rows of their table */
@@ -41,6 +42,7 @@ struct transformer_config {
     const char *data, *eval_data, *text_key, *params, *model, *tokenizer;
     bool special;
     bool document_mask; /* documents do not see each other; */
+    int data_format;    /* 0: as the files tell; 1, 2: tokens of 16 or 32 bits without a header */
     int document_token; /* each begins with this one; -1: the one that ends a text */
     double validation;
     int stride;
@@ -52,11 +54,13 @@ struct transformer_config {
     int answer;                      /* the most tokens of an answer */
     const char *questions, *between; /* questions, and what stands between a prompt and a choice */
     bool bare_choices;               /* nothing does */
+    int epochs;                      /* 0: as many steps as are given */
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* adapters */
-    int lora_rank;     /* 0: none */
-    double lora_alpha; /* 0: twice the rank */
+    const char *adapters, *save_adapters; /* folders of PEFT's to begin with, and to write; NULL: none */
+    int lora_rank;                        /* 0: none */
+    double lora_alpha;                    /* 0: twice the rank */
     const char *lora_modules;
     /* generation */
     const char *prompt, *prompt_tokens, *prompts, *logits, *stop;
@@ -73,10 +77,11 @@ struct transformer_config {
 };
 
 /* A subcommand's own tables, over the config. */
-extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_parameter_table[],
-    transformer_schedule_table[], transformer_data_table[], transformer_sample_table[], transformer_speed_table[],
-    transformer_generation_table[], transformer_choice_table[], transformer_chat_table[], transformer_ending_table[],
-    transformer_interactive_table[], transformer_export_table[], transformer_adapter_table[];
+extern const struct sl_option transformer_model_table[], transformer_own_table[], transformer_loss_table[],
+    transformer_parameter_table[], transformer_schedule_table[], transformer_data_table[], transformer_sample_table[],
+    transformer_speed_table[], transformer_generation_table[], transformer_choice_table[], transformer_chat_table[],
+    transformer_ending_table[], transformer_interactive_table[], transformer_export_table[],
+    transformer_adapter_table[], transformer_given_adapter_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -130,10 +135,13 @@ struct transformer_job {
     bool publishes; /* the model is a published one */
     struct sl_published published;
     struct sl_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows their text */
+    struct sl_token_list ends;      /* tokens that end a text; none: samples have all of their length */
+    struct sl_token_list textless;  /* tokens that the tokenizer lacks: they have no text, and are never drawn */
     struct transformer_talk talk;
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
     char *adapters;                         /* patterns of their parameters; NULL: there are none */
+    struct sl_peft peft;                    /* those that are given; rank 0: none are */
     struct sl_store exported;               /* values to be written for others */
     int length;                             /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
@@ -154,6 +162,11 @@ int transformer_write_rotary(struct transformer_job *job, struct transformer_con
 int transformer_read_rotary(struct transformer_job *job, struct sl_error *error);
 /* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
+/* With --adapters: reads them, and takes over their sizes. After transformer_take_model. */
+int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config, struct sl_error *error);
+int transformer_load_adapters(struct sl_worker *worker); /* for struct sl_job_type */
+/* Writes those of a training, after its last step, as --save-adapters says. Collective over the mesh. */
+int transformer_save_adapters(struct sl_worker *worker);
 int transformer_merge_adapters(struct transformer_job *job, struct sl_error *error);
 /* For struct sl_job_type. */
 bool transformer_gives_values(const struct sl_worker *worker);
@@ -169,6 +182,12 @@ char *transformer_text_of(const struct transformer_job *job, const int32_t *toke
 /* Whether samples are shown as text. */
 bool transformer_shows_text(const struct transformer_job *job);
 void transformer_close_model(struct transformer_job *job);
+/* tokens.c: finds the tokens that end a text and those that have none, once the tokenizer is open; whether TOKEN is one
+ * of the first, and whether it is none of the others. */
+int transformer_know_tokens(struct transformer_job *job, struct sl_error *error);
+bool transformer_ends_text(const struct transformer_job *job, int32_t token);
+bool transformer_has_text(const struct transformer_job *job, int32_t token);
+void transformer_forget_tokens(struct transformer_job *job);
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error);
@@ -211,7 +230,7 @@ int transformer_print_samples(struct transformer_job *job, int64_t step, const i
 struct transformer_printer;
 struct transformer_ending {
     const struct transformer_job *job;
-    int32_t end;      /* the token that ends a text; -1: none does */
+    bool ends;        /* with tokens that end a text */
     int32_t turn;     /* the one that ends an answer; -1: none does */
     const char *stop; /* or NULL */
     size_t stop_bytes;
@@ -319,7 +338,7 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
 /* Generates, and prints what was generated. */
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 
-/* interactive.c: checks the options of --interactive, also where it is not given, and gets its template. */
+/* interactive.c: gets the template of --interactive; nothing where it is not given. */
 int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error);
 void transformer_close_talk(struct transformer_job *job);
 /* Tokens that a conversation has where nobody says how many. */

@@ -70,6 +70,7 @@ const struct sl_job_type transformer_job_type = {
     .open = open_worker,
     .gives = transformer_gives_values,
     .load = transformer_load_model,
+    .adapt = transformer_load_adapters,
     .close = close_worker,
     .plan_bytes = transformer_plan_bytes,
     .copy = transformer_copy_job,

@@ -54,19 +54,45 @@ static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_se
         const size_t end = end_of_block(first, n);
         if (rounds_gate) settle_block(first, end, gate, gate_stored);
         if (rounds_x) settle_block(first, end, x, x_stored);
-        SL_IN_BLOCK()
-        for (size_t i = first; i < end; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
-        if (rounds) settle_block(first, end, y, stored);
+        if (y) {
+            SL_IN_BLOCK()
+            for (size_t i = first; i < end; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
+            if (rounds) settle_block(first, end, y, stored);
+        } else {
+            SL_IN_BLOCK()
+            for (size_t i = first; i < end; i++)
+                stored[i] = sl_bf16_of_float(gate[i] / (1.0f + sl_exp(-gate[i])) * x[i]);
+        }
     }
+}
+
+struct gate_gradient {
+    float gate, x;
+};
+
+SL_INLINE struct gate_gradient gate_gradient(size_t i, const void *gate, const void *x, const bool half,
+                                             const float *dy) {
+    const float g = element(gate, half, i), s = 1.0f / (1.0f + sl_exp(-g));
+    return (struct gate_gradient){dy[i] * element(x, half, i) * (s * (1.0f + g * (1.0f - s))), dy[i] * (g * s)};
 }
 
 SL_INLINE void gate_gradients(size_t first, size_t end, const void *gate, const void *x, const bool half,
                               const float *dy, float *dgate, float *dx) {
     SL_IN_BLOCK()
     for (size_t i = first; i < end; i++) {
-        const float g = element(gate, half, i), s = 1.0f / (1.0f + sl_exp(-g));
-        dgate[i] = dy[i] * element(x, half, i) * (s * (1.0f + g * (1.0f - s)));
-        dx[i] = dy[i] * (g * s);
+        const struct gate_gradient gradient = gate_gradient(i, gate, x, half, dy);
+        dgate[i] = gradient.gate;
+        dx[i] = gradient.x;
+    }
+}
+
+SL_INLINE void store_gradients(size_t first, size_t end, const void *gate, const void *x, const bool half,
+                               const float *dy, uint16_t *dgate, uint16_t *dx) {
+    SL_IN_BLOCK()
+    for (size_t i = first; i < end; i++) {
+        const struct gate_gradient gradient = gate_gradient(i, gate, x, half, dy);
+        dgate[i] = sl_bf16_of_float(gradient.gate);
+        dx[i] = sl_bf16_of_float(gradient.x);
     }
 }
 
@@ -77,6 +103,13 @@ static void gate_backward(size_t n, const void *gate, const void *x, bool half, 
     SL_BLOCKS(is_device_ptr(gate, x, dy, dgate, dx, dgate_stored, dx_stored))
     for (size_t first = 0; first < n; first += SL_BLOCK) {
         const size_t end = end_of_block(first, n);
+        if (!dgate) {
+            if (half)
+                store_gradients(first, end, gate, x, true, dy, dgate_stored, dx_stored);
+            else
+                store_gradients(first, end, gate, x, false, dy, dgate_stored, dx_stored);
+            continue;
+        }
         if (half)
             gate_gradients(first, end, gate, x, true, dy, dgate, dx);
         else

@@ -221,7 +221,6 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
     SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, p, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
-        float *out = p + r * cols;
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
         /* Every thread reads these, and one changes them below: the loops between are barriers. */
@@ -241,12 +240,22 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
             at = candidate < at ? candidate : at;
         }
         float sum = 0.0f;
-        SL_LANES(reduction(+ : sum))
-        for (size_t c = 0; c < cols; c++) {
-            out[c] = sl_exp(x[c] - max);
-            sum += out[c];
+        if (p) {
+            float *out = p + r * cols;
+            SL_LANES(reduction(+ : sum))
+            for (size_t c = 0; c < cols; c++) {
+                out[c] = sl_exp(x[c] - max);
+                sum += out[c];
+            }
+            if (stored) round_elements(cols, out, stored + r * cols);
+        } else {
+            SL_LANES(reduction(+ : sum))
+            for (size_t c = 0; c < cols; c++) {
+                const float value = sl_exp(x[c] - max);
+                stored[r * cols + c] = sl_bf16_of_float(value);
+                sum += value;
+            }
         }
-        if (stored) round_elements(cols, out, stored + r * cols);
         const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
         if (begins || !(max <= before)) argmaxima[r] = (float)(first + at); /* 0 is no larger than -0; NaN is */
         maxima[r] = max;
@@ -352,17 +361,26 @@ static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
 }
 
 static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, float *logits, uint16_t *stored) {
-    SL_ROWS(is_device_ptr(labels, maxima, sums, logits, stored))
+                            const float *sums, float weight, const float *logits, float *dlogits, uint16_t *stored) {
+    SL_ROWS(is_device_ptr(labels, maxima, sums, logits, dlogits, stored))
     for (size_t r = 0; r < rows; r++) {
-        float *x = logits + r * cols;
+        const float *x = logits + r * cols;
         const float max = maxima[r], factor = weight / sums[r];
         const bool counts = labels[r] >= 0;
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) x[c] = counts ? factor * sl_exp(x[c] - max) : 0.0f;
-        if (label >= 0) x[label] -= weight;
-        if (stored) round_elements(cols, x, stored + r * cols);
+        if (dlogits) {
+            float *out = dlogits + r * cols;
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = counts ? factor * sl_exp(x[c] - max) : 0.0f;
+            if (label >= 0) out[label] -= weight;
+            if (stored) round_elements(cols, out, stored + r * cols);
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) {
+                const float value = counts ? factor * sl_exp(x[c] - max) : 0.0f;
+                stored[r * cols + c] = sl_bf16_of_float((int64_t)c == label ? value - weight : value);
+            }
+        }
     }
 }
 

@@ -94,9 +94,9 @@ struct sl_sequence_kernels {
      *
      * Takes the logits [rows, cols] of the classes from FIRST on. maxima: the largest logit so far; argmaxima: its
      * class, as a float (the first of equals); scales = exp(the maximum before - maxima); p [rows, cols] =
-     * exp(logits - maxima), which may be logits; sums = scales sums + the sum over p's columns; targets: the label's
-     * logit, 0 before it has come; stored [rows, cols] = p as bf16, unless STORED is NULL. BEGINS: the chunk is the
-     * first, and nothing is read of what was before. */
+     * exp(logits - maxima), which may be logits, or is NULL where only STORED will be read; sums = scales sums + the
+     * sum over p's columns; targets: the label's logit, 0 before it has come; stored [rows, cols] = p as bf16, unless
+     * STORED is NULL. BEGINS: the chunk is the first, and nothing is read of what was before. */
     void (*softmax_chunk)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
                           float *p, uint16_t *stored);
@@ -119,10 +119,11 @@ struct sl_sequence_kernels {
                        bool rounded, bool begins, float *y);
     /* y [rows] = the row's number, or -1 where the label is */
     void (*label_places)(size_t rows, const int32_t *labels, int32_t *y);
-    /* logits [rows, cols] of the classes from FIRST on become their gradients: (exp(logits - maxima) / sums - onehot)
-     * weight, zeros in rows with label -1; stored [rows, cols] = the same as bf16, unless STORED is NULL. */
+    /* dlogits [rows, cols], of logits of the classes from FIRST on: (exp(logits - maxima) / sums - onehot) weight,
+     * zeros in rows with label -1; it may be logits, or is NULL where only STORED will be read. stored [rows, cols] =
+     * the same as bf16, unless STORED is NULL. */
     void (*softmax_dlogits)(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, float *logits, uint16_t *stored);
+                            const float *sums, float weight, const float *logits, float *dlogits, uint16_t *stored);
 };
 
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;
@@ -137,12 +138,13 @@ struct sl_published_kernels {
     void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left);
-    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left. GATE_LEFT and
-     * X_LEFT: how gate and x are left before they are read, as nobody has done so yet. */
+    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: how y is left, which is NULL
+     * where only what is stored will be read. GATE_LEFT and X_LEFT: how gate and x are left before they are read, as
+     * nobody has done so yet. */
     void (*gate_forward)(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
                          struct sl_settled x_left, struct sl_settled left);
     /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n]. HALF: gate and x are bf16. DGATE_LEFT and DX_LEFT: how
-     * the two are left. */
+     * the two are left, both of which are NULL where only what is stored will be read. */
     void (*gate_backward)(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
                           float *dx, struct sl_settled dgate_left, struct sl_settled dx_left);
     /* y = x Phi(x), gelu as its erf has it (Hendrycks & Gimpel, 2016): all [n] */

@@ -8,7 +8,7 @@
 
 /* What takes time beside products. */
 static const char *const name_of[SL_WORKS] = {[SL_WORK_OTHER] = "the loop itself",
-                                              [SL_WORK_KERNELS] = "kernels beside products",
+                                              [SL_WORK_KERNELS] = "norms and other passes over rows",
                                               [SL_WORK_OPTIMIZER] = "the optimizer",
                                               [SL_WORK_COMMUNICATION] = "moving and summing data",
                                               [SL_WORK_BUBBLE] = "waiting in the pipeline (the bubble)",
@@ -127,5 +127,5 @@ void sl_step_forecast_print(const struct sl_step_forecast *forecast, FILE *strea
             forecast->ms, forecast->measured_ms, forecast->planned / 1e3, forecast->held / 1e3);
     fprintf(stream, "%.1f %%", 100 * forecast->bubble);
     if (!isnan(forecast->measured_bubble)) fprintf(stream, ", measured %.1f %%", 100 * forecast->measured_bubble);
-    fprintf(stream, "\nbeside products most goes to %s, %.3g ms\n", name_of[forecast->most], forecast->most_ms);
+    fprintf(stream, "\nafter products, most time goes to %s: %.3g ms\n", name_of[forecast->most], forecast->most_ms);
 }

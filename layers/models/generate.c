@@ -47,7 +47,8 @@ static void note_ends(const struct sl_generator *g, const struct group *group) {
     }
 }
 
-static int choose_one(struct sl_generator *g, const struct place *place, const float *logits, int32_t *token) {
+static int choose_one(struct sl_generator *g, const struct place *place, float *logits, int32_t *token) {
+    for (int i = 0; i < g->options.nevers; i++) logits[g->options.never[i]] = -INFINITY;
     const struct sl_key key = sl_fold_in(sl_key_of_seed(g->options.seed), (uint32_t)place->position);
     const uint32_t replica = g->options.converses ? 0 : (uint32_t)g->replica;
     const uint32_t number = replica * (uint32_t)g->options.sequences + (uint32_t)place->sequence;

@@ -43,6 +43,8 @@ struct sl_generation {
      * no bit. */
     int threads;
     struct sl_sampling sampling;
+    const int32_t *never; /* [nevers] tokens that are not drawn, whatever their logits are */
+    int nevers;
     uint64_t seed;
     /* Whether a sequence ends with the last of its COUNT tokens, of which the first PROMPT were given. Whoever has the
      * last stage asks, once for each token that is chosen, and all of them must get the same answer. NULL: at LENGTH

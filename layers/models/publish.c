@@ -11,10 +11,10 @@ enum { PARTS = SL_PUBLISHED_PARTS };
 
 /* ---- which family ---- */
 
+/* But for biases. */
 static bool agrees(const struct sl_transformer *family, const struct sl_transformer *t) {
-    return family->mlp == t->mlp && family->norm == t->norm && family->biases == t->biases &&
-           family->head_norms == t->head_norms && family->window >= t->window && !family->rope == !t->rope &&
-           !family->rope == !!t->learned_positions;
+    return family->mlp == t->mlp && family->norm == t->norm && family->head_norms == t->head_norms &&
+           family->window >= t->window && !family->rope == !t->rope && !family->rope == !!t->learned_positions;
 }
 
 const struct sl_published_family *sl_published_family_of(const struct sl_transformer *t, const char **why) {
@@ -28,7 +28,7 @@ const struct sl_published_family *sl_published_family_of(const struct sl_transfo
     if (like.mlp == SL_MLP_ERF_GELU) like.mlp = SL_MLP_GELU; /* config.json says which */
     *why = "this choice of MLP, norm, biases, window and positions";
     for (const struct sl_published_family *family = sl_published_family_list(); family->name; family++)
-        if (agrees(&family->model, &like)) return family;
+        if (agrees(&family->model, &like) && sl_published_has_biases(family, t->biases, false)) return family;
     return NULL;
 }
 

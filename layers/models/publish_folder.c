@@ -22,11 +22,31 @@ static void set(json_t *config, const struct sl_published_family *family, const 
     json_object_set_new(config, sl_published_key(family, name), value);
 }
 
-static json_t *rotary_of(const struct sl_rotary *rotary) {
+double sl_publish_divisor(const struct sl_publishing *p) {
+    const struct sl_transformer *t = p->publication->transformer;
+    const float *divisors = t->rotary.divisors;
+    for (int i = 1; divisors && i < sl_transformer_head_width(t) / 2; i++)
+        if (divisors[i] != divisors[0]) return 0;
+    return divisors ? (double)divisors[0] : 1;
+}
+
+static json_t *rotary_of(const struct sl_publishing *p) {
+    const struct sl_rotary *rotary = &p->publication->transformer->rotary;
+    const double divisor = sl_publish_divisor(p);
+    if (divisor != 1.0)
+        return json_pack("{sf ss sf}", "rope_theta", rotary->base, "rope_type", "linear", "factor", divisor);
     if (!rotary->factor) return json_pack("{sf ss}", "rope_theta", rotary->base, "rope_type", "default");
     return json_pack("{sf ss sf sf sf sI}", "rope_theta", rotary->base, "rope_type", "llama3", "factor", rotary->factor,
                      "low_freq_factor", rotary->low, "high_freq_factor", rotary->high,
                      "original_max_position_embeddings", (json_int_t)rotary->original);
+}
+
+/* Flags of the family's config.json. */
+static void set_biases(json_t *config, const struct sl_publishing *p) {
+    const struct sl_published_family *family = p->publication->family;
+    const int biases = p->publication->transformer->biases;
+    if (family->attention_bias) json_object_set_new(config, "attention_bias", json_boolean(sl_biases_qkv(biases)));
+    if (family->mlp_bias) json_object_set_new(config, "mlp_bias", json_boolean(sl_biases_mlp(biases)));
 }
 
 static void set_sizes(json_t *config, const struct sl_publishing *p) {
@@ -47,17 +67,19 @@ static void set_sizes(json_t *config, const struct sl_publishing *p) {
     set(config, family, "num_key_value_heads", json_integer(sl_transformer_key_heads(t)));
     set(config, family, "head_dim", json_integer(sl_transformer_head_width(t)));
     set(config, family, "rope_theta", json_real(t->rotary.base));
-    set(config, family, "rope_parameters", rotary_of(&t->rotary));
+    set(config, family, "rope_parameters", rotary_of(p));
+    set_biases(config, p);
     if (family->model.window) set(config, family, "sliding_window", t->window ? json_integer(t->window) : json_null());
 }
 
-/* The tokens that a tokenizer's file calls so. */
-static void set_tokens(json_t *config, const struct sl_gguf *vocabulary) {
-    static const char *const names[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
-                                           {"tokenizer.ggml.eos_token_id", "eos_token_id"}};
+/* The tokens that begin and end a text. What a given config.json says stays. */
+static void set_tokens(json_t *config, const struct sl_publishing *p) {
+    static const char *const names[] = {"bos_token_id", "eos_token_id"};
+    const int32_t tokens[] = {p->begin, p->end};
     for (int i = 0; i < 2; i++) {
-        const int64_t token = vocabulary ? sl_gguf_integer(sl_gguf_find(vocabulary, names[i][0]), -1) : -1;
-        json_object_set_new(config, names[i][1], token < 0 ? json_null() : json_integer(token));
+        const json_t *given = json_object_get(config, names[i]);
+        if ((given && !json_is_null(given)) || (p->config && tokens[i] < 0)) continue;
+        json_object_set_new(config, names[i], tokens[i] < 0 ? json_null() : json_integer(tokens[i]));
     }
 }
 
@@ -68,13 +90,15 @@ json_t *sl_publish_config(const struct sl_publishing *p) {
     json_object_set_new(config, "torch_dtype", json_string(torch_names[p->type]));
     if (p->config) {
         json_object_del(config, "dtype"); /* the same, in newer files */
+        set_biases(config, p);
+        set_tokens(config, p);
         return config;
     }
     json_object_set_new(config, "model_type", json_string(family->name));
     json_object_set_new(config, "architectures", json_pack("[s]", family->architecture));
     json_object_set_new(config, "tie_word_embeddings", json_boolean(!p->publication->transformer->untied_head));
     set_sizes(config, p);
-    set_tokens(config, p->vocabulary);
+    set_tokens(config, p);
     return config;
 }
 
@@ -84,7 +108,21 @@ int sl_publish_check(const struct sl_publishing *p, struct sl_error *error) {
                             "a GGUF file of a %s cannot say that attention has a window of %d "
                             "tokens: --format hf can",
                             p->publication->family->name, p->publication->transformer->window);
-    if (p->publication->gguf || !p->publication->transformer->rotary.divisors) return SL_OK;
+    const struct sl_transformer *t = p->publication->transformer;
+    const struct sl_published_family *family = p->publication->family;
+    const bool amplified = t->rotary.amplitude > 0 && t->rotary.amplitude != 1.0;
+    const bool differs =
+        t->rope && (!(sl_publish_divisor(p) > 0) || (sl_publish_divisor(p) != 1.0 && t->rotary.factor > 0));
+    if (!sl_published_has_biases(family, t->biases, p->publication->gguf))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "a config.json of a %s cannot say which products have biases: "
+                            "--format gguf can",
+                            family->name);
+    if (p->publication->gguf && !family->turned_rows && t->rope && (differs || amplified || t->rotary.factor > 0))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "a GGUF file of a %s cannot say by what each rotation's rate is divided: --format hf can",
+                            family->name);
+    if (p->publication->gguf || p->config || (!differs && !amplified)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "a config.json cannot say by what each rotation's rate is divided: --format gguf can");
 }

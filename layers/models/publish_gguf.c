@@ -10,7 +10,6 @@
 #include "layers/storage/draft.h"
 
 enum { ALIGNMENT = 32 };
-static const char divisors_name[] = "rope_freqs.weight";
 
 /* ---- bytes ---- */
 
@@ -81,6 +80,12 @@ static void put_string(struct stream *s, const char *key, const char *value) {
     s->values++;
 }
 
+/* Whether all rates are divided by the same number, and nothing else is done to them. */
+static bool scales_linearly(const struct sl_publishing *p) {
+    const struct sl_rotary *rotary = &p->publication->transformer->rotary;
+    return rotary->divisors && sl_publish_divisor(p) > 0 && !(rotary->factor > 0);
+}
+
 static void put_sizes(struct stream *s, const struct sl_publishing *p) {
     const struct sl_transformer *t = p->publication->transformer;
     const int width = sl_transformer_head_width(t);
@@ -98,6 +103,13 @@ static void put_sizes(struct stream *s, const struct sl_publishing *p) {
     put_size(s, p, "attention.value_length", width);
     put_size(s, p, "rope.dimension_count", width);
     put_real(s, p, "rope.freq_base", t->rotary.base);
+    if (t->rotary.amplitude > 0 && t->rotary.amplitude != 1.0)
+        put_real(s, p, "rope.scaling.attn_factor", t->rotary.amplitude);
+    if (!scales_linearly(p)) return;
+    put_key(s, p, "rope.scaling.type");
+    put_u32(s, SL_GGUF_STRING);
+    put_text(s, "linear", strlen("linear"));
+    put_real(s, p, "rope.scaling.factor", (double)t->rotary.divisors[0]);
 }
 
 /* What another file says of its tokenizer, byte by byte. */
@@ -137,7 +149,7 @@ static size_t pairs_of(const struct sl_publishing *p) {
 
 static bool has_divisors(const struct sl_publishing *p) {
     const struct sl_rotary *rotary = &p->publication->transformer->rotary;
-    return p->publication->transformer->rope && (rotary->divisors || rotary->factor > 0);
+    return p->publication->transformer->rope && !scales_linearly(p) && (rotary->divisors || rotary->factor > 0);
 }
 
 static void list_tensors(struct stream *s, const struct sl_publishing *p) {
@@ -148,7 +160,8 @@ static void list_tensors(struct stream *s, const struct sl_publishing *p) {
         list_tensor(s, tensor->name, tensor->dims, tensor->shape, type, &offset, sl_published_bytes(tensor, type));
     }
     const size_t pairs = pairs_of(p);
-    if (has_divisors(p)) list_tensor(s, divisors_name, 1, &pairs, SL_WEIGHT_F32, &offset, pairs * sizeof(float));
+    if (has_divisors(p))
+        list_tensor(s, sl_published_divisors, 1, &pairs, SL_WEIGHT_F32, &offset, pairs * sizeof(float));
 }
 
 static void put_divisors(struct stream *s, const struct sl_publishing *p) {
@@ -198,6 +211,8 @@ static int write_all(struct stream *s, const struct sl_publishing *p, struct sl_
     put_u64(s, 0);
     put_sizes(s, p);
     put_vocabulary(s, p->vocabulary);
+    if (p->metadata) put(s, p->metadata->bytes, p->metadata->count);
+    if (p->metadata) s->values += p->metadata->values;
     list_tensors(s, p);
     align(s);
     SL_TRY(put_tensors(s, p, error));

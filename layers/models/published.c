@@ -29,11 +29,25 @@ static const struct sl_published_name *find_name(const struct sl_published *p, c
     return names;
 }
 
-const struct sl_weight *sl_published_tensor(const struct sl_published *p, const char *name) {
-    static const char optional[] = "transformer.";
-    const size_t count = sizeof optional - 1;
+/* Beginnings of names that folders may leave out, and what a compiled module's begin with. */
+static const char *const optional[] = {"transformer.", "model."};
+static const char compiled[] = "_orig_mod.";
+
+static const struct sl_weight *find_compiled(const struct sl_published *p, const char *name) {
     const struct sl_weight *weight = sl_weights_find(&p->weights, name);
-    return weight || strncmp(name, optional, count) != 0 ? weight : sl_weights_find(&p->weights, name + count);
+    char longer[160];
+    if (weight || !is_folder(p)) return weight;
+    snprintf(longer, sizeof longer, "%s%s", compiled, name);
+    return sl_weights_find(&p->weights, longer);
+}
+
+const struct sl_weight *sl_published_tensor(const struct sl_published *p, const char *name) {
+    const struct sl_weight *weight = find_compiled(p, name);
+    for (int i = 0; !weight && is_folder(p) && i < 2; i++) {
+        const size_t count = strlen(optional[i]);
+        if (!strncmp(name, optional[i], count)) weight = find_compiled(p, name + count);
+    }
+    return weight;
 }
 
 /* ---- sizes ---- */
@@ -52,6 +66,7 @@ static int find_tensor(const struct sl_published *p, const char *own, int dims, 
     if (!*name) return sl_error_set(error, SL_BAD_INPUT, "%s: it has no parameter %s", p->weights.path, own);
     *weight = sl_published_tensor(p, text);
     if (!*weight) return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is missing", p->weights.path, text);
+    SL_TRY(sl_weight_check_type(&p->weights, *weight, error));
     size_t want[] = {shape[0], dims == 2 ? shape[1] : 1};
     want[dims - 1] *= (*name)->part ? PARTS : 1;
     if (is_turned(p, *name, dims)) {
@@ -217,20 +232,29 @@ int sl_published_load(const struct sl_published *p, struct sl_spmd *self, const 
 
 /* ---- opening ---- */
 
-static int check_one(const struct sl_published *p, const char *own, int dims, size_t rows, size_t columns,
-                     struct sl_error *error) {
+/* A file being checked, and the tensors of it that parameters take. */
+struct check {
+    const struct sl_published *published;
+    bool *taken; /* [tensors] */
+    struct sl_error *error;
+};
+
+static int check_one(const struct check *check, const char *own, int dims, size_t rows, size_t columns) {
     const size_t shape[] = {rows, columns};
     const struct sl_published_name *name;
     const struct sl_weight *weight;
-    return find_tensor(p, own, dims, shape, &name, &weight, error);
+    SL_TRY(find_tensor(check->published, own, dims, shape, &name, &weight, check->error));
+    check->taken[weight - check->published->weights.weight] = true;
+    return SL_OK;
 }
 
-static int check_layer(const struct sl_published *p, int layer, struct sl_error *error) {
+static int check_layer(const struct check *check, int layer) {
+    const struct sl_published *p = check->published;
     const struct sl_transformer *t = &p->transformer;
     const size_t c = (size_t)t->dimension, inside = (size_t)t->inside, width = (size_t)t->head_width;
     const size_t q = (size_t)t->heads * width, k = (size_t)t->key_heads * width;
-    const bool shifts = t->norm == SL_NORM_LAYER, biases = t->biases != SL_BIASES_NONE,
-               all = t->biases == SL_BIASES_ALL;
+    const bool shifts = t->norm == SL_NORM_LAYER, qkv = sl_biases_qkv(t->biases), out = sl_biases_out(t->biases),
+               mlp = sl_biases_mlp(t->biases), gated = t->mlp == SL_MLP_GATED_SILU;
     const struct {
         const char *name;
         int dims;
@@ -245,35 +269,84 @@ static int check_layer(const struct sl_published *p, int layer, struct sl_error 
         {"gqa.k.kernel", 2, c, k, true},
         {"gqa.v.kernel", 2, c, k, true},
         {"gqa.out.kernel", 2, q, c, true},
-        {"gqa.q.bias", 1, q, 1, biases},
-        {"gqa.k.bias", 1, k, 1, biases},
-        {"gqa.v.bias", 1, k, 1, biases},
-        {"gqa.out.bias", 1, c, 1, all},
+        {"gqa.q.bias", 1, q, 1, qkv},
+        {"gqa.k.bias", 1, k, 1, qkv},
+        {"gqa.v.bias", 1, k, 1, qkv},
+        {"gqa.out.bias", 1, c, 1, out},
         {"gqa.q_norm.scale", 1, width, 1, t->head_norms},
         {"gqa.k_norm.scale", 1, width, 1, t->head_norms},
-        {"mlp.gate.kernel", 2, c, inside, t->mlp == SL_MLP_GATED_SILU},
+        {"mlp.gate.kernel", 2, c, inside, gated},
+        {"mlp.gate.bias", 1, inside, 1, gated && mlp},
         {"mlp.up.kernel", 2, c, inside, true},
-        {"mlp.up.bias", 1, inside, 1, all},
+        {"mlp.up.bias", 1, inside, 1, mlp},
         {"mlp.down.kernel", 2, inside, c, true},
-        {"mlp.down.bias", 1, c, 1, all},
+        {"mlp.down.bias", 1, c, 1, mlp},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char name[96];
         snprintf(name, sizeof name, "blocks.%d.layers.0.%s", layer, list[i].name);
-        if (list[i].there) SL_TRY(check_one(p, name, list[i].dims, list[i].rows, list[i].columns, error));
+        if (list[i].there) SL_TRY(check_one(check, name, list[i].dims, list[i].rows, list[i].columns));
     }
     return SL_OK;
 }
 
-static int check_tensors(const struct sl_published *p, struct sl_error *error) {
+/* Whether the file has the values of the token table again, as a head's. */
+static bool repeats_table(const struct sl_published *p, const struct sl_weight *head) {
+    enum { SOME = 4096 };
+    char text[128];
+    find_name(p, "embedding", text);
+    const struct sl_weight *table = sl_published_tensor(p, text);
+    const size_t elements = sl_weight_elements(head);
+    if (head->type == SL_WEIGHT_OTHER || head->dims != 2 || head->shape[0] != table->shape[0] ||
+        elements != sl_weight_elements(table))
+        return false;
+    for (size_t first = 0, count; first < elements; first += count) {
+        float here[SOME], there[SOME];
+        count = elements - first < SOME ? elements - first : SOME;
+        sl_weight_read(head, first, count, here);
+        sl_weight_read(table, first, count, there);
+        if (memcmp(here, there, count * sizeof *here) != 0) return false;
+    }
+    return true;
+}
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t count = strlen(name), tail = strlen(end);
+    return count >= tail && !strcmp(name + count - tail, end);
+}
+
+/* Whether a tensor that no parameter takes changes nothing: constants of a module, angles of rotations, a head that is
+ * tied. */
+static bool is_harmless(const struct sl_published *p, const struct sl_weight *weight) {
+    static const char *const folder[] = {".rotary_emb.inv_freq", "position_ids", NULL};
+    static const char *const gpt2[] = {".attn.bias", ".attn.masked_bias", NULL};
+    char head[128];
+    find_name(p, "head", head);
+    if (weight == sl_published_tensor(p, head)) return is_folder(p) && repeats_table(p, weight);
+    if (!is_folder(p)) return p->transformer.rope && !strcmp(weight->name, sl_published_divisors);
+    for (int i = 0; folder[i]; i++)
+        if (ends_with(weight->name, folder[i])) return true;
+    for (int i = 0; !p->transformer.rope && gpt2[i]; i++)
+        if (ends_with(weight->name, gpt2[i])) return true;
+    return false;
+}
+
+static int check_tensors(const struct check *check) {
+    const struct sl_published *p = check->published;
     const struct sl_transformer *t = &p->transformer;
     const size_t c = (size_t)t->dimension, vocabulary = (size_t)t->vocabulary;
-    SL_TRY(check_one(p, "embedding", 2, vocabulary, c, error));
-    if (t->learned_positions) SL_TRY(check_one(p, "positions", 2, (size_t)t->learned_positions, c, error));
-    if (t->untied_head) SL_TRY(check_one(p, "head", 2, vocabulary, c, error));
-    SL_TRY(check_one(p, "norm.gamma", 1, c, 1, error));
-    if (t->norm == SL_NORM_LAYER) SL_TRY(check_one(p, "norm.beta", 1, c, 1, error));
-    for (int layer = 0; layer < t->blocks; layer++) SL_TRY(check_layer(p, layer, error));
+    SL_TRY(check_one(check, "embedding", 2, vocabulary, c));
+    if (t->learned_positions) SL_TRY(check_one(check, "positions", 2, (size_t)t->learned_positions, c));
+    if (t->untied_head) SL_TRY(check_one(check, "head", 2, vocabulary, c));
+    SL_TRY(check_one(check, "norm.gamma", 1, c, 1));
+    if (t->norm == SL_NORM_LAYER) SL_TRY(check_one(check, "norm.beta", 1, c, 1));
+    for (int layer = 0; layer < t->blocks; layer++) SL_TRY(check_layer(check, layer));
+    for (int i = 0; i < p->weights.count; i++)
+        if (!check->taken[i] && !is_harmless(p, &p->weights.weight[i]))
+            return sl_error_set(check->error, SL_BAD_INPUT,
+                                "%s: tensor %s: no parameter of a %s with these sizes takes it: the model would not be "
+                                "the file's",
+                                p->weights.path, p->weights.weight[i].name, p->family->name);
     return SL_OK;
 }
 
@@ -281,7 +354,11 @@ int sl_published_open(struct sl_published *p, const char *path, struct sl_error 
     *p = (struct sl_published){0};
     SL_TRY(sl_weights_open(&p->weights, path, error));
     SL_TRY(sl_read_published_sizes(p, error));
-    return check_tensors(p, error);
+    const struct check check = {p, calloc((size_t)p->weights.count + 1, sizeof(bool)), error};
+    const int status =
+        check.taken ? check_tensors(&check) : sl_error_set(error, SL_FAILED, "%s: no memory for its tensors", path);
+    free(check.taken);
+    return status;
 }
 
 void sl_published_close(struct sl_published *p) {

@@ -26,9 +26,13 @@ static const struct sl_published_name llama_layers[] = {
     {"gqa.q_norm.scale", "self_attn.q_norm.weight", "attn_q_norm.weight", SL_LIES_STRAIGHT, 0},
     {"gqa.k_norm.scale", "self_attn.k_norm.weight", "attn_k_norm.weight", SL_LIES_STRAIGHT, 0},
     {"gqa.out.kernel", "self_attn.o_proj.weight", "attn_output.weight", SL_LIES_TURNED, 0},
+    {"gqa.out.bias", "self_attn.o_proj.bias", "attn_output.bias", SL_LIES_STRAIGHT, 0},
     {"mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", SL_LIES_TURNED, 0},
     {"mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", SL_LIES_TURNED, 0},
     {"mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", SL_LIES_TURNED, 0},
+    {"mlp.gate.bias", "mlp.gate_proj.bias", "ffn_gate.bias", SL_LIES_STRAIGHT, 0},
+    {"mlp.up.bias", "mlp.up_proj.bias", "ffn_up.bias", SL_LIES_STRAIGHT, 0},
+    {"mlp.down.bias", "mlp.down_proj.bias", "ffn_down.bias", SL_LIES_STRAIGHT, 0},
     {0},
 };
 
@@ -90,10 +94,24 @@ static const char *const gpt2_keys[] = {"hidden_size",
 #define LLAMA_NAMES llama_ends, llama_layers, "model.layers", NULL
 
 static const struct sl_published_family families[] = {
-    {"llama", "LlamaForCausalLM", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
-    {"mistral", "MistralForCausalLM", {LLAMA, .biases = SL_BIASES_NONE, .window = INT_MAX}, true, false, LLAMA_NAMES},
-    {"qwen2", "Qwen2ForCausalLM", {LLAMA, .biases = SL_BIASES_QKV}, false, false, LLAMA_NAMES},
-    {"qwen3", "Qwen3ForCausalLM", {LLAMA, .biases = SL_BIASES_NONE, .head_norms = true}, false, false, LLAMA_NAMES},
+    {"llama", "LlamaForCausalLM", {LLAMA, .biases = SL_BIASES_NONE}, true, false, true, true, LLAMA_NAMES},
+    {"mistral",
+     "MistralForCausalLM",
+     {LLAMA, .biases = SL_BIASES_NONE, .window = INT_MAX},
+     true,
+     false,
+     false,
+     false,
+     LLAMA_NAMES},
+    {"qwen2", "Qwen2ForCausalLM", {LLAMA, .biases = SL_BIASES_QKV}, false, false, false, false, LLAMA_NAMES},
+    {"qwen3",
+     "Qwen3ForCausalLM",
+     {LLAMA, .biases = SL_BIASES_NONE, .head_norms = true},
+     false,
+     false,
+     true,
+     false,
+     LLAMA_NAMES},
     {"gpt2",
      "GPT2LMHeadModel",
      {.layers_per_block = 1,
@@ -104,6 +122,8 @@ static const struct sl_published_family families[] = {
       .biases = SL_BIASES_ALL},
      false,
      true,
+     false,
+     false,
      gpt2_ends,
      gpt2_layers,
      "transformer.h",
@@ -111,12 +131,23 @@ static const struct sl_published_family families[] = {
     {0},
 };
 
+const char sl_published_divisors[] = "rope_freqs.weight";
+
 const struct sl_published_family *sl_published_family_list(void) { return families; }
 
 const struct sl_published_family *sl_published_find_family(const char *name) {
     for (const struct sl_published_family *family = families; family->name; family++)
         if (!strcmp(name, family->name)) return family;
     return NULL;
+}
+
+bool sl_published_has_biases(const struct sl_published_family *family, int biases, bool gguf) {
+    const bool qkv = sl_biases_qkv(biases);
+    if (family->model.biases == biases) return true;
+    if (family->model.biases == SL_BIASES_ALL || biases == SL_BIASES_ALL) return false;
+    if (gguf) return qkv || family->model.biases != SL_BIASES_QKV;
+    return family->model.biases == SL_BIASES_NONE && qkv == sl_biases_out(biases) && (family->attention_bias || !qkv) &&
+           (family->mlp_bias || !sl_biases_mlp(biases));
 }
 
 const char *sl_published_families(char text[128]) {

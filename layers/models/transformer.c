@@ -20,6 +20,28 @@ int sl_transformer_head_width(const struct sl_transformer *t) {
 int sl_transformer_inside(const struct sl_transformer *t) { return t->inside ? t->inside : EXPANSION * t->dimension; }
 double sl_transformer_epsilon(const struct sl_transformer *t) { return t->epsilon > 0 ? t->epsilon : 1e-6; }
 
+/* ---- biases ---- */
+
+static const struct bias_kind {
+    bool qkv, out, mlp;
+} bias_kinds[] = {
+    [SL_BIASES_ALL] = {true, true, true},        [SL_BIASES_QKV] = {true, false, false},
+    [SL_BIASES_NONE] = {false, false, false},    [SL_BIASES_OUT] = {false, true, false},
+    [SL_BIASES_ATTENTION] = {true, true, false}, [SL_BIASES_MLP] = {false, false, true},
+    [SL_BIASES_QKV_MLP] = {true, false, true},   [SL_BIASES_OUT_MLP] = {false, true, true},
+    [SL_BIASES_PRODUCTS] = {true, true, true},
+};
+
+bool sl_biases_qkv(int biases) { return bias_kinds[biases].qkv; }
+bool sl_biases_out(int biases) { return bias_kinds[biases].out; }
+bool sl_biases_mlp(int biases) { return bias_kinds[biases].mlp; }
+
+int sl_biases_of(bool qkv, bool out, bool mlp) {
+    int biases = SL_BIASES_PRODUCTS;
+    while (sl_biases_qkv(biases) != qkv || sl_biases_out(biases) != out || sl_biases_mlp(biases) != mlp) biases--;
+    return biases;
+}
+
 static bool is_grouped(const struct sl_transformer *t) { return t->attention == SL_ATTENTION_GROUPED; }
 /* Whether norms shift. */
 static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_LAYER || t->biases == SL_BIASES_ALL; }
@@ -79,7 +101,7 @@ static int check_families(const struct sl_transformer *t, struct sl_error *error
         return sl_error_set(
             error, SL_BAD_INPUT,
             "a window of %d tokens: latent attention has none: leave out --window, or take --attention gqa", t->window);
-    if (t->experts > 0 && (t->mlp != SL_MLP_GELU || t->biases == SL_BIASES_NONE))
+    if (t->experts > 0 && (t->mlp != SL_MLP_GELU || (t->biases != SL_BIASES_ALL && t->biases != SL_BIASES_QKV)))
         return sl_error_set(error, SL_BAD_INPUT, "experts are MLPs of gelu with biases: leave out --mlp and --biases");
     return SL_OK;
 }
@@ -128,8 +150,8 @@ static struct sl_module *build_grouped(const struct sl_transformer *t, const str
                            .heads = t->heads,
                            .key_heads = sl_transformer_key_heads(t),
                            .width = sl_transformer_head_width(t),
-                           .biases = t->biases != SL_BIASES_NONE,
-                           .out_bias = t->biases == SL_BIASES_ALL,
+                           .biases = sl_biases_qkv(t->biases),
+                           .out_bias = sl_biases_out(t->biases),
                            .head_norms = t->head_norms,
                            .epsilon = sl_transformer_epsilon(t),
                            .rotates = t->rope > 0,
@@ -167,7 +189,7 @@ static struct sl_module *build_product(const char *name, int in, int out, bool b
 
 static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
     const int inside = sl_transformer_inside(t);
-    const bool biased = t->biases == SL_BIASES_ALL;
+    const bool biased = sl_biases_mlp(t->biases);
     const int own = inside / sl_mesh_axis_size(channels->mesh, channels->axis);
     if (t->mlp == SL_MLP_GATED_SILU) return sl_gated_mlp("mlp", t->dimension, inside, biased, channels);
     struct sl_module *const layer[] = {
@@ -329,11 +351,11 @@ enum { MOST_PRODUCTS = 12 };
 static int list_grouped(const struct sl_transformer *t, struct product *list) {
     const double c = t->dimension, width = sl_transformer_head_width(t), q = t->heads * width,
                  k = sl_transformer_key_heads(t) * width;
-    const bool biased = t->biases != SL_BIASES_NONE;
+    const bool biased = sl_biases_qkv(t->biases);
     list[0] = (struct product){"gqa.q", c, q, biased};
     list[1] = (struct product){"gqa.k", c, k, biased};
     list[2] = (struct product){"gqa.v", c, k, biased};
-    list[3] = (struct product){"gqa.out", q, c, t->biases == SL_BIASES_ALL};
+    list[3] = (struct product){"gqa.out", q, c, sl_biases_out(t->biases)};
     return 4;
 }
 
@@ -351,7 +373,7 @@ static int list_latent(const struct sl_transformer *t, bool rotates, struct prod
 static int list_mlp(const struct sl_transformer *t, struct product *list) {
     const double c = t->dimension, shared = (double)t->shared_experts * t->expert_dimension;
     const double inside = sl_transformer_inside(t);
-    const bool biased = t->biases == SL_BIASES_ALL;
+    const bool biased = sl_biases_mlp(t->biases);
     if (t->experts > 0) {
         list[0] = (struct product){"moe.shared.up", c, shared, true};
         list[1] = (struct product){"moe.shared.down", shared, c, true};

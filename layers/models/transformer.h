@@ -30,8 +30,24 @@ static inline int sl_spread_loops(int spread) { return spread == SL_SPREAD_VOCAB
 enum sl_attention_kind { SL_ATTENTION_LATENT, SL_ATTENTION_GROUPED };
 enum sl_mlp_kind { SL_MLP_GELU, SL_MLP_GATED_SILU, SL_MLP_ERF_GELU };
 enum sl_norm_family { SL_NORM_RMS, SL_NORM_LAYER }; /* a layer norm always shifts */
-/* Which products have biases; RMS norms shift where all have some. */
-enum sl_biases { SL_BIASES_ALL, SL_BIASES_QKV, SL_BIASES_NONE };
+/* Which products have biases. ALL: RMS norms shift, too. ATTENTION is QKV and OUT; PRODUCTS are these and the MLP's. */
+enum sl_biases {
+    SL_BIASES_ALL,
+    SL_BIASES_QKV,
+    SL_BIASES_NONE,
+    SL_BIASES_OUT,
+    SL_BIASES_ATTENTION,
+    SL_BIASES_MLP,
+    SL_BIASES_QKV_MLP,
+    SL_BIASES_OUT_MLP,
+    SL_BIASES_PRODUCTS
+};
+/* The products: of queries, keys and values; behind attention; of an MLP. */
+bool sl_biases_qkv(int biases);
+bool sl_biases_out(int biases);
+bool sl_biases_mlp(int biases);
+/* The one without shifts of norms. */
+int sl_biases_of(bool qkv, bool out, bool mlp);
 
 struct sl_transformer {
     int vocabulary, dimension, heads, blocks, layers_per_block;

@@ -7,7 +7,9 @@
 
 SL_BEGIN_C
 
-/* Examples. An array may be NULL if no stage of this coordinate reads it. */
+/* Examples. An array may be NULL if no stage of this coordinate reads it. Labels are -1, for rows that do not count, to
+ * classes - 1, tokens 0 to the vocabulary's size - 1. Steps refuse others, and places that break their rule, with the
+ * row, the value and what is allowed; but not where the array is a device's, which nobody looks at. */
 struct sl_batch {
     /* Rows of each array. A token is a row: a batch of tokens has as many rows as sequences times tokens of a sequence.
      * Also a coordinate that reads none of the arrays says how many rows the batch has. */
@@ -21,6 +23,11 @@ struct sl_batch {
     /* To train on rows of which some have label -1: how many have not, in the whole step, over all replicas and passes;
      * the loss is the mean over these. 0: over all rows. */
     double counted;
+};
+
+/* Of what modules read of a batch: labels are -1 to LABELS - 1, tokens 0 to TOKENS - 1; 0: nobody has said. */
+struct sl_batch_bounds {
+    int labels, tokens;
 };
 
 /* Rows [FIRST, FIRST + ROWS) of BATCH, whose inputs have IN columns and whose targets have OUT. */

@@ -25,8 +25,9 @@ struct sl_gradient_check {
  * name. A correct module differs by about 1e-4.
  *
  * MODULE may be of any type but a loss, which has no backward functions: SL_BAD_INPUT. Of a tensor with more than 200
- * elements only a sample is compared. W is run with and without dx, and the two results are compared, too. The
- * difference is infinite if the module leaves elements unwritten, or adds to an array that it should overwrite. */
+ * elements only a sample is compared. W is run with and without dx, and the two results are compared, too; a module
+ * that touches dx on the host though it is NULL is SL_BAD_INPUT. The difference is infinite if the module leaves
+ * elements unwritten, or adds to an array that it should overwrite. */
 int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *check,
                       const struct sl_gemm_backend *gemm, double *difference, char *worst, struct sl_error *error);
 

@@ -81,6 +81,15 @@ unsigned sl_module_reads(const struct sl_module *module) {
     return reads;
 }
 
+static void lower(int *bound, int count) {
+    if (!*bound || count < *bound) *bound = count;
+}
+
+void sl_plan_bound(struct sl_plan *plan, unsigned reads, int count) {
+    if (plan->bounds && reads & SL_READS_LABELS) lower(&plan->bounds->labels, count);
+    if (plan->bounds && reads & SL_READS_TOKENS) lower(&plan->bounds->tokens, count);
+}
+
 int sl_module_check(const struct sl_module *module, bool forward_only, struct sl_error *error) {
     if (!module->type->forward)
         return sl_error_set(error, SL_BAD_INPUT, "module type %s has no forward", module->type->name);

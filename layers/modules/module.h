@@ -243,6 +243,7 @@ struct sl_plan {
     struct sl_gathers *gathers;       /* gathers kernels ahead of their use; NULL: modules do so themselves */
     struct sl_scatters *scatters;     /* sums their gradients while others are computed; NULL as well */
     struct sl_load *load;             /* counts the work; NULL: nobody does */
+    struct sl_batch_bounds *bounds;   /* of what modules read of the batch (sl_plan_bound); NULL: nobody checks it */
     size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;
 };
@@ -409,6 +410,9 @@ static inline enum sl_dtype sl_plan_kernel_type(const struct sl_plan *plan) {
 /* Microbatches of the longest call of forward or backward_input, and their rows: what workspace must have room for. */
 static inline size_t sl_plan_run(const struct sl_plan *plan) { return plan->run > 1 ? (size_t)plan->run : 1; }
 static inline size_t sl_plan_rows(const struct sl_plan *plan) { return (size_t)plan->rows * sl_plan_run(plan); }
+
+/* The batch's labels or tokens, which the module READS, are below COUNT: steps refuse others. */
+void sl_plan_bound(struct sl_plan *plan, unsigned reads, int count);
 
 /* ---- for the other functions of a type ---- */
 

@@ -97,6 +97,7 @@ struct sl_rotary {
     double base;
     double factor, low, high, original; /* factor 0: nothing is stretched */
     const float *divisors; /* [WIDTH / 2] what the pairs' rates are divided by; NULL: 1. They must outlive modules. */
+    double amplitude;      /* rotated queries and keys are multiplied by it; 0: 1 */
 };
 
 /* By what the rate of pair PAIR of WIDTH columns is divided, in all. */

@@ -164,7 +164,7 @@ const struct sl_gguf_value *sl_gguf_find(const struct sl_gguf *gguf, const char 
     return NULL;
 }
 
-static bool is_integer(enum sl_gguf_type type) { return width[type] && type != SL_GGUF_F32 && type != SL_GGUF_F64; }
+bool sl_gguf_is_integer(enum sl_gguf_type type) { return width[type] && type != SL_GGUF_F32 && type != SL_GGUF_F64; }
 
 static int64_t integer_at(enum sl_gguf_type type, const char *at) {
     uint64_t value = 0;
@@ -182,7 +182,7 @@ static int64_t integer_at(enum sl_gguf_type type, const char *at) {
 }
 
 int64_t sl_gguf_integer(const struct sl_gguf_value *value, int64_t fallback) {
-    if (!value || value->array || !is_integer(value->type)) return fallback;
+    if (!value || value->array || !sl_gguf_is_integer(value->type)) return fallback;
     const int64_t integer = integer_at(value->type, value->first);
     return value->type == SL_GGUF_U64 && integer < 0 ? fallback : integer;
 }

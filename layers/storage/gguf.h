@@ -75,6 +75,8 @@ size_t sl_gguf_rest(const struct sl_gguf *gguf, const struct sl_contents *conten
 
 /* NULL: no value has this key. */
 const struct sl_gguf_value *sl_gguf_find(const struct sl_gguf *gguf, const char *key);
+/* Whether TYPE is one of integers, or bool. */
+bool sl_gguf_is_integer(enum sl_gguf_type type);
 /* Of a value that is no array: the number of a type of integers or bool. FALLBACK where VALUE is NULL, of another type,
  * or beyond int64_t. */
 int64_t sl_gguf_integer(const struct sl_gguf_value *value, int64_t fallback);

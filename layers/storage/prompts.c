@@ -67,27 +67,33 @@ int sl_prompts_add_text(struct sl_prompts *p, const char *where, const char *tex
 
 /* ---- files ---- */
 
-static int add_line(struct sl_prompts *p, const char *path, const char *line, size_t length, int vocabulary,
+/* EMPTY: lines before it that are. Such are passed over at the end of a file alone. */
+static int add_line(struct sl_prompts *p, const char *path, const char *line, size_t length, int empty, int vocabulary,
                     struct sl_error *error) {
     char where[96]; /* at most, of the path its end */
     const size_t shown = strlen(path) < 64 ? 0 : strlen(path) - 64;
     snprintf(where, sizeof where, "%s, line %d", path + shown, p->count + 1);
-    if (length == 0) return sl_error_set(error, SL_BAD_INPUT, "%s is empty: a prompt has a byte at least", where);
+    if (empty) return sl_error_set(error, SL_BAD_INPUT, "%s is empty: a prompt has a byte at least", where);
     return sl_prompts_add_text(p, where, line, length, vocabulary, error);
 }
 
 int sl_prompts_read(struct sl_prompts *p, const char *path, int vocabulary, struct sl_error *error) {
     char *line = NULL;
     size_t room = 0;
-    int status = SL_OK;
+    int status = SL_OK, empty = 0;
     const int before = p->count;
     const char *reason;
     FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE, &reason);
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, reason);
     errno = 0;
     for (ssize_t length; status == SL_OK && (length = getline(&line, &room, file)) > 0;) {
+        const size_t mark = p->count == before && length >= 3 && !memcmp(line, "\xef\xbb\xbf", 3) ? 3 : 0;
         if (line[length - 1] == '\n') length--;
-        status = add_line(p, path, line, (size_t)length, vocabulary, error);
+        if ((size_t)length > mark && line[length - 1] == '\r') length--;
+        if ((size_t)length == mark)
+            empty++;
+        else
+            status = add_line(p, path, line + mark, (size_t)length - mark, empty, vocabulary, error);
     }
     if (status == SL_OK && (ferror(file) || !feof(file)))
         status = sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, strerror(errno));

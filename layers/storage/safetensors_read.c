@@ -6,10 +6,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "layers/storage/checksums.h"
+#include "layers/storage/contents.h"
 #include "layers/storage/safetensors.h"
 #include "spmd/base/file.h"
+#include "spmd/base/memory.h"
 
 /* Bytes; the format's own limit of a header. */
 enum { LENGTH = 8, MOST_HEADER = 100000000 };
@@ -20,6 +23,7 @@ static const char metadata[] = "__metadata__";
 struct entry {
     const char *name; /* the header's */
     enum sl_dtype dtype;
+    const char *other; /* its type, if it is none of ours; else NULL */
     int dims;
     size_t shape[SL_MAX_DIMS];
     size_t begin, end; /* bytes into the data */
@@ -31,6 +35,7 @@ struct source {
     FILE *file;
     size_t start, data; /* bytes up to and with the header, and after it */
     bool cut;           /* it ends before what its header says */
+    bool lists_others;  /* tensors of other types are no mistake */
     json_t *header;
     const char *checksums; /* their note, the header's; NULL: none */
     int count;
@@ -58,6 +63,9 @@ static int read_header(struct source *source) {
         return sl_error_set(source->error, SL_BAD_INPUT, "%s: too short: %jd bytes, and the header's length takes %d",
                             source->path, (intmax_t)file.st_size, LENGTH);
     unsigned char prefix[LENGTH];
+    char begin[32];
+    const ssize_t some = pread(fileno(source->file), begin, sizeof begin, 0);
+    SL_TRY(sl_contents_refuse_pointer(begin, some > 0 ? (size_t)some : 0, source->path, source->error));
     SL_TRY(read_bytes(source, prefix, LENGTH));
     uint64_t length = 0;
     for (int i = 0; i < LENGTH; i++) length |= (uint64_t)prefix[i] << 8 * i;
@@ -104,6 +112,8 @@ static int parse_dtype(const struct source *source, const json_t *value, struct 
         const char *separator = i == 0 ? "" : i + 1 < sl_dtype_count ? ", " : " and ";
         snprintf(known + used, sizeof known - used, "%s%s", separator, sl_dtypes[i].label);
     }
+    entry->other = source->lists_others ? name : NULL;
+    if (entry->other) return SL_OK;
     return sl_error_set(source->error, SL_BAD_INPUT, "%s: tensor %s: dtype %s: only %s can be read", source->path,
                         entry->name, name ? name : "is missing", known);
 }
@@ -126,15 +136,15 @@ static int parse_entry(struct source *source, const char *name, const json_t *va
         return sl_error_set(source->error, SL_BAD_INPUT, "%s: tensor %.100s: the name is longer than %zu bytes",
                             source->path, name, longest);
     SL_TRY(parse_dtype(source, value, entry));
-    SL_TRY(parse_shape(source, value, entry));
+    if (!entry->other) SL_TRY(parse_shape(source, value, entry));
     const json_t *offsets = json_object_get(value, "data_offsets");
     if (json_array_size(offsets) != 2 || !size_at(offsets, 0, &entry->begin) || !size_at(offsets, 1, &entry->end) ||
         entry->begin > entry->end)
         return sl_error_set(source->error, SL_BAD_INPUT, "%s: tensor %s: data_offsets are not [begin, end]",
                             source->path, name);
     size_t bytes;
-    const bool fits =
-        sl_array_bytes(entry->dtype, entry->dims, entry->shape, &bytes) && bytes == entry->end - entry->begin;
+    const bool fits = entry->other || (sl_array_bytes(entry->dtype, entry->dims, entry->shape, &bytes) &&
+                                       bytes == entry->end - entry->begin);
     source->cut = fits && entry->end > source->data;
     if (entry->end > source->data)
         return sl_error_set(source->error, SL_BAD_INPUT,
@@ -212,6 +222,16 @@ static int read_tensors(const struct source *source, struct sl_store *store) {
     return SL_OK;
 }
 
+static int list_other(const struct source *source, const struct entry *entry, struct sl_store *store) {
+    struct sl_other_tensor *wider = sl_grow(store->other, store->others, &store->most_others, 16, sizeof *wider);
+    if (!wider) return no_memory(source);
+    store->other = wider;
+    struct sl_other_tensor *other = &store->other[store->others++];
+    snprintf(other->name, sizeof other->name, "%s", entry->name);
+    snprintf(other->type, sizeof other->type, "%s", entry->other);
+    return SL_OK;
+}
+
 /* Other writers' headers may leave the data anywhere: what does not lie as its elements should is copied. */
 static int map_tensors(const struct source *source, struct sl_store *store) {
     const size_t bytes = source->start + source->data;
@@ -222,6 +242,10 @@ static int map_tensors(const struct source *source, struct sl_store *store) {
     store->mapped = bytes;
     for (int i = 0; i < source->count; i++) {
         const struct entry *entry = &source->entry[i];
+        if (entry->other) {
+            SL_TRY(list_other(source, entry, store));
+            continue;
+        }
         char *data = store->mapping + source->start + entry->begin;
         const bool aligned = (uintptr_t)data % sl_dtype_size(entry->dtype) == 0;
         struct sl_tensor *tensor =
@@ -251,7 +275,8 @@ static int read_file(struct sl_store *store, const char *path, bool maps, bool *
     const char *reason;
     struct source source = {.path = path, .file = sl_file_read(path, SL_FILE_REGULAR, &reason), .error = error};
     if (!source.file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, reason);
-    struct sl_store read = {0};
+    struct sl_store read = {.lists_others = maps && store->lists_others};
+    source.lists_others = read.lists_others;
     int status = read_source(&source, maps, &read);
     json_decref(source.header);
     free(source.entry);

@@ -190,6 +190,7 @@ void sl_store_free(struct sl_store *store) {
     free(store->tensor);
     free(store->note);
     free(store->part);
+    free(store->other);
     sl_names_free(&store->tensor_names);
     sl_names_free(&store->note_names);
     *store = (struct sl_store){0};

@@ -37,6 +37,11 @@ struct sl_note {
     char *key, *text;
 };
 
+/* A tensor of a type that is none of ours. */
+struct sl_other_tensor {
+    char name[128], type[16]; /* "BOOL" */
+};
+
 /* Zero-initialize; free with sl_store_free. */
 struct sl_store {
     int count, capacity;
@@ -56,6 +61,10 @@ struct sl_store {
     /* If they lie in several files (layers/storage/parts.h), of which tensors then have pieces: */
     struct sl_store *part;
     int parts;
+    /* Set before a file is mapped: its tensors of other types are listed here, in place of being refused. */
+    bool lists_others;
+    int others, most_others;
+    struct sl_other_tensor *other;
 };
 
 /* Adds a zeroed tensor; sl_store_declare adds one without data. NULL if there is no memory, or if the name is too long

@@ -29,6 +29,9 @@ extern const struct sl_token_format sl_encoded_text;
 /* Format number I; NULL after the last, which recognizes every file. */
 const struct sl_token_format *sl_token_format(int i);
 
+/* Tokens of WIDTH bytes, 2 or 4, without a header: no file tells that it has them. */
+const struct sl_token_format *sl_token_format_raw(size_t width);
+
 /* The header of a shard of llm.c, whose COUNT tokens have WIDTH bytes: 2 or 4. */
 enum { SL_SHARD_HEADER = 256 * 4 /* bytes */ };
 void sl_shard_header(int32_t header[SL_SHARD_HEADER / 4], size_t width, int64_t count);

@@ -97,6 +97,24 @@ static int open_wide_shard(struct sl_tokens *tokens, struct sl_token_file *file,
     return check_shard(file, WIDE_SHARD_VERSION, sizeof(int32_t), error);
 }
 
+/* ---- tokens without a header, as nanoGPT writes them ---- */
+
+static bool recognize_none(const struct sl_token_file *file) {
+    (void)file;
+    return false;
+}
+
+static int open_raw(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
+    const size_t width = tokens->format->width;
+    (void)sequence;
+    file->tokens = file->contents.bytes;
+    file->count = (int64_t)(file->contents.count / width);
+    tokens->vocabulary = width == sizeof(uint16_t) ? GPT2_VOCABULARY : LLAMA3_VOCABULARY;
+    if (file->contents.count % width == 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: %zu bytes are no whole number of tokens of %zu bytes", file->path,
+                        file->contents.count, width);
+}
+
 /* ---- bytes ---- */
 
 static bool recognize_any(const struct sl_token_file *file) {
@@ -121,6 +139,13 @@ static const struct sl_token_format formats[] = {
     {"wide shard", "tokens", ".bin", sizeof(int32_t), false, false, recognize_wide_shard, open_wide_shard},
     {"text", "bytes", "", sizeof(uint8_t), true, false, recognize_any, open_bytes},
 };
+
+static const struct sl_token_format raw[] = {
+    {"file of tokens of 16 bits", "tokens", ".bin", sizeof(uint16_t), false, false, recognize_none, open_raw},
+    {"file of tokens of 32 bits", "tokens", ".bin", sizeof(int32_t), false, false, recognize_none, open_raw},
+};
+
+const struct sl_token_format *sl_token_format_raw(size_t width) { return &raw[width == sizeof(int32_t)]; }
 
 const struct sl_token_format sl_encoded_text = {.name = "text", .unit = "tokens", .width = sizeof(int32_t)};
 

@@ -29,6 +29,11 @@ static int add_file(struct sl_tokens *tokens, const char *path, struct sl_error 
 static int add_tree(struct sl_tokens *tokens, const struct sl_file_tree *tree, const char *path,
                     struct sl_error *error) {
     tokens->counts = (struct sl_token_counts){.links = tree->links, .hidden = tree->hidden, .others = tree->others};
+    if (tree->files == 0 && tree->links)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: no regular file is in it, but %d link%s, which are not followed: name a file, or the "
+                            "directory that has them",
+                            path, tree->links, tree->links == 1 ? "" : "s");
     if (tree->files == 0) return sl_error_set(error, SL_BAD_INPUT, "%s: no regular file is in it", path);
     tokens->file = calloc((size_t)tree->files, sizeof *tokens->file);
     if (!tokens->file) return no_memory(path, error);
@@ -114,13 +119,15 @@ static int choose_files(struct sl_tokens *tokens, const char *path, struct sl_er
     drop_others(tokens);
     for (int i = 0; tokens->format->text && i < tokens->files; i++) SL_TRY(unpack(tokens, &tokens->file[i], error));
     if (tokens->files > 0) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "%s: no text is in it: all its files are binary (%d)", path,
-                        tokens->counts.binary);
+    return sl_error_set(error, SL_BAD_INPUT,
+                        tokens->given ? "%s: no file in it is called *.bin"
+                                      : "%s: no text is in it: all its files are binary (%d)",
+                        path, tokens->counts.binary);
 }
 
 static int open_files(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error) {
     const struct sl_token_file *is = NULL, *is_not = NULL;
-    for (int i = 0; !is; i++) { /* the last format recognizes every file */
+    for (int i = 0; !is && !tokens->given; i++) { /* the last format recognizes every file */
         tokens->format = sl_token_format(i);
         look_for(tokens->format, tokens, tokens->directory, &is, &is_not);
     }
@@ -178,9 +185,9 @@ static int open_parts(struct sl_tokens *tokens, const char *path, double validat
     return tokens->format->rows ? SL_OK : cut_stream(tokens, path, validation, sequence, error);
 }
 
-int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence,
-                   struct sl_error *error) {
-    *tokens = (struct sl_tokens){0};
+int sl_tokens_open(struct sl_tokens *tokens, const char *path, const struct sl_token_format *format, double validation,
+                   int sequence, struct sl_error *error) {
+    *tokens = (struct sl_tokens){.format = format, .given = format};
     const int status = open_parts(tokens, path, validation, sequence, error);
     if (status != SL_OK) sl_tokens_close(tokens);
     return status;
@@ -192,8 +199,9 @@ static int check_whole(const struct sl_tokens *tokens, const char *path, struct 
                         (intmax_t)tokens->count, tokens->format->unit);
 }
 
-int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error) {
-    *tokens = (struct sl_tokens){.whole = true};
+int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, const struct sl_token_format *format, int sequence,
+                         struct sl_error *error) {
+    *tokens = (struct sl_tokens){.format = format, .given = format, .whole = true};
     int status = open_path(tokens, path, sequence, error);
     tokens->training = 0;
     if (status == SL_OK) status = check_whole(tokens, path, error);

@@ -3,8 +3,8 @@
  *
  * The contents of a path decide how it is read:
  *  - a directory: the texts in it and in its directories (layers/storage/file_tree.h), sorted by the bytes of their
- *    paths, one after another; each byte is a token. Files that gzip has packed are read as what they were packed from.
- *    Binary files (layers/storage/contents.h) are left out and counted;
+ *    paths, one after another; each byte is a token. Files that gzip or zstd has packed are read as what they were
+ * packed from. Binary files (layers/storage/contents.h) are left out and counted;
  *  - a file, packed or not: each byte is a token, whatever the bytes are;
  *  - a token shard in llm.c's format: a header of 256 words (magic 20240520, version 1, number of tokens), then GPT-2's
  *    tokens of 16 bits each, or (magic 20240801, version 7) those of larger vocabularies, of 32 bits; or a directory
@@ -56,6 +56,7 @@ struct sl_token_counts {
 /* Everybody may read the fields; VOCABULARY may be set. */
 struct sl_tokens {
     const struct sl_token_format *format;
+    bool given;     /* whoever opened them said the format */
     int vocabulary; /* larger tokens are refused; opening sets 256 (bytes), 50257 or 128256 (shards), or the largest
                        token + 1 (rows), and a user may set the model's */
     int64_t count, training; /* tokens; the first TRAINING of them are for training */
@@ -71,12 +72,15 @@ struct sl_tokens {
     struct sl_store store; /* rows: the file's tensors */
 };
 
-/* Opens PATH. VALIDATION, 0 to 1, is the share of a stream that is kept for evaluation; rows ignore it. SL_BAD_INPUT if
- * PATH cannot be read or is malformed, or if a part that has a share is too short for one sample of SEQUENCE: training
- * needs 2 * SEQUENCE tokens, evaluation SEQUENCE + 1. */
-int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence, struct sl_error *error);
+/* Opens PATH. FORMAT: what its files have (sl_token_format_raw); NULL: their contents decide. VALIDATION, 0 to 1, is
+ * the share of a stream that is kept for evaluation; rows ignore it. SL_BAD_INPUT if PATH cannot be read or is
+ * malformed, or if a part that has a share is too short for one sample of SEQUENCE: training needs 2 * SEQUENCE tokens,
+ * evaluation SEQUENCE + 1. */
+int sl_tokens_open(struct sl_tokens *tokens, const char *path, const struct sl_token_format *format, double validation,
+                   int sequence, struct sl_error *error);
 /* The same, but all of PATH is for evaluation: at least two tokens. */
-int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error);
+int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, const struct sl_token_format *format, int sequence,
+                         struct sl_error *error);
 
 /* Gives the tokens that FILE's bytes are, in memory of malloc, and their number. SL_BAD_INPUT says what is wrong. */
 typedef int sl_encode_file(void *arg, const struct sl_token_file *file, int32_t **encoded, int64_t *count,

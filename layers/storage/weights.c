@@ -8,48 +8,34 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "layers/storage/draft.h"
+#include "layers/storage/quantized/quantized.h"
 #include "layers/storage/safetensors.h"
 #include "spmd/base/memory.h"
 
 /* ---- types ---- */
 
-enum { BLOCK = 32 }; /* elements that GGML quantizes together */
-
-struct q4_0 {
-    uint16_t scale;
-    uint8_t pair[BLOCK / 2];
-};
-struct q4_1 {
-    uint16_t scale, least;
-    uint8_t pair[BLOCK / 2];
-};
-struct q8_0 {
-    uint16_t scale;
-    int8_t value[BLOCK];
-};
-
 static const struct kind {
-    const char *name;
     uint32_t gguf;          /* GGML's number */
     size_t elements, bytes; /* of a block */
-} kinds[] = {
-    [SL_WEIGHT_F32] = {"F32", 0, 1, 4},
-    [SL_WEIGHT_F16] = {"F16", 1, 1, 2},
-    [SL_WEIGHT_BF16] = {"BF16", 30, 1, 2},
-    [SL_WEIGHT_Q4_0] = {"Q4_0", 2, BLOCK, sizeof(struct q4_0)},
-    [SL_WEIGHT_Q4_1] = {"Q4_1", 3, BLOCK, sizeof(struct q4_1)},
-    [SL_WEIGHT_Q8_0] = {"Q8_0", 8, BLOCK, sizeof(struct q8_0)},
-};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+} plain[] = {[SL_WEIGHT_F32] = {0, 1, 4}, [SL_WEIGHT_F16] = {1, 1, 2}, [SL_WEIGHT_BF16] = {30, 1, 2}};
+
+static const struct sl_quantized *quantized_of(enum sl_weight_type type) {
+    return type < SL_WEIGHT_Q8_0 ? NULL : &sl_quantized_types[type - SL_WEIGHT_Q8_0];
+}
+
+static struct kind kind_of(enum sl_weight_type type) {
+    const struct sl_quantized *q = quantized_of(type);
+    return q ? (struct kind){q->number, q->elements, q->bytes} : plain[type];
+}
 
 /* GGML's other types, to name them. */
 static const char *const other_types[] = {
-    [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",
-    [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-    [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",
-    [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M"};
+    [9] = "Q8_1",    [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+    [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",      [25] = "I16",
+    [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M"};
 
 /* ---- the list ---- */
 
@@ -88,28 +74,38 @@ static int by_place(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int refuse_type(const struct sl_weights *w, const char *name, uint32_t type, struct sl_error *error) {
+int sl_weight_check_type(const struct sl_weights *w, const struct sl_weight *weight, struct sl_error *error) {
+    char known[120] = " and BF16";
+    size_t used = 0;
+    if (weight->type != SL_WEIGHT_OTHER) return SL_OK;
+    if (!w->config) used = (size_t)snprintf(known, sizeof known, ", BF16");
+    for (const struct sl_quantized *q = sl_quantized_types; !w->config && q->name; q++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", q[1].name ? ", " : " and ", q->name);
+    return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: its type, %s, is not supported: F32, F16%s are", w->path,
+                        weight->name, weight->other, known);
+}
+
+static void set_other_type(struct sl_weight *weight, uint32_t type) {
     const size_t known = sizeof other_types / sizeof *other_types;
-    const char *other = type < known ? other_types[type] : NULL;
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "%s: tensor %s: its type, %s (number %u), is not supported: F32, F16, BF16, Q8_0, Q4_0 and "
-                        "Q4_1 are",
-                        w->path, name, other ? other : "an unknown one", type);
+    if (type < known && other_types[type])
+        snprintf(weight->other, sizeof weight->other, "%s", other_types[type]);
+    else
+        snprintf(weight->other, sizeof weight->other, "%u", type);
 }
 
 /* Fills in WEIGHT, but for its data, and *BYTES. */
 static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *tensor, struct sl_weight *weight,
                     size_t *bytes, struct sl_error *error) {
-    int kind = 0;
+    enum sl_weight_type type = SL_WEIGHT_F32;
     if (tensor->name.count >= sizeof weight->name || memchr(tensor->name.bytes, 0, tensor->name.count))
         return sl_error_set(error, SL_BAD_INPUT,
                             "%s: a tensor's name has %zu bytes, or a zero: at most %zu are allowed", w->path,
                             tensor->name.count, sizeof weight->name - 1);
     *weight = (struct sl_weight){.dims = tensor->dims};
     memcpy(weight->name, tensor->name.bytes, tensor->name.count);
-    while (kind < KINDS && kinds[kind].gguf != tensor->type) kind++;
-    if (kind == KINDS) return refuse_type(w, weight->name, tensor->type, error);
-    weight->type = (enum sl_weight_type)kind;
+    while (type < SL_WEIGHT_OTHER && kind_of(type).gguf != tensor->type) type++;
+    weight->type = type;
+    if (type == SL_WEIGHT_OTHER) set_other_type(weight, tensor->type);
     size_t elements = 1;
     for (int d = 0; d < SL_MAX_DIMS; d++) weight->shape[d] = 1;
     for (int d = 0; d < tensor->dims; d++) {
@@ -118,16 +114,19 @@ static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *ten
         if (__builtin_mul_overflow(elements, (size_t)size, &elements) || elements > (size_t)1 << 48)
             return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is too large", w->path, weight->name);
     }
-    if (tensor->dims == 0 || tensor->shape[0] % kinds[kind].elements)
+    if (type == SL_WEIGHT_OTHER) return SL_OK; /* nobody knows how many bytes it has */
+    const struct kind kind = kind_of(type);
+    if (tensor->dims == 0 || tensor->shape[0] % kind.elements)
         return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: rows of %ju elements are no blocks of %zu", w->path,
-                            weight->name, (uintmax_t)tensor->shape[0], kinds[kind].elements);
-    *bytes = elements / kinds[kind].elements * kinds[kind].bytes;
+                            weight->name, (uintmax_t)tensor->shape[0], kind.elements);
+    *bytes = elements / kind.elements * kind.bytes;
     return SL_OK;
 }
 
-static int check_overlap(const struct sl_weights *w, struct extent *extent, struct sl_error *error) {
-    qsort(extent, (size_t)w->gguf.tensors, sizeof *extent, by_place);
-    for (int i = 1; i < w->gguf.tensors; i++) {
+static int check_overlap(const struct sl_weights *w, const struct sl_gguf *gguf, struct extent *extent,
+                         struct sl_error *error) {
+    qsort(extent, (size_t)gguf->tensors, sizeof *extent, by_place);
+    for (int i = 1; i < gguf->tensors; i++) {
         if (extent[i].begin >= extent[i - 1].end) continue;
         const struct sl_gguf_text *a = &extent[i - 1].tensor->name, *b = &extent[i].tensor->name;
         return sl_error_set(error, SL_BAD_INPUT, "%s: tensors %.*s and %.*s overlap", w->path, (int)a->count, a->bytes,
@@ -136,32 +135,82 @@ static int check_overlap(const struct sl_weights *w, struct extent *extent, stru
     return SL_OK;
 }
 
-static int list_gguf(struct sl_weights *w, struct extent *extent, struct sl_error *error) {
-    const struct sl_gguf *gguf = &w->gguf;
+static int list_gguf(struct sl_weights *w, const struct sl_gguf *gguf, const struct sl_contents *contents,
+                     struct extent *extent, struct sl_error *error) {
     for (int i = 0; i < gguf->tensors; i++) {
         const struct sl_gguf_tensor *tensor = &gguf->tensor[i];
-        const size_t rest = sl_gguf_rest(gguf, &w->contents, tensor);
+        const size_t rest = sl_gguf_rest(gguf, contents, tensor);
         struct sl_weight weight;
         size_t bytes = 0;
         SL_TRY(describe(w, tensor, &weight, &bytes, error));
         if (bytes > rest)
             return sl_error_set(error, SL_BAD_INPUT, "%s: truncated: tensor %s has %zu bytes, and %zu are left",
                                 w->path, weight.name, bytes, rest);
-        weight.data = gguf->data + tensor->offset;
+        if (weight.type != SL_WEIGHT_OTHER) weight.data = gguf->data + tensor->offset;
         extent[i] = (struct extent){tensor->offset, tensor->offset + bytes, tensor};
         SL_TRY(add(w, &weight, error));
     }
-    return check_overlap(w, extent, error);
+    return check_overlap(w, gguf, extent, error);
+}
+
+/* One file, which may be a part. */
+static int add_gguf(struct sl_weights *w, const char *path, struct sl_gguf *gguf, struct sl_contents *contents,
+                    struct sl_error *error) {
+    SL_TRY(sl_contents_open(contents, path, error));
+    SL_TRY(sl_gguf_open(gguf, contents, path, error));
+    SL_TRY(sl_gguf_list_tensors(gguf, contents, path, error));
+    struct extent *extent = calloc((size_t)gguf->tensors + 1, sizeof *extent);
+    const int status = extent ? list_gguf(w, gguf, contents, extent, error) : no_memory(w, error);
+    free(extent);
+    return status;
+}
+
+/* ---- parts of a GGUF file ---- */
+
+static int64_t number_of(const struct sl_gguf *gguf, const char *key, int64_t fallback) {
+    return sl_gguf_integer(sl_gguf_find(gguf, key), fallback);
+}
+
+/* PATH becomes that of part NUMBER of COUNT, counted from 0. False: it does not end as names of parts do. */
+static bool name_part(char path[SL_MAX_PATH], int64_t number, int64_t count) {
+    char end[32], first[32];
+    const size_t length = strlen(path);
+    snprintf(first, sizeof first, "-00001-of-%05d.gguf", (int)count);
+    snprintf(end, sizeof end, "-%05d-of-%05d.gguf", (int)number + 1, (int)count);
+    if (length < strlen(first) || strcmp(path + length - strlen(first), first) != 0) return false;
+    memcpy(path + length - strlen(first), end, strlen(first));
+    return true;
+}
+
+static int add_part(struct sl_weights *w, int64_t number, int64_t count, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    struct sl_weights_part *part = &w->part[w->parts++];
+    if (snprintf(path, sizeof path, "%s", w->path) >= SL_MAX_PATH || !name_part(path, number, count))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: the first of %jd parts, whose names must end with -00001-of-%05jd.gguf, and so on",
+                            w->path, (intmax_t)count, (intmax_t)count);
+    SL_TRY(add_gguf(w, path, &part->gguf, &part->contents, error));
+    if (number_of(&part->gguf, "split.no", -1) == number && number_of(&part->gguf, "split.count", -1) == count)
+        return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: split.no and split.count are not those of part %jd of %jd", path,
+                        (intmax_t)number + 1, (intmax_t)count);
 }
 
 static int open_gguf(struct sl_weights *w, struct sl_error *error) {
-    SL_TRY(sl_contents_open(&w->contents, w->path, error));
-    SL_TRY(sl_gguf_open(&w->gguf, &w->contents, w->path, error));
-    SL_TRY(sl_gguf_list_tensors(&w->gguf, &w->contents, w->path, error));
-    struct extent *extent = calloc((size_t)w->gguf.tensors + 1, sizeof *extent);
-    const int status = extent ? list_gguf(w, extent, error) : no_memory(w, error);
-    free(extent);
-    return status;
+    enum { MOST_PARTS = 1024 };
+    SL_TRY(add_gguf(w, w->path, &w->gguf, &w->contents, error));
+    const int64_t count = number_of(&w->gguf, "split.count", 0), number = number_of(&w->gguf, "split.no", 0);
+    const int64_t tensors = number_of(&w->gguf, "split.tensors.count", -1);
+    if (count <= 1) return SL_OK;
+    if (count > MOST_PARTS || number != 0)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: part %jd of %jd: name the first one, of at most %d", w->path,
+                            (intmax_t)number + 1, (intmax_t)count, MOST_PARTS);
+    w->part = calloc((size_t)count, sizeof *w->part);
+    if (!w->part) return no_memory(w, error);
+    for (int64_t i = 1; i < count; i++) SL_TRY(add_part(w, i, count, error));
+    if (tensors < 0 || tensors == w->count) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: its parts have %d tensors, and split.tensors.count is %jd", w->path,
+                        w->count, (intmax_t)tensors);
 }
 
 /* ---- a folder ---- */
@@ -172,7 +221,7 @@ static int add_file(struct sl_weights *w, const char *path, struct sl_error *err
     if (!more) return no_memory(w, error);
     w->file = more;
     struct sl_store *store = &w->file[w->files++];
-    *store = (struct sl_store){0};
+    *store = (struct sl_store){.lists_others = true};
     SL_TRY(sl_safetensors_map(store, path, error));
     for (int i = 0; i < store->count; i++) {
         const struct sl_tensor *tensor = &store->tensor[i];
@@ -182,11 +231,18 @@ static int add_file(struct sl_weights *w, const char *path, struct sl_error *err
                                            : dtype == SL_BF16 ? SL_WEIGHT_BF16
                                                               : SL_WEIGHT_F32,
                                    .data = tensor->array.data};
-        if (dtype == SL_I32)
-            return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s has integers: F32, F16 and BF16 are allowed", path,
-                                tensor->name);
+        if (dtype == SL_I32) {
+            weight.type = SL_WEIGHT_OTHER;
+            snprintf(weight.other, sizeof weight.other, "%s", sl_dtypes[dtype].label);
+        }
         snprintf(weight.name, sizeof weight.name, "%s", tensor->name);
         for (int d = 0; d < SL_MAX_DIMS; d++) weight.shape[d] = d < weight.dims ? tensor->array.shape[d] : 1;
+        SL_TRY(add(w, &weight, error));
+    }
+    for (int i = 0; i < store->others; i++) {
+        struct sl_weight weight = {.type = SL_WEIGHT_OTHER, .shape = {1, 1, 1, 1}};
+        snprintf(weight.name, sizeof weight.name, "%s", store->other[i].name);
+        snprintf(weight.other, sizeof weight.other, "%s", store->other[i].type);
         SL_TRY(add(w, &weight, error));
     }
     return SL_OK;
@@ -196,7 +252,10 @@ static int read_json(const char *path, json_t **json, struct sl_error *error) {
     struct sl_contents contents = {0};
     json_error_t reason;
     SL_TRY(sl_contents_open(&contents, path, error));
-    *json = contents.bytes ? json_loadb(contents.bytes, contents.count, JSON_REJECT_DUPLICATES, &reason) : NULL;
+    const size_t mark = sl_contents_mark(&contents);
+    *json = contents.bytes ? json_loadb((const char *)contents.bytes + mark, contents.count - mark,
+                                        JSON_REJECT_DUPLICATES, &reason)
+                           : NULL;
     if (!contents.bytes) snprintf(reason.text, sizeof reason.text, "it is empty");
     sl_contents_close(&contents);
     if (json_is_object(*json)) return SL_OK;
@@ -240,6 +299,27 @@ static int add_shards(struct sl_weights *w, const char *path, const json_t *inde
     return SL_OK;
 }
 
+static bool has(const struct sl_weights *w, const char *name) {
+    char path[SL_MAX_PATH];
+    return snprintf(path, sizeof path, "%s/%s", w->path, name) < SL_MAX_PATH && !access(path, F_OK);
+}
+
+/* A folder that has a model in another form alone, or no model. */
+static int refuse_others(const struct sl_weights *w, struct sl_error *error) {
+    static const char *const ours[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (int i = 0; i < 2; i++)
+        if (has(w, ours[i])) return SL_OK;
+    for (int i = 0; i < 2; i++)
+        if (has(w, pickles[i]))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "%s: it has the tensors as %s, a pickle, which is not read: save them as "
+                                "model.safetensors",
+                                w->path, pickles[i]);
+    if (!has(w, "adapter_config.json")) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: it has adapters of PEFT's alone, and no model", w->path);
+}
+
 static int open_folder(struct sl_weights *w, struct sl_error *error) {
     char config[SL_MAX_PATH], index[SL_MAX_PATH], single[SL_MAX_PATH];
     struct stat file;
@@ -248,6 +328,7 @@ static int open_folder(struct sl_weights *w, struct sl_error *error) {
         snprintf(index, sizeof index, "%s/model.safetensors.index.json", w->path) >= (int)sizeof index)
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the name is too long", w->path);
     snprintf(single, sizeof single, "%s/model.safetensors", w->path);
+    SL_TRY(refuse_others(w, error));
     SL_TRY(read_json(config, &w->config, error));
     if (stat(index, &file)) return add_file(w, single, error);
     int status = read_json(index, &shards, error);
@@ -256,9 +337,23 @@ static int open_folder(struct sl_weights *w, struct sl_error *error) {
     return status;
 }
 
+/* A file of a folder in place of the folder. */
+static int refuse_part(const char *path, struct sl_error *error) {
+    static const char *const ends[] = {".safetensors", ".json", ".bin"};
+    const size_t count = strlen(path);
+    for (int i = 0; i < 3; i++)
+        if (count > strlen(ends[i]) && !strcmp(path + count - strlen(ends[i]), ends[i]))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "%s: neither a GGUF file nor a folder: name the folder that has this file and "
+                                "config.json",
+                                path);
+    return SL_OK;
+}
+
 int sl_weights_open(struct sl_weights *w, const char *path, struct sl_error *error) {
     struct stat file;
     *w = (struct sl_weights){.path = path};
+    if (!stat(path, &file) && S_ISREG(file.st_mode)) SL_TRY(refuse_part(path, error));
     return !stat(path, &file) && S_ISDIR(file.st_mode) ? open_folder(w, error) : open_gguf(w, error);
 }
 
@@ -270,57 +365,38 @@ void sl_weights_close(struct sl_weights *w) {
     json_decref(w->config);
     sl_gguf_close(&w->gguf);
     sl_contents_close(&w->contents);
+    for (int i = 0; i < w->parts; i++) {
+        sl_gguf_close(&w->part[i].gguf);
+        sl_contents_close(&w->part[i].contents);
+    }
+    free(w->part);
     *w = (struct sl_weights){0};
+}
+
+static void relax(const struct sl_contents *contents) {
+    if (contents->mapped) madvise(contents->bytes, contents->count, MADV_DONTNEED);
 }
 
 void sl_weights_relax(const struct sl_weights *w) {
     for (int i = 0; i < w->files; i++) sl_store_relax(&w->file[i]);
-    if (w->contents.mapped) madvise(w->contents.bytes, w->contents.count, MADV_DONTNEED);
+    relax(&w->contents);
+    for (int i = 0; i < w->parts; i++) relax(&w->part[i].contents);
 }
 
 /* ---- elements ---- */
 
-static void read_q4_0(const char *at, float *to) {
-    struct q4_0 block;
-    memcpy(&block, at, sizeof block);
-    const float scale = sl_float_of_f16(block.scale);
-    for (int i = 0; i < BLOCK / 2; i++) {
-        to[i] = (float)((block.pair[i] & 15) - 8) * scale;
-        to[i + BLOCK / 2] = (float)((block.pair[i] >> 4) - 8) * scale;
-    }
-}
-
-static void read_q4_1(const char *at, float *to) {
-    struct q4_1 block;
-    memcpy(&block, at, sizeof block);
-    const float scale = sl_float_of_f16(block.scale), least = sl_float_of_f16(block.least);
-    for (int i = 0; i < BLOCK / 2; i++) {
-        to[i] = (float)(block.pair[i] & 15) * scale + least;
-        to[i + BLOCK / 2] = (float)(block.pair[i] >> 4) * scale + least;
-    }
-}
-
-static void read_q8_0(const char *at, float *to) {
-    struct q8_0 block;
-    memcpy(&block, at, sizeof block);
-    const float scale = sl_float_of_f16(block.scale);
-    for (int i = 0; i < BLOCK; i++) to[i] = block.value[i] * scale;
-}
-
-static void read_blocks(enum sl_weight_type type, const char *data, size_t first, size_t count, float *to) {
-    void (*const read)(const char *at, float *to) = type == SL_WEIGHT_Q4_0   ? read_q4_0
-                                                    : type == SL_WEIGHT_Q4_1 ? read_q4_1
-                                                                             : read_q8_0;
+static void read_blocks(enum sl_weight_type type, const uint8_t *data, size_t first, size_t count, float *to) {
+    const struct sl_quantized *q = quantized_of(type);
     for (size_t i = first, end = first + count, some; i < end; i += some, to += some) {
-        float block[BLOCK];
-        const size_t skipped = i % BLOCK;
-        const char *at = data + i / BLOCK * kinds[type].bytes;
-        some = BLOCK - skipped < end - i ? BLOCK - skipped : end - i;
-        if (some == BLOCK) {
-            read(at, to);
+        float block[SL_LARGEST_BLOCK];
+        const size_t skipped = i % q->elements;
+        const uint8_t *at = data + i / q->elements * q->bytes;
+        some = q->elements - skipped < end - i ? q->elements - skipped : end - i;
+        if (some == q->elements) {
+            q->read(at, to);
             continue;
         }
-        read(at, block);
+        q->read(at, block);
         memcpy(to, block + skipped, some * sizeof *to);
     }
 }
@@ -344,17 +420,23 @@ void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, 
         read_halves(weight->type == SL_WEIGHT_BF16, data + first * sizeof(uint16_t), count, to);
         return;
     default:
-        read_blocks(weight->type, data, first, count, to);
+        read_blocks(weight->type, weight->data, first, count, to);
     }
 }
 
 /* ---- the way back ---- */
 
-size_t sl_weight_block(enum sl_weight_type type) { return kinds[type].elements; }
+size_t sl_weight_block(enum sl_weight_type type) { return kind_of(type).elements; }
 size_t sl_weight_bytes(enum sl_weight_type type, size_t count) {
-    return count / kinds[type].elements * kinds[type].bytes;
+    return count / kind_of(type).elements * kind_of(type).bytes;
 }
-uint32_t sl_weight_gguf_type(enum sl_weight_type type) { return kinds[type].gguf; }
+uint32_t sl_weight_gguf_type(enum sl_weight_type type) { return kind_of(type).gguf; }
+
+enum { BLOCK = 32 };
+struct q8_0 {
+    uint16_t scale;
+    int8_t value[BLOCK];
+};
 
 /* The largest of a block becomes 127. */
 static void write_q8_0(const float *from, char *to) {

@@ -20,6 +20,7 @@ struct sl_encoder {
     struct sl_matcher *matcher; /* NULL: pieces */
     struct sl_merging merging;
     struct memory *memory; /* by the hash of the word */
+    bool literal;          /* special tokens of the text at hand are none */
 };
 
 int sl_encoder_open(struct sl_encoder **encoder, const struct sl_tokenizer *tokenizer, struct sl_error *error) {
@@ -183,21 +184,70 @@ static size_t normalized_at_once(const char *text, size_t bytes) {
     return bytes;
 }
 
+/* ---- tokens that are found as they are written ---- */
+
+/* The longest such token that TEXT, normalized or not, begins with; -1: none. */
+static int32_t found_at(const struct sl_tokenizer *t, bool normalized, const char *text, size_t bytes) {
+    const size_t blank = normalized && t->prefix == SL_PREFIX_PREPEND;
+    if (bytes <= blank || (blank && *text != ' ') || !t->first[(unsigned char)text[blank]]) return -1;
+    text += blank;
+    bytes -= blank;
+    for (int length = bytes < (size_t)t->longest ? (int)bytes : t->longest; length; length--) {
+        const int32_t token = t->length[length] ? sl_vocabulary_find(t, SL_TOKEN_SPECIAL, text, (size_t)length) : -1;
+        if (token >= 0 && t->token[token].normalized == normalized) return token;
+    }
+    return -1;
+}
+
+static size_t bytes_in_text(const struct sl_tokenizer *t, int32_t token) {
+    return sl_vocabulary_blank(t, token) + t->token[token].length;
+}
+
+/* Bytes before the first such token, which is *FOUND; all, and -1, where there is none. In literal text a special
+ * token's bytes are text, and hide what they overlap, as in the library that the files come from. */
+static size_t next_found(const struct sl_encoder *e, bool normalized, const char *text, size_t bytes, int32_t *found) {
+    const struct sl_tokenizer *t = e->tokenizer;
+    for (size_t at = 0, count; at < bytes; at += count) {
+        *found = found_at(t, normalized, text + at, bytes - at);
+        count = *found < 0 ? 1 : bytes_in_text(t, *found);
+        if (*found >= 0 && !(e->literal && t->token[*found].kind == SL_TOKEN_SPECIAL)) return at;
+    }
+    *found = -1;
+    return bytes;
+}
+
+/* TEXT has been normalized. */
+static bool encode_late(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
+    if (!e->tokenizer->normalizes) return encode_characters(e, text, bytes, list);
+    while (bytes) {
+        int32_t token;
+        const size_t before = next_found(e, true, text, bytes, &token);
+        if (!encode_characters(e, text, before, list)) return false;
+        if (token >= 0 && !sl_token_list_add(list, token)) return false;
+        const size_t passed = before + (token < 0 ? 0 : bytes_in_text(e->tokenizer, token));
+        text += passed;
+        bytes -= passed;
+    }
+    return true;
+}
+
+/* ---- parts of a text ---- */
+
 static bool encode_normalized(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
-    if (!e->tokenizer->nfc || !may_change(text, bytes)) return encode_characters(e, text, bytes, list);
+    if (!e->tokenizer->nfc || !may_change(text, bytes)) return encode_late(e, text, bytes, list);
     for (size_t at = 0, part; at < bytes; at += part) {
         utf8proc_uint8_t *normal = NULL;
         part = normalized_at_once(text + at, bytes - at);
         const utf8proc_ssize_t count = utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)part,
                                                     &normal, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        const bool done = count >= 0 && encode_characters(e, (const char *)normal, (size_t)count, list);
+        const bool done = count >= 0 && encode_late(e, (const char *)normal, (size_t)count, list);
         free(normal);
         if (!done) return false;
     }
     return true;
 }
 
-/* Text between special tokens: bytes that are no UTF-8 are words of their own. */
+/* Text between tokens that are found as they are written: bytes that are no UTF-8 are words of their own. */
 static bool encode_text(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
     while (bytes) {
         const size_t good = characters(text, bytes);
@@ -222,37 +272,24 @@ static bool encode_first(struct sl_encoder *e, const char *text, size_t bytes, s
     return done;
 }
 
-/* ---- special tokens ---- */
-
-/* The longest special token that TEXT begins with; -1: none. */
-static int32_t special_at(const struct sl_tokenizer *t, const char *text, size_t bytes) {
-    if (!t->first[(unsigned char)*text]) return -1;
-    for (int length = bytes < (size_t)t->longest ? (int)bytes : t->longest; length; length--) {
-        const int32_t token = t->length[length] ? sl_vocabulary_find(t, SL_TOKEN_SPECIAL, text, (size_t)length) : -1;
-        if (token >= 0) return token;
-    }
-    return -1;
+bool sl_encode_prefixes(const struct sl_tokenizer *t, const char *text, size_t bytes, bool behind) {
+    if (!bytes || t->prefix == SL_PREFIX_NONE) return false;
+    return t->prefix == SL_PREFIX_PREPEND || (*text != ' ' && (t->prefix == SL_PREFIX_ALWAYS || !behind));
 }
 
-/* Bytes before the first special token, which is *SPECIAL; all, and -1, where there is none. */
-static size_t next_special(const struct sl_tokenizer *t, const char *text, size_t bytes, int32_t *special) {
-    *special = -1;
-    for (size_t at = 0; at < bytes; at++)
-        if ((*special = special_at(t, text + at, bytes - at)) >= 0) return at;
-    return bytes;
-}
-
-int sl_encode(struct sl_encoder *e, const char *text, size_t bytes, bool special, struct sl_token_list *list,
+int sl_encode(struct sl_encoder *e, const char *text, size_t bytes, int how, struct sl_token_list *list,
               struct sl_error *error) {
     const struct sl_tokenizer *t = e->tokenizer;
     if (bytes > sl_most_text)
         return sl_error_set(error, SL_BAD_INPUT, "a text of %zu bytes: at most %zu can be encoded at once", bytes,
                             sl_most_text);
-    bool done = reserve(list, bytes / 4 + 1);
-    for (bool first = true; done && bytes; first = false) {
+    bool done = reserve(list, bytes / 4 + 1), behind = how & SL_ENCODE_BEHIND;
+    e->literal = !(how & SL_ENCODE_SPECIAL);
+    for (; done && bytes; behind = true) {
         int32_t token = -1;
-        const size_t count = special && t->special.count ? next_special(t, text, bytes, &token) : bytes;
-        if (count) done = first && t->prefix ? encode_first(e, text, count, list) : encode_text(e, text, count, list);
+        const size_t count = t->special.count ? next_found(e, false, text, bytes, &token) : bytes;
+        const bool prefixed = sl_encode_prefixes(t, text, count, behind);
+        if (count) done = prefixed ? encode_first(e, text, count, list) : encode_text(e, text, count, list);
         text += count;
         bytes -= count;
         if (!done || token < 0) continue;

@@ -58,10 +58,11 @@ static json_t *special_of(const struct sl_tokenizer *t) {
     json_t *special = json_array();
     bool complete = special;
     for (int32_t token = 0; token < t->count; token++)
-        if (t->token[token].kind == SL_TOKEN_SPECIAL)
+        if (sl_vocabulary_is_found(t, token))
             complete &= !json_array_append_new(special, json_pack("{si so sb sb sb sb sb}", "id", token, "content",
                                                                   name_of(t, token), "single_word", 0, "lstrip", 0,
-                                                                  "rstrip", 0, "normalized", 0, "special", 1));
+                                                                  "rstrip", 0, "normalized", t->token[token].normalized,
+                                                                  "special", t->token[token].kind == SL_TOKEN_SPECIAL));
     return if_complete(special, complete);
 }
 
@@ -106,7 +107,7 @@ static json_t *replacement(const char *from, const char *to) {
 
 static json_t *normalizer_of(const struct sl_tokenizer *t) {
     if (!t->pieces) return t->nfc ? json_pack("{ss}", "type", "NFC") : json_null();
-    if (!t->prefix) return replacement(" ", mark);
+    if (t->prefix != SL_PREFIX_PREPEND) return replacement(" ", mark);
     return json_pack("{ss s[{ss ss} o]}", "type", "Sequence", "normalizers", "type", "Prepend", "prepend", mark,
                      replacement(" ", mark));
 }
@@ -118,6 +119,9 @@ static json_t *bytes_step(bool divides) {
 
 /* A pattern that tokenizer.json does not write out is made of GPT-2's and of digits that stand alone. */
 static json_t *pre_tokenizer_of(const struct sl_tokenizer *t) {
+    if (t->pieces && (t->prefix == SL_PREFIX_FIRST || t->prefix == SL_PREFIX_ALWAYS))
+        return json_pack("{ss ss ss sb}", "type", "Metaspace", "replacement", mark, "prepend_scheme",
+                         t->prefix == SL_PREFIX_FIRST ? "first" : "always", "split", 0);
     if (t->pieces) return json_null();
     const char *source = t->pattern->source;
     if (!source)

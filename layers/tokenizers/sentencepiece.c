@@ -111,12 +111,12 @@ static int add_piece(struct model *m, const char *text, size_t count, int type) 
         t->byte[byte] = m->tokens;
         return sl_vocabulary_add(t, m->tokens, &(char){(char)byte}, 1, SL_TOKEN_BYTE, m->path, m->error);
     }
-    const bool special = type == CONTROL || type == USER_DEFINED;
     const int length = sl_unspell_spaces(text, count, bytes);
     return sl_vocabulary_add(t, m->tokens, bytes, length < 0 ? SL_LONGEST_TOKEN + 1 : (size_t)length,
-                             special          ? SL_TOKEN_SPECIAL
-                             : type == NORMAL ? SL_TOKEN_TEXT
-                                              : SL_TOKEN_UNUSED,
+                             type == CONTROL        ? SL_TOKEN_SPECIAL
+                             : type == USER_DEFINED ? SL_TOKEN_ADDED
+                             : type == NORMAL       ? SL_TOKEN_TEXT
+                                                    : SL_TOKEN_UNUSED,
                              m->path, m->error);
 }
 
@@ -204,7 +204,7 @@ int sl_read_sentencepiece(struct sl_tokenizer *t, const struct sl_contents *cont
     const int status = read_model(&m, (struct message){bytes, bytes + contents->count});
     free(m.rank);
     if (status) return status;
-    t->prefix = m.prefix;
+    t->prefix = m.prefix ? SL_PREFIX_PREPEND : SL_PREFIX_NONE;
     t->begin = m.begin >= 0 && m.begin < t->count ? (int32_t)m.begin : -1;
     t->end = m.end >= 0 && m.end < t->count ? (int32_t)m.end : -1;
     return SL_OK;

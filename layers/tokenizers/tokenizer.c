@@ -55,9 +55,11 @@ static int find_file(const char *path, char file[4096], struct sl_error *error) 
 
 static int read_contents(struct sl_tokenizer *t, const struct sl_contents *contents, const char *path,
                          struct sl_error *error) {
+    const size_t mark = sl_contents_mark(contents);
+    const struct sl_contents rest = {(char *)contents->bytes + mark, contents->count - mark, false};
     int i = 0;
-    while (!formats[i].recognize(contents->bytes, contents->count)) i++;
-    SL_TRY(formats[i].read(t, contents, path, error));
+    while (!formats[i].recognize(rest.bytes, rest.count)) i++;
+    SL_TRY(formats[i].read(t, &rest, path, error));
     return sl_vocabulary_finish(t, path, error);
 }
 
@@ -127,16 +129,23 @@ int sl_decode(const struct sl_tokenizer *t, const int32_t *token, size_t count, 
                                 t->count);
         total += length;
     }
-    char *to = *text = malloc(total + 1);
+    char *to = *text = malloc(total + count + 1);
     if (!to) return sl_error_set(error, SL_FAILED, "out of memory for a text of %zu bytes", total);
+    bool begins = true; /* a part: encoding may have put a space before it */
     for (size_t i = 0; i < count; i++) {
         const char *from = sl_token_bytes(t, token[i], &length);
+        const bool found = sl_vocabulary_is_found(t, token[i]);
+        size_t blank = sl_vocabulary_blank(t, token[i]);
+        if (begins && blank)
+            blank = 0;
+        else if (begins && !found && t->prefix && *from == ' ')
+            from++, length--;
+        if (blank) *to++ = ' ';
         memcpy(to, from, length);
         to += length;
+        begins = found && !sl_vocabulary_blank(t, token[i]) && t->prefix != SL_PREFIX_FIRST;
     }
     *to = 0;
-    *bytes = total;
-    if (t->prefix && count && t->token[*token].kind != SL_TOKEN_SPECIAL && total && **text == ' ')
-        memmove(*text, *text + 1, (*bytes)--); /* the zero, too */
+    *bytes = (size_t)(to - *text);
     return SL_OK;
 }

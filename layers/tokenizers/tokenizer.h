@@ -60,14 +60,23 @@ struct sl_encoder;
 int sl_encoder_open(struct sl_encoder **encoder, const struct sl_tokenizer *tokenizer, struct sl_error *error);
 void sl_encoder_close(struct sl_encoder *encoder);
 
-/* Adds the tokens of BYTES bytes of TEXT to LIST. SPECIAL: what is spelled as a special token is one, as in the
- * reference libraries; otherwise it is text like other text. Neither a token that begins a text nor one that ends it is
- * added. SL_BAD_INPUT where TEXT is longer than sl_most_text; SL_FAILED without memory. */
-int sl_encode(struct sl_encoder *encoder, const char *text, size_t bytes, bool special, struct sl_token_list *list,
+/* How a text is encoded: 0, or these. */
+enum {
+    SL_ENCODE_SPECIAL =
+        1,               /* a special token's spelling is that token, as in the reference libraries; otherwise the text
+                            is literal: it is text like other text. Added tokens that are not special are found in both */
+    SL_ENCODE_BEHIND = 2 /* the text goes on behind a special token */
+};
+/* Adds the tokens of BYTES bytes of TEXT to LIST. Neither a token that begins a text nor one that ends it is added.
+ * SL_BAD_INPUT where TEXT is longer than sl_most_text; SL_FAILED without memory. */
+int sl_encode(struct sl_encoder *encoder, const char *text, size_t bytes, int how, struct sl_token_list *list,
               struct sl_error *error);
+/* Whether a space is put before TEXT, which begins with no special or added token. BEHIND: it goes on behind one. */
+bool sl_encode_prefixes(const struct sl_tokenizer *tokenizer, const char *text, size_t bytes, bool behind);
 
 /* Writes the bytes of COUNT tokens, which begin a text, to *TEXT, which is the caller's to free, and their number to
- * *BYTES; a zero follows them. SL_BAD_INPUT names the position of a number that is no token. */
+ * *BYTES; a zero follows them. A space that encoding puts before a text, or before a part of it, is taken away.
+ * SL_BAD_INPUT names the position of a number that is no token. */
 int sl_decode(const struct sl_tokenizer *tokenizer, const int32_t *token, size_t count, char **text, size_t *bytes,
               struct sl_error *error);
 
@@ -77,6 +86,20 @@ int sl_decode(const struct sl_tokenizer *tokenizer, const int32_t *token, size_t
  * the file system fails, or there is no memory. */
 int sl_tokenizer_publish(const struct sl_tokenizer *tokenizer, const char *folder, const char *chat,
                          struct sl_error *error);
+
+/* Keys and values of a GGUF file, as they lie in it. Zero-initialize; free `bytes`. */
+struct sl_gguf_metadata {
+    char *bytes;
+    size_t count, room;
+    uint64_t values; /* how many there are */
+    bool failed;     /* there was no memory */
+};
+/* Whether a GGUF file can have the tokenizer: bytes merge, in words of a pattern that llama.cpp knows. */
+bool sl_tokenizer_has_gguf(const struct sl_tokenizer *tokenizer);
+/* Appends the tokenizer, which sl_tokenizer_has_gguf, to METADATA. ROWS: of the model's table; numbers without a token
+ * get names that no text has. CHAT: as in sl_tokenizer_publish. SL_FAILED without memory. */
+int sl_tokenizer_put_gguf(const struct sl_tokenizer *tokenizer, int rows, const char *chat,
+                          struct sl_gguf_metadata *metadata, struct sl_error *error);
 
 SL_END_C
 #endif

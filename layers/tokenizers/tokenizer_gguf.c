@@ -46,8 +46,9 @@ static int add_token(const struct file *f, int number, struct sl_gguf_text text,
         t->byte[byte] = number;
         return sl_vocabulary_add(t, number, &(char){(char)byte}, 1, SL_TOKEN_BYTE, f->path, f->error);
     }
-    if (type == CONTROL || type == USER_DEFINED)
-        return sl_vocabulary_add(t, number, text.bytes, text.count, SL_TOKEN_SPECIAL, f->path, f->error);
+    if (type == CONTROL || type == UNKNOWN || type == USER_DEFINED)
+        return sl_vocabulary_add(t, number, text.bytes, text.count,
+                                 type == USER_DEFINED ? SL_TOKEN_ADDED : SL_TOKEN_SPECIAL, f->path, f->error);
     const int length = type != NORMAL ? -1
                        : t->pieces    ? sl_unspell_spaces(text.bytes, text.count, bytes)
                                       : sl_unspell_bytes(text.bytes, text.count, bytes);
@@ -130,7 +131,8 @@ static int read_model(const struct file *f) {
     if (!t->pieces) SL_TRY(choose_pattern(f));
     SL_TRY(add_tokens(f));
     SL_TRY(t->pieces ? merge_by_scores(f) : add_merges(f));
-    t->prefix = t->pieces && sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.add_space_prefix"), 1);
+    if (t->pieces && sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.add_space_prefix"), 1))
+        t->prefix = SL_PREFIX_PREPEND;
     t->nfc = t->pattern && t->pattern->nfc;
     t->whole = t->pattern && !strcmp(t->pattern->name, "llama3"); /* as its tokenizer.json says: ignore_merges */
     const int64_t begin = sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.bos_token_id"), -1),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "layers/tokenizers/formats_internal.h"
 
@@ -31,7 +32,7 @@ static int read_normalizer_step(const struct file *f, const json_t *step) {
     if (!strcmp(type, "NFC"))
         t->nfc = true;
     else if (!strcmp(type, "Prepend") && t->pieces && !strcmp(text_of(step, "prepend"), "\xe2\x96\x81"))
-        t->prefix = true;
+        t->prefix = SL_PREFIX_PREPEND;
     else if (strcmp(type, "Replace") != 0 || !t->pieces ||
              strcmp(text_of(json_object_get(step, "pattern"), "String"), " ") != 0 ||
              strcmp(text_of(step, "content"), "\xe2\x96\x81") != 0)
@@ -52,12 +53,13 @@ static int read_normalizer(const struct file *f, const json_t *normalizer) {
 
 /* What the steps of a pre_tokenizer say, together. */
 struct division {
-    bool digits, bytes, words; /* words: ByteLevel divides as GPT-2 does */
+    bool digits, bytes, words; /* words: ByteLevel, which must be the last step, divides as GPT-2 does */
     const char *source;        /* of a Split */
 };
 
 static int read_division(const struct file *f, const json_t *step, struct division *division) {
     const char *type = text_of(step, "type");
+    if (division->bytes) return unsupported(f, "pre_tokenizer: behind ByteLevel, the step", type);
     if (!strcmp(type, "ByteLevel") && !json_is_true(json_object_get(step, "add_prefix_space"))) {
         division->bytes = true;
         division->words = !json_is_false(json_object_get(step, "use_regex"));
@@ -85,12 +87,17 @@ static int choose_pattern(const struct file *f, const struct division *d) {
 
 /* Pieces: there is none, or one that marks spaces and divides nothing. */
 static int read_metaspace(const struct file *f, const json_t *step) {
-    const char *scheme = text_of(step, "prepend_scheme");
+    static const char *const schemes[] = {
+        [SL_PREFIX_NONE] = "never", [SL_PREFIX_FIRST] = "first", [SL_PREFIX_ALWAYS] = "always"};
+    const char *scheme = text_of(step, "prepend_scheme"), *mark = text_of(step, "replacement");
+    int prefix = *scheme ? SL_PREFIX_NONE : SL_PREFIX_ALWAYS;
     if (!json_is_object(step)) return SL_OK;
+    while (*scheme && prefix <= SL_PREFIX_ALWAYS && strcmp(scheme, schemes[prefix]) != 0) prefix++;
     if (strcmp(text_of(step, "type"), "Metaspace") != 0 || !json_is_false(json_object_get(step, "split")) ||
-        !strcmp(scheme, "always"))
+        (*mark && strcmp(mark, "\xe2\x96\x81") != 0))
         return unsupported(f, "pre_tokenizer", text_of(step, "type"));
-    f->tokenizer->prefix = !strcmp(scheme, "first");
+    if (prefix > SL_PREFIX_ALWAYS) return unsupported(f, "prepend_scheme", scheme);
+    if (!f->tokenizer->prefix) f->tokenizer->prefix = (enum sl_prefix)prefix; /* else a normalizer puts the space */
     return SL_OK;
 }
 
@@ -108,6 +115,29 @@ static int read_pre_tokenizer(const struct file *f, const json_t *pre) {
 
 /* ---- tokens ---- */
 
+/* A token of normalized text must be normal itself. */
+static bool is_normal(const char *text, size_t bytes) {
+    utf8proc_uint8_t *normal = NULL;
+    const utf8proc_ssize_t count = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &normal,
+                                                UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const bool same = count >= 0 && (size_t)count == bytes && !memcmp(normal, text, bytes);
+    free(normal);
+    return same;
+}
+
+/* Of a token that is added: without a normalizer that changes it, it is found in the text as that is. */
+static int read_normalized(const struct file *f, const json_t *about, const json_t *content) {
+    struct sl_tokenizer *t = f->tokenizer;
+    const json_t *flag = json_object_get(about, "normalized");
+    const bool special = json_is_true(json_object_get(about, "special"));
+    if (json_is_boolean(flag) ? json_is_false(flag) : special) return SL_OK;
+    if (!t->nfc && t->prefix != SL_PREFIX_PREPEND) return SL_OK;
+    if (t->nfc && !is_normal(json_string_value(content), json_string_length(content)))
+        return unsupported(f, "a token that normalizing changes,", json_string_value(content));
+    t->token[json_integer_value(json_object_get(about, "id"))].normalized = t->normalizes = true;
+    return SL_OK;
+}
+
 static int read_special(const struct file *f, const json_t *token) {
     static const char *const flags[] = {"lstrip", "rstrip", "single_word"};
     const json_t *number = json_object_get(token, "id"), *content = json_object_get(token, "content");
@@ -116,8 +146,11 @@ static int read_special(const struct file *f, const json_t *token) {
                             f->path);
     for (int i = 0; i < 3; i++)
         if (json_is_true(json_object_get(token, flags[i]))) return unsupported(f, "a token that is", flags[i]);
-    return sl_vocabulary_add(f->tokenizer, json_integer_value(number), json_string_value(content),
-                             json_string_length(content), SL_TOKEN_SPECIAL, f->path, f->error);
+    const bool special = json_is_true(json_object_get(token, "special"));
+    SL_TRY(sl_vocabulary_add(f->tokenizer, json_integer_value(number), json_string_value(content),
+                             json_string_length(content), special ? SL_TOKEN_SPECIAL : SL_TOKEN_ADDED, f->path,
+                             f->error));
+    return read_normalized(f, token, content);
 }
 
 static int read_token(const struct file *f, const char *text, const json_t *number) {
@@ -128,7 +161,7 @@ static int read_token(const struct file *f, const char *text, const json_t *numb
         return sl_error_set(f->error, SL_BAD_INPUT, "%s: the number of the token \"%.40s\" is no number", f->path,
                             text);
     const json_int_t token = json_integer_value(number);
-    if (token >= 0 && token < t->count && t->token[token].kind == SL_TOKEN_SPECIAL) return SL_OK; /* said twice */
+    if (token >= 0 && token < t->count && sl_vocabulary_is_found(t, (int32_t)token)) return SL_OK; /* said twice */
     const int byte = t->pieces ? sl_unspell_byte_piece(text, count) : -1;
     if (byte >= 0) {
         SL_TRY(sl_vocabulary_add(t, token, &(char){(char)byte}, 1, SL_TOKEN_BYTE, f->path, f->error));
@@ -207,7 +240,8 @@ static void read_config(const struct file *f) {
     if (snprintf(path, sizeof path, "%.*stokenizer_config.json", folder, f->path) >= (int)sizeof path) return;
     struct sl_contents contents = {0};
     if (sl_contents_open(&contents, path, NULL)) return;
-    json_t *config = json_loadb(contents.bytes ? contents.bytes : "", contents.count, 0, NULL);
+    const size_t mark = sl_contents_mark(&contents);
+    json_t *config = json_loadb(contents.bytes ? (char *)contents.bytes + mark : "", contents.count - mark, 0, NULL);
     f->tokenizer->begin = find_named(f, config, "bos_token");
     f->tokenizer->end = find_named(f, config, "eos_token");
     json_decref(config);

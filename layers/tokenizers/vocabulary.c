@@ -96,10 +96,10 @@ int sl_vocabulary_add(struct sl_tokenizer *t, int64_t token, const char *bytes, 
                             (long long)token, count, SL_LONGEST_TOKEN);
     if (!grow_tokens(t, token) || !grow_bytes(t, count)) return no_memory(path, error);
     memcpy(t->bytes + t->used, bytes, count);
-    t->token[token] = (struct sl_token){(uint32_t)t->used, (uint32_t)count, kind};
+    t->token[token] = (struct sl_token){(uint32_t)t->used, (uint32_t)count, kind, false};
     t->used += count;
     if (kind == SL_TOKEN_TEXT && !note(t, &t->text, (int32_t)token)) return no_memory(path, error);
-    if (kind == SL_TOKEN_SPECIAL && !note_special(t, (int32_t)token)) return no_memory(path, error);
+    if (sl_vocabulary_is_found(t, (int32_t)token) && !note_special(t, (int32_t)token)) return no_memory(path, error);
     return SL_OK;
 }
 

@@ -15,13 +15,24 @@ enum sl_token_kind {
     SL_TOKEN_NONE,    /* the number has no token */
     SL_TOKEN_TEXT,    /* made of text by merging */
     SL_TOKEN_BYTE,    /* SentencePiece: stands for a byte of a character that has no token */
-    SL_TOKEN_SPECIAL, /* found in a text as it is written, before anything else; it never merges */
+    SL_TOKEN_SPECIAL, /* found in a text as it is written, before anything else, unless the text is literal; never
+                         merges */
+    SL_TOKEN_ADDED,   /* the same, in literal text, too */
     SL_TOKEN_UNUSED,  /* has bytes, but no text becomes one */
 };
 
 struct sl_token {
     uint32_t start, length; /* of its bytes in `bytes` */
     enum sl_token_kind kind;
+    bool normalized; /* of added and special ones: it is found in the text once that is normalized, not before */
+};
+
+/* Where a space is put before a text, which decoding takes away. Pieces alone have one. */
+enum sl_prefix {
+    SL_PREFIX_NONE,
+    SL_PREFIX_FIRST,  /* before the text, unless it begins with a space or with a special token */
+    SL_PREFIX_ALWAYS, /* before each part between special or added tokens, unless it begins with a space */
+    SL_PREFIX_PREPEND /* before each part */
 };
 
 /* LEFT and RIGHT become TOKEN; of all pairs in a word, the one of the least rank first. */
@@ -38,7 +49,7 @@ struct sl_token_table {
 
 struct sl_tokenizer {
     bool pieces; /* SentencePiece's kind: characters merge, those without a token become bytes; otherwise bytes merge */
-    bool prefix; /* a space is put before a text, and taken away when it is decoded */
+    enum sl_prefix prefix;
     bool nfc;
     bool whole; /* a word that is a token is not merged from its bytes */
     bool cuts;  /* pieces: no token has a space behind another character, so words end before spaces */
@@ -51,20 +62,21 @@ struct sl_tokenizer {
     struct sl_token *token;
     char *bytes;
     size_t used, room;
-    struct sl_token_table text, special;
-    bool length[SL_LONGEST_TOKEN + 1]; /* whether a special token is so long */
-    bool first[256];                   /* whether a special token begins with this byte */
-    int longest;                       /* of the special ones */
-    int32_t byte[256];                 /* the token of each byte */
-    struct sl_merge *merge;            /* a hash table */
-    size_t merges, slots;              /* slots: a power of two */
+    struct sl_token_table text, special; /* special: those that are added, too */
+    bool length[SL_LONGEST_TOKEN + 1];   /* whether a special token is so long */
+    bool first[256];                     /* whether a special token begins with this byte */
+    int longest;                         /* of the special ones */
+    bool normalizes;                     /* some of them are found in normalized text */
+    int32_t byte[256];                   /* the token of each byte */
+    struct sl_merge *merge;              /* a hash table */
+    size_t merges, slots;                /* slots: a power of two */
 };
 
 /* Adds TOKEN, whose number must be new. SL_BAD_INPUT where the number or the bytes are too many, or the number is
  * taken; PATH is for messages. */
 int sl_vocabulary_add(struct sl_tokenizer *tokenizer, int64_t token, const char *bytes, size_t count,
                       enum sl_token_kind kind, const char *path, struct sl_error *error);
-/* The token of KIND, text or special, that has these bytes; -1: none. */
+/* The token of KIND, text, or special or added, that has these bytes; -1: none. */
 int32_t sl_vocabulary_find(const struct sl_tokenizer *tokenizer, enum sl_token_kind kind, const char *bytes,
                            size_t count);
 /* LEFT and RIGHT, in this order, make the token that has the bytes of both. SL_BAD_INPUT where there is none. A pair
@@ -79,6 +91,15 @@ const struct sl_merge *sl_vocabulary_pair(const struct sl_tokenizer *tokenizer, 
 /* The last call: finds the bytes' tokens, and compiles the pattern. SL_BAD_INPUT where a byte has
  * none, and none is for what is unknown. */
 int sl_vocabulary_finish(struct sl_tokenizer *tokenizer, const char *path, struct sl_error *error);
+
+/* Whether TOKEN is found as it is written. */
+static inline bool sl_vocabulary_is_found(const struct sl_tokenizer *tokenizer, int32_t token) {
+    return tokenizer->token[token].kind == SL_TOKEN_SPECIAL || tokenizer->token[token].kind == SL_TOKEN_ADDED;
+}
+/* Spaces before TOKEN in a text that belong to it: normalizing puts one before it, as before a text. */
+static inline size_t sl_vocabulary_blank(const struct sl_tokenizer *tokenizer, int32_t token) {
+    return tokenizer->token[token].normalized && tokenizer->prefix == SL_PREFIX_PREPEND;
+}
 
 static inline const char *sl_vocabulary_bytes(const struct sl_tokenizer *tokenizer, int32_t token) {
     return tokenizer->bytes + tokenizer->token[token].start;

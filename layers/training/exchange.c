@@ -33,8 +33,8 @@ struct exchange {
     const struct sl_parameters *parameters;
     enum sl_state state;
     bool imports;
-    bool leaves_adapters; /* they keep the values that they have */
-    bool spreads;         /* replicas that have the same values export each its own share of them */
+    enum which { ALL, BASE, ADAPTERS } which; /* parameters: all, all but adapters, adapters alone */
+    bool spreads;                             /* replicas that have the same values export each its own share of them */
     float scale;
     struct sl_store *store; /* at coordinate 0 */
     float *sent, *received; /* [PIECE] */
@@ -70,7 +70,7 @@ static bool writes_values(const struct exchange *x, int range) {
 /* Whether parameter I's part is this coordinate's to send, or to receive. */
 static bool takes_part(const struct exchange *x, int i) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
-    if (x->leaves_adapters && parameter->adapter) return false;
+    if (x->which != ALL && parameter->adapter != (x->which == ADAPTERS)) return false;
     if (x->imports) return !parameter->second && (x->state != SL_VALUES || writes_values(x, parameter->range));
     const bool shared = keeps_parts(x, parameter->range) && is_shared_out(&x->parameters->range[parameter->range]);
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
@@ -253,13 +253,13 @@ static int exchange_all(struct exchange *x) {
 }
 
 static int import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
-                  enum sl_state state, bool leaves_adapters, const struct sl_store *store) {
+                  enum sl_state state, enum which which, const struct sl_store *store) {
     SL_TRY(exchange_all(&(struct exchange){.self = self,
                                            .world = world,
                                            .parameters = parameters,
                                            .state = state,
                                            .imports = true,
-                                           .leaves_adapters = leaves_adapters,
+                                           .which = which,
                                            .store = (struct sl_store *)(uintptr_t)store})); /* it is only read */
     if (state != SL_VALUES) return SL_OK;
     if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
@@ -269,12 +269,28 @@ static int import(struct sl_spmd *self, const struct sl_group *world, struct sl_
 
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store) {
-    return import(self, world, parameters, state, false, store);
+    return import(self, world, parameters, state, ALL, store);
 }
 
 int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
                    const struct sl_store *store) {
-    return import(self, world, parameters, SL_VALUES, true, store);
+    return import(self, world, parameters, SL_VALUES, BASE, store);
+}
+
+int sl_import_adapters(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
+                       const struct sl_store *store) {
+    return import(self, world, parameters, SL_VALUES, ADAPTERS, store);
+}
+
+int sl_export_adapters(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                       struct sl_store *store) {
+    return exchange_all(&(struct exchange){.self = self,
+                                           .world = world,
+                                           .parameters = parameters,
+                                           .state = SL_VALUES,
+                                           .which = ADAPTERS,
+                                           .scale = 1.0f,
+                                           .store = store});
 }
 
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,

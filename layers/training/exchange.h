@@ -26,6 +26,12 @@ int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_para
 int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
                    const struct sl_store *store);
 
+/* The same of adapters alone: all else keeps its values; and the way back, as sl_export does it. */
+int sl_import_adapters(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
+                       const struct sl_store *store);
+int sl_export_adapters(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                       struct sl_store *store);
+
 /* Collective over WORLD: assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on
  * coordinate 0. Tensors that STORE lacks are added. If several coordinates hold the same shard, the first one sends
  * it. */

@@ -6,6 +6,7 @@
 
 #include "layers/training/pipeline_internal.h"
 #include "spmd/base/hash.h"
+#include "spmd/device/device.h"
 
 #include <limits.h>
 
@@ -171,6 +172,36 @@ static int lacks(const struct sl_pipeline *p, const char *array, const char *who
     return sl_fail(p->self, SL_BAD_INPUT, "the batch has no %s, which %s of this coordinate reads", array, who);
 }
 
+/* Whether the host can read the array. */
+static bool is_near(const int32_t *array) { return array && (sl_device.shares_memory || !sl_device.reaches(array)); }
+
+/* Whether all ROWS of VALUES are LEAST to BOUND - 1, whom somebody has told (0: nobody). */
+static int check_values(const struct sl_pipeline *p, const char *array, const int32_t *values, int rows, int least,
+                        int bound) {
+    bool beyond = false;
+    if (!bound || !is_near(values)) return SL_OK;
+    for (int i = 0; i < rows; i++) beyond |= (uint32_t)values[i] - (uint32_t)least >= (uint32_t)bound - (uint32_t)least;
+    for (int i = 0; i < rows && beyond; i++)
+        if (values[i] < least || values[i] >= bound)
+            return sl_fail(p->self, SL_BAD_INPUT, "the batch's %s have %d in row %d: they must be %d to %d", array,
+                           values[i], i, least, bound - 1);
+    return SL_OK;
+}
+
+/* They lead to the tokens of the same document. */
+static int check_places(const struct sl_pipeline *p, const struct sl_batch *batch) {
+    const int32_t *places = batch->places;
+    const int sequence = p->options.sequence;
+    for (int i = 0; i < batch->rows && sequence && is_near(places); i++) {
+        const int next = i % sequence ? places[i - 1] + 1 : 0;
+        if (places[i] && places[i] != next)
+            return sl_fail(p->self, SL_BAD_INPUT,
+                           "the batch's places have %d in row %d, row %d of its sequence: it must be %s%d", places[i],
+                           i, i % sequence, next ? "0 or " : "", next);
+    }
+    return SL_OK;
+}
+
 int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase) {
     const bool has_results = phase == SL_TRAIN || phase == SL_EVALUATE; /* others compute no loss */
     if (!p->context.workspace)
@@ -183,8 +214,10 @@ int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *
                        batch->rows, sl_pipeline_rows(p), p->microbatches, p->options.rows);
     if (p->reads_inputs && !batch->inputs) return lacks(p, "inputs", "the first stage");
     if (p->reads & SL_READS_TOKENS && !batch->tokens) return lacks(p, "tokens", "a stage");
+    SL_TRY(check_values(p, "tokens", batch->tokens, batch->rows, 0, p->bounds.tokens));
+    SL_TRY(check_places(p, batch));
     if (!has_results) return SL_OK;
     if (p->reads & SL_READS_LABELS && !batch->labels) return lacks(p, "labels", "the loss");
     if (p->reads & SL_READS_TARGETS && !batch->targets) return lacks(p, "targets", "the loss");
-    return SL_OK;
+    return check_values(p, "labels", batch->labels, batch->rows, -1, p->bounds.labels);
 }

@@ -44,7 +44,8 @@ struct sl_pipeline {
     int in, hidden, out; /* columns of the batch's inputs, between stages, and of what the last stage gives; 0 for those
                             that this rank does not have */
     unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
-    bool reads_inputs;   /* the first stage takes the batch's inputs */
+    struct sl_batch_bounds bounds;
+    bool reads_inputs; /* the first stage takes the batch's inputs */
     struct sl_stash stash;
     struct sl_stash again, once;        /* of recomputed modules: what waits for W, and what passes */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */

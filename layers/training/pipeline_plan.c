@@ -124,6 +124,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .scatters = p->unshards ? &p->scatters : NULL,
         .held = &p->self->held,
         .load = options->load,
+        .bounds = &p->bounds,
         .error = &p->self->error,
     };
     if (options->caches) sl_caches_begin(options->caches);

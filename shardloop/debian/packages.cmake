@@ -33,7 +33,7 @@ devices: over data, in pipelines, with tensor parallelism. Draws, proves and
 compares pipeline schedules, and plans large runs.")
 
 # What shardloop.pc requires and links, by Debian's names.
-set(needs pkg-config libjansson-dev libmd-dev libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev)
+set(needs pkg-config libjansson-dev libmd-dev libpcre2-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev)
 if(SL_ONEDNN)
     list(APPEND needs libdnnl-dev)
     if(SL_COMPILES_CXX)

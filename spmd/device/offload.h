@@ -2,7 +2,9 @@
  *
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
- *   SL_LANES(...)                over a loop along a row, inside SL_ROWS
+ *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. If a loop lies around it, no variable that
+ *                                changes from turn to turn may be read behind it, before the next one: on NVIDIA
+ *                                thread 0 sets the next turn's while other threads still read (tests/ptx sees it)
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
  *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns

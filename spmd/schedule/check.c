@@ -422,10 +422,31 @@ static void give_memory(struct walk *walk) {
 }
 
 /* Walks with all but memory and error given. */
+/* What is done twice would be told as a wait for a message that nobody sends. */
+static int find_repeated(struct walk *walk) {
+    const struct sl_schedule *schedule = walk->schedule;
+    for (int r = 0; r < schedule->ranks; r++) {
+        for (int i = 0; i < schedule->rank[r].count; i++) {
+            const struct sl_action *action = &schedule->rank[r].action[i];
+            const bool forward = action->kind == SL_FORWARD, input = sl_has_input_gradient(action->kind),
+                       weight = sl_has_weight_gradient(action->kind);
+            if (action->loop >= schedule->loops || action->microbatch >= schedule->microbatches) continue;
+            struct cell *cell = &walk->cell[message_of(walk, stage_of(walk, r, action), action->microbatch)];
+            if ((forward && cell->forward) || (input && cell->input_gradient) || (weight && cell->weight_gradient))
+                return broken(walk, r, action, "it was done before");
+            cell->forward |= forward, cell->input_gradient |= input, cell->weight_gradient |= weight;
+        }
+    }
+    memset(walk->cell, 0, (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches * sizeof *walk->cell);
+    return SL_OK;
+}
+
 static int prove(struct walk *walk, struct sl_error *error) {
     walk->error = error;
     SL_TRY(sl_schedule_check_shards(walk->schedule, error));
-    return take_memory(walk) ? walk_to_the_end(walk) : no_memory(walk);
+    if (!take_memory(walk)) return no_memory(walk);
+    SL_TRY(find_repeated(walk));
+    return walk_to_the_end(walk);
 }
 
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error) {

@@ -179,6 +179,7 @@ static int run(struct clock *clock, int *before) {
 }
 
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error) {
+    SL_TRY(sl_schedule_check_actions(schedule, error));
     const size_t cells = (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches;
     const size_t ranks = (size_t)schedule->ranks;
     int *memory = malloc((4 * ranks + 2 * cells) * sizeof *memory);

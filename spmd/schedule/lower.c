@@ -191,6 +191,7 @@ static bool take_memory(struct lowering *lowering) {
 
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error) {
     if (schedule->lowered) return SL_OK;
+    SL_TRY(sl_schedule_check_actions(schedule, error));
     struct lowering lowering = {.schedule = schedule};
     int status = take_memory(&lowering) ? SL_OK : SL_FAILED;
     if (status == SL_OK && lowering.forward_time) note_times(&lowering);

@@ -72,8 +72,55 @@ struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct
     return &rank->action[rank->count++];
 }
 
+static bool is_compute(enum sl_action_kind kind) { return (unsigned)kind <= SL_WEIGHT_GRADIENT; }
+
+int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_error *error) {
+    const int stages = sl_schedule_stages(schedule);
+    if (*schedule->wrong) return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %s", schedule->name, schedule->wrong);
+    for (int s = 0; s < stages; s++)
+        if (schedule->place[s] < 0 || schedule->place[s] >= stages || schedule->stage[schedule->place[s]] != s)
+            return sl_error_set(
+                error, SL_BAD_INPUT,
+                "schedule %s: stage %d has no place: call sl_schedule_place_stages before the first action",
+                schedule->name, s);
+    for (int r = 0; r < schedule->ranks; r++) {
+        for (int i = 0; i < schedule->rank[r].count; i++) {
+            const struct sl_action *action = &schedule->rank[r].action[i];
+            const int run = is_compute(action->kind) ? sl_schedule_run(schedule, action->kind) : 0;
+            if (run && action->loop < schedule->loops && action->microbatch + run <= schedule->microbatches) continue;
+            return sl_error_set(
+                error, SL_BAD_INPUT,
+                "schedule %s: rank %d, action %d has kind %d, loop %d, microbatch %d: kinds are SL_FORWARD to "
+                "SL_WEIGHT_GRADIENT, loops 0 to %d, microbatches 0 to %d",
+                schedule->name, r, i, (int)action->kind, action->loop, action->microbatch, schedule->loops - 1,
+                schedule->microbatches - 1);
+        }
+    }
+    return SL_OK;
+}
+
+/* Whether the schedule has such an action; it notes the first that it has not. */
+static bool has_action(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch) {
+    const int stages = sl_schedule_stages(schedule), microbatches = schedule->microbatches;
+    const bool fits = is_compute(kind) && stage >= 0 && stage < stages && microbatch >= 0 && microbatch < microbatches;
+    if (fits && schedule->place[stage] >= 0 && schedule->place[stage] < stages) return true;
+    if (*schedule->wrong) return false;
+    if (!is_compute(kind))
+        snprintf(schedule->wrong, sizeof schedule->wrong,
+                 "kind %d of an action: it computes from SL_FORWARD to SL_WEIGHT_GRADIENT", (int)kind);
+    else if (fits)
+        snprintf(schedule->wrong, sizeof schedule->wrong, "stage %d is at place %d: there are 0 to %d", stage,
+                 schedule->place[stage], stages - 1);
+    else
+        snprintf(schedule->wrong, sizeof schedule->wrong,
+                 "%s of microbatch %d in stage %d: microbatches are 0 to %d, stages 0 to %d", sl_action_name(kind),
+                 microbatch, stage, microbatches - 1, stages - 1);
+    return false;
+}
+
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch,
                         bool paired) {
+    if (!has_action(schedule, kind, stage, microbatch)) return SL_OK;
     const struct sl_action action = {
         .kind = kind,
         .microbatch = (uint16_t)microbatch,

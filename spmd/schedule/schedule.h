@@ -68,8 +68,9 @@ struct sl_schedule {
     bool crowded;  /* set before planning: the coordinates of one rank keep all cores busy (sl_schedule_crowds) */
     bool forwards; /* it has forwards alone, with their messages */
     bool lowered;
-    int *stage;                    /* [ranks][loops]: the stages that each rank holds, ascending */
-    int *place;                    /* [stages]: rank * loops + loop */
+    char wrong[120]; /* what was given to sl_schedule_compute first that no action can be, for messages; "": nothing */
+    int *stage;      /* [ranks][loops]: the stages that each rank holds, ascending */
+    int *place;      /* [stages]: rank * loops + loop */
     struct sl_rank_schedule *rank; /* [ranks] */
 };
 
@@ -158,8 +159,12 @@ void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placem
 /* Appends a copy of ACTION to RANK's list. NULL if there is no memory. */
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action);
 /* Appends a compute action of STAGE to the list of the rank that holds it. Its columns are those of an action that
- * keeps no state. SL_FAILED if there is no memory. */
+ * keeps no state. SL_FAILED if there is no memory. One of a kind, a stage or a microbatch that the schedule does not
+ * have is left out: sl_schedule_clock and sl_schedule_lower tell of the first. */
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch, bool paired);
+/* SL_BAD_INPUT if the table, which has compute actions alone, names stages, loops or microbatches that it does not
+ * have, or if its stages have not been placed. The first thing that sl_schedule_clock and sl_schedule_lower do. */
+int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_error *error);
 /* Gives every compute action its time: each rank runs its next cell as soon as the actions that it needs have run in an
  * earlier iteration. SL_BAD_INPUT if that never happens; the line is the shortest explanation of who waits for whom. */
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);

@@ -12,6 +12,7 @@ sys.dont_write_bytecode = True
 from points import plan, point
 
 import gpu_model
+from gpu_model import jobs
 from programs import Failure
 
 
@@ -70,6 +71,29 @@ def kernels():
         rows = ("0x3e8", "1+0", "0", "0x100", "0x64", "2+0", *more)
         moved = gpu_model.predict(total(launch(f"lookup_{name}", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 1e5 * each / 1e9), f"a lookup moves {each} bytes an element")
+    for name, rows, each in (("row_sums", ("0x18", "1+0", "0x64", "2+0"), 4), ("center_rows", ("0x18", "1+0", "0x64", "2+0", "0x64", "3+0"), 8),
+                             ("scale_rows", ("0x18", "1+0", "0x64", "2+0"), 8)):
+        moved = gpu_model.predict(total(launch(name, 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * each / 1e9), f"{name} moves {each} bytes an element")
+    for stored, more in (("0", 0), ("9+0", 2)):
+        rows = ("0x18", "0", "0", "0x400", "0x5", "0xa", "1+0", "0xa", "0x1", "2+0", "3+0", "0x3f800000", "0x1", stored)
+        moved = gpu_model.predict(total(launch("rotate_heads", 10, *rows)), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (8 + more) / 1e9), f"heads that are rotated move {8 + more} bytes an element")
+        flag = "0x1" if more else "0"
+        line = launch("gate_forward", 10, "0x960", flag, "1+0", stored, flag, "2+0", stored, "3+0", "0x1", stored)
+        moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+        point(close(moved, 2400 * (12 + 7 * more) / 1e9), f"gates that leave {3 * more} bytes beside floats")
+        for floats, each in (("4+0", 12), ("0", 4)):
+            line = launch("gate_backward", 10, "0x960", floats, flag, *["1+0"] * 3, stored, stored, floats, "0x1", "0x1")
+            moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+            point(close(moved, 2400 * ((4 if more else 8) + each + 2 * more) / 1e9), "and their gradients, with floats or without")
+        for floats, each in (("2+0", 8 + more), ("0", 4 + more)):
+            chunk = ("0x18", "1+0", "0x64", "3+0", "0", "0x1", *["4+0"] * 3, "0x807fffff", "0x64", floats, stored, *["5+0"] * 2)
+            moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
+            point(close(moved, 2400 * each / 1e9), f"a chunk's softmax moves {each} bytes an element")
+            line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", "2+0", "0x39000000", "3+0", "4+0", "0", floats, stored)
+            moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
+            point(close(moved, 2400 * each / 1e9), "and so do its gradients")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
     for half, floats, stored, read in (("0", "0x1", "0", 4), ("0x1", "0", "0x1", 2)):
@@ -139,20 +163,38 @@ def steps():
     point(close(halves["ms"], result["ms"] / 2), "two devices share it")
 
 
+def quoted():
+    """Jobs that others have published."""
+    told = {"tokens_per_second": 2e5, "median_ms": 5.12, "mfu": 0.25, "products_flops_per_second": 8e14}
+    point(gpu_model.needs_of(told) == (1024, 10**9), "a run tells a step's tokens, and what each of them needs")
+    speed = gpu_model.speed_of(1000, 10**6, 500.0, GPU)
+    point(close(speed["tokens_per_second"], 2000) and close(speed["share_of_peak"], 2000 * 1e6 / 4e12), "a step of 1000 in half a second")
+    job = gpu_model.JOBS["GPT-2 124M, bf16"]
+    point("--batch 512 --accumulate 64" in job.options and job.passes == 64, "GPT-2 has 64 passes of 8 sequences")
+    few = gpu_model.of_passes(job, 3)
+    point("--batch 24 --accumulate 3" in few.options and few.passes == 3, "three of them are 24 sequences")
+    small = gpu_model.smaller(job).options
+    point("--batch 16 --accumulate 2" in small and "--vocab-size 512 " in small and "--sequence 64 " in small, "a small model has two")
+    results = {"GPT-2 124M, bf16": {"tokens_per_second": 1e5, "share_of_peak": 0.1}, "article, bf16": {}}
+    _, _, *rows = gpu_model.speeds(results)
+    point(rows == ["| GPT-2 124M, bf16 | 100,000 | 10 % | llm.c 471,482, 47 %; modded-nanogpt 574,783 by another model |"],
+          f"what others say stands beside it: {rows}")
+
+
 def lists():
     lines = ["1 product 1000 1000 1000 bf16 8000", launch("add", 10, "0xf4240", "1+0", "2+0"), launch("add", 5, "0xf4240", "1+0", "2+0"),
              launch("other", 10, "0x1"), "1 call cudaStreamSynchronize"]
     sums = gpu_model.by_kernel([line.split() for line in lines], GPU)
-    add = ("kernels", "add")
+    add = ("kernels", "add", "bytes")
     point(sums[add, "count"] == 2 and close(sums[add, "bytes"], 24e6) and close(sums[add, "s"], 36e-3), "a kernel's launches are added up")
-    point({key for key, _ in sums} == {add, ("products", "1000 x 1000 x 1000 bf16"), ("unknown", "other")}, "products are told by their sizes")
+    point({key for key, _ in sums} == {add, ("products", "1000 x 1000 x 1000 bf16", "products"), ("unknown", "other", "launch")}, "products are told by their sizes")
 
 
 def figures():
     point(gpu_model.read_gpu("H100") == gpu_model.H100, "H100 has its own figures")
     told = gpu_model.read_gpu("bandwidth=4800,launch_us=2")
     point(told == gpu_model.H100 | {"bandwidth": 4800.0, "launch_us": 2.0}, "others in place of them")
-    point(gpu_model.read_gpu("A100,pcie=64") == gpu_model.A100 | {"pcie": 64.0}, "and an A100")
+    point(gpu_model.read_gpu("A100,pcie=64") == gpu_model.GPUS["A100"] | {"pcie": 64.0}, "and an A100")
     for name, text, wanted in (("NVIDIA H100 80GB HBM3", "", "H100"), ("NVIDIA H200", "", "H200"), ("NVIDIA A100-SXM4-80GB", "", "A100"),
                                ("NVIDIA H200", "A100", "A100")):
         point(gpu_model.figures_of(name, text) == (gpu_model.GPUS[wanted], wanted), f"{name} {text} is predicted by {wanted}")
@@ -170,7 +212,7 @@ def figures():
 
 def real(build):
     """Two steps on the GPU that computes nothing."""
-    article = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS["article, bf16"])
+    article = gpu_model.step(build, gpu_model.H100, gpu_model.JOBS["article, bf16"])
     point(article["unknown"] == [], "the bytes of all kernels of the article's step are known")
     # Two layers of 2048 x 8192 a block: three products of each, but for the first layer's input; first and last layer.
     gflop = 2 * 512 * (3 * 16 * 2 * 2048 * 8192 + 2 * 784 * 2048 + 3 * 2048 * 10) / 1e9
@@ -178,16 +220,50 @@ def real(build):
     adamw = 30 * (16 * 2 * 2048 * 8192 + 784 * 2048 + 2048 * 10)
     bound = 1e3 * adamw / (0.9 * 3350e9)
     point(bound < article["optimizer_ms"] < 1.001 * bound, "its optimizer moves 30 bytes a parameter, two of them as bf16, and biases'")
-    for name in ("article, bf16 stored", "transformer, bf16", "transformer, bf16 stored"):
-        unknown = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS[name])["unknown"]
+    for name in ("article, bf16 stored", "transformer, bf16", "transformer, bf16 stored", *quoted_names()):
+        unknown = gpu_model.step(build, gpu_model.H100, gpu_model.JOBS[name])["unknown"]
         point(unknown == [], f"and all of {name}: {unknown}")
     for name in ("transformer, bf16", "article, tf32"):
-        whole, rows = (call(build, gpu_model.H100, *gpu_model.JOBS[name]) for call in (gpu_model.step, gpu_model.kernels))
+        whole, rows = (call(build, gpu_model.H100, gpu_model.JOBS[name]) for call in (gpu_model.step, gpu_model.kernels))
         point(close(sum(row["ms"] for row in rows if row["part"] == "kernels"), whole["kernels_ms"]) and
               close(sum(row["launches"] for row in rows), whole["launches"]), f"the list of {name} is all that it launches")
+    passes(build)
+    counted(build)
     one_sequence(build)
     many_elements(build)
     decoding(build)
+
+
+def quoted_names():
+    return [name for name, job in gpu_model.JOBS.items() if job.published]
+
+
+def passes(build):
+    """Many passes take what two and three say, and a token what its sizes do."""
+    job = gpu_model.of_passes(gpu_model.JOBS["GPT-2 124M, bf16"], 5)
+    told, counted = (gpu_model.step(build, gpu_model.H100, each) for each in (job, job._replace(passes=1)))
+    point(all(close(told[name], counted[name]) for name in ("launches", "gflop", "kernel_gb", "product_gb", "device_ms")),
+          f"five passes of GPT-2 are what two and three of them say: {told['launches']:.0f} launches, {told['device_ms']:.2f} ms")
+    for name, kernels in (("GPT-2 124M, bf16", {"softmax_chunk": 6 * 3144, "softmax_dlogits": 6 * 3144, "center_rows": 8 * 768}),
+                          ("Qwen2.5-0.5B, bf16", {"gate_forward": 10 * 4864, "gate_backward": 16 * 4864})):
+        rows = {row["kernel"]: row for row in gpu_model.kernels(build, gpu_model.H100, gpu_model.of_passes(gpu_model.JOBS[name], 1))}
+        moved = {kernel: round(1e9 * rows[kernel]["gb"] / rows[kernel]["launches"] / 8192) for kernel in kernels}
+        point(moved == kernels, f"kernels of {name} move so many bytes a row: {moved}")
+    layers, head, attention = 12 * 12 * 768 * 768, 50304 * 768, 12 * 1025 * 768
+    point(abs(told["flops_a_token"] / (6 * (layers + head + attention)) - 1) < 1e-6, f"a token needs {told['flops_a_token'] / 1e6:.1f} MFLOP")
+
+
+def counted(build):
+    """The runs by which kernels are counted have all kernels of their jobs."""
+    def names(job):
+        lists = gpu_model.kernels(build, gpu_model.H100, job)
+        return {row["kernel"] for row in lists if row["part"] != "products"}
+
+    for name in ("article, bf16", "article, tf32", "transformer, bf16 stored", "GPT-2 124M, bf16", "Qwen2.5-0.5B, bf16 stored"):
+        whole = names(gpu_model.JOBS[name])
+        for run in ("small", "large"):
+            absent = whole - names(jobs.counted_run(gpu_model.JOBS[name], run))
+            point(whole and not absent, f"the {run} run of {name} has its {len(whole)} kernels {absent or ''}")
 
 
 # Launches that have fewer than two blocks for each processor though they move what a million floats are, and why.
@@ -203,7 +279,7 @@ def many_elements(build):
         for _, kind, name, *rest in lines:
             if kind != "launch":
                 continue
-            _, moved, _ = gpu_model.price_launch(name, int(rest[0]), [gpu_model.number(word) for word in rest[3:]], gpu_model.H100)
+            _, moved, *_ = gpu_model.price_launch(name, int(rest[0]), [gpu_model.number(word) for word in rest[3:]], gpu_model.H100)
             if moved >= 4e6:
                 found[gpu_model.function_of(name), int(rest[0])] += 1
         return found
@@ -229,7 +305,7 @@ def one_sequence(build):
 
 def decoding(build):
     """Of one sequence attention over a cache has a block for each processor, too."""
-    program, _, _ = gpu_model.JOBS["transformer, bf16"]
+    program = gpu_model.JOBS["transformer, bf16"].program
     sizes = "--model-dimension 768 --n-heads 12 --blocks 1 --layers-per-block 1 --sequence 1040 --length 1030"
     counter = gpu_model.null_cuda()
     for cache, kernel in (("expanded", "sl_attention_decode_device"), ("latent", "forward_divided")):
@@ -243,7 +319,7 @@ def decoding(build):
 
 def launches_of_one(build, precision):
     """(kernel, its blocks), of a step of one sequence."""
-    program, options, _ = gpu_model.JOBS["transformer, bf16"]
+    program, options, *_ = gpu_model.JOBS["transformer, bf16"]
     for old, new in (("--batch 8", "--batch 1"), ("--blocks 12", "--blocks 1"), ("--precision bf16", f"--precision {precision}")):
         options = options.replace(old, new)
 
@@ -262,6 +338,7 @@ else:
     products()
     kernels()
     steps()
+    quoted()
     lists()
     figures()
 plan()

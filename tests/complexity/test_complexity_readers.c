@@ -144,7 +144,7 @@ static void read_texts(const struct complexity_row *row, int n) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
     int32_t inputs[256], labels[256];
-    if (sl_tokens_open(&tokens, directory, 0.5, 2, &error)) fail_msg("%s", error.message);
+    if (sl_tokens_open(&tokens, directory, NULL, 0.5, 2, &error)) fail_msg("%s", error.message);
     assert_int_equal(tokens.files, n);
     for (int i = 0; i < n; i++)
         assert_int_equal(sl_tokens_fetch(&tokens, false, 1, i, 1, 2, inputs, labels, &error), SL_OK);
@@ -184,7 +184,7 @@ static void read_tokens(const struct complexity_row *row, int n) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
     int32_t inputs[8], labels[8];
-    if (sl_tokens_open(&tokens, path, 0, 8, &error)) fail_msg("%s", error.message);
+    if (sl_tokens_open(&tokens, path, NULL, 0, 8, &error)) fail_msg("%s", error.message);
     for (int i = 0; i < n / row->argument; i++)
         assert_int_equal(sl_tokens_fetch(&tokens, false, 1, i, 1, 8, inputs, labels, &error), SL_OK);
     sl_tokens_close(&tokens);

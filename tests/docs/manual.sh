@@ -116,6 +116,11 @@ END
     completes 'bf16 ' shardloop transformer train --storage b
     completes 'bf16 ' shardloop transformer train --storage = b
     completes 'bf16 f32 ' shardloop transformer train --mesh data=2 --storage =
+    completes 'zbv ' shardloop transformer train --schedule zb
+    completes 'looped-bfs looped-dfs looping ' shardloop looping_pipeline --schedule loop
+    completes 'adamw ' shardloop transformer train --optimizer ad
+    completes 'local ' shardloop gpipe --engine lo
+    completes 'inference ' shardloop plan --pipeline inf
     mkdir folder
     echo >folder.txt
     completes 'folder ' shardloop looping_pipeline --save fold

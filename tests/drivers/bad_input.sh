@@ -194,8 +194,8 @@ for driver in looping_pipeline loss_equality 'transformer train'; do
     answers 'the optimizer: adamw (' $driver --help
     answers ', sgd (' $driver --help
     refuses 'there is no optimizer "lion": choose one of adamw, sgd' $driver --optimizer lion
-    refuses '--momentum: optimizer adamw has no such setting: its are --weight-decay, --beta1' $driver --momentum 0.9
-    refuses '--beta1: optimizer sgd has no such setting: its are --weight-decay, --momentum, --nesterov' $driver \
+    refuses '--momentum: is read only with --optimizer sgd' $driver --momentum 0.9
+    refuses '--beta1: is read only with --optimizer adamw' $driver \
         --optimizer sgd --beta1 0.9
     refuses 'optimizer sgd: nesterov needs a momentum above 0' $driver --optimizer sgd --nesterov
     refuses '--momentum: "1" is not a number from 0 to below 1' $driver --optimizer sgd --momentum 1
@@ -308,7 +308,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
     done
     refuses 'there is no' $driver --schedule nope
     "$drivers/schedule" --name 1f1b --stages 4 --microbatches 8 --format csv >table
-    refuses '"nope"' $driver --schedule nope --schedule-file table
+    refuses '--schedule: is read only without --schedule-file' $driver --schedule nope --schedule-file table
     refuses 'nothing: ' $driver --schedule-file nothing
 done
 for driver in looping_pipeline 'transformer train'; do
@@ -322,24 +322,24 @@ for driver in looping_pipeline 'transformer train'; do
     for value in x '' -1 1.5; do
         refuses "--restart: \"$value\" is not an integer from 0" $driver --restart "$value"
     done
-    refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $driver --save-async
-    refuses '--save-parts: needs a directory, --save DIR' $driver --save-parts
+    refuses '--save-async: is read only with --save and with --save-every' $driver --save-async
+    refuses '--save-parts: is read only with --save' $driver --save-parts
     refuses '--save-parts=2: takes no value' $driver --save-parts=2
     refuses '--restart-mesh: "less" ' $driver --restart-mesh less
     refuses '--restart-mesh fewer: --launcher "srun -n 2" starts as many processes each time: write %n' $driver --restart 2 --save nowhere \
         --save-every 1 --engine mpi --restart-mesh fewer --launcher 'srun -n 2'
     refuses '--launcher: "" is not ' $driver --launcher ''
-    refuses '--launcher "srun -n 8": it starts the processes of runs that are started again: give --restart N, too' \
+    refuses '--launcher: is read only with --restart' \
         $driver --launcher 'srun -n 8'
     refuses '--restart 2: needs checkpoints to go on from: --save DIR and --save-every N' $driver --restart 2
     for value in x '' -1 1.5; do
         refuses "--journal-every: \"$value\" is not an integer from 0" $driver --journal j --journal-every "$value"
     done
-    refuses '--journal-every 2: needs a directory, --journal DIR' $driver --journal-every 2
+    refuses '--journal-every: is read only with --journal' $driver --journal-every 2
     for value in x '' -1 1.5; do
         refuses "--journal-messages: \"$value\" is not an integer from 0" $driver --journal j --journal-messages "$value"
     done
-    refuses '--journal-messages 4: needs a directory, --journal DIR' $driver --journal-messages 4
+    refuses '--journal-messages: is read only with --journal' $driver --journal-messages 4
     refuses '--journal-messages and --journal-every 2: a replay compares' $driver --journal j --journal-messages 4 --journal-every 2
     for value in x 5 5@ 5@x -1@3 5@-1; do
         refuses "--replay \"$value\": it is COORDINATE@STEP" $driver --journal j --replay "$value"
@@ -365,7 +365,8 @@ refuses '--norm-epsilon: "-1" is not a number from 1e-12 to 1' transformer train
 refuses '--biases: "q" is not one of all|qkv|none' transformer train --biases q
 refuses '--rope-base: "0" is not a number from 1 to' transformer train --rope-base 0
 refuses '--rope-pairs: "odd" is not one of halves|adjacent' transformer train --rope-pairs odd
-refuses '--rope-scaling: "1,2" is no FACTOR,LOW,HIGH,LENGTH' transformer train --rope-scaling 1,2
+refuses '--rope-scaling: "1,2" is no FACTOR,LOW,HIGH,LENGTH' transformer train --attention gqa --rope-scaling 1,2
+refuses '--rope-amplitude: "0"' transformer train --attention gqa --rope-amplitude 0
 refuses '--rope-divisors: "1,0" is no list of 16 numbers above 0' transformer train --attention gqa --rope-divisors 1,0
 refuses '--learned-positions: "-1" is not an integer from 0' transformer train --learned-positions -1
 refuses 'sequences of 256 tokens: the table of positions has 8 rows' transformer train --attention gqa --learned-positions 8
@@ -449,7 +450,7 @@ refuses '--lora-alpha: "-1" is not a number' $train --lora-rank 2 --lora-alpha -
 refuses '--lora-modules: "" is not PATTERN,...' $train --lora-rank 2 --lora-modules ''
 refuses 'adapters: no parameter matches "*.nope.lora_?.kernel"' $train --lora-rank 2 --lora-modules '*.nope'
 refuses '--lora-modules: "*.experts.up" names experts, which have no adapters' $train --experts 4 --lora-rank 2 --lora-modules '*.mla.*,*.experts.up'
-refuses '--lora-alpha: adapters have a rank: give --lora-rank, too' $train --lora-alpha 2
+refuses '--lora-alpha: is read only with --lora-rank' $train --lora-alpha 2
 refuses '--storage: "f16" is not one of f32|bf16' $train --storage f16
 refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere
@@ -463,7 +464,7 @@ refuses 'short: too short: 9 bytes' $evaluate --data short
 refuses 'nothing: cannot be opened: No such file' $train --data nothing
 refuses '--validation 0 keeps nothing of the data to evaluate on: ' $evaluate --validation 0
 refuses '--validation 0 keeps nothing of the data to evaluate on: ' $train --validation 0 --evaluate-every 2
-refuses '--eval-data text: needs --evaluate-every N' $train --eval-data text
+refuses '--eval-data: is read only with --evaluate-every, or by evaluate' $train --eval-data text
 refuses 'nothing: cannot be opened: No such file' $evaluate --eval-data nothing
 refuses "--eval-data: \"\" is not " $evaluate --eval-data ''
 refuses '--stride: "-1" is not an integer from 0 to' $evaluate --stride -1
@@ -474,18 +475,21 @@ refuses '--choices: no such option' $train --choices text
 for command in "$train" "$evaluate"; do
     refuses "--chat: \"\" is not FILE" $command --chat ''
     refuses '--chat-template: "alpaca" is not one of auto|chatml|llama3' $command --chat-template alpaca
-    refuses '--chat and --data: the conversations are all the data: leave --data out' $command --chat text
+    refuses '--data: is read only without --chat' $command --chat text
 done
 refuses '--document-mask: no tokenizer says which token ends a text: give --document-token' $train --document-mask
-refuses '--document-token 10: needs --document-mask' $evaluate --document-token 10
+refuses '--document-token: is read only with --document-mask' $evaluate --document-token 10
 refuses '--document-token: "-2" is not an integer from -1 to' $train --document-token -2
 refuses '--document-mask=1: takes no value' $train --document-mask=1
-refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
+refuses '--data-format: "u8" is not one of auto|uint16|uint32' $train --data-format u8
+refuses '--adapters: "" is not DIR' $generate --adapters ''
+refuses '--save-adapters: "" is not DIR' $train --save-adapters ''
+refuses 'is read only without --choices' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''
 refuses '--interactive=1: takes no value' $generate --interactive=1
-refuses '--interactive and --prompt: ' $generate --interactive --prompt a
-refuses '--answer: needs --interactive' $generate --answer 5
+refuses '--prompt: is read only without --interactive' $generate --interactive --prompt a
+refuses '--answer: is read only with --interactive' $generate --answer 5
 refuses '--answer: "0" is not an integer from 1' $generate --interactive --answer 0
 refuses '--system: "" is not TEXT' $generate --interactive --system ''
 refuses '--chat-template: "alpaca" is not one of auto|chatml|llama3|none' $generate --interactive --chat-template alpaca

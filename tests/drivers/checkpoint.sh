@@ -81,8 +81,8 @@ status=$?
 [ $status = 0 ] && grep -q '^saved in the background: 2 copies of 0\.[0-9] MB, each in [0-9.]* ms ([0-9.]* GB/s); [0-9.]* ms of waiting for writes$' out &&
     grep -q ' --save text --save-every 1 --save-async ' err
 point 'people are told how long that took'
-refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $small --save-async
-refuses '--save-async: needs checkpoints on the way: --save DIR and --save-every N' $small --save other --save-async
+refuses '--save-async: is read only with --save and with --save-every' $small --save-async
+refuses '--save-async: is read only with --save-every' $small --save other --save-async
 refuses '--save-async=1: takes no value' $small --save-async=1
 
 # Sharing the momentum out changes no bits; and another optimizer has no use for it.
@@ -186,7 +186,7 @@ mkdir empty
 refuses 'empty: there is no checkpoint' $base --resume empty
 echo text >file
 refuses 'file: ' $base --resume file
-refuses '--save-every 3: needs a directory, --save DIR' $base --save-every 3
+refuses '--save-every: is read only with --save' $base --save-every 3
 refuses '--save /proc/saved: cannot be made' $base --save /proc/saved
 refuses '--save file: cannot be opened' $base --save file
 refuses 'is there, and this run begins after 0 steps: resume it (--resume saved)' $base --save saved

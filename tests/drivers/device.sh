@@ -53,12 +53,13 @@ all_ran() {
 }
 
 # leaves_nothing NAME PROGRAM [ARGUMENT]...: in /tmp, where the runtime puts devices' code. It has one of its own, for
-# other tests put theirs into this machine's.
+# other tests put theirs into this machine's. A build below /tmp is there as well.
 leaves_nothing() {
     name=$1
     shift
     if unshare -rm sh -c 'mount -t tmpfs none /tmp' 2>/dev/null; then
-        unshare -rm sh -c 'exec 3>err && mount -t tmpfs none /tmp && "$@" 2>&3 && ls -A /tmp' sh "$@" >out </dev/null
+        unshare -rm sh -c 'exec 3>err && cd "$0" && mount -t tmpfs none /tmp && mkdir -p "$0" && mount -c --bind . "$0" &&
+            "$@" 2>&3 && ls -A /tmp' "$build" "$@" >out </dev/null
         status=$?
         [ $status = 0 ] && ! grep tmpfile_ out
         point "$name"

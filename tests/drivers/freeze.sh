@@ -77,7 +77,10 @@ for layout in --mesh=data=1 '--mesh data=2,pipe=2,tensor=2' '--mesh data=2,pipe=
     '--mesh data=2,pipe=2 --schedule looped-bfs --loops 2 --offload optimizer,activations,weights' \
     '--mesh data=2 --fsdp --no-prefetch --wgrad-group 1' '--mesh data=2 --experts 4 --shared-experts 1' \
     '--mesh data=2,tensor=2 --optimizer sgd --attention gqa --mlp silu --norm layer --qk-norm'; do
+    with_latents=$model
+    case $layout in *gqa*) model=${model%% --latent-dim*} ;; esac
     freezes "$pattern" $layout
+    model=$with_latents
     case $pattern in
     blocks*) pattern='*.kernel,*embedding*' ;;
     *kernel*) pattern='*.bias,*gamma' ;;

@@ -34,12 +34,12 @@ point 'the differences of two runs'
 ends() {
     grep -qE "^$1predicted [0-9.e+-]+ ms a step, measured [0-9.e+-]+; planned ([0-9.]+) KB a coordinate, held \\1; bubble predicted [0-9.]+ %" "$2"
 }
-ends 'pipe=2: ' out && ends 'pipe=2,tensor=4: ' out && [ "$(grep -c '^beside products most goes to ' out)" = 2 ]
+ends 'pipe=2: ' out && ends 'pipe=2,tensor=4: ' out && [ "$(grep -c '^after products, most time goes to ' out)" = 2 ]
 point 'predicted beside measured'
 for example in custom_module regression $([ "$reach" = small ] || echo convolution); do
     "${driver%/*}/$example" >told 2>err
     status=$?
-    [ $status = 0 ] && ends '' told && grep -q '^beside products most goes to ' told
+    [ $status = 0 ] && ends '' told && grep -q '^after products, most time goes to ' told
     point "also of $example"
 done
 

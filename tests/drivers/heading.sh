@@ -8,6 +8,9 @@ drivers=$1
 first=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\([0-9]*\).*/\1/p' /proc/self/status)
 on_one_core() { timeout 120 taskset -c "$first" "$@" >out 2>err </dev/null; status=$?; }
 
+# counted: the line of the parameters that the last call tells at its end.
+counted() { sed -n 's/^parameters \([0-9]*\)[, ].*/model of \1 parameters/p' out; }
+
 small='--layers 4 --hidden 8 --batch 16 --microbatches 2'
 shared='4 coordinates share 1 core: times are not those of 4 devices'
 
@@ -23,17 +26,18 @@ heads() {
 
 on_one_core "$drivers/looping_pipeline" $small --mesh data=2,model=2 --steps 1
 heads 'a pipeline' 'mesh data=2,model=2 on 1 core: 2 replicas of the whole model, each a pipeline of 2 ranks' \
-    'schedule looping (looped-bfs), 2 loops, 2 microbatches of 4 rows; data: random, 16 examples; random numbers: flax' \
-    "$shared"
+    'schedule looping (looped-bfs), 2 loops, 2 microbatches of 4 rows; data: random, 16 examples; random numbers: flax, another model on each mesh (--rng global: one on all)' \
+    "$(counted)" "$shared"
 on_one_core "$drivers/looping_pipeline" $small --schedule single --steps 1
 heads 'no pipeline, on the default mesh' \
     'mesh data=8,model=1 on 1 core: 8 replicas of the whole model, each without a pipeline on 1 coordinate' \
-    'schedule single (gpipe), 2 microbatches of 1 row; data: random, 16 examples; random numbers: flax' \
+    'schedule single (gpipe), 2 microbatches of 1 row; data: random, 16 examples; random numbers: flax, another model on each mesh (--rng global: one on all)' "$(counted)" \
     'ms are those of 8 replicas together, not of one device; 8 coordinates share 1 core: times are not those of 8 devices'
 on_one_core "$drivers/looping_pipeline" $small --mesh data=1,model=1 --schedule 1f1b --steps 1
 heads 'one device, and numbers of another generator' \
     'mesh data=1,model=1 on 1 core: the whole model without a pipeline on 1 coordinate' \
-    'schedule 1f1b, 2 microbatches of 8 rows; data: random, 16 examples; random numbers: global (flax has no order for schedule 1f1b)'
+    'schedule 1f1b, 2 microbatches of 8 rows; data: random, 16 examples; random numbers: global (flax has no order for schedule 1f1b)' \
+    "$(counted)"
 
 # numbers WHY ARGUMENT...: which generator draws.
 numbers() {
@@ -46,9 +50,10 @@ numbers() {
 }
 numbers 'global (flax has no order for 4 layers on 2 stages)' --loops 1
 numbers 'global (flax has no dropout in several passes a step)' --accumulate 2
-numbers flax --accumulate 2 --dropout 0
+own='flax, another model on each mesh (--rng global: one on all)'
+numbers "$own" --accumulate 2 --dropout 0
 numbers global --rng global
-numbers flax --rng flax
+numbers "$own" --rng flax
 
 echo 'A text that is long enough to be divided, and not to be read by anybody at all.' >line
 for n in 1 2 3 4 5 6 7 8; do cat line; done >text
@@ -56,7 +61,20 @@ model='--model-dimension 16 --n-heads 4 --blocks 1 --layers-per-block 2 --sequen
 train="$drivers/transformer train $model --batch 4 --data text"
 on_one_core $train --mesh pipe=2,tensor=2 --microbatches 4 --steps 1
 heads 'three dimensions' 'mesh pipe=2,tensor=2,data=1 on 1 core: a pipeline of 2 ranks, each rank 2 coordinates' \
-    'schedule 1f1b, 4 microbatches of 1 sequence; data: text, 576 tokens for training' "$shared"
+    'schedule 1f1b, 4 microbatches of 1 sequence; data: text, 576 tokens for training' \
+    "$(counted); latent attention, which no published family has: --attention gqa has theirs" "$shared"
+grouped=${model%% --latent-dim*}
+on_one_core $drivers/transformer train $grouped --attention gqa --batch 4 --data text --mesh data=1 --steps 1 --lora-rank 2
+heads 'adapters' 'mesh data=1,pipe=1,tensor=1 on 1 core: the whole model without a pipeline on 1 coordinate' \
+    'schedule 1f1b, 1 microbatch of 4 sequences; data: text, 576 tokens for training' \
+    "$(counted), and adapters of $(sed -n 's/.*and adapters of \([0-9]*\),.*/\1/p' out), which train in their place"
+[ "$(sed -n 's/.*and adapters of \([0-9]*\),.*/\1/p' out)" = $((2 * (4 * 32 + 2 * 80) * 2)) ]
+point 'so many parameters of adapters: of rank 2, four kernels 16 x 16 and two 16 x 64 a layer'
+on_one_core $drivers/transformer train $grouped --attention gqa --batch 4 --data text --mesh data=1 --steps 1
+counted >parameters
+$drivers/transformer train $grouped --attention gqa --batch 4 --data text --mesh data=1 --dry-run >out 2>err
+[ -s parameters ] && head -n 1 out | cmp -s - parameters
+point 'a dry run tells the parameters, too'
 $train --mesh data=1 --steps 1 --json >out 2>err
 status=$?
 [ $status = 0 ] && [ ! -s err ] && ! grep -qv '^{' out

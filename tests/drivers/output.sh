@@ -52,6 +52,18 @@ for signal in TERM INT; do
     point "SIG$signal ends the run after the step, which the last line says"
 done
 
+for save in '' '--save saved'; do
+    : >out
+    $train --steps 1000000 $save >out 2>err &
+    pid=$!
+    tries=0
+    until [ -s out ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
+    kill -INT $pid
+    ends_in_time 0 && [ "$(grep -v 'go on with' err | head -n 1)" = "looping_pipeline: ends after this step${save:+ and saves}; again: ends now" ] &&
+        tail -n 1 err | grep -q "interrupted after step .*${save:+saved in saved}"
+    point "a log tells what SIGINT will do: $save"
+done
+
 $train --steps 1000000 --json >/dev/full 2>err &
 pid=$!
 ends_in_time 3 && [ "$(wc -l <err)" = 1 ] && grep -q '^looping_pipeline: ' err

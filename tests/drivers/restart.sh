@@ -295,7 +295,7 @@ fi
 # processes: those that the launcher has started, which the watcher has.
 processes() {
     for one in $(cat "/proc/$1/task/$1/children"); do
-        tr '\0' ' ' <"/proc/$one/cmdline" | grep -q '^[^ ]*looping_pipeline ' && echo "$one"
+        tr '\0' '\n' <"/proc/$one/cmdline" | head -n 1 | grep -q 'looping_pipeline$' && echo "$one"
         processes "$one"
     done 2>/dev/null
 }

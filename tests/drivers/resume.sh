@@ -62,14 +62,25 @@ elif command -v mpirun >/dev/null; then
     [ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
     point 'processes: the same bits with nothing but --resume'
     timeout 120 "$mpirun" 2 "$driver" train --engine mpi --resume saved --save saved --steps 13 >out 2>err </dev/null
-    grep -q 'go on with: mpirun -n 2 transformer train --engine mpi --resume saved --save saved --steps 26$' err
+    grep -q "go on with: mpirun -n 2 $driver train --engine mpi --resume saved --save saved --steps 26\$" err
     point 'processes: the command that goes on starts them'
 else
     skip 'processes' 'mpirun is not installed'
 fi
 rm -rf saved
+# ---- passes over the data ----
+
+call train $model --data text --mesh data=1 --batch 4 --epochs 2 --save passes --json
+[ $status = 0 ] && steps=$(grep -c '^{"step".*"loss"' out) && windows=$(( $(wc -c <text) * 9 / 10 / 8 )) &&
+    [ $steps -le $(( (2 * windows + 3) / 4 )) ] && [ $steps -ge $(( (2 * windows - 2) / 4 )) ] && [ -e "$(name $steps passes)" ]
+point '--epochs 2 takes each sample twice'
+call train --resume passes --epochs 3 --json
+[ $status = 0 ] && more=$(grep -c '^{"step".*"loss"' out) && [ $((2 * more)) -ge $((steps - 2)) ] && [ $((2 * more)) -le $((steps + 2)) ]
+point 'and a run goes on for one more'
+refused '--steps: is read only without --epochs' train $model --data text --mesh data=1 --epochs 2 --steps 3
+rm -rf passes
 call train $model $how --steps 0 --save saved
-[ $status = 0 ] && said "saved in $(name 0 saved); go on with: transformer train --resume saved --save saved --steps 100" &&
+[ $status = 0 ] && said "saved in $(name 0 saved); go on with: $driver train --resume saved --save saved --steps 100" &&
     ! grep -q nan out
 point '--steps 0 saves the initial values'
 call train --resume saved --save saved --steps 12 --json
@@ -89,7 +100,8 @@ small='--layers 4 --hidden 16 --batch 32 --microbatches 4'
 for with in '--mesh data=2,model=2 --schedule 1f1b --optimizer sgd --momentum 0.9 --lr-schedule cosine --dropout 0.2' \
     '--schedule single --clip 0.5 --decay-biases' '--mesh data=1,model=2 --schedule plain --epochs 4 --batch 16 --precision bf16'; do
     rm -rf whole.l saved.l
-    call $small $with --steps 4 --save whole.l --save-every 2 --json
+    case $with in *--epochs*) steps= ;; *) steps='--steps 4' ;; esac
+    call $small $with $steps --save whole.l --save-every 2 --json
     mkdir saved.l
     cp "$(name 2 whole.l)" saved.l
     call --resume saved.l --save saved.l --json
@@ -233,20 +245,35 @@ interrupt() {
     } <pipe
     wait $pid
     status=$?
+    answer=$(head -n 1 err)
+    sed -i 1d err
 }
 interrupt INT --save saved
-[ $status = 0 ] && said 'interrupted after step [0-9]*, saved in saved/step-[0-9]*.safetensors; go on with: .*' &&
+[ $status = 0 ] && [ "$answer" = 'transformer: ends after this step and saves; again: ends now' ] && said 'interrupted after step [0-9]*, saved in saved/step-[0-9]*.safetensors; go on with: .*' &&
     grep -q '^only the end of these 1000 steps will be kept; --save-every N saves on the way, too$' out
 point 'an interrupted run tells where it is'
-command=$(sed 's/.*go on with: transformer //' err)
-call $command
+sed 's/.*go on with: //' err >command
+timeout 120 sh command >out 2>err </dev/null
+status=$?
 [ $status = 0 ] && grep -q '^transformer: saved in saved/step-00001000.safetensors; go on with: ' err
 point 'and the command that goes on'
+# Whatever it is called by.
+ln -s "$drivers" 'with blanks'
+for program in 'with blanks/transformer' 'with blanks/shardloop transformer'; do
+    rm -rf 'a b'
+    case $program in *shardloop*) set -- "${program% *}" transformer ;; *) set -- "$program" ;; esac
+    "$@" train $model $how --steps 1 --save 'a b' >out 2>err </dev/null
+    sed 's/.*go on with: //' err >command
+    timeout 120 sh command >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ -e 'a b/step-00000002.safetensors' ] && case $(cat command) in "'with blanks/"*) ;; *) false ;; esac
+    point "the command that goes on, of $program"
+done
 call train $long --save once
 cmp -s "$(name 1000 saved)" "$(name 1000 once)"
 point 'which ends as if nothing had been'
 interrupt TERM
-[ $status = 0 ] && said 'interrupted after step [0-9]*; nothing was saved: --save DIR saves' &&
+[ $status = 0 ] && [ "$answer" = 'transformer: ends after this step; again: ends now' ] && said 'interrupted after step [0-9]*; nothing was saved: --save DIR saves' &&
     grep -q '^nothing of these 1000 steps will be kept; --save DIR keeps them$' out
 point 'without --save it says that nothing is kept'
 

@@ -159,6 +159,16 @@ elif command -v mpirun >/dev/null; then
 else
     skip 'a lost reader of a process among others' 'mpirun is not installed'
 fi
+# A coordinate whose output nobody reads does not come back.
+mkfifo full
+exec 9<>full
+timeout -s KILL 60 $train --json --steps 1000000 --timeout 1 >full 2>err
+status=$?
+exec 9>&-
+: >out
+[ $status = 3 ] && grep -q '^shardloop: coordinate 0 (data=0, model=0) is absent: no sign of it for 1 s, since ' err &&
+    [ "$(tail -n 1 err)" = 'shardloop: the run has ended, and coordinate 0 (data=0, model=0) has not returned from the program: the process ends in 5 s' ]
+point 'a coordinate that never comes back'
 # What leaves nothing behind ends as other tools do.
 { "$drivers/schedule" --stages 64 --microbatches 512 2>err; echo $? >code; } | head -n 1 >out
 read -r status <code

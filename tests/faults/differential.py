@@ -21,11 +21,11 @@ try:
     import safetensors
     import safetensors.numpy
 except ImportError as missing:
-    peers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers", "transformers", "bin", "python")
-    for python in (os.environ.get("SL_TEST_PYTHON", ""), peers):
+    peers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers")
+    for python in (os.environ.get("SL_TEST_PYTHON", ""), *(os.path.join(peers, name, "bin", "python") for name in ("safetensors", "transformers"))):
         if os.path.exists(python) and not subprocess.run([python, "-c", "import numpy, safetensors"], capture_output=True).returncode:
             os.execv(python, [python, *sys.argv])
-    print(f"1..0 # SKIP no Python here has {missing.name}: pip install safetensors numpy, and SL_TEST_PYTHON is that Python")
+    print(f"1..0 # SKIP no Python here has {missing.name}: ./benchmarks/peers/setup safetensors installs it")
     sys.exit()
 
 parser = argparse.ArgumentParser()

@@ -205,7 +205,7 @@ static int read_tokenizer(const uint8_t *head, struct sl_error *error) {
 static int read_tokens(const uint8_t *head, struct sl_error *error) {
     struct sl_tokens tokens;
     (void)head;
-    SL_TRY(sl_tokens_open(&tokens, path, 0.1, 4, error));
+    SL_TRY(sl_tokens_open(&tokens, path, NULL, 0.1, 4, error));
     sl_tokens_close(&tokens);
     return SL_OK;
 }
@@ -214,7 +214,7 @@ static int read_tokens(const uint8_t *head, struct sl_error *error) {
 static int read_directory(const uint8_t *head, struct sl_error *error) {
     struct sl_tokens tokens;
     (void)head;
-    SL_TRY(sl_tokens_open(&tokens, folder, 0.1, 4, error));
+    SL_TRY(sl_tokens_open(&tokens, folder, NULL, 0.1, 4, error));
     sl_tokens_close(&tokens);
     return SL_OK;
 }
@@ -246,7 +246,7 @@ static int sign_tokens(const uint8_t *head, struct sl_error *error) {
     struct sl_signature signature = {0};
     struct sl_tokens tokens;
     (void)head;
-    SL_TRY(sl_tokens_open(&tokens, path, 0.1, 4, error));
+    SL_TRY(sl_tokens_open(&tokens, path, NULL, 0.1, 4, error));
     const int status = sl_sign_tokens(&signature, "data", &tokens, error);
     sl_tokens_close(&tokens);
     sl_signature_free(&signature);

@@ -1,11 +1,12 @@
-/* fuzz_prompts.c - files of prompts: the lines that are read, with newlines between, are the file.
+/* fuzz_prompts.c - files of prompts: the lines that are read, with newlines between, are the file, but for a byte order
+ * mark and returns before newlines.
  *
  * The first byte chooses the vocabulary; the file begins after it. */
 #include "layers/storage/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
 static void compare(const struct sl_prompts *prompts, const uint8_t *data, size_t size, int vocabulary) {
-    size_t at = 0;
+    size_t at = size >= 3 && !memcmp(data, "\xef\xbb\xbf", 3) ? 3 : 0;
     for (int i = 0; i < prompts->count; i++) {
         const int length = sl_prompt_length(prompts, i);
         const int32_t *token = sl_prompt_tokens(prompts, i);
@@ -13,9 +14,11 @@ static void compare(const struct sl_prompts *prompts, const uint8_t *data, size_
         for (int t = 0; t < length; t++, at++)
             FUZZ_PROMISE(at < size && token[t] == data[at] && token[t] < vocabulary && token[t] != '\n', "byte %zu",
                          at);
+        at += at < size && data[at] == '\r';
         FUZZ_PROMISE(at == size || data[at] == '\n', "byte %zu", at);
         at += at < size;
     }
+    while (at < size && (data[at] == '\n' || data[at] == '\r')) at++; /* empty lines at the end */
     FUZZ_PROMISE(at == size, "%zu of %zu bytes", at, size);
 }
 

@@ -31,7 +31,8 @@ static struct sl_publishing publishing_of(struct sl_publication *publication) {
     *publication =
         (struct sl_publication){.family = sl_published_family_of(&transformer, &why), .transformer = &transformer};
     FUZZ_PROMISE(publication->family, "%s", why);
-    return (struct sl_publishing){.publication = publication, .type = SL_WEIGHT_F32, .most = 1 << 20, .context = 4};
+    return (struct sl_publishing){
+        .publication = publication, .type = SL_WEIGHT_F32, .most = 1 << 20, .context = 4, .begin = -1, .end = -1};
 }
 
 static bool is_of_tokenizer(const struct sl_gguf_value *value) {

@@ -36,6 +36,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     encode(tokenizer, (const char *)data + size - text, text);
+    struct sl_gguf_metadata metadata = {0};
+    if (sl_tokenizer_has_gguf(tokenizer))
+        FUZZ_PROMISE(!sl_tokenizer_put_gguf(tokenizer, 9, NULL, &metadata, &error) && metadata.values, "memory");
+    free(metadata.bytes);
     FUZZ_PROMISE(sl_tokenizer_publish(tokenizer, "/dev/null", NULL, &error) == SL_BAD_INPUT, "a file in /dev/null");
     sl_tokenizer_close(tokenizer);
     return 0;

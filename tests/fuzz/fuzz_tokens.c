@@ -69,7 +69,7 @@ static void score(const char *path, int sequence) {
     enum { MOST = 1 << 16 };
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    const int status = sl_tokens_open_whole(&tokens, path, sequence, &error);
+    const int status = sl_tokens_open_whole(&tokens, path, NULL, sequence, &error);
     if (status) return fuzz_refused(status, &error);
     int64_t labels = 0;
     const int64_t windows = sl_tokens_windows(&tokens, true, sequence);
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size -= 3;
     const char *path = files ? write_files(data, size, files) : fuzz_file(0, data, size);
     score(path, sequence);
-    const int status = sl_tokens_open(&tokens, path, validation, sequence, &error);
+    const int status = sl_tokens_open(&tokens, path, NULL, validation, sequence, &error);
     if (status) {
         fuzz_refused(status, &error);
         return 0;

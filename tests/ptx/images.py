@@ -1,5 +1,5 @@
 """images.py BUILD FOLDER PROGRAM... - writes FOLDER/build.ninja, which translates the PTX of the programs' images for the
-executor: FOLDER/SHA-256.json, the hash being the image's. BUILD, of the preset cuda, keeps the PTX of each image in
+executor: FOLDER/SHA-256.jsonl, the hash being the image's. BUILD, of the preset cuda, keeps the PTX of each image in
 ptx/SHA-256 (tests/ptx/toolkit). Exit status 1: an image's is not there."""
 import hashlib
 import os
@@ -64,7 +64,7 @@ def main():
     lines = [RULES.format(script=__file__, here=HERE)]
     for image, files in sorted(images.items()):
         names = " ".join(title(file.read_text(encoding="utf-8")) for file in files)
-        lines.append(f"build {image}.json: translate {' '.join(str(file.resolve()) for file in files)} | {TRANSLATOR}\n  title = {names}\n")
+        lines.append(f"build {image}.jsonl: translate {' '.join(str(file.resolve()) for file in files)} | {TRANSLATOR}\n  title = {names}\n")
     pathlib.Path(folder).mkdir(exist_ok=True)
     (pathlib.Path(folder) / "build.ninja").write_text("".join(lines), encoding="utf-8")
     print(f"{len(images)} images of {len(programs)} programs")

@@ -11,6 +11,6 @@ END
 chmod +x program
 driver=./program
 call
-[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q "^/.*/[0-9a-f]\{64\}\.json is not there: the program's image was not translated. Build the preset ptx " err
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q "^/.*/[0-9a-f]\{64\}\.jsonl is not there: the program's image was not translated. Build the preset ptx " err
 point 'an image that was not translated is told'
 plan

@@ -1,9 +1,17 @@
 # The tests of the preset ptx: programs of the preset cuda, and scripts that run its drivers.
 include(../managed.cmake)
-set(covered ${CMAKE_CURRENT_BINARY_DIR}/coverage) # which blocks each test has run
+option(SL_PTX_COVERED "each test leaves which basic blocks it has run, for tests/ptx/coverage and tests/ptx/mutants" OFF)
+set(covers)
+if(SL_PTX_COVERED)
+    set(covers ${CMAKE_CURRENT_SOURCE_DIR}/covered ${CMAKE_CURRENT_BINARY_DIR}/coverage)
+endif()
 
 function(sl_ptx_add name)
-    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/covered ${covered}/${name} ${ARGN})
+    set(wrapped ${covers})
+    if(wrapped)
+        list(TRANSFORM wrapped APPEND /${name} AT 1)
+    endif()
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${wrapped} ${ARGN})
     set(environment LD_LIBRARY_PATH=${libraries} XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache)
     string(REGEX REPLACE "^(test|nccl)_" "" subject ${name})
     if(subject IN_LIST sl_managed_subjects)
@@ -15,12 +23,6 @@ function(sl_ptx_add name)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} ENVIRONMENT "${environment}")
 endfunction()
 
-# sl_ptx_judge(NAME COMMAND...): a test of the tests.
-function(sl_ptx_judge name)
-    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${ARGN})
-    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200 ENVIRONMENT SL_TEST_SECONDS=7200)
-endfunction()
-
 # sl_ptx_test(SUBJECT [ARGUMENT]...): the program test_SUBJECT. In PROGRAMS are those that the tests need.
 set(programs)
 macro(sl_ptx_test subject)
@@ -28,12 +30,18 @@ macro(sl_ptx_test subject)
     sl_ptx_add(test_${subject} ${cuda}/tests/test_${subject} ${ARGN})
 endmacro()
 
+# The executor itself
+include(isa/isa.cmake)
+sl_ptx_add(test_opcodes ${isa}/test_opcodes.py $<TARGET_FILE:sl_executor> 300 ${cuda}/ptx)
+sl_ptx_add(test_checker ${isa}/test_checker.py $<TARGET_FILE:sl_executor>)
+
 # Kernels
 foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_kernels attention_latent hashes settled kept parts stripes
         fours decode_parts gemm_sums gemm_adding dropout dropout_kernels sgd operands summands stored_stream optimizer experts random
         reduce sums convolution regression classifier device window)
     sl_ptx_test(${subject})
 endforeach()
+set_property(TEST test_convolution APPEND PROPERTY ENVIRONMENT SL_TEST_FILTER=*gradient*) # whole runs take minutes here
 sl_ptx_test(gemm few)
 sl_ptx_test(collectives)
 sl_ptx_add(nccl_collectives ${cuda}/tests/test_collectives nccl few)
@@ -68,9 +76,9 @@ foreach(file ../gpu_quick/losses losses)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
 endforeach()
 
-# What the tests have run, and whether they notice changes of it. Those that are drawn are tried by what has run before.
-get_property(run DIRECTORY PROPERTY TESTS)
-sl_ptx_judge(coverage ${CMAKE_CURRENT_SOURCE_DIR}/coverage ${CMAKE_BINARY_DIR} --most 30)
-sl_ptx_judge(mutants_drawn ${CMAKE_CURRENT_SOURCE_DIR}/mutants ${CMAKE_BINARY_DIR} --seed 3 --least 50)
-sl_ptx_judge(mutants_by_hand ${CMAKE_CURRENT_SOURCE_DIR}/mutants ${CMAKE_BINARY_DIR} --hand)
-set_tests_properties(coverage mutants_drawn mutants_by_hand PROPERTIES DEPENDS "${run}")
+# Whether tests notice the changes of tests/ptx/mutation/hand.py, each tried by those that have run its block before.
+if(SL_PTX_COVERED)
+    get_property(run DIRECTORY PROPERTY TESTS)
+    add_test(NAME mutants_by_hand COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/mutants ${CMAKE_BINARY_DIR} --hand)
+    set_tests_properties(mutants_by_hand PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200 ENVIRONMENT SL_TEST_SECONDS=7200 DEPENDS "${run}")
+endif()

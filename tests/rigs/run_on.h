@@ -34,6 +34,9 @@ enum { TEST_WATCHES_THREADS = __has_feature(thread_sanitizer) };
 /* Whether all coordinates share this process's memory. */
 static inline bool shares_memory(void) { return !strcmp(test_engine, "local"); }
 
+/* Whether what members call is compared in any mode, but for lines and pairs. */
+static inline bool compares_always(void) { return strcmp(test_engine, "nccl") != 0; }
+
 /* Whether what coordinate 0 leaves in memory is left in this process's. */
 static inline bool has_results(void) {
     const struct sl_engine engine = {.table = sl_engine_find(test_engine)};

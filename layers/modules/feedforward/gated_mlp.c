@@ -37,6 +37,11 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 
 /* ---- planning ---- */
 
+/* On devices kernels leave out floats that nobody reads. */
+static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, bool reads_stored) {
+    return kept->stores && (kept->operand || reads_stored) && sl_gemm_leaves_bf16(plan->gemm);
+}
+
 static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
                        enum sl_lifetime lifetime) {
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, &((struct gated_mlp *)module)->kept[tensor]);
@@ -47,14 +52,17 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     for (int i = GATE; i <= UP; i++) {
         struct sl_kept *kept = &((struct gated_mlp *)module)->kept[D_GATES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, kept));
+        kept->unread = unread(plan, kept, module->child[i]->reads_stored_gradient);
     }
+    struct sl_kept *gates = &((struct gated_mlp *)module)->kept[D_GATES], *ups = gates + 1;
+    gates->unread = ups->unread = gates->unread && ups->unread; /* one kernel writes both */
     return plan_tensor(module, plan, PART, in > columns ? in : columns, SL_UNTIL_RETURN);
 }
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace, columns = ((struct gated_mlp *)module)->columns;
     for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
-    module->keeps_input = module->child[GATE]->keeps_input;
+    module->keeps_input = module->child[GATE]->keeps_input || module->child[UP]->keeps_input; /* one may be frozen */
     module->keeps_gradient = module->child[DOWN]->keeps_gradient;
     module->reads_stored = module->child[GATE]->reads_stored;
     module->adds_stored = module->child[DOWN]->adds_stored;
@@ -68,11 +76,11 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, 2 * count);
     SL_TRY(plan_tensor(module, plan, GATES, columns, SL_UNTIL_INPUT));
     SL_TRY(plan_tensor(module, plan, UPS, columns, SL_UNTIL_INPUT));
+    struct sl_kept *inside = &((struct gated_mlp *)module)->kept[INSIDE];
     SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns,
-                              module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN,
-                              &((struct gated_mlp *)module)->kept[INSIDE]));
-    if (sl_reads_stored(plan, module->child[DOWN]))
-        sl_plan_kept_room(plan, &((struct gated_mlp *)module)->kept[INSIDE]);
+                              module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN, inside));
+    if (sl_reads_stored(plan, module->child[DOWN])) sl_plan_kept_room(plan, inside);
+    inside->unread = unread(plan, inside, module->child[DOWN]->reads_stored);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);
 }
 
@@ -90,14 +98,15 @@ static void gate(const void *arg, size_t first, size_t end) {
     const struct gates *g = arg;
     struct sl_settled left[INSIDE + 1];
     for (int i = GATES; i <= INSIDE; i++) left[i] = sl_settled_from(g->tensor[i].left, first);
-    g->kernels->gate_forward(end - first, g->tensor[GATES].x + first, g->tensor[UPS].x + first,
-                             g->tensor[INSIDE].x + first, left[GATES], left[UPS], left[INSIDE]);
+    float *y = g->tensor[INSIDE].x;
+    g->kernels->gate_forward(end - first, g->tensor[GATES].x + first, g->tensor[UPS].x + first, y ? y + first : NULL,
+                             left[GATES], left[UPS], left[INSIDE]);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct gates gates = {.kernels = context->kernels->published};
     struct sl_summand *const summand = sl_take_summand(context);
-    for (int i = GATES; i <= INSIDE; i++) gates.tensor[i].x = at(module, context, (enum tensor)i);
+    for (int i = GATES; i <= INSIDE; i++) gates.tensor[i].x = sl_kept_floats(context, kept_of(module, (enum tensor)i));
     for (int i = GATE; i <= UP; i++)
         SL_TRY(sl_forward_left(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i].left));
     gates.tensor[INSIDE].left = sl_kept_settled(context, kept_of(module, INSIDE));
@@ -116,8 +125,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     context->kernels->published->gate_backward(
         elements(module, context), sl_kept_stored(context, kept_of(module, GATES)),
         sl_kept_stored(context, kept_of(module, UPS)), kept_of(module, GATES)->outlasts, part,
-        at(module, context, D_GATES), at(module, context, D_UPS), sl_kept_settled(context, kept_of(module, D_GATES)),
-        sl_kept_settled(context, kept_of(module, D_UPS)));
+        sl_kept_floats(context, kept_of(module, D_GATES)), sl_kept_floats(context, kept_of(module, D_UPS)),
+        sl_kept_settled(context, kept_of(module, D_GATES)), sl_kept_settled(context, kept_of(module, D_UPS)));
     for (int i = GATE; i <= UP; i++) {
         float *to = !dx ? NULL : i == GATE ? dx : part;
         SL_TRY(sl_kept_backward_input(module->child[i], context, x, kept_of(module, (enum tensor)(D_GATES + i)), to));

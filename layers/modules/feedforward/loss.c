@@ -7,6 +7,7 @@ struct loss {
 };
 
 static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
+    sl_plan_bound(plan, SL_READS_LABELS, module->in);
     sl_plan_workspace(plan, 2 * sl_plan_rows(plan) * sizeof(float), &((struct loss *)module)->rows);
     return SL_OK;
 }

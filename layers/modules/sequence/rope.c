@@ -26,21 +26,22 @@ double sl_rotary_divisor(const struct sl_rotary *angles, int pair, int width) {
 static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
     const struct sl_rotary *angles = &rope->angles;
     const double base = angles->base > 0 ? angles->base : 10000.0;
+    const double amplitude = angles->amplitude > 0 ? angles->amplitude : 1;
     const int begin = angles->base > 0 ? 0 : 1;
     for (int i = 0; i < rope->pairs; i++) {
         const double rate =
             stretched(angles, pow(base, -2.0 * (rope->first + i) / rope->columns)) / given(angles, rope->first + i);
         for (int t = 0; t < rope->positions; t++) {
             const size_t at = (size_t)t * (size_t)rope->pairs + (size_t)i;
-            cosine[at] = (float)cos((t + begin) * rate);
-            sine[at] = (float)sin((t + begin) * rate);
+            cosine[at] = (float)(amplitude * cos((t + begin) * rate));
+            sine[at] = (float)(amplitude * sin((t + begin) * rate));
         }
     }
 }
 
 static bool same_angles(const struct sl_rotary *a, const struct sl_rotary *b) {
     return a->base == b->base && a->factor == b->factor && a->low == b->low && a->high == b->high &&
-           a->original == b->original && a->divisors == b->divisors;
+           a->original == b->original && a->divisors == b->divisors && a->amplitude == b->amplitude;
 }
 
 static bool is_table(const struct sl_rope *rope, const struct sl_rope *like, bool sizes_only) {

@@ -108,6 +108,7 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
     chunks->chunks = (chunks->classes + chunks->chunk - 1) / chunks->chunk;
     chunks->kept = trains && chunks->slices == 1 ? kept_of(chunks, &table->vocabulary) : 0;
     chunks->leaves = table->leaves > 1 ? table->leaves : 1;
+    chunks->stores_alone = plan->gemm->on_device;
     SL_TRY(plan_products(chunks, plan, rows));
     plan_leaves(chunks, plan, group);
     sl_plan_workspace(plan, run * sizeof(float), &chunks->scales);
@@ -182,6 +183,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
         const bool begins = s->begins && i == 0;
         float *logits = logits_of(chunks, context, i), *p = dx ? sl_at(context, &chunks->p) : logits;
         uint16_t *rounded = dx ? sl_products_room(c.products, context, &c.products->dy) : NULL;
+        if (rounded && chunks->stores_alone) p = NULL;
         SL_TRY(multiply(context, &c, chunks->columns, count, operand, dx != NULL, logits));
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
                                s->argmaxima, s->sums, s->targets, scales, p, rounded);
@@ -233,7 +235,8 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
         SL_TRY(take_logits(module, chunks, context, &c, i, b, &logits));
         uint16_t *rounded = sl_products_room(c.products, context, &c.products->dy);
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
-                                                    s->maxima, s->sums, context->weight, logits, rounded);
+                                                    s->maxima, s->sums, context->weight, logits,
+                                                    rounded && chunks->stores_alone ? NULL : logits, rounded);
         const void *a = rounded ? (const void *)rounded : logits;
         SL_TRY(multiply_gradient(context, chunks, &c, s->rows, a, b, accumulate, dtable));
     }

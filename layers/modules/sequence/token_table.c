@@ -78,6 +78,7 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: %d rows a microbatch are no whole number of sequences of %d", plan->name, name,
                             plan->rows, plan->sequence);
+    sl_plan_bound(plan, table->module.type->reads, vocabulary->size);
     SL_TRY(sl_plan_columns(plan, table->axis, vocabulary->dimension, 1));
     table->parts = sl_mesh_axis_size(plan->mesh, table->axis);
     table->sequence = plan->sequence;

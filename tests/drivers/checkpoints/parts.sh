@@ -47,7 +47,7 @@ run 4 looping_pipeline $small $four --steps 6 --save-every 3 --save whole
 point 'a run in one file'
 run 4 looping_pipeline $small $four --steps 6 --save-every 3 --save parts --save-parts
 all='3.index.json 3.part-1-of-4 3.part-2-of-4 3.part-3-of-4 3.part-4-of-4 6.index.json 6.part-1-of-4 6.part-2-of-4 6.part-3-of-4 6.part-4-of-4 '
-[ $status = 0 ] && [ "$(files parts)" = "$all" ] && grep -q 'saved in parts/step-00000006.index.json; go on with: mpirun -n 4 looping_pipeline --engine mpi --resume parts --save parts --save-every 3 --save-parts --steps 12$' err
+[ $status = 0 ] && [ "$(files parts)" = "$all" ] && grep -q 'saved in parts/step-00000006.index.json; go on with: mpirun -n 4 .*/looping_pipeline --engine mpi --resume parts --save parts --save-every 3 --save-parts --steps 12$' err
 point 'the same in parts'
 is_same parts whole
 point 'has the same values and settings'
@@ -111,7 +111,7 @@ done
 # ---- what is refused ----
 
 driver=$drivers/looping_pipeline
-refuses '--save-parts: needs a directory, --save DIR' $small --steps 1 --save-parts
+refuses '--save-parts: is read only with --save' $small --steps 1 --save-parts
 cp -r parts damaged
 rm "$(index 3 damaged)" damaged/step-00000003.part-*
 mv damaged/step-00000006.part-2-of-4.safetensors kept
@@ -165,7 +165,7 @@ point 'and what was saved before goes on'
 # processes: those that the launcher has started, which the watcher has.
 processes() {
     for one in $(cat "/proc/$1/task/$1/children"); do
-        tr '\0' ' ' <"/proc/$one/cmdline" | grep -q '^[^ ]*looping_pipeline ' && echo "$one"
+        tr '\0' '\n' <"/proc/$one/cmdline" | head -n 1 | grep -q 'looping_pipeline$' && echo "$one"
         processes "$one"
     done 2>/dev/null
 }

@@ -231,9 +231,9 @@ static void commands_to_go_on_with(void **state) {
     expect_end(&run, true, "interrupted after step 6, saved in saved/step-00000007.safetensors; go on with: ");
     expect_end(&run, true, "--resume saved --save saved --save-every 3 --save-async");
     run.command = &command;
-    expect_end(&run, false, "go on with: trainer --resume saved");
+    expect_end(&run, false, "trainer --resume saved");
     command.engine = NULL;
-    expect_end(&run, false, "go on with: trainer --resume saved");
+    expect_end(&run, false, "trainer --resume saved");
     command.engine = &mpi;
     expect_end(&run, false, "trainer --engine mpi --resume saved");
     /* Metrics go on in their file where it is there. */

@@ -120,5 +120,43 @@ refuses 'damaged: ' damaged a
 file infinite "$header" "$one$one$two$two$zero\000\000\200\177"
 refuses 'tensor x: value 5 is not finite' infinite a
 
-for arguments in 'a later' 'a later --json' 'a again'; do fills_stdout $arguments; done
+# ---- one side alone ----
+
+train --steps 8 --save kept --save-every 1 --keep 3
+[ "$(ls kept | tr '\n' ' ')" = 'step-00000006.safetensors step-00000007.safetensors step-00000008.safetensors ' ]
+point '--keep 3 keeps three checkpoints'
+train --steps 4 --save two --save-every 1
+[ "$(ls two | wc -l)" = 2 ]
+point 'and two by default'
+call --list kept
+parameters=$("$drivers/looping_pipeline" $small --steps 1 --json 2>/dev/null | grep -o '^{"parameters":[0-9]*' | sed 's/.*://')
+[ $status = 0 ] && awk -v parameters="$parameters" 'NR > 1 { good += $1 == 10 - NR && $3 == parameters && $4 == "classifier" && $5 == "data=1,model=1" && $6 == 8 } END { exit good != 3 || NR != 4 }' out
+point 'a directory of checkpoints: steps, parameters, model and run'
+call --list kept --json
+[ $status = 0 ] && [ "$(wc -l <out)" = 3 ] && head -n 1 out | grep -q "^{\"file\":\"kept/step-00000008.safetensors\",\"step\":8,\"bytes\":[0-9]*,\"parameters\":$parameters,"
+point 'in JSON, an object a line'
+call --describe kept
+[ $status = 0 ] && grep -qx "# classifier, $parameters parameters" out && grep -qx -- '- hidden: 8' out && grep -qx -- '- lr: 0.001' out &&
+    grep -qx -- '- steps: 8, of 64 samples in all' out && grep -qx -- '- optimizer: adamw' out
+point "a model's card"
+call --describe kept/step-00000007.safetensors --json
+[ $status = 0 ] && grep -q '"steps":"7",.*"sizes":{.*"hidden":"8".*"options":{.*"mesh":"data=1,model=1"' out
+point 'in JSON, of one file'
+refuses '--list: 2 arguments: it is told of one' --list kept a
+refuses '--describe: 0 arguments: it is told of one' --describe
+refuses '--all: is read only without --list' --list --all kept
+refuses '--describe: is read only without --list' --list --describe kept
+refuses 'cut' --describe cut
+refuses 'infinite: no checkpoint, but values from elsewhere' --describe infinite
+refuses 'empty' --list empty
+"$drivers/looping_pipeline" $small --steps 1 --keep 3 >out 2>err
+status=$?
+[ $status = 2 ] && grep -q -- '--keep: is read only with --save$' err
+point '--keep without --save'
+"$drivers/looping_pipeline" $small --steps 1 --save kept --keep 0 >out 2>err
+status=$?
+[ $status = 2 ] && grep -q -- '--keep: "0" is not an integer from 1' err
+point '--keep 0'
+
+for arguments in '--list kept' '--describe kept' '--list kept --json' 'a later' 'a later --json' 'a again'; do fills_stdout $arguments; done
 plan

@@ -17,15 +17,15 @@ over_tensor() {
 small='--model-dimension 32 --n-heads 4 --blocks 2 --layers-per-block 3 --sequence 16 --latent-dim 8 --rope-dim 4 --batch 32'
 steps=3
 [ -z "${SL_TEST_LONG:-}" ] || steps=10
-small="transformer train $small --microbatches 2 --dropout 0.1 --clip 0.5 --warmup 2 --steps $steps"
+small="transformer train $small --microbatches 2 --wgrad-group 2 --dropout 0.1 --clip 0.5 --warmup 2 --steps $steps"
 llama='--model-dimension 48 --attention gqa --n-heads 6 --kv-heads 2 --mlp silu --biases none --untied-head --blocks 4'
-llama="transformer train $llama --layers-per-block 1 --sequence 16 --batch 32 --microbatches 2 --steps $steps"
+llama="transformer train $llama --layers-per-block 1 --sequence 16 --batch 32 --microbatches 2 --wgrad-group 2 --steps $steps"
 grouped='--model-dimension 64 --attention gqa --n-heads 8 --kv-heads 4 --mlp silu --blocks 2 --layers-per-block 1'
-grouped="transformer train $grouped --sequence 16 --batch 16 --microbatches 2 --steps $steps"
+grouped="transformer train $grouped --sequence 16 --batch 16 --microbatches 2 --wgrad-group 2 --steps $steps"
 experts="$small --experts 4 --top-k 2 --capacity 1.1 --balance 0.1 --shared-experts 1"
 wide_experts='--model-dimension 64 --attention gqa --n-heads 8 --kv-heads 4 --blocks 2 --layers-per-block 1 --sequence 16'
-wide_experts="transformer train $wide_experts --batch 16 --microbatches 2 --steps $steps --experts 4 --top-k 2"
-classifier="looping_pipeline --hidden 48 --layers 8 --batch 64 --microbatches 4 --steps $steps --clip 1"
+wide_experts="transformer train $wide_experts --batch 16 --microbatches 2 --wgrad-group 2 --steps $steps --experts 4 --top-k 2"
+classifier="looping_pipeline --hidden 48 --layers 8 --batch 64 --microbatches 4 --wgrad-group 4 --steps $steps --clip 1"
 
 begins 'latent attention' "$small --exact data=8 --evaluate-every 2" --mesh data=1
 same --mesh data=2 --zero 0
@@ -96,6 +96,17 @@ same --mesh data=4,model=2 --zero 0
 same --mesh data=2,model=4 --schedule 1f1b
 same --mesh data=8,model=1 --fsdp
 same --mesh data=2,model=2 --fsdp --wgrad-group 4
+
+begins 'by default' "transformer train --exact data=4,tensor=4 --batch 16 --sequence 32 --model-dimension 64 --steps $steps" --mesh data=1
+same --mesh data=2
+same --mesh tensor=2
+same --mesh pipe=2
+same --mesh data=2,pipe=3 --accumulate 2
+same --mesh data=1 --accumulate 4
+begins 'the classifier by default' "looping_pipeline --hidden 48 --layers 8 --batch 64 --steps $steps --clip 1 --exact data=4" --mesh data=1,model=1
+same --mesh data=2,model=2
+same --mesh data=1,model=4 --accumulate 2
+same --mesh data=4,model=1 --schedule single --accumulate 8
 
 begins 'six leaves' "$classifier --exact data=6 --batch 72" --mesh data=1,model=2
 same --mesh data=3,model=2

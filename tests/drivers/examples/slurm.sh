@@ -53,8 +53,8 @@ tasks() {
     for file in /proc/[0-9]*/environ; do
         process=${file#/proc/}
         process=${process%/environ}
-        tr '\0' '\n' <"$file" 2>/dev/null | grep -qxF "SLURM_CONF=$SLURM_CONF" && tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null |
-            grep -q "^[^ ]*\(looping_pipeline\|transformer\|shardloop\) " && echo "$process"
+        tr '\0' '\n' <"$file" 2>/dev/null | grep -qxF "SLURM_CONF=$SLURM_CONF" && tr '\0' '\n' <"/proc/$process/cmdline" 2>/dev/null |
+            head -n 1 | grep -q "\(looping_pipeline\|transformer\|shardloop\)$" && echo "$process"
     done 2>/dev/null
 }
 : >metrics

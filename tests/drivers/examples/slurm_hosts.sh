@@ -79,7 +79,7 @@ point 'and goes on there'
 # Those of the run, on a host.
 tasks_of() {
     for process in $(ip netns pids "$1"); do
-        tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null | grep -q '^[^ ]*looping_pipeline ' && echo "$process"
+        tr '\0' '\n' <"/proc/$process/cmdline" 2>/dev/null | head -n 1 | grep -q 'looping_pipeline$' && echo "$process"
     done
 }
 : >metrics

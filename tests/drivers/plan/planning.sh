@@ -68,7 +68,7 @@ planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
 [ $status = 0 ] && [ -n "$held" ] && [ "$held" = "$planned" ]
 point 'what a run holds is what was predicted'
 call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop"
-[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^beside products most goes to ' out
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^after products, most time goes to ' out
 point 'a run ends with both, and with what holds it back'
 # Without a machine: by what the first steps have shown.
 call $transformer --mesh data=2,pipe=2 --steps 4 --json
@@ -77,11 +77,11 @@ planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
 [ $status = 0 ] && [ -n "$held" ] && [ "$held" = "$planned" ] && tail -n 1 out | grep -q '"predicted":{"ms":[0-9.e+-]*,"bubble":[0-9.e+-]*,'
 point 'also without a machine'
 call $classifier --mesh data=1,model=2 --steps 5
-[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (.*; planned .* held ' out && grep -q '^beside products most goes to ' out
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (.*; planned .* held ' out && grep -q '^after products, most time goes to ' out
 point 'for people, too'
 call $classifier --mesh data=1,model=2 --steps 1
 [ $status = 0 ] && grep -q '^predicted no time, .* measured the first step alone, [0-9.e+]* ms, .*; planned \([0-9.]*\) MB a coordinate, held \1$' out &&
-    grep -q '^beside products most would go to .* on a typical core; other layouts ' out
+    grep -q '^after products, most time would go to .* on a typical core; other layouts ' out
 point 'one step shows no rates, but bytes'
 call $classifier --mesh data=1,model=2 --steps 1 --json
 [ $status = 0 ] && tail -n 1 out | grep -q '"predicted":{"ms":null,"bubble":null,"bytes":[0-9]*}' && ! grep -q measured_bubble out
@@ -95,7 +95,7 @@ point 'a machine predicts all the same'
 "$drivers/loss_equality" --mesh data=1,model=2 --layers 4 --hidden 32 --batch 64 --steps 1 >out 2>err
 status=$?
 [ $status = 0 ] && [ "$(grep -cE '^(single|pipeline|looping): predicted [0-9.e+]* ms a step, measured [0-9.e+]* \(.*; planned ([0-9.]*) MB a coordinate, held \2(;|$)' out)" = 3 ] &&
-    [ "$(grep -c '^beside products most goes to ' out)" = 3 ]
+    [ "$(grep -c '^after products, most time goes to ' out)" = 3 ]
 point 'each of the compared runs tells both'
 "$drivers/loss_equality" --mesh data=1,model=2 --layers 4 --hidden 32 --batch 64 --steps 1 --json >out 2>err
 status=$?
@@ -189,6 +189,37 @@ link '"places": 4, "package": 1' node
 link '"count": 4' network
 link '"places": 1, "shares": true' core
 
+# Each link of a machine file counts, also for sums over data alone: coordinates of several nodes, or GPUs, are processes.
+nodes='"count": 2, "places": 8, "core": 2, "package": 4'
+links='"core": {"latency_us": 1, "gb_per_s": 50}, "gpu": {"latency_us": 1, "gb_per_s": 40}, "package": {"latency_us": 2, "gb_per_s": 20}, "node": {"latency_us": 3, "gb_per_s": 10}, "network": {"latency_us": 10, "gb_per_s": 1}'
+predicted() { # predicted NODES LINKS: what layouts are predicted to take
+    sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/; s/^\"links\": {.*}/\"links\": {$2}/" "$laptop" >linked.json
+    for mesh in data=2,pipe=1,tensor=1 data=4,pipe=1,tensor=1 data=8,pipe=1,tensor=1 data=16,pipe=1,tensor=1; do
+        call $transformer --no-fsdp --mesh $mesh --plan search --machine linked.json --json
+        [ $status = 0 ] || echo "$mesh: status $status"
+        values predicted_ms
+    done
+}
+for class in core gpu package node network; do
+    [ $class = gpu ] && places=$(echo "$nodes" | sed 's/"core": 2/"gpus": 2/') || places=$nodes
+    predicted "$places" "$links" >before
+    predicted "$places" "$(echo "$links" | sed "s/\(\"$class\": {\"latency_us\": [0-9]*, \"gb_per_s\": \)[0-9]*/\10.01/")" >after
+    [ -s before ] && ! grep -q status before after && ! cmp -s before after
+    point "the link $class moves the prediction of a layout"
+done
+many="$transformer --no-fsdp --mesh data=16,pipe=1,tensor=1 --plan search --machine linked.json"
+sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$nodes/" "$laptop" >linked.json
+call $many --save-options nodes.options
+[ $status = 0 ] && sed -n 2p out | grep -qx 'with --engine mpi, as the machine has 2 nodes' && grep -q -- '--engine mpi$' nodes.options
+point 'it says for which engine it has searched, and saves it'
+call $many --json
+tail -n 1 out | grep -q '"engine": *"mpi"' && values predicted_ms >meant
+call $many --json --engine mpi
+values predicted_ms | cmp -s - meant
+point 'as if that had been asked for'
+refuses '--engine local: the machine "two cores by hand" has 2 nodes, and threads are of one: choose mpi or nccl' $many --engine local
+refuses '--plan auto: "two cores by hand" is a machine for --engine mpi: search with --save-options FILE' $(echo "$many" | sed 's/plan search/plan auto/')
+
 # Half of what the smallest layout takes without any of the options that save memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)
@@ -251,7 +282,8 @@ call transformer train @best --steps 2
 [ $status = 0 ] && grep -q '^parameters ' out
 point 'and start a run'
 call plan search --driver transformer ${transformer#transformer train} --devices=2 --machine "$laptop" --save best2
-[ $status = 0 ] && cmp -s best best2
+[ $status = 0 ] && for file in best best2; do head -n 1 $file | grep -qx "# .*/transformer train @$file" && sed 1d $file >$file.options || break; done
+cmp -s best.options best2.options
 point 'plan search --driver does the same'
 call plan memory --driver looping_pipeline --mesh data=2 --layers 2 --hidden 16 --json
 cp out memory
@@ -269,8 +301,8 @@ point 'also on this machine, which is measured'
 
 refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
 refuses '--devices: "65537" is not an integer from 0 to 65536' $transformer --plan search --devices 65537
-refuses '--devices: only --plan search or auto asks for it' $transformer --devices 4
-refuses '--memory: only --plan search or auto asks for it' $transformer --memory 1GB
+refuses '--devices: is read only with --plan' $transformer --devices 4
+refuses '--memory: is read only with --plan' $transformer --memory 1GB
 for size in 0 1XB B 1GBB -1GB nan 1e99 inf; do
     refuses "--memory: \"$size\" is no size of at least a byte" $transformer --plan search --memory=$size
 done

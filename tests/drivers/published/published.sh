@@ -111,13 +111,13 @@ without() {
 without model_type '"gpt_neox"' 'config.json: model_type is "gpt_neox"'
 without model_type - 'config.json: no model_type'
 without hidden_act '"gelu"' 'config.json: hidden_act is gelu'
-without rope_parameters '{"rope_theta": 1e4, "rope_type": "yarn"}' 'rope_parameters.rope_type is yarn'
+without rope_parameters '{"rope_theta": 1e4, "rope_type": "longrope"}' 'rope_parameters.rope_type is longrope'
 without tie_word_embeddings false 'tensor lm_head.weight is missing'
 without partial_rotary_factor 0.5 'config.json: partial_rotary_factor is not 1'
 without hidden_size 1e99 'config.json: hidden_size: there must be a number'
 without intermediate_size 40 'tensor model.layers.0.mlp.gate_proj.weight is [36, 24], and its sizes say [40, 24]'
 without num_hidden_layers 3 'tensor model.layers.2.input_layernorm.weight is missing'
-without attention_bias true 'config.json: attention_bias is true'
+without attention_bias true 'tensor model.layers.0.self_attn.q_proj.bias is missing'
 for bytes in 3 20 200 2000 20000; do
     head -c $bytes qwen3.gguf >cut.gguf
     refused 'cut.gguf: ' generate --model cut.gguf --prompt-tokens 1

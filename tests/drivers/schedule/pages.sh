@@ -73,12 +73,12 @@ call --synthesize --stages 2 --loops 2 --microbatches 4 --iterations 200 --over 
 holds 'a schedule made to measure over another one' 'synthesized over gpipe'
 for format in svg html; do
     refuses 'there is no schedule "x"' --over x --format $format
-    refuses '--over and --compare: ' --over gpipe --compare run --format $format
-    refuses '--all and --over' --over gpipe --all --format $format
+    refuses '--over: is read only without --compare' --over gpipe --compare run --format $format
+    refuses '--over: is read only without --all' --over gpipe --all --format $format
     refuses 'dualpipev: 2 microbatches on 4 stages' --microbatches 2 --over dualpipev --format $format
 done
 for format in table csv json indices; do
-    refuses '--over: is for drawings: --format is svg or html' --over gpipe --format $format
+    refuses '--over: is read only with --format svg or html' --over gpipe --format $format
 done
 
 # ---- all pipelines in one drawing ----

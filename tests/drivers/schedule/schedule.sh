@@ -183,7 +183,7 @@ answers '"step_ms":43.0,"compute_ms":33.0,' --name gpipe --json --optimizer 10
 answers 'until 33 ms, then reductions and optimizer for 10 ms' --name gpipe --simulate --optimizer 10
 echo '{}' >costs
 answers '"step_ms":16.0,' $costs --forward 6 --communication 0
-refuses '--costs: nothing: No such file' --costs nothing
+refuses '--costs: nothing: No such file' --json --costs nothing
 printf '{"forward": 1,\n "reduce" 3}' >costs
 refuses "--costs: costs:2:" $costs
 echo '{"forward": 1, "forward": 2}' >costs
@@ -322,13 +322,13 @@ point 'every moment of a step has a name'
 call --compare run --schedule gpipe --loops 1
 [ $status = 0 ] && grep -q '^schedule gpipe, ' out
 point '--schedule is --name'
-refuses '--width: folds the table of one schedule: there is none with --compare' --compare run --width 60
+refuses '--width: is read only without --compare' --compare run --width 60
 { first_rank && second_rank && step=2 first_rank; } | trace >cut
 answers "$means$predicted" --compare cut --json
 echo '{"forward": 4}' >costs
 answers '"predicted":{"step_ms":18.5,' --compare run --costs costs --json
 answers '"step_ms":15.5,' --name 1f1b --stages 2 --microbatches 1 --wgrad-group 1 --costs run --json
-refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages 4 --costs run
+refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages 4 --simulate --costs run
 
 # What the trace says of waiting, of the engine's delay and of cores.
 conditions() { sed "s/\"overlap\":true/&,$1/" run; }
@@ -404,7 +404,7 @@ refuses 'the trace broken: event 1: its args have not all of step, rank, loop, d
 refuses 'the trace broken: event 2: its time is none' --compare broken
 { first_rank && second_rank; } | sed '3s/"dur":[0-9]*/"dur":1e30/' | trace >broken
 refuses 'the trace broken: event 2: its time is too large: ts is at most 1e18, dur at most 1e11' --compare broken
-refuses 'the trace broken: event 2: its time is too large' --stages 2 --costs broken
+refuses 'the trace broken: event 2: its time is too large' --stages 2 --json --costs broken
 { first_rank && second_rank; } | sed '3s/"ts":[0-9]*/"ts":-1e30/' | trace >broken
 refuses 'the trace broken: event 2: its time is too large' --compare broken
 { first_rank && second_rank; } | sed 's/"ts":[0-9]*,"dur":[0-9]*/"ts":0,"dur":1e-320/' | trace >none
@@ -466,7 +466,7 @@ point 'all its forwards are drawn'
 
 # ---- all schedules ----
 
-refuses '--width: folds the table of one schedule: there is none with --all' --all --width 60
+refuses '--width: is read only without --all' --all --width 60
 call --all --stages 4 --microbatches 6
 [ $status = 0 ] && [ ! -s err ] &&
     grep -qE '^zbv +2 +39 +7\.7 % +8 +4 +72$' out && grep -qE '^pipedream-flush +1 +54 +33\.3 % +4 +4 +36$' out &&
@@ -514,7 +514,7 @@ if command -v xmllint >where || command -v python3 >where; then
     point 'a valid drawing of all'
 fi
 for other in '--name gpipe' '--file table.csv' '--compare run' --check --simulate; do
-    refuses "--all and ${other%% *}: all schedules are compared, or one" --all $other
+    refuses "${other%% *}: is read only without --all" --all $other
 done
 for format in csv indices; do
     refuses "--all: there is no format $format of it: it is table, svg, html or json" --all --format $format
@@ -542,11 +542,11 @@ printf "$(sed -n 's/.*"csv":"\([^"]*\)".*/\1/p' out)\n" >told.csv
 [ $status = 0 ] && tr -d '\n' <made.csv >made && tr -d '\n' <told.csv | cmp -s - made
 point 'JSON tells the table, too'
 answers 'no deadlock' --file made.csv --check
-for schedule in '--schedule looped-bfs' '--schedule-file made.csv'; do
-    "$drivers/looping_pipeline" --mesh data=1,model=3 --layers 6 --hidden 8 --microbatches 6 --batch 48 --rng global \
-        --steps 2 $schedule 2>err | grep -E '^ +[01] ' | awk '{ print $1, $2 }' >"losses ${schedule#* }"
+for schedule in '--schedule looped-bfs --microbatches 6' '--schedule-file made.csv'; do
+    "$drivers/looping_pipeline" --mesh data=1,model=3 --layers 6 --hidden 8 --batch 48 --rng global \
+        --steps 2 $schedule 2>err | grep -E '^ +[01] ' | awk '{ print $1, $2 }' >"losses ${schedule##* }"
 done
-[ "$(wc -l <'losses made.csv')" = 2 ] && cmp -s 'losses looped-bfs' 'losses made.csv'
+[ "$(wc -l <'losses made.csv')" = 2 ] && cmp -s 'losses 6' 'losses made.csv'
 point 'the executor runs it, with the losses of another schedule'
 answers 'microbatches of a part of the model' --synthesize --iterations 10 --no-named --search-seed 3 --seconds 1
 refuses '--synthesize: rank 0 keeps 60 bytes of one microbatch: there is no schedule that keeps at most 39' $search --memory 39
@@ -555,11 +555,12 @@ refuses '--synthesize: 3 ranks, 17 loops: a schedule that is looked for has 1 to
 refuses '--synthesize: 4 ranks x 2 loops x 65536 microbatches: their product must be at most 65536' \
     --synthesize --microbatches 65536
 for other in '--name gpipe' '--file table.csv' '--compare run' --fsdp '--wgrad-group 2'; do
-    refuses "--synthesize and ${other%% *}: a schedule is looked for without it" --synthesize $other
+    case $other in --fsdp | --wgrad*) said="--synthesize and ${other%% *}: a schedule is looked for without it" ;; *) said="${other%% *}: is read only without --synthesize" ;; esac
+    refuses "$said" --synthesize --simulate $other
 done
-refuses '--all and --synthesize: all schedules are compared, or one' --all --synthesize
+refuses '--synthesize: is read only without --all' --all --synthesize
 echo '{"kept": [1, -2]}' >costs
-refuses '"kept"[1] is not a number of bytes from 0 to 1e+15' --name gpipe --stages 2 --costs costs
+refuses '"kept"[1] is not a number of bytes from 0 to 1e+15' --name gpipe --stages 2 --json --costs costs
 echo '{"kept": "1"}' >costs
 refuses '"kept" is not a number of bytes from 0 to 1e+15 or a list of them' --synthesize --costs costs
 echo '{"kept": [1, 2, 3]}' >costs
@@ -569,12 +570,12 @@ refuses '"kept" has 3 numbers: must have one a stage, 8' --synthesize --costs co
 
 refuses 'there is no schedule "nonsense"' --name nonsense
 refuses '--format: "png" is not one of table|indices|csv|svg|html|json' --format png
-refuses '--file and --name: a schedule is read or generated, not both' --file table.csv --name gpipe
+refuses '--name: is read only without --file' --file table.csv --name gpipe
 refuses 'nothing.csv: cannot be opened: No such file' --file nothing.csv
 refuses 'schedule gpipe: 2 loops: must be 1' --name gpipe --loops 2
 refuses '--forward: "-1" is not a number from 0' --forward -1
 refuses '--optimizer: "-1" is not a number from 0' --optimizer -1
-refuses '8 microbatches do not divide into weight-gradient groups of 3' --wgrad-group 3
+refuses '8 microbatches do not divide into weight-gradient groups of 3' --check --wgrad-group 3
 refuses 'deadlock' --name interleaved-zb --stages 8 --microbatches 16 --buffers 1
 printf '0F0,0F1,0B0,0B0\n' >twice.csv
 refuses 'twice' --file twice.csv

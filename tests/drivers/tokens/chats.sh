@@ -122,7 +122,7 @@ bad() {
     refused "bad.jsonl: line 2: $2" train $small --chat bad.jsonl
 }
 bad '{' ''
-bad '[]' 'no array under the key "messages"'
+bad '[]' 'an array of JSON: each line must be an object'
 bad '{"messages": "a"}' 'no array under the key "messages"'
 bad '{"messages": []}' 'no message has the role "assistant"'
 bad '{"messages": [{"role": "user", "content": "a"}]}' 'no message has the role "assistant"'
@@ -135,9 +135,9 @@ refused 'no conversation has an answer within its first 8 tokens' train $small -
 refused 'the tokenizer has neither <|im_start|>, for ChatML, nor <|start_header_id|>' train $small --chat first --tokenizer "$tokenizer"
 refused 'the tokenizer has no token <|im_start|>, which the template needs' train $small --chat first --tokenizer "$tokenizer" --chat-template chatml
 refused '--pack=1: takes no value' train $small --chat first --pack=1
-refused '--chat and --data: ' train $small --chat first --data first
-refused '--chat and --validation: ' evaluate $small --chat first --validation 0.5
-refused '--chat and --choices: ' evaluate $small --chat first --choices first
+refused '--data: is read only without --chat' train $small --chat first --data first
+refused '--validation: is read only without --chat' evaluate $small --chat first --validation 0.5
+refused '--chat: is read only without --choices' evaluate $small --chat first --choices first
 refused '--chat and --experts: ' train $small --chat first --experts 2
 refused '--validation 0.1 keeps none of 1 conversations' train $small --chat first --evaluate-every 1
 refused 'token 195, but the vocabulary has 0 to 127' train $small --chat chats.jsonl --vocab-size 128

@@ -148,7 +148,7 @@ bad() {
     refused "bad.jsonl: line 2: $2" evaluate --params run --choices bad.jsonl
 }
 bad '{' ''
-bad '[1]' 'no text under the key "prompt" or "context"'
+bad '[1]' 'an array of JSON: each line must be an object of its own'
 bad '{"choices": ["b", "c"], "answer": 1}' 'no text under the key "prompt" or "context"'
 bad '{"prompt": "a", "answer": 1}' 'no array of 2 to 65536 texts under the key "choices"'
 bad '{"prompt": "a", "choices": ["b"], "answer": 0}' 'no array of 2 to 65536 texts under the key "choices"'
@@ -166,8 +166,8 @@ refused 'token 195, but the vocabulary has 0 to 127' evaluate $small --vocab-siz
 for option in data eval-data validation evaluate-batches stride microbatches batch; do
     value=1
     case $option in *data) value=text ;; validation) value=0.5 ;; esac
-    refused "--choices and --$option: " evaluate --params run --choices choices.jsonl --$option $value
+    refused "--$option: is read only " evaluate --params run --choices choices.jsonl --$option $value
 done
-refused '--target-delimiter and --bare-choices: choose one of them' evaluate --params run --choices choices.jsonl --bare-choices --target-delimiter x
+refused '--target-delimiter: is read only without --bare-choices' evaluate --params run --choices choices.jsonl --bare-choices --target-delimiter x
 
 plan

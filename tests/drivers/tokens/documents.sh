@@ -34,12 +34,12 @@ for kind in latent grouped learned; do
     sum >made
     tail -n +2 lines | while read -r line; do
         printf '\n%s\n' "$line" >document
-        call evaluate --params $kind --no-document-mask --document-token -1 --eval-data document --mesh data=1 --batch 1 --json
+        call evaluate --params $kind --no-document-mask --eval-data document --mesh data=1 --batch 1 --json
         [ $status != 0 ] || sum
     done | awk '{ s += $1 } END { printf "%.9g\n", s }' >apart
     [ $status = 0 ] && [ "$(cat made)" != 0 ] && near 1e-5 made apart
     point "$kind: the losses in one sequence are those apart"
-    call evaluate --params $kind --no-document-mask --document-token -1 --eval-data lines --mesh data=1 --batch 1 --json
+    call evaluate --params $kind --no-document-mask --eval-data lines --mesh data=1 --batch 1 --json
     sum >seen
     [ $status = 0 ] && ! near 1e-3 seen made
     point "$kind: without the mask they are others"
@@ -106,12 +106,12 @@ point "the tokenizer's token that ends a text begins documents"
 # ---- what is refused ----
 
 refused '--document-mask: no tokenizer says which token ends a text: give --document-token' train $latent --data text --document-mask
-refused '--document-token 10: needs --document-mask' train $latent --data text --document-token 10
+refused '--document-token: is read only with --document-mask' train $latent --data text --document-token 10
 refused '--document-token 256: the vocabulary has 0 to 255' train $latent --data text --document-mask --document-token 256
 refused '--document-token: "-2" is not an integer from -1' train $latent --data text --document-mask --document-token -2
 echo '{"messages": [{"role": "assistant", "content": "a"}]}' >chats.jsonl
-refused '--chat and --document-mask: ' train $latent --chat chats.jsonl --document-mask
+refused '--document-mask: is read only without --chat' train $latent --chat chats.jsonl --document-mask
 echo '{"prompt": "a", "choices": ["b", "c"], "answer": 0}' >questions.jsonl
-refused '--choices and --document-mask: ' evaluate $latent --choices questions.jsonl --document-mask
+refused '--document-mask: is read only without --choices' evaluate $latent --choices questions.jsonl --document-mask
 
 plan

@@ -60,11 +60,13 @@ fi
 long=$(seq 180 | tr -d '\n') # 432 digits
 rest=$(seq 30 | tr -d '\n')
 for attention in mla gqa; do
-    say "$long\n$rest\n" $talk --attention $attention --answer 1 --temperature 0 --mesh pipe=2
+    sizes=$small
+    [ $attention = mla ] || sizes=$(echo "$small" | sed 's/--latent-dim 8 --rope-dim 4//')
+    say "$long\n$rest\n" generate $sizes --sequence 700 --interactive --attention $attention --answer 1 --temperature 0 --mesh pipe=2
     cp out made
-    call generate $small --attention $attention --sequence 700 --mesh data=1 --prompt "$long" --length 433 --temperature 0
+    call generate $sizes --attention $attention --sequence 700 --mesh data=1 --prompt "$long" --length 433 --temperature 0
     first=$(tail -c 2 out)
-    call generate $small --attention $attention --sequence 700 --mesh data=1 --prompt "$long$first$rest" --length 485 --temperature 0
+    call generate $sizes --attention $attention --sequence 700 --mesh data=1 --prompt "$long$first$rest" --length 485 --temperature 0
     { echo "$first" && tail -c 2 out; } >wanted
     cmp -s made wanted
     point "$attention: what is cached is what was said"
@@ -129,10 +131,10 @@ fi
 # ---- what is refused ----
 
 for option in 'prompt a' 'prompt-tokens 1' 'prompts chats.jsonl' 'logits file' json 'samples 2' 'in-flight 1' 'groups 1'; do
-    refused "--interactive and --${option%% *}: " $talk --$option
+    refused "--${option%% *}: is read only without --interactive" $talk --$option
 done
 for option in 'system a' 'answer 5' 'chat-template chatml'; do
-    refused "--${option%% *}: needs --interactive" generate $small --$option
+    refused "--${option%% *}: is read only with --interactive" generate $small --$option
 done
 refused '--system: there is no template of chats' $talk --system a
 refused '--system: there is no template of chats' $talk --system a --chat-template none

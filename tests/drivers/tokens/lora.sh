@@ -184,8 +184,8 @@ for mesh in data=1 data=2,pipe=2; do
     refused 'adapters: no parameter matches "*.nope.lora_?.kernel": names are those in checkpoints' train $model $common --mesh $mesh --lora-rank 4 --lora-modules '*.q_up,*.nope'
     refused 'freeze: "*" matches all parameters: none is left to train' train $model $common --mesh $mesh --lora-rank 4 --freeze '*'
 done
-refused '--lora-alpha: adapters have a rank: give --lora-rank, too' train $model $common --lora-alpha 8
-refused '--lora-modules: adapters have a rank: give --lora-rank, too' train $model $common --lora-modules '*'
+refused '--lora-alpha: is read only with --lora-rank' train $model $common --lora-alpha 8
+refused '--lora-modules: is read only with --lora-rank' train $model $common --lora-modules '*'
 python3 - <<'END'
 import json, struct
 header, at = {}, 0

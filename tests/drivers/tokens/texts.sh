@@ -205,7 +205,7 @@ point 'or does not'
 # ---- what is refused ----
 
 refused '--stride 17: a window has 16 tokens' evaluate --params bytes --data held --eval-data held --stride 17
-refused '--stride 4: needs --eval-data' evaluate --params bytes --data held --stride 4
+refused '--stride: is read only with --eval-data' evaluate --params bytes --data held --stride 4
 refused 'nothing: cannot be opened' train $small --tokenizer nothing --data corpus/a
 refused "corpus/a: " train $small --tokenizer corpus/a --data held
 refused 'line 1: no text under the key "body": --text-key KEY names another' train $small --tokenizer "$tokenizer" --data corpus/b.jsonl --validation 0 --text-key body

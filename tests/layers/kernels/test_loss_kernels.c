@@ -42,6 +42,22 @@ static void free_loss_part(struct loss_part *p) {
     release_array(p->result);
 }
 
+/* The same chunk without floats leaves the NUMBERS and what is STORED, to the bit. */
+static void take_stored(const struct sl_sequence_kernels *kernels, size_t rows, const struct loss_part *part,
+                        const struct loss_part *owner, const int32_t *labels, float *const numbers[5],
+                        const uint16_t *stored) {
+    float *const own[] = {owner->maxima, owner->argmaxima, owner->sums, owner->targets, owner->scales};
+    uint16_t *alone = device_array(rows * part->cols, sizeof *alone);
+    float *copy[5];
+    for (int i = 0; i < 5; i++) copy[i] = device_copy(own[i], rows * sizeof **copy);
+    kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, part->logits, labels, part == owner, copy[0],
+                           copy[1], copy[2], copy[3], copy[4], NULL, alone);
+    assert_memory_equal(alone, stored, rows * part->cols * sizeof *alone);
+    for (int i = 0; i < 5; i++) assert_memory_equal(copy[i], numbers[i], rows * sizeof **copy);
+    for (int i = 0; i < 5; i++) release_array(copy[i]);
+    release_array(alone);
+}
+
 /* PART's classes come to the numbers of OWNER; in place of the logits, too. */
 static void take_chunk(const struct sl_sequence_kernels *kernels, size_t rows, const struct loss_part *part,
                        const struct loss_part *owner, const int32_t *labels) {
@@ -53,6 +69,7 @@ static void take_chunk(const struct sl_sequence_kernels *kernels, size_t rows, c
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, logits, labels, begins, numbers[0], numbers[1],
                            numbers[2], numbers[3], numbers[4], logits, stored);
     for (size_t i = 0; i < rows * part->cols; i++) assert_int_equal(stored[i], sl_bf16_of_float(logits[i]));
+    take_stored(kernels, rows, part, owner, labels, numbers, stored);
     release_array(stored);
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, part->logits, labels, begins, owner->maxima,
                            owner->argmaxima, owner->sums, owner->targets, owner->scales, part->p, NULL);
@@ -95,14 +112,19 @@ static void run_loss(const struct sl_sequence_kernels *kernels, enum division di
         const struct loss_part *owner = &part[division == COORDINATES ? i : 0];
         float *again = device_copy(part[i].logits, rows * part[i].cols * sizeof *again);
         uint16_t *stored = device_array(rows * part[i].cols, sizeof *stored);
+        uint16_t *alone = device_array(rows * part[i].cols, sizeof *alone);
         kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
-                                 part[i].logits, NULL);
+                                 again, NULL, alone);
         kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
-                                 again, stored);
+                                 part[i].logits, part[i].logits, NULL);
+        kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
+                                 again, again, stored);
         assert_memory_equal(again, part[i].logits, rows * part[i].cols * sizeof *again);
+        assert_memory_equal(alone, stored, rows * part[i].cols * sizeof *alone);
         for (size_t e = 0; e < rows * part[i].cols; e++) assert_int_equal(stored[e], sl_bf16_of_float(again[e]));
         release_array(again);
         release_array(stored);
+        release_array(alone);
         if (owner == &part[i])
             kernels->softmax_losses(rows, labels, owner->maxima, owner->argmaxima, owner->sums, owner->targets, 2, 3,
                                     part[i].result);

@@ -337,6 +337,12 @@ static void gate_results_are_rounded(void **state) {
             kernels->published->gate_forward(n, gate, x, plain, none, none, none);
             kernels->published->gate_forward(n, gate, x, y, none, none, left);
             expect_settled(1, n, n, plain, y, left.stored);
+            if (left.stored) {
+                uint16_t *alone = halves(n);
+                kernels->published->gate_forward(n, gate, x, NULL, none, none, (struct sl_settled){true, alone});
+                assert_memory_equal(alone, stored, n * sizeof *alone);
+                release_array(alone);
+            }
             float *gate_plain = copy_of(gate, n), *x_plain = copy_of(x, n);
             uint16_t *gate_stored = halves(n), *x_stored = halves(n);
             const struct sl_settled of_gate = {true, i % 2 ? gate_stored : NULL},
@@ -374,6 +380,14 @@ static void gate_gradients_are_rounded(void **state) {
             for (int g = 0; g < 2; g++) assert_memory_equal(to[g], plain[g], n * sizeof **to);
             kernels->published->gate_backward(n, gate_stored, x_stored, true, dy, to[0], to[1], left[0], left[1]);
             for (int g = 0; g < 2; g++) expect_settled(1, n, n, plain[g], to[g], left[g].stored);
+            for (int half = 0; half < 2 && left[0].stored && left[1].stored; half++) {
+                uint16_t *alone[] = {halves(n), halves(n)};
+                kernels->published->gate_backward(n, half ? (void *)gate_stored : gate, half ? (void *)x_stored : x,
+                                                  half, dy, NULL, NULL, (struct sl_settled){true, alone[0]},
+                                                  (struct sl_settled){true, alone[1]});
+                for (int g = 0; g < 2; g++) assert_memory_equal(alone[g], stored[g], n * sizeof **alone);
+                for (int g = 0; g < 2; g++) release_array(alone[g]);
+            }
             void *const arrays[] = {gate,  x,         dy,        plain[0],    plain[1], to[0],
                                     to[1], stored[0], stored[1], gate_stored, x_stored};
             for (int a = 0; a < 11; a++) release_array(arrays[a]);

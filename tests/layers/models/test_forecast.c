@@ -124,7 +124,7 @@ static void bytes_are_those_of_the_fullest(void **state) {
     sl_step_forecast_print(&told, stream);
     fclose(stream);
     assert_non_null(strstr(text, " ms a step, measured 14; planned 3.0 KB a coordinate, held 2.9; bubble predicted "));
-    assert_non_null(strstr(text, "\nbeside products most goes to kernels beside products, 2 ms\n"));
+    assert_non_null(strstr(text, "\nafter products, most time goes to norms and other passes over rows: 2 ms\n"));
     sl_schedule_free(&job.schedule);
 }
 

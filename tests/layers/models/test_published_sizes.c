@@ -61,7 +61,7 @@ static const struct change llama[] = {
     {"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": null", NULL},
     {"\"rms_norm_eps\": 1e-05,", "", NULL},
     /* what is rotated */
-    {"\"factor\": 4.0", "\"factor\": 0.5", "rope_scaling.factor is below 1"},
+    {"\"factor\": 4.0", "\"factor\": 0.5", "rope_parameters.factor is below 1"},
     {"\"factor\": 4.0,", "", "factor: there must be a number"},
     {"\"low_freq_factor\": 1.0,", "", "low_freq_factor: there must be a number"},
     {"\"high_freq_factor\": 4.0,", "", "high_freq_factor: there must be a number"},
@@ -69,22 +69,39 @@ static const struct change llama[] = {
     {"\"original_max_position_embeddings\": 16,", "", "original_max_position_embeddings: there must be"},
     {"\"rope_theta\": 500.0", "\"rope_theta\": -1", "rope_theta: there must be a number"},
     {PARAMETERS, "\"rope_theta\": -1, \"rope_parameters\"", "rope_theta: there must be a number"},
+    {PARAMETERS, "\"rope_scaling\": 7, \"rope_parameters\"", "rope_scaling is no object"},
+    {"\"rope_theta\": 500.0", "\"partial_rotary_factor\": 0.5", "rope_parameters.partial_rotary_factor is not 1"},
+    {"\"rope_theta\": 500.0", "\"mrope_section\": [1, 1]", "rope_parameters.mrope_section is there"},
     {"\"rope_type\": \"llama3\"", "\"rope_type\": \"default\"", NULL},
-    {"\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", "rope_parameters.rope_type is yarn"},
-    {"\"rope_type\": \"llama3\"", "\"rope_type\": 7", NULL},
-    {"\"rope_theta\": 500.0,\n  \"rope_type\": \"llama3\"", "\"rope_theta\": 500.0", NULL},
+    {"\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", NULL},
+    {"\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\", \"truncate\": 1", "truncate is neither true nor false"},
+    {PARAMETERS, "\"rope_scaling\": {\"type\": \"yarn\"}, \"other\"", "factor: there must be a number"},
+    {"\"rope_type\": \"llama3\"", "\"rope_type\": \"linear\"", NULL},
+    {"\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\"", "rope_parameters.rope_type is longrope"},
+    {"\"rope_type\": \"llama3\"", "\"rope_type\": 7", "rope_parameters.rope_type is no name"},
+    {"\"rope_theta\": 500.0,\n  \"rope_type\": \"llama3\"", "\"rope_theta\": 500.0",
+     "rope_parameters.rope_type is missing"},
     {PARAMETERS, SCALING, "factor: there must be a number"},
-    {PARAMETERS, "\"rope_scaling\": {\"type\": \"linear\"}, \"other\"", "rope_scaling.rope_type is linear"},
-    {PARAMETERS, "\"rope_scaling\": {}, \"other\"", "rope_scaling.rope_type is missing"},
-    {PARAMETERS, "\"rope_scaling\": {\"type\": 7}, \"other\"", "rope_scaling.rope_type is missing"},
+    {PARAMETERS, "\"rope_scaling\": {\"type\": \"linear\"}, \"other\"", "factor: there must be a number"},
+    {PARAMETERS, "\"rope_scaling\": {}, \"other\"", NULL},
+    {PARAMETERS, "\"rope_scaling\": {\"factor\": 4}, \"other\"", "rope_scaling.rope_type is missing"},
+    {PARAMETERS, "\"rope_scaling\": {\"type\": 7}, \"other\"", "rope_scaling.rope_type is no name"},
     {PARAMETERS, "\"rope_scaling\": {\"type\": \"default\"}, \"other\"", NULL},
     {PARAMETERS, "\"rope_scaling\": null, \"other\"", NULL},
     /* what is left out or different */
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "hidden_act is gelu"},
-    {"\"hidden_act\": \"silu\"", "\"hidden_act\": 7", NULL},
-    {"\"attention_bias\": false", "\"attention_bias\": true", "attention_bias is true"},
-    {"\"attention_bias\": false", "\"attention_bias\": 1", NULL},
-    {"\"attention_bias\": false", "\"scale_attn_weights\": false", "scale_attn_weights is false"},
+    {"\"hidden_act\": \"silu\"", "\"hidden_act\": 7", "hidden_act is no name"},
+    {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"swish\"", NULL},
+    {"\"attention_bias\": false", "\"attention_bias\": true", "tensor model.layers.0.self_attn.q_proj.bias is missing"},
+    {"\"attention_bias\": false", "\"attention_bias\": 1", "attention_bias: there must be true or false"},
+    {"\"attention_bias\": false", "\"attention_bias\": null", NULL},
+    {"\"attention_bias\": false", "\"scale_attn_weights\": false", NULL}, /* which the family has not */
+    {"\"attention_bias\": false", "\"layer_types\": [\"full_attention\", \"full_attention\"]", NULL},
+    {"\"attention_bias\": false", "\"layer_types\": [\"sliding_attention\"]", "layer_types is sliding_attention"},
+    {"\"attention_bias\": false", "\"layer_types\": [7]", "layer_types is no name"},
+    {"\"attention_bias\": false", "\"layer_types\": 7", "layer_types is no list"},
+    {"\"attention_bias\": false", "\"per_layer_config\": {\"0\": {}}", "per_layer_config is there"},
+    {"\"vocab_size\": 64", "\"vocab_size\": 65", "has 64 rows, and vocab_size is 65"},
     {"\"attention_bias\": false", "\"partial_rotary_factor\": 0.5", "partial_rotary_factor is not 1"},
     {"\"attention_bias\": false", "\"partial_rotary_factor\": 1", NULL},
     {"\"attention_bias\": false", "\"quantization_config\": {}", "quantization_config is there"},
@@ -114,6 +131,8 @@ static const struct change gpt2[] = {
     {"\"n_positions\": 64", "\"n_positions\": 65", "and its sizes say"},
     {"\"n_positions\": 64", "\"n_positions\": 2000000", "n_positions: there must be a number from 1 to 1048576"},
     {"\"tie_word_embeddings\": true,", "", NULL},
+    {"\"tie_word_embeddings\": true", "\"scale_attn_weights\": false", "scale_attn_weights is false"},
+    {"\"tie_word_embeddings\": true", "\"add_cross_attention\": true", "add_cross_attention is true"},
     {"\"n_layer\": 2", "\"n_layer\": 5000", "n_layer: there must be a number from 1 to 4096"},
 };
 
@@ -187,8 +206,33 @@ static void sizes_of_gguf_files(void **state) {
     put_string("llama.rope.freq_base", "8");
     expect_grown("rope.freq_base: there must be a number above 0");
     put_model(0, 1);
+    put_string("llama.rope.scaling.type", "longrope");
+    expect_grown("llama.rope.scaling.type is longrope");
+    put_model(0, 1);
+    put_integer("llama.rope.scaling.type", 1);
+    expect_grown("llama.rope.scaling.type is no text");
+    put_model(0, 2);
     put_string("llama.rope.scaling.type", "yarn");
-    expect_grown("llama.rope.scaling.type is there");
+    put_real("llama.rope.scaling.yarn_ext_factor", 0.5f);
+    expect_grown("llama.rope.scaling.yarn_ext_factor is not 1");
+    put_model(0, 1);
+    put_integer("llama.rope.scaling.unknown", 1);
+    expect_grown("llama.rope.scaling.unknown is there");
+    put_model(0, 1);
+    put_integer("llama.expert_count", 1);
+    expect_grown("llama.expert_count is not 0");
+    put_model(0, 1);
+    put_integer("llama.attention.value_length", 8);
+    expect_grown("llama.attention.value_length is not that of keys");
+    put_model(0, 1);
+    put_array("llama.attention.head_count_kv", SL_GGUF_U32, 2);
+    put_number(1, 4);
+    put_number(2, 4);
+    expect_grown("attention.head_count_kv: there must be a number");
+    put_model(0, 1);
+    put_array("llama.attention.head_count_kv", SL_GGUF_U32, 1);
+    put_number(1, 4);
+    expect_grown("tensor token_embd.weight is missing");
     put_model(0, 1);
     put_integer("llama.rope.dimension_count", 2);
     expect_grown("llama.rope.dimension_count is not the columns of a head");

@@ -60,7 +60,7 @@ static const float divisors[WIDTH / 2] = {1.0f, 1.5f};
 static struct sl_module *make_normed(const struct sl_channels *channels) {
     struct sl_gqa shape = shape_of(4);
     shape.head_norms = shape.biases = true;
-    shape.rotary = (struct sl_rotary){true, 100.0, 4.0, 1.0, 2.0, 30.0, divisors};
+    shape.rotary = (struct sl_rotary){true, 100.0, 4.0, 1.0, 2.0, 30.0, divisors, 1.3};
     shape.dropout = 0.4;
     return sl_recompute(sl_gqa("gqa", &shape, channels));
 }

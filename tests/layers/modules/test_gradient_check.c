@@ -23,6 +23,7 @@ enum fault {
     KEEPS_WORKSPACE, /* finds forward's x in the workspace again, it thinks */
     DX_CROSSES,      /* a sequence's gradient goes to the one before */
     FAILS,           /* forward returns a status */
+    TOUCHES_NULL,    /* does not look whether dx is wanted */
     FAULTS
 };
 
@@ -60,15 +61,19 @@ static int scaled_forward(const struct sl_module *module, struct sl_context *con
     return own(module)->fault == FAILS ? SL_FAILED : SL_OK;
 }
 
-static int scaled_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                 const float *dy, float *dx) {
+/* Undefined behaviour is the check's to find. */
+__attribute__((no_sanitize("undefined"))) static int scaled_backward_input(const struct sl_module *module,
+                                                                           struct sl_context *context, const float *x,
+                                                                           const float *dy, float *dx) {
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
     float *product = sl_at(context, &own(module)->product);
     if (own(module)->fault == KEEPS_WORKSPACE) x = sl_at(context, &own(module)->seen);
     for (int i = 0; i < n; i++) {
         if (dx || own(module)->fault != W_NEEDS_DX) product[i] = x[i] * dy[i];
-        if (!dx || (own(module)->fault == DX_INCOMPLETE && i % cols == cols - 1)) continue;
+        if ((!dx && own(module)->fault != TOUCHES_NULL) ||
+            (own(module)->fault == DX_INCOMPLETE && i % cols == cols - 1))
+            continue;
         dx[i] = dy[i] * scale[i % cols] * (own(module)->fault == DX_TOO_LARGE ? 1.01f : 1.0f);
         const int next = i + cols;
         if (next >= n || !context->sequence) continue;
@@ -131,6 +136,11 @@ static void test_checker_catches_faults(void **state) {
         if (fault == FAILS) {
             assert_int_equal(status, SL_FAILED);
             assert_string_equal(error.message, "gradient check: a function of module scaled failed");
+        } else if (fault == TOUCHES_NULL) {
+            assert_int_equal(status, SL_BAD_INPUT);
+            assert_string_equal(error.message,
+                                "gradient check: backward_input of scaled (scaled) touches dx where it is "
+                                "NULL, which means that nobody needs it: it must leave dx alone then");
         } else if (fault == NONE) {
             assert_int_equal(status, SL_OK);
             assert_true(difference < 1e-4);

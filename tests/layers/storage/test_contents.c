@@ -3,6 +3,7 @@
 #include "tests/rigs/one_file.h"
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include "layers/storage/contents.h"
 
@@ -16,6 +17,28 @@ static void write_packed(size_t bytes) {
     assert_int_equal(gzclose(file), Z_OK);
 }
 
+/* Two frames, of which the second has half of the bytes; checksums tell of damage. */
+static void write_frames(size_t bytes) {
+    const size_t parts[] = {bytes - bytes / 2, bytes / 2}, room = ZSTD_compressBound(bytes) + 100;
+    char *text = malloc(bytes + 1), *packed = malloc(room);
+    size_t used = 0, done = 0;
+    ZSTD_CCtx *context = ZSTD_createCCtx();
+    assert_true(text && packed && context);
+    ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+    for (size_t i = 0; i < bytes; i++) text[i] = byte_of(i);
+    for (int i = 0; i < 2; done += parts[i++]) {
+        const size_t more = ZSTD_compress2(context, packed + used, room - used, text + done, parts[i]);
+        assert_false(ZSTD_isError(more));
+        used += more;
+    }
+    write_file(path, packed, used);
+    ZSTD_freeCCtx(context);
+    free(text);
+    free(packed);
+}
+
+static void (*const writers[])(size_t bytes) = {write_packed, write_frames};
+
 static int unpack(struct sl_contents *contents, size_t most, struct sl_error *error) {
     *contents = (struct sl_contents){0};
     assert_int_equal(sl_contents_open(contents, path, error), SL_OK);
@@ -28,9 +51,9 @@ static int unpack(struct sl_contents *contents, size_t most, struct sl_error *er
 static void packed_files_of_all_sizes(void **state) {
     (void)state;
     static const size_t sizes[] = {0, 1, SL_MOST_COPIED, SL_MOST_COPIED + 1, 65535, 65536, 65537, 300000};
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        const size_t bytes = sizes[s], mosts[] = {1 << 20, bytes};
-        write_packed(bytes);
+    for (size_t s = 0; s < 2 * sizeof sizes / sizeof *sizes; s++) {
+        const size_t bytes = sizes[s / 2], mosts[] = {1 << 20, bytes};
+        writers[s % 2](bytes);
         for (int m = 0; m < 2; m++) {
             struct sl_contents contents;
             struct sl_error error = {0};
@@ -48,11 +71,11 @@ static void packed_files_of_all_sizes(void **state) {
 static void what_becomes_too_large_is_refused(void **state) {
     (void)state;
     static const size_t mosts[] = {0, 100, 65535, 65536, 150000, 299999};
-    write_packed(300000);
-    for (size_t m = 0; m < sizeof mosts / sizeof *mosts; m++) {
+    for (size_t m = 0; m < 2 * sizeof mosts / sizeof *mosts; m++) {
+        writers[m % 2](300000);
         struct sl_contents contents;
         struct sl_error error = {0};
-        assert_int_equal(unpack(&contents, mosts[m], &error), SL_BAD_INPUT);
+        assert_int_equal(unpack(&contents, mosts[m / 2], &error), SL_BAD_INPUT);
         assert_non_null(strstr(error.message, "MB when unpacked, which is all that there is room for"));
         sl_contents_close(&contents);
     }
@@ -89,6 +112,74 @@ static void packed_files_that_are_wrong(void **state) {
     expect_unpacked(bytes, count + 3, "something else comes after");
     bytes[count / 2] ^= 0xff;
     expect_unpacked(bytes, count, "is damaged");
+}
+
+static void frames_that_are_wrong(void **state) {
+    (void)state;
+    enum { MOST = 8192 };
+    unsigned char bytes[2 * MOST];
+    write_frames(5000);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    const size_t count = fread(bytes, 1, MOST, file);
+    fclose(file);
+    assert_in_range(count, 100, MOST - 1);
+    for (size_t cut = 4; cut < count / 3; cut += 7) expect_unpacked(bytes, cut, "is cut short");
+    expect_unpacked(bytes, count - 1, "what zstd has packed is cut short");
+    memcpy(bytes + count, bytes, count);
+    expect_unpacked(bytes, 2 * count, NULL);
+    memcpy(bytes + count, "other", 5);
+    expect_unpacked(bytes, count + 5, "something else comes after what zstd has packed");
+    bytes[count - 1] ^= 0xff; /* of a checksum */
+    expect_unpacked(bytes, count, "what zstd has packed is damaged");
+    expect_unpacked("\x28\xb5\x2f\xfd\x00\xf8", 6, "a window of more than 128 MB");
+}
+
+/* ---- what else a file may be ---- */
+
+static void kinds_of_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *bytes;
+        size_t count;
+        const char *kind; /* NULL: a text */
+    } row[] = {{"a", "PAR1....", 8, "a Parquet file"},
+               {"a.PARQUET", "x", 1, "a Parquet file"},
+               {"a", "\x93NUMPY\1", 7, "an array of NumPy's"},
+               {"a.npy", "x", 1, "an array of NumPy's"},
+               {"a", "PK\3\4", 4, "a zip archive"},
+               {"a.npz", "x", 1, "a zip archive"},
+               {"a", "\x80\4\x95", 3, "a pickle of Python's"},
+               {"a.pkl", "x", 1, "a pickle of Python's"},
+               {"a.json", "x", 1, "JSON"},
+               {"a.ndjson", "x", 1, "JSON"},
+               {"a.JSONL.gz", "x", 1, "JSON"},
+               {"a", "{\"a\": 1}", 8, "JSON"},
+               {"a.bin", "a\0b\0", 4, "tokens of 16 bits without a header, which --data-format uint16 reads"},
+               {"a.bin", "a\0b", 3, NULL},
+               {"a.bin", "text", 4, NULL},
+               {"a", "a\0b\0", 4, NULL},
+               {"a.txt", "text", 4, NULL},
+               {"", "", 0, NULL},
+               {"json", "text", 4, NULL}};
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        char copy[16];
+        memcpy(copy, row[r].bytes, row[r].count);
+        const char *kind = sl_contents_kind(&(struct sl_contents){copy, row[r].count, false}, row[r].path);
+        if (!kind != !row[r].kind || (kind && strcmp(kind, row[r].kind) != 0))
+            fail_msg("%s, row %zu: %s", row[r].path, r, kind ? kind : "a text");
+    }
+}
+
+static void names_of_lines(void **state) {
+    (void)state;
+    static const char *const lines[] = {"a.jsonl",    "b/a.JSONL",    "a.ndjson",
+                                        "a.jsonl.gz", "a.ndjson.zst", "a.Jsonl.ZSTD"};
+    static const char *const others[] = {"a.json", "jsonl", ".jsonl", "a.jsonl.xz", "a.gz", "", "a.jsonl.gz.gz"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!sl_contents_are_lines(lines[i])) fail_msg("%s", lines[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (sl_contents_are_lines(others[i])) fail_msg("%s", others[i]);
 }
 
 /* Blocks that are stored as they are fill the room to its last byte, and the next one is of no kind. */
@@ -149,6 +240,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_files_of_all_sizes),
         cmocka_unit_test(what_becomes_too_large_is_refused),
+        cmocka_unit_test(frames_that_are_wrong),
+        cmocka_unit_test(kinds_of_files),
+        cmocka_unit_test(names_of_lines),
         cmocka_unit_test(packed_files_that_are_wrong),
         cmocka_unit_test(damage_behind_a_full_room),
         cmocka_unit_test(binary_files),

@@ -89,7 +89,7 @@ static char *letters(size_t count) {
 static struct sl_tokens expect_bytes(const char *path, const char *text, size_t count) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    if (sl_tokens_open(&tokens, path, 1, 1, &error)) fail_msg("%s", error.message);
+    if (sl_tokens_open(&tokens, path, NULL, 1, 1, &error)) fail_msg("%s", error.message);
     assert_string_equal(tokens.format->name, "text");
     assert_int_equal(tokens.count, count);
     int32_t *read = malloc(count * sizeof *read);
@@ -110,7 +110,7 @@ static struct sl_token_counts expect_text(const char *path, const char *text) {
 static void expect_refusal(const char *path, const char *reason) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    assert_int_equal(sl_tokens_open(&tokens, path, 0, 1, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_tokens_open(&tokens, path, NULL, 0, 1, &error), SL_BAD_INPUT);
     if (!strstr(error.message, reason)) fail_msg("\"%s\" is not in: %s", reason, error.message);
     assert_null(tokens.file);
 }
@@ -215,13 +215,13 @@ static void test_shards_below(void **state) {
     put_text("broken.gz", "\x1f\x8b\x08 is not read");
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    assert_int_equal(sl_tokens_open(&tokens, data, 0, 1, &error), SL_OK);
+    assert_int_equal(sl_tokens_open(&tokens, data, NULL, 0, 1, &error), SL_OK);
     assert_string_equal(tokens.format->name, "shard");
     assert_int_equal(tokens.files, 2);
     assert_int_equal(tokens.count, 8);
     sl_tokens_close(&tokens);
     put_packed("c/shard.gz", "wb", shard, sizeof shard); /* alone, a file is unpacked before it is looked at */
-    assert_int_equal(sl_tokens_open(&tokens, at("c/shard.gz"), 0, 1, &error), SL_OK);
+    assert_int_equal(sl_tokens_open(&tokens, at("c/shard.gz"), NULL, 0, 1, &error), SL_OK);
     assert_string_equal(tokens.format->name, "shard");
     sl_tokens_close(&tokens);
 }

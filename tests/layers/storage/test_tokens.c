@@ -105,7 +105,7 @@ static void put_rows(const char *name, size_t rows, size_t columns, int first) {
 static struct sl_tokens open_tokens(const char *name, double validation, int sequence) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    const int status = sl_tokens_open(&tokens, name, validation, sequence, &error);
+    const int status = sl_tokens_open(&tokens, name, NULL, validation, sequence, &error);
     if (status != SL_OK) fail_msg("%s", error.message);
     return tokens;
 }
@@ -121,7 +121,7 @@ static void fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed
 static void expect_refusal(const char *name, double validation, int sequence, const char *reason) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    const int status = sl_tokens_open(&tokens, name, validation, sequence, &error);
+    const int status = sl_tokens_open(&tokens, name, NULL, validation, sequence, &error);
     if (status != SL_BAD_INPUT) fail_msg("status %d instead of \"%s\"", status, reason);
     assert_int_equal(error.status, SL_BAD_INPUT);
     assert_memory_equal(error.message, name, strlen(name));
@@ -431,7 +431,7 @@ static void test_strides(void **state) {
                 struct sl_tokens tokens;
                 struct sl_error error = {0};
                 put_text("text", 0, count);
-                assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), sequence, &error), SL_OK);
+                assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), NULL, sequence, &error), SL_OK);
                 tokens.stride = stride;
                 int64_t scored = 0;
                 for (int64_t k = 0; k < sl_tokens_windows(&tokens, true, sequence); k++) {
@@ -464,7 +464,7 @@ static void test_encoded(void **state) {
     int32_t inputs[4], labels[4];
     put_text("a", 0, 40);
     put_text("b", 40, 60);
-    assert_int_equal(sl_tokens_open(&tokens, directory, 0.2, 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_open(&tokens, directory, NULL, 0.2, 4, &error), SL_OK);
     assert_int_equal(sl_tokens_encode(&tokens, directory, 0.2, 4, 1 << 16, encode_pairs, NULL, &error), SL_OK);
     assert_int_equal(tokens.count, 50);
     assert_int_equal(tokens.training, 40);
@@ -475,11 +475,11 @@ static void test_encoded(void **state) {
         assert_int_equal(labels[i], token_of(82 + 2 * i) * 256 + token_of(83 + 2 * i));
     }
     sl_tokens_close(&tokens);
-    assert_int_equal(sl_tokens_open(&tokens, at("a"), 0, 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_open(&tokens, at("a"), NULL, 0, 4, &error), SL_OK);
     assert_int_equal(sl_tokens_encode(&tokens, path, 0, 11, 1 << 16, encode_pairs, NULL, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "too short: 20 tokens"));
     sl_tokens_close(&tokens);
-    assert_int_equal(sl_tokens_open_whole(&tokens, at("a"), 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_open_whole(&tokens, at("a"), NULL, 4, &error), SL_OK);
     assert_int_equal(sl_tokens_encode(&tokens, path, 0, 4, 1 << 16, encode_pairs, &error, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "refused"));
     sl_tokens_close(&tokens);
@@ -494,7 +494,7 @@ static void test_whole(void **state) {
             put_text("text", 0, count);
             struct sl_tokens tokens;
             struct sl_error error = {0};
-            assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), sequence, &error), SL_OK);
+            assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), NULL, sequence, &error), SL_OK);
             const int64_t windows = sl_tokens_windows(&tokens, true, sequence);
             assert_int_equal(windows, (count - 1 + sequence - 1) / sequence);
             assert_int_equal(sl_tokens_windows(&tokens, false, sequence), 0);
@@ -506,14 +506,14 @@ static void test_whole(void **state) {
     for (int i = 0; i < 15; i++) stream[i] = 7 + i;
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    assert_int_equal(sl_tokens_open_whole(&tokens, at("rows"), 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_open_whole(&tokens, at("rows"), NULL, 4, &error), SL_OK);
     assert_int_equal(sl_tokens_windows(&tokens, true, 4), 3);
     expect_whole(&tokens, 4, 3, stream);
     expect_whole(&tokens, 4, 5, stream);
     sl_tokens_close(&tokens);
     for (int count = 0; count < 2; count++) {
         put_text("text", 0, count);
-        assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), 4, &error), SL_BAD_INPUT);
+        assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), NULL, 4, &error), SL_BAD_INPUT);
         assert_non_null(strstr(error.message, "too short: "));
     }
 }
@@ -571,7 +571,7 @@ static void test_no_file(void **state) {
         expect_refusal(at("text"), 0, 1, "cannot be opened: Permission denied");
         struct sl_tokens tokens;
         struct sl_error error = {0};
-        assert_int_equal(sl_tokens_open(&tokens, directory, 0, 1, &error), SL_BAD_INPUT);
+        assert_int_equal(sl_tokens_open(&tokens, directory, NULL, 0, 1, &error), SL_BAD_INPUT);
         assert_non_null(strstr(error.message, "/text: cannot be opened"));
     }
 }
@@ -610,7 +610,7 @@ static void test_bad_shards(void **state) {
     put_text("y.bin", 0, 30);
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    assert_int_equal(sl_tokens_open(&tokens, directory, 0, 1, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_tokens_open(&tokens, directory, NULL, 0, 1, &error), SL_BAD_INPUT);
     assert_memory_equal(error.message, at("y.bin"), strlen(at("y.bin")));
     assert_non_null(strstr(error.message, "/x.bin is: the *.bin must be all shards or none"));
 }
@@ -663,7 +663,7 @@ static uint32_t next(uint64_t *random) {
 static bool try_file(const char *name, int sequence) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    int status = sl_tokens_open(&tokens, name, 0.2, sequence, &error);
+    int status = sl_tokens_open(&tokens, name, NULL, 0.2, sequence, &error);
     if (status == SL_OK) {
         static int32_t inputs[8 * 16], labels[8 * 16];
         for (int evaluation = 0; evaluation < 2 && status == SL_OK; evaluation++)
@@ -712,7 +712,7 @@ static void test_nothing(void **state) {
     assert_int_equal(sl_tokens_fetch(&nothing, false, 1, 0, 1, 4, inputs, NULL, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "no text: no window of sequence 4 is in it to train on"));
     put_text("text", 0, 100);
-    assert_int_equal(sl_tokens_open(&tokens, at("text"), 0.1, 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_open(&tokens, at("text"), NULL, 0.1, 4, &error), SL_OK);
     static const int64_t pairs[][2] = {{-1, 1}, {0, -1}, {INT64_MAX, 1}};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(sl_tokens_fetch(&tokens, false, 1, pairs[i][0], pairs[i][1], 4, inputs, NULL, &error),

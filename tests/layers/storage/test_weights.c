@@ -24,7 +24,7 @@ static int open_file(struct sl_weights *weights, struct sl_error *error) {
 /* ---- types ---- */
 
 enum { ROWS = 2, COLUMNS = 64, COUNT = ROWS * COLUMNS, BLOCKS = COUNT / 32 };
-enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, Q6_K = 14, BF16 = 30 };
+enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, IQ2_XXS = 16, BF16 = 30 };
 
 /* Element I, which every type has exactly: q is -8 to 7 or 0 to 15. */
 static int quant(size_t i) { return (int)(i * 7 % 16); }
@@ -83,6 +83,35 @@ static void every_type_is_read(void **state) {
     }
 }
 
+/* Blocks of random bytes, and what gguf's dequantize makes of them (quantized.py): the same to the bit, from anywhere
+ * to anywhere. */
+static void quantized_blocks_are_those_of_gguf(void **state) {
+    (void)state;
+    struct sl_weights weights;
+    struct sl_error error = {0};
+    int types = 0;
+    if (sl_weights_open(&weights, SL_TEST_DATA "/published/quantized.gguf", &error)) fail_msg("%s", error.message);
+    for (int i = 0; i < weights.count; i++) {
+        const struct sl_weight *weight = &weights.weight[i], *values;
+        static float got[512], want[512];
+        char name[160];
+        snprintf(name, sizeof name, "%s.values", weight->name);
+        values = sl_weights_find(&weights, name);
+        if (!values) continue;
+        const size_t count = sl_weight_elements(weight);
+        assert_int_equal(count, sl_weight_elements(values));
+        assert_int_equal(sl_weight_check_type(&weights, weight, &error), SL_OK);
+        sl_weight_read(values, 0, count, want);
+        for (size_t first = 0; first < count; first += 37) {
+            sl_weight_read(weight, first, count - first, got);
+            for (size_t e = first; e < count; e++) expect_close(weight->name, e, got[e - first], want[e], 0, 0);
+        }
+        types++;
+    }
+    assert_int_equal(types, 10);
+    sl_weights_close(&weights);
+}
+
 static void halves_are_those_of_the_compiler(void **state) {
     (void)state;
     for (uint32_t bits = 0; bits < 65536; bits++) {
@@ -139,16 +168,36 @@ static void refuses(const char *text) {
     sl_weights_close(&weights);
 }
 
-static void bad_files_are_refused(void **state) {
+/* The file can be opened, as nobody may need the tensor. */
+static void refuses_to_read(const char *name, const char *text) {
+    struct sl_weights weights;
+    struct sl_error error = {0};
+    if (open_file(&weights, &error)) fail_msg("%s", error.message);
+    const struct sl_weight *weight = sl_weights_find(&weights, name);
+    assert_non_null(weight);
+    assert_int_equal(sl_weight_check_type(&weights, weight, &error), SL_BAD_INPUT);
+    if (!strstr(error.message, text)) fail_msg("\"%s\" is not in: %s", text, error.message);
+    sl_weights_close(&weights);
+}
+
+static void other_types_are_listed(void **state) {
     (void)state;
-    put_head(1, 0);
-    put_tensor("a", 1, 256, Q6_K, 0);
+    put_head(2, 0);
+    put_tensor("a", 1, 256, IQ2_XXS, 0);
+    put_tensor("b", 1, 8, F32, 32);
     align();
-    refuses("tensor a: its type, Q6_K (number 14), is not supported: F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are");
+    for (int i = 0; i < 8; i++) put_number(0, 8);
+    refuses_to_read("a", "tensor a: its type, IQ2_XXS, is not supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, "
+                         "Q2_K, Q3_K, Q4_K, Q5_K "
+                         "and Q6_K are");
     put_head(1, 0);
     put_tensor("a", 1, 32, 99, 0);
     align();
-    refuses("an unknown one (number 99)");
+    refuses_to_read("a", "its type, 99, is not supported");
+}
+
+static void bad_files_are_refused(void **state) {
+    (void)state;
     put_head(1, 0);
     put_tensor("a", 1, 40, Q8_0, 0);
     align();
@@ -270,8 +319,12 @@ static int remove_folder(void **state) {
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_is_read),      cmocka_unit_test(halves_are_those_of_the_compiler),
-        cmocka_unit_test(what_is_written_is_read), cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(quantized_blocks_are_those_of_gguf),
+        cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(halves_are_those_of_the_compiler),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(other_types_are_listed),
         cmocka_unit_test(folders_have_shards),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """reference.py make - makes the small tokenizers of tests/data/tokenizers and what the reference libraries say of them.
+reference.py added - makes added.jsonl alone: tokens that are found as they are written, by tokenizers 0.23.3.
 reference.py compare TOKENS [MB] - compares the driver TOKENS with the reference libraries on MB (10) of mixed text, for
     published vocabularies; prints TAP.
 
@@ -196,6 +197,48 @@ def make():
             file.write(json.dumps(case) + "\n")
 
 
+# ---- tokens that are found as they are written ----
+
+ADDED_TEXTS = ["Hello world", " Hello", "  two", "<s>Hello world", "<s> Hello</s> x", "a<s>b", "a <s>b", "<s><s>", "<s> <s>",
+               "<x>the fox</x>", "the <x> fox <x>", "a<<x>>b", "<x><<x>>", "<s>", " ", "the  quick\n\n   fox", "    four<x>    four", "Ke\u0301<x>",
+               "<x\u212a>", "\u212a<x>", "e\u0301e\u0301"]
+
+
+def variants():
+    """(base, fields that take the place of its own, tokens that are added)"""
+    from tokenizers import AddedToken
+    metaspace = lambda **more: {"normalizer": None, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "split": False, **more}}
+    plain = [AddedToken("<x>", normalized=False), AddedToken("</x>", normalized=False)]
+    nested = [*plain, AddedToken("<<x>>", normalized=False, special=True)]
+    yield "pieces.json", {}, nested
+    yield "pieces.json", {}, [AddedToken("<x>", normalized=True), AddedToken("<<x>>", normalized=True, special=True)]
+    for scheme in "first", "always", "never":
+        yield "pieces.json", metaspace(prepend_scheme=scheme), nested
+    yield "pieces.json", metaspace(), plain
+    yield "pieces.json", {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}}, nested
+    yield "gpt2.json", {}, [*nested, *(AddedToken(" " * n, normalized=True) for n in range(2, 6))]
+    yield "qwen2.json", {}, nested
+    yield "qwen2.json", {}, [AddedToken("<x>", normalized=True), AddedToken("<xK>", normalized=True, special=True), AddedToken("\u00e9\u00e9", normalized=True)]
+
+
+def make_added():
+    from tokenizers import Tokenizer
+    with open(os.path.join(DATA, "added.jsonl"), "w", encoding="ascii") as file:
+        for base, fields, added in variants():
+            with open(os.path.join(DATA, base)) as source:
+                root = {**json.load(source), **fields}
+            tokenizer = Tokenizer.from_str(json.dumps(root))
+            for token in added:
+                (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+            row = {"base": base, "fields": {**fields, "added_tokens": json.loads(tokenizer.to_str())["added_tokens"]}, "texts": []}
+            for text in ADDED_TEXTS:
+                ids = []
+                for tokenizer.encode_special_tokens in False, True:
+                    ids.append(tokenizer.encode(text, add_special_tokens=False).ids)
+                row["texts"].append({"text": text, "tokens": ids[0], "literal": ids[1]})
+            file.write(json.dumps(row) + "\n")
+
+
 # ---- compare ----
 
 def packaged(package, pattern):
@@ -259,6 +302,9 @@ def compare(driver, megabytes):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["make"]:
         make()
+        make_added()
+    elif sys.argv[1:2] == ["added"]:
+        make_added()
     elif sys.argv[1:2] == ["compare"] and len(sys.argv) > 2:
         sys.exit(compare(sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 10))
     else:

@@ -17,6 +17,21 @@ static bool same_launch(uint64_t a, uint64_t b) { return a >> PTX_LAUNCH_AT == b
 static uint64_t everyone(const struct ptx_team *team) {
     return team->stamps.launch | (uint64_t)(PTX_MOST_PHASES - 1) << PTX_PHASE_AT | PTX_MANY | PTX_BYTES(15);
 }
+/* Whether what OLD tells of NOW's bytes is of NOW's thread alone. */
+static bool of_thread(uint64_t old, uint64_t now) {
+    const bool pair = old & PTX_PAIR, high = bytes_of(now) & 12;
+    return !(pair && high && bytes_of(now) & 3) && thread_of(old) + (pair && high) == thread_of(now);
+}
+/* OLD and NOW, of threads of the block with other bytes each. A stamp tells of one thread, or of the halves of two
+ * neighbours; of others the last one is kept: a race with what the former one has done to its own bytes goes unseen
+ * (three threads that share a word's halves or bytes). */
+static uint64_t joined(uint64_t old, uint64_t now) {
+    if (bytes_of(old) == 3 && bytes_of(now) == 12 && thread_of(now) == thread_of(old) + 1)
+        return old | PTX_PAIR | PTX_BYTES(15);
+    if (bytes_of(old) == 12 && bytes_of(now) == 3 && thread_of(old) == thread_of(now) + 1)
+        return now | PTX_PAIR | PTX_BYTES(15);
+    return now;
+}
 
 /* Whether what OLD tells of a word and what NOW does to it have no order: other blocks, or the same phase of the block.
  */
@@ -27,11 +42,7 @@ static bool unordered(const struct ptx_team *team, uint64_t old, uint64_t now, b
     if (phase_of(old) < team->stamps.block_first) return !of_block;
     if (phase_of(old) != team->stamps.phase) return false;
     if (thread_of(old) / 32 == thread_of(now) / 32 && (old ^ now) & PTX_SYNCS(31)) return false;
-    if (old & PTX_MANY) return true;
-    unsigned owner = thread_of(old);
-    if (old & PTX_PAIR && bytes_of(now) == 12) owner++;
-    if (old & PTX_PAIR && bytes_of(now) == 15) return true;
-    return owner != thread_of(now);
+    return (old | now) & PTX_MANY || !of_thread(old, now);
 }
 
 static void race(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word, uint64_t old,
@@ -47,6 +58,22 @@ static void race(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area
 enum {
     READERS = 1023 | 31 << 17 | 1 << 16
 }; /* bits of a stamp that do not matter once there are many: thread, syncs, pair */
+
+static uint64_t with_bytes(uint64_t stamp, unsigned bytes) { return (stamp & ~PTX_BYTES(15)) | PTX_BYTES(bytes); }
+
+/* What is known of a word's readers when one more comes. Of many it is known of bytes that all of them have read:
+ * others that only some have read go unseen. */
+static uint64_t one_more(const struct ptx_team *team, uint64_t old, uint64_t now, bool of_block) {
+    const unsigned both = bytes_of(old) & bytes_of(now);
+    if (!same_launch(old, now)) return now;
+    if (phase_of(old) == PTX_MOST_PHASES - 1) return old;
+    if (phase_of(old) < team->stamps.block_first) return of_block || !both ? now : with_bytes(everyone(team), both);
+    if (phase_of(old) != team->stamps.phase) return now;
+    if (old & PTX_MANY) return old;
+    if (now & PTX_MANY) return now;
+    if (of_thread(old, now)) return old & PTX_PAIR ? old : now | PTX_BYTES(bytes_of(old));
+    return both ? with_bytes(now | PTX_MANY, both) : joined(old, now);
+}
 
 /* One lane's word: BYTES of it are a mask. */
 static void read_word(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word, uint64_t now,
@@ -66,23 +93,7 @@ static void read_word(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx
     }
     if (!(wrote & PTX_MANY) && unordered(team, wrote, now, of_block))
         race(team, fiber, area, word, wrote, now, false, true, site);
-    uint64_t *const read = &area->read[word];
-    const uint64_t old = *read;
-    if (!same_launch(old, now))
-        *read = now;
-    else if (now & PTX_MANY && phase_of(old) == team->stamps.phase)
-        *read = old | PTX_MANY | PTX_BYTES(bytes_of(now));
-    else if (phase_of(old) == PTX_MOST_PHASES - 1)
-        return;
-    else if (phase_of(old) < team->stamps.block_first)
-        *read = of_block ? now : everyone(team);
-    else if (phase_of(old) != team->stamps.phase || thread_of(old) == thread_of(now))
-        *read = (phase_of(old) == team->stamps.phase ? (old & (PTX_BYTES(15) | PTX_MANY)) : 0) | now;
-    else if (bytes_of(old) == 3 && bytes_of(now) == 12 && !(old & (PTX_MANY | PTX_PAIR)) &&
-             thread_of(now) == thread_of(old) + 1)
-        *read = old | PTX_PAIR | PTX_BYTES(15);
-    else
-        *read = old | PTX_MANY | PTX_BYTES(bytes_of(now));
+    area->read[word] = one_more(team, before, now, of_block);
 }
 
 static void write_word(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word, uint64_t now,
@@ -91,15 +102,14 @@ static void write_word(struct ptx_team *team, struct ptx_fiber *fiber, struct pt
     const uint64_t wrote = area->wrote[word], read = area->read[word];
     if (unordered(team, wrote, now, of_block)) race(team, fiber, area, word, wrote, now, true, true, site);
     if (unordered(team, read, now, of_block)) race(team, fiber, area, word, read, now, true, false, site);
-    uint64_t *const to = &area->wrote[word];
-    if (same_launch(*to, now) && phase_of(*to) == team->stamps.phase && bytes_of(*to) == 3 && bytes_of(now) == 12 &&
-        thread_of(now) == thread_of(*to) + 1 && !(*to & PTX_PAIR))
-        *to |= PTX_PAIR | PTX_BYTES(15);
-    else
-        *to = now;
+    const bool here = same_launch(wrote, now) && phase_of(wrote) == team->stamps.phase;
+    if (here && wrote & PTX_PAIR && of_thread(wrote, now)) return;
+    area->wrote[word] = here && !(bytes_of(wrote) & bytes_of(now)) ? joined(wrote, now) : now;
 }
 
-/* Bytes that are there already: whoever stores them may read them, too, so from here on nobody's reading is told. */
+/* Bytes that are there already: whoever stores them may read them, too, so from here on nobody's reading is told. If
+ * they are the first ones of a phase, nothing is noted: that another thread changes them afterwards goes unseen, and is
+ * told by a seed under which that thread comes first. */
 static void write_same(struct ptx_team *team, struct ptx_area *area, size_t word, uint64_t now) {
     if (unordered(team, area->wrote[word], now, area->kind == PTX_OF_BLOCK)) area->wrote[word] |= PTX_MANY;
 }
@@ -117,7 +127,8 @@ static _Noreturn void bad(struct ptx_team *team, struct ptx_fiber *fiber, uint32
                why, (unsigned long long)a);
 }
 
-/* The area in which LANE's access lies as a whole; it may be of use for the next lanes. */
+/* The area in which LANE's access lies as a whole; it may be of use for the next lanes. An instruction for shared
+ * memory whose address is so far off that it meets other memory is not told apart. */
 static struct ptx_area *area_of(struct ptx_team *team, struct ptx_fiber *fiber, uint32_t lane, uint64_t a,
                                 uint32_t bytes, bool stores, uint32_t site) {
     struct ptx_area *area;
@@ -349,7 +360,8 @@ void *ptx_atomic(struct ptx_warp *warp, uint64_t a, uint32_t bytes, uint32_t lan
     if (team->checks) {
         if (!ptx_area_written(area, a - area->begin, bytes))
             bad(team, fiber, lane, a, bytes, false, area, "that nobody has written", site);
-        for (uint32_t k = 0; k < bytes; k += 4)
+        if (area->valid) ptx_bits_set(area->valid, a - area->begin, bytes, true);
+        for (uint32_t k = 0; k < bytes; k += 4) /* which tells of its reading, too */
             write_word(team, fiber, area, (a - area->begin + k) / 4,
                        stamp_of(team, fiber, lane) | PTX_ATOMIC_BIT | PTX_BYTES(15), site);
     }
@@ -388,14 +400,15 @@ void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v
     for (uint32_t left = lanes; left; left &= left - 1) {
         const uint32_t lane = (uint32_t)__builtin_ctz(left), some = (*given)[lane];
         struct ptx_pending copy = {
-            (*to)[lane] + team->view.shared_at, (*from)[lane], bytes, some, lane, fiber->groups, false};
+            (*to)[lane] + team->view.shared_at, (*from)[lane], bytes, some, lane, fiber->groups[lane], false};
         struct ptx_area *target = area_of(team, fiber, lane, copy.to, bytes, true, site);
         if (some > bytes) ptx_report(team, warp, lane, site, "copies %u of %u bytes", some, bytes);
         if (some) { /* of those, all or the first ones */
-            struct ptx_area *source =
-                area_of(team, fiber, lane, copy.from & ~(uint64_t)(bytes - 1), bytes, false, site);
+            struct ptx_area *source = area_of(team, fiber, lane, copy.from, 1, false, site);
             if (copy.from % bytes)
                 bad(team, fiber, lane, copy.from, bytes, false, source, "that are not aligned", site);
+            if (copy.from + some > source->end)
+                bad(team, fiber, lane, copy.from, some, false, source, "beyond its end", site);
             if (team->checks)
                 for (uint32_t k = 0; k < some; k += 4)
                     check_lane(team, fiber, source, lane, copy.from + k, some - k < 4 ? some - k : 4, NULL, 0, site);
@@ -417,8 +430,7 @@ void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v
 }
 
 void ptx_copies_commit(struct ptx_warp *warp, uint32_t lanes) {
-    (void)lanes;
-    ptx_fiber_of(warp)->groups++;
+    for (uint32_t left = lanes; left; left &= left - 1) ptx_fiber_of(warp)->groups[__builtin_ctz(left)]++;
 }
 
 void ptx_copies_wait(struct ptx_warp *warp, uint32_t pending, uint32_t lanes, uint32_t site) {
@@ -427,7 +439,8 @@ void ptx_copies_wait(struct ptx_warp *warp, uint32_t pending, uint32_t lanes, ui
     int kept = 0;
     for (int i = 0; i < fiber->copies; i++) {
         const struct ptx_pending *copy = &fiber->copy[i];
-        const bool comes = lanes >> copy->lane & 1 && (!pending || copy->group + pending < fiber->groups);
+        const bool comes = lanes >> copy->lane & 1 && (pending == (uint32_t)PTX_ALL_COPIES ||
+                                                       (uint64_t)copy->group + pending < fiber->groups[copy->lane]);
         if (!comes) {
             fiber->copy[kept++] = *copy;
             continue;

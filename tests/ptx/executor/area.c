@@ -99,9 +99,16 @@ struct ptx_area *ptx_area_find(struct ptx_near *near, uint64_t address) {
 bool ptx_area_written(const struct ptx_area *area, size_t from, size_t bytes) {
     if (!area->valid || ptx_bits_all(area->valid, from, bytes)) return true;
     if (area->kind != PTX_OF_BOTH) return false;
+    /* The host's stores are unseen, and single bytes of its own may be as the pattern's: a word of which nothing has
+     * changed is taken for one that nobody has written. */
     const uint8_t *memory = (const uint8_t *)(uintptr_t)area->begin;
-    for (size_t i = from; i < from + bytes; i++)
-        if (!(area->valid[i / 8] >> i % 8 & 1) && memory[i] == PTX_PATTERN) return false;
+    const size_t size = area->end - area->begin;
+    for (size_t word = from / 4 * 4; word < from + bytes; word += 4) {
+        bool written = false;
+        for (size_t i = word; i < word + 4 && i < size; i++)
+            written |= area->valid[i / 8] >> i % 8 & 1 || memory[i] != PTX_PATTERN;
+        if (!written) return false;
+    }
     return true;
 }
 

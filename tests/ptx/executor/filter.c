@@ -1,4 +1,4 @@
-/* filter.c - SL_TEST_FILTER for test programs of cmocka that do not ask for it: mutants run one test at a time. */
+/* filter.c - SL_TEST_FILTER for test programs of cmocka that do not ask for it. */
 #include <dlfcn.h>
 #include <stdlib.h>
 

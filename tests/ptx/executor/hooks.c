@@ -12,8 +12,8 @@
 static void *open_image(const void *image, size_t bytes) {
     char hash[SHA256_DIGEST_STRING_LENGTH], path[4096];
     const char *first = getenv("SL_PTX_IMAGES");
-    snprintf(path, sizeof path, "%s/%s.json", first ? first : IMAGES, SHA256Data(image, bytes, hash));
-    if (access(path, R_OK)) snprintf(path, sizeof path, "%s/%s.json", IMAGES, hash);
+    snprintf(path, sizeof path, "%s/%s.jsonl", first ? first : IMAGES, SHA256Data(image, bytes, hash));
+    if (access(path, R_OK)) snprintf(path, sizeof path, "%s/%s.jsonl", IMAGES, hash);
     if (access(path, R_OK)) {
         fprintf(stderr,
                 "%s is not there: the program's image was not translated. Build the preset ptx (cmake --build --preset "

@@ -1,6 +1,7 @@
-/* image.c - translated images, as translate.py writes them (JSON): kernels, and variables of which each module has its
- * own. */
+/* image.c - translated images, as translate.py writes them (lines of JSON): kernels, and variables of which each module
+ * has its own. */
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,87 +142,142 @@ static size_t make_block(struct ptx_basic *block, char *to, const json_t *row) {
     return bytes;
 }
 
-static char *make_kernel(const struct ptx_module *module, struct ptx_kernel *kernel, char *ops, const json_t *row) {
-    const json_t *blocks = json_object_get(row, "blocks"), *arrays = json_object_get(row, "arrays"),
-                 *given = json_object_get(row, "parameters");
-    *kernel = (struct ptx_kernel){.name = need(strdup(json_string_value(json_object_get(row, "name")))),
-                                  .parameter_bytes = field(row, "parameter_bytes"),
-                                  .shared_bytes = field(row, "shared_bytes"),
-                                  .local_bytes = field(row, "local_bytes"),
-                                  .most_threads = field(row, "most_threads"),
-                                  .frame_bytes = field(row, "frame_bytes"),
-                                  .place_bytes = field(row, "place_bytes"),
-                                  .blocks = (uint32_t)json_array_size(blocks),
-                                  .arrays = (uint32_t)json_array_size(arrays),
-                                  .givens = (uint32_t)json_array_size(given),
-                                  .sites = module->site};
+static void make_sites(struct ptx_kernel *kernel, const json_t *rows) {
+    kernel->sites = (uint32_t)json_array_size(rows);
+    kernel->site = zeros(kernel->sites, sizeof *kernel->site);
+    for (uint32_t i = 0; i < kernel->sites; i++) {
+        const json_t *row = json_array_get(rows, i);
+        kernel->site[i] =
+            (struct ptx_site){need(strdup(text(row, 0))), need(strdup(text(row, 2))), (int)number(row, 1)};
+    }
+}
+
+static void make_blocks(struct ptx_kernel *kernel, const json_t *rows) {
+    size_t bytes = 0, i;
+    const json_t *row;
+    kernel->blocks = (uint32_t)json_array_size(rows);
     kernel->block = zeros(kernel->blocks, sizeof *kernel->block);
     kernel->kinds = zeros(kernel->blocks, sizeof *kernel->kinds);
-    kernel->array = zeros(kernel->arrays, sizeof *kernel->array);
-    kernel->given = zeros(kernel->givens, sizeof *kernel->given);
     kernel->ran = zeros(kernel->blocks, sizeof *kernel->ran);
-    for (uint32_t i = 0; i < kernel->blocks; i++) {
-        ops += make_block(&kernel->block[i], ops, json_array_get(blocks, i));
-        for (size_t k = 0; k < PTX_KINDS; k++)
-            kernel->kinds[i][k] = (uint16_t)number(json_object_get(json_array_get(blocks, i), "kinds"), k);
+    json_array_foreach(rows, i, row) bytes += make_ops(NULL, json_object_get(row, "ops"));
+    char *ops = kernel->ops = need(malloc(bytes + 1));
+    json_array_foreach(rows, i, row) {
+        ops += make_block(&kernel->block[i], ops, row);
+        for (size_t k = 0; k < PTX_KINDS; k++) kernel->kinds[i][k] = (uint16_t)number(json_object_get(row, "kinds"), k);
     }
+}
+
+static void make_kernel(const struct ptx_module *module, struct ptx_kernel *kernel, const json_t *row) {
+    const json_t *arrays = json_object_get(row, "arrays"), *given = json_object_get(row, "parameters");
+    kernel->parameter_bytes = field(row, "parameter_bytes");
+    kernel->shared_bytes = field(row, "shared_bytes");
+    kernel->static_bytes = field(row, "static_bytes");
+    kernel->local_bytes = field(row, "local_bytes");
+    kernel->most_threads = field(row, "most_threads");
+    kernel->frame_bytes = field(row, "frame_bytes");
+    kernel->place_bytes = field(row, "place_bytes");
+    kernel->arrays = (uint32_t)json_array_size(arrays);
+    kernel->array = zeros(kernel->arrays, sizeof *kernel->array);
     for (uint32_t i = 0; i < kernel->arrays; i++)
         for (size_t k = 0; k < 2; k++) kernel->array[i][k] = (uint32_t)number(json_array_get(arrays, i), k);
+    kernel->givens = (uint32_t)json_array_size(given);
+    kernel->given = zeros(kernel->givens, sizeof *kernel->given);
     for (uint32_t i = 0; i < kernel->givens; i++) {
         const json_t *p = json_array_get(given, i);
         kernel->given[i] = (struct ptx_given){(uint32_t)number(p, 0), (uint32_t)number(p, 1), (uint32_t)number(p, 2),
                                               (uint32_t)number(p, 3), number(p, 4)};
     }
+    make_sites(kernel, json_object_get(row, "sites"));
+    make_blocks(kernel, json_object_get(row, "blocks"));
     make_constants(module, kernel, json_object_get(row, "constants"), field(row, "constant_bytes"));
-    return ops;
+}
+
+/* ---- modules ---- */
+
+/* All of the file, with a zero behind it; NULL after a line on stderr. */
+static char *read_all(const char *path) {
+    FILE *file = fopen(path, "re");
+    char *all = NULL;
+    if (file && !fseek(file, 0, SEEK_END)) {
+        const long bytes = ftell(file);
+        rewind(file);
+        all = zeros((size_t)bytes + 1, 1);
+        if (fread(all, 1, (size_t)bytes, file) == (size_t)bytes) {
+            fclose(file);
+            return all;
+        }
+    }
+    perror(path);
+    free(all);
+    if (file) fclose(file);
+    return NULL;
+}
+
+static json_t *read_line(const char *line) {
+    json_error_t error;
+    json_t *read = json_loadb(line, strcspn(line, "\n"), 0, &error);
+    if (read) return read;
+    fprintf(stderr, "ptx: a translated image: %s\n", error.text);
+    abort();
 }
 
 struct ptx_module *ptx_open(const char *path) {
-    json_error_t error;
-    json_t *image = json_load_file(path, 0, &error), *kernels = json_object_get(image, "kernels"),
-           *sites = json_object_get(image, "sites"), *row;
-    if (!image) {
-        fprintf(stderr, "ptx: %s: %s\n", path, error.text);
+    struct ptx_module *module = zeros(1, sizeof *module);
+    module->image = read_all(path);
+    if (!module->image) {
+        free(module);
         return NULL;
     }
-    struct ptx_module *module = zeros(1, sizeof *module);
-    module->sites = (uint32_t)json_array_size(sites);
-    module->site = zeros(module->sites, sizeof *module->site);
-    for (uint32_t i = 0; i < module->sites; i++) {
-        const json_t *site = json_array_get(sites, i);
-        module->site[i] =
-            (struct ptx_site){need(strdup(text(site, 0))), need(strdup(text(site, 2))), (int)number(site, 1)};
-    }
-    make_variables(module, json_object_get(image, "variables"));
-    size_t bytes = 0, i, k;
-    const json_t *block;
-    json_array_foreach(kernels, i, row) {
-        json_array_foreach(json_object_get(row, "blocks"), k, block) bytes +=
-            make_ops(NULL, json_object_get(block, "ops"));
-    }
-    module->kernels = (uint32_t)json_array_size(kernels);
+    json_t *head = read_line(module->image);
+    const json_t *names = json_object_get(head, "kernels");
+    make_variables(module, json_object_get(head, "variables"));
+    module->kernels = (uint32_t)json_array_size(names);
     module->kernel = zeros(module->kernels, sizeof *module->kernel);
-    char *ops = module->ops = need(malloc(bytes + 1));
-    for (i = 0; i < module->kernels; i++)
-        ops = make_kernel(module, &module->kernel[i], ops, json_array_get(kernels, i));
-    json_decref(image);
+    const char *line = module->image;
+    for (uint32_t i = 0; i < module->kernels; i++) {
+        line = strchr(line, '\n') + 1;
+        module->kernel[i] = (struct ptx_kernel){.name = need(strdup(text(names, i))), .line = line};
+    }
+    json_decref(head);
     return module;
 }
 
-void ptx_close(struct ptx_module *module) {
-    for (uint32_t i = 0; i < module->kernels; i++) {
-        struct ptx_kernel *kernel = &module->kernel[i];
-        for (uint32_t k = 0; k < kernel->blocks; k++) free(kernel->block[k].target);
-        free(kernel->name), free(kernel->block), free(kernel->kinds), free(kernel->array), free(kernel->given),
-            free(kernel->ran), free(kernel->constants);
+/* A kernel is made when it is launched for the first time: most never are. */
+void ptx_kernel_make(const struct ptx_module *module, struct ptx_kernel *kernel) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    if (__atomic_load_n(&kernel->made, __ATOMIC_ACQUIRE)) return;
+    pthread_mutex_lock(&lock);
+    if (!kernel->made) {
+        json_t *row = read_line(kernel->line);
+        make_kernel(module, kernel, row);
+        json_decref(row);
+        __atomic_store_n(&kernel->made, true, __ATOMIC_RELEASE);
     }
+    pthread_mutex_unlock(&lock);
+}
+
+static void drop_kernel(struct ptx_kernel *kernel) {
+    for (uint32_t i = 0; i < kernel->blocks; i++) free(kernel->block[i].target);
+    for (uint32_t i = 0; i < kernel->sites; i++) {
+        free((char *)(uintptr_t)kernel->site[i].file);
+        free((char *)(uintptr_t)kernel->site[i].text);
+    }
+    void *const parts[] = {kernel->name, kernel->block, kernel->kinds,     kernel->array, kernel->given,
+                           kernel->ran,  kernel->site,  kernel->constants, kernel->ops};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+}
+
+void ptx_close(struct ptx_module *module) {
+    for (uint32_t i = 0; i < module->kernels; i++) drop_kernel(&module->kernel[i]);
     for (uint32_t i = 0; i < module->variables; i++) {
         ptx_memory_free((void *)(uintptr_t)module->variable[i].at);
-        free((void *)(uintptr_t)module->variable[i].at), free(module->variable[i].name);
+        free((void *)(uintptr_t)module->variable[i].at);
+        free(module->variable[i].name);
     }
-    for (uint32_t i = 0; i < module->sites; i++)
-        free((char *)(uintptr_t)module->site[i].file), free((char *)(uintptr_t)module->site[i].text);
-    free(module->kernel), free(module->variable), free(module->site), free(module->ops), free(module);
+    free(module->kernel);
+    free(module->variable);
+    free(module->image);
+    free(module);
 }
 
 const struct ptx_kernel *ptx_find(const struct ptx_module *module, const char *name) {

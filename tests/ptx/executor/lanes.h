@@ -159,25 +159,28 @@ static inline v_u32 ptx_bf16(v_f32 x) {
     return x != x ? (v_u32)(0x7fffu) : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 
-/* To integers, of values that are whole already: NaN becomes NONE, beyond the range its end. */
-#define PTX_WHOLE(to, type, of, float_type, low, beyond, least, most, none)                                            \
+/* To integers, of values that are whole already: beyond the range its end. NaN becomes 0; if one of the two has 64
+ * bits, the integer whose top bit alone is set. */
+#define PTX_WHOLE(to, type, of, float_type, low, beyond, least, most)                                                  \
     static inline v_##to ptx_##to##_of_##of(v_##of x) {                                                                \
+        const int wide = sizeof(type) == 8 || sizeof(float_type) == 8;                                                 \
+        const type none = (type)(wide ? 1ull << (8 * sizeof(type) - 1) : 0);                                           \
         v_##to y;                                                                                                      \
         for (int i = 0; i < 32; i++) {                                                                                 \
             const float_type z = x[i];                                                                                 \
-            y[i] = z != z ? (type)(none) : z < low ? (type)(least) : z >= beyond ? (type)(most) : (type)z;             \
+            y[i] = z != z ? none : z < low ? (type)(least) : z >= beyond ? (type)(most) : (type)z;                     \
         }                                                                                                              \
         return y;                                                                                                      \
     }
 #define PTX_WHOLE_OF(of, type)                                                                                         \
-    PTX_WHOLE(s8, int8_t, of, type, -0x1p7, 0x1p7, INT8_MIN, INT8_MAX, 0)                                              \
-    PTX_WHOLE(u8, uint8_t, of, type, 0, 0x1p8, 0, UINT8_MAX, 0)                                                        \
-    PTX_WHOLE(s16, int16_t, of, type, -0x1p15, 0x1p15, INT16_MIN, INT16_MAX, 0)                                        \
-    PTX_WHOLE(u16, uint16_t, of, type, 0, 0x1p16, 0, UINT16_MAX, 0)                                                    \
-    PTX_WHOLE(s32, int32_t, of, type, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX, 0)                                        \
-    PTX_WHOLE(u32, uint32_t, of, type, 0, 0x1p32, 0, UINT32_MAX, 0)                                                    \
-    PTX_WHOLE(s64, int64_t, of, type, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX, INT64_MIN)                                \
-    PTX_WHOLE(u64, uint64_t, of, type, 0, 0x1p64, 0, UINT64_MAX, 1ull << 63)
+    PTX_WHOLE(s8, int8_t, of, type, -0x1p7, 0x1p7, INT8_MIN, INT8_MAX)                                                 \
+    PTX_WHOLE(u8, uint8_t, of, type, 0, 0x1p8, 0, UINT8_MAX)                                                           \
+    PTX_WHOLE(s16, int16_t, of, type, -0x1p15, 0x1p15, INT16_MIN, INT16_MAX)                                           \
+    PTX_WHOLE(u16, uint16_t, of, type, 0, 0x1p16, 0, UINT16_MAX)                                                       \
+    PTX_WHOLE(s32, int32_t, of, type, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX)                                           \
+    PTX_WHOLE(u32, uint32_t, of, type, 0, 0x1p32, 0, UINT32_MAX)                                                       \
+    PTX_WHOLE(s64, int64_t, of, type, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)                                           \
+    PTX_WHOLE(u64, uint64_t, of, type, 0, 0x1p64, 0, UINT64_MAX)
 PTX_WHOLE_OF(f32, float)
 PTX_WHOLE_OF(f64, double)
 

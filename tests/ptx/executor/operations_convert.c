@@ -4,37 +4,27 @@
 #define CVT(to, of)                                                                                                    \
     OPERATION(cvt_##to##_##of) { OUT(to, CONVERT(IN(of, 1), v_##to)); }
 #define CVT_ROW(to, of) ROW(cvt_##to##_##of)
+/* clang-format off */
 #define WIDTHS(X)                                                                                                      \
-    X(u8, u16)                                                                                                         \
-    X(u8, u32)                                                                                                         \
-    X(u8, u64)                                                                                                         \
-    X(s8, u16)                                                                                                         \
-    X(s8, u32)                                                                                                         \
-    X(s8, u64) X(s8, s16) X(s8, s32) X(s8, s64) X(u8, s16) X(u8, s32) X(u8, s64) X(u16, u8) X(u32, u8) X(u64, u8)      \
-        X(u16, s8) X(u32, s8) X(u64, s8) X(s16, s8) X(s32, s8) X(s64, s8) X(s16, u8) X(s32, u8) X(s64, u8) X(u16, u32) \
-            X(u16, u64) X(u32, u16) X(u32, u64) X(u64, u16) X(u64, u32) X(s16, s32) X(s16, s64) X(s32, s16)            \
-                X(s32, s64) X(s64, s16) X(s64, s32) X(u16, s32) X(u16, s64) X(u32, s16) X(u32, s64) X(u64, s16)        \
-                    X(u64, s32) X(s16, u32) X(s16, u64) X(s32, u16) X(s32, u64) X(s64, u16) X(s64, u32)
+    X(u8, u16) X(u8, u32) X(u8, u64) X(s8, u16) X(s8, u32) X(s8, u64) X(s8, s16) X(s8, s32) X(s8, s64)                 \
+    X(u8, s16) X(u8, s32) X(u8, s64)                                                                                   \
+    X(u16, u8) X(u32, u8) X(u64, u8) X(u16, s8) X(u32, s8) X(u64, s8) X(s16, s8) X(s32, s8) X(s64, s8)                 \
+    X(s16, u8) X(s32, u8) X(s64, u8)                                                                                   \
+    X(u16, u32) X(u16, u64) X(u32, u16) X(u32, u64) X(u64, u16) X(u64, u32)                                            \
+    X(s16, s32) X(s16, s64) X(s32, s16) X(s32, s64) X(s64, s16) X(s64, s32)                                            \
+    X(u16, s32) X(u16, s64) X(u32, s16) X(u32, s64) X(u64, s16) X(u64, s32)                                            \
+    X(s16, u32) X(s16, u64) X(s32, u16) X(s32, u64) X(s64, u16) X(s64, u32)
 #define TO_FLOAT(X)                                                                                                    \
-    X(f32, u8)                                                                                                         \
-    X(f32, s8)                                                                                                         \
-    X(f32, u16)                                                                                                        \
-    X(f32, s16)                                                                                                        \
-    X(f32, u32)                                                                                                        \
-    X(f32, s32) X(f32, u64) X(f32, s64) X(f32, f64) X(f64, u8) X(f64, s8) X(f64, u16) X(f64, s16) X(f64, u32)          \
-        X(f64, s32) X(f64, u64) X(f64, s64) X(f64, f32)
+    X(f32, u8) X(f32, s8) X(f32, u16) X(f32, s16) X(f32, u32) X(f32, s32) X(f32, u64) X(f32, s64) X(f32, f64)          \
+    X(f64, u8) X(f64, s8) X(f64, u16) X(f64, s16) X(f64, u32) X(f64, s32) X(f64, u64) X(f64, s64) X(f64, f32)
+#define OF_FLOAT(X)                                                                                                    \
+    X(u8, f32) X(s8, f32) X(u16, f32) X(s16, f32) X(u32, f32) X(s32, f32) X(u64, f32) X(s64, f32)                      \
+    X(u8, f64) X(s8, f64) X(u16, f64) X(s16, f64) X(u32, f64) X(s32, f64) X(u64, f64) X(s64, f64)
+/* clang-format on */
 WIDTHS(CVT)
 TO_FLOAT(CVT)
 #define WHOLE(to, of)                                                                                                  \
     OPERATION(cvt_##to##_##of) { OUT(to, ptx_##to##_of_##of(IN(of, 1))); }
-#define OF_FLOAT(X)                                                                                                    \
-    X(u8, f32)                                                                                                         \
-    X(s8, f32)                                                                                                         \
-    X(u16, f32)                                                                                                        \
-    X(s16, f32)                                                                                                        \
-    X(u32, f32)                                                                                                        \
-    X(s32, f32) X(u64, f32) X(s64, f32) X(u8, f64) X(s8, f64) X(u16, f64) X(s16, f64) X(u32, f64) X(s32, f64)          \
-        X(u64, f64) X(s64, f64)
 OF_FLOAT(WHOLE)
 
 OPERATION(cvt_bf16x2_f32) { OUT(u32, ptx_bf16(IN(f32, 1)) << 16 | ptx_bf16(IN(f32, 2))); }

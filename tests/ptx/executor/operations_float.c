@@ -53,17 +53,13 @@ UNARY(tanh, f32, ptx_tanh_f32(a))
 TESTS(f32)
 TESTS(f64)
 
-#define ROWS(t)                                                                                                        \
-    ROW(add_##t)                                                                                                       \
-    ROW(sub_##t)                                                                                                       \
-    ROW(mul_##t)                                                                                                       \
-    ROW(div_##t)                                                                                                       \
-    ROW(min_##t)                                                                                                       \
-    ROW(max_##t) ROW(copysign_##t) ROW(fma_##t) ROW(neg_##t) ROW(abs_##t) ROW(sqrt_##t) ROW(rcp_##t) ROW(rsqrt_##t)    \
-        ROW(saturate_##t) ROW(rzi_##t) ROW(rni_##t) ROW(rmi_##t) ROW(rpi_##t) ROW(setp_eq_##t) ROW(setp_ne_##t)        \
-            ROW(setp_lt_##t) ROW(setp_le_##t) ROW(setp_gt_##t) ROW(setp_ge_##t) ROW(setp_equ_##t) ROW(setp_neu_##t)    \
-                ROW(setp_ltu_##t) ROW(setp_leu_##t) ROW(setp_gtu_##t) ROW(setp_geu_##t) ROW(setp_num_##t)              \
-                    ROW(setp_nan_##t)
 /* clang-format off */
-const struct ptx_operation ptx_float_operations[] = {ROWS(f32) ROWS(f64) ROW(flush_f32) ROW(ex2_f32) ROW(lg2_f32)
-                                                         ROW(sin_f32) ROW(cos_f32) ROW(tanh_f32){NULL, NULL}};
+#define ROWS(t)                                                                                                        \
+    ROW(add_##t) ROW(sub_##t) ROW(mul_##t) ROW(div_##t) ROW(min_##t) ROW(max_##t) ROW(copysign_##t) ROW(fma_##t)       \
+    ROW(neg_##t) ROW(abs_##t) ROW(sqrt_##t) ROW(rcp_##t) ROW(rsqrt_##t) ROW(saturate_##t)                              \
+    ROW(rzi_##t) ROW(rni_##t) ROW(rmi_##t) ROW(rpi_##t)                                                                \
+    ROW(setp_eq_##t) ROW(setp_ne_##t) ROW(setp_lt_##t) ROW(setp_le_##t) ROW(setp_gt_##t) ROW(setp_ge_##t)              \
+    ROW(setp_equ_##t) ROW(setp_neu_##t) ROW(setp_ltu_##t) ROW(setp_leu_##t) ROW(setp_gtu_##t) ROW(setp_geu_##t)        \
+    ROW(setp_num_##t) ROW(setp_nan_##t)
+const struct ptx_operation ptx_float_operations[] = {
+    ROWS(f32) ROWS(f64) ROW(flush_f32) ROW(ex2_f32) ROW(lg2_f32) ROW(sin_f32) ROW(cos_f32) ROW(tanh_f32) {NULL, NULL}};

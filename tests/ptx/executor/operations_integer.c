@@ -82,6 +82,7 @@ UNSIGNED(EQUAL)
 UNSIGNED(ORDER)
 SIGNED(ORDER)
 
+/* clang-format off */
 #define ARITHMETIC_ROWS(t)                                                                                             \
     ROW(add_##t)                                                                                                       \
     ROW(sub_##t) ROW(mul_##t) ROW(and_##t) ROW(or_##t) ROW(xor_##t) ROW(not_##t) ROW(neg_##t) ROW(cnot_##t) ROW(shl_##t)
@@ -91,7 +92,6 @@ SIGNED(ORDER)
     ROW(div_##t) ROW(rem_##t) ROW(shr_##t) ROW(setp_lt_##t) ROW(setp_le_##t) ROW(setp_gt_##t) ROW(setp_ge_##t)
 #define EQUAL_ROWS(t) ROW(setp_eq_##t) ROW(setp_ne_##t)
 #define ABS_ROW(t) ROW(abs_##t)
-/* clang-format off */
 const struct ptx_operation ptx_integer_operations[] = {
     UNSIGNED(ARITHMETIC_ROWS) UNSIGNED(ORDERED_ROWS) SIGNED(ORDERED_ROWS) UNSIGNED(EQUAL_ROWS) SIGNED(ABS_ROW)
         ROW(wide_u16) ROW(wide_s16) ROW(wide_u32) ROW(wide_s32) ROW(high_u16) ROW(high_s16) ROW(high_u32) ROW(high_s32)

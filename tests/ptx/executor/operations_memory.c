@@ -52,17 +52,15 @@
         JOIN4_##bits(x, IN(u##bits, 2), IN(u##bits, 3), IN(u##bits, 4), IN(u##bits, 5));                               \
         ptx_##call##_##bytes(W, &a, W->m, x, o->site);                                                                 \
     }
+/* clang-format off */
 #define OF_SPACE(space, load, store)                                                                                   \
-    LOAD1(space, load, 8, 1)                                                                                           \
-    LOAD1(space, load, 16, 2)                                                                                          \
-    LOAD1(space, load, 32, 4)                                                                                          \
-    LOAD1(space, load, 64, 8)                                                                                          \
-    LOAD2(space, load, 8, 2)                                                                                           \
-    LOAD2(space, load, 16, 4) LOAD2(space, load, 32, 8) LOAD2(space, load, 64, 16) LOAD4(space, load, 8, 4)            \
-        LOAD4(space, load, 16, 8) LOAD4(space, load, 32, 16) STORE1(space, store, 8, 1) STORE1(space, store, 16, 2)    \
-            STORE1(space, store, 32, 4) STORE1(space, store, 64, 8) STORE2(space, store, 8, 2)                         \
-                STORE2(space, store, 16, 4) STORE2(space, store, 32, 8) STORE2(space, store, 64, 16)                   \
-                    STORE4(space, store, 8, 4) STORE4(space, store, 16, 8) STORE4(space, store, 32, 16)
+    LOAD1(space, load, 8, 1) LOAD1(space, load, 16, 2) LOAD1(space, load, 32, 4) LOAD1(space, load, 64, 8)             \
+    LOAD2(space, load, 8, 2) LOAD2(space, load, 16, 4) LOAD2(space, load, 32, 8) LOAD2(space, load, 64, 16)            \
+    LOAD4(space, load, 8, 4) LOAD4(space, load, 16, 8) LOAD4(space, load, 32, 16)                                      \
+    STORE1(space, store, 8, 1) STORE1(space, store, 16, 2) STORE1(space, store, 32, 4) STORE1(space, store, 64, 8)     \
+    STORE2(space, store, 8, 2) STORE2(space, store, 16, 4) STORE2(space, store, 32, 8) STORE2(space, store, 64, 16)    \
+    STORE4(space, store, 8, 4) STORE4(space, store, 16, 8) STORE4(space, store, 32, 16)
+/* clang-format on */
 OF_SPACE(generic, load, store)
 OF_SPACE(shared, load_shared, store_shared)
 
@@ -123,20 +121,22 @@ OPERATION(fence) {
     ptx_fence(W);
 }
 
+/* clang-format off */
 #define SPACE_ROWS(s)                                                                                                  \
     ROW(ld1_##s##_8)                                                                                                   \
     ROW(ld1_##s##_16)                                                                                                  \
     ROW(ld1_##s##_32)                                                                                                  \
     ROW(ld1_##s##_64)                                                                                                  \
     ROW(ld2_##s##_8)                                                                                                   \
-    ROW(ld2_##s##_16) ROW(ld2_##s##_32) ROW(ld2_##s##_64) ROW(ld4_##s##_8) ROW(ld4_##s##_16) ROW(ld4_##s##_32)         \
-        ROW(st1_##s##_8) ROW(st1_##s##_16) ROW(st1_##s##_32) ROW(st1_##s##_64) ROW(st2_##s##_8) ROW(st2_##s##_16)      \
-            ROW(st2_##s##_32) ROW(st2_##s##_64) ROW(st4_##s##_8) ROW(st4_##s##_16) ROW(st4_##s##_32)
+    ROW(ld2_##s##_16)                                                                                                  \
+    ROW(ld2_##s##_32)                                                                                                  \
+    ROW(ld2_##s##_64) ROW(ld4_##s##_8) ROW(ld4_##s##_16) ROW(ld4_##s##_32) ROW(st1_##s##_8) ROW(st1_##s##_16)          \
+        ROW(st1_##s##_32) ROW(st1_##s##_64) ROW(st2_##s##_8) ROW(st2_##s##_16) ROW(st2_##s##_32) ROW(st2_##s##_64)     \
+            ROW(st4_##s##_8) ROW(st4_##s##_16) ROW(st4_##s##_32)
 #define ORDERED_ROWS(t) ROW(atom_add_##t) ROW(atom_min_##t) ROW(atom_max_##t)
 #define BIT_ROWS(t)                                                                                                    \
     ROW(atom_exch_##t)                                                                                                 \
     ROW(atom_cas_##t) ROW(atom_and_##t) ROW(atom_or_##t) ROW(atom_xor_##t) ROW(atom_inc_##t) ROW(atom_dec_##t)
-/* clang-format off */
 const struct ptx_operation ptx_memory_operations[] = {
     SPACE_ROWS(generic) SPACE_ROWS(shared) ROW(local) ROW(to_generic) ROW(from_generic) ROW(is_shared) ROW(is_local)
         ROW(is_global) ORDERED_ROWS(u32) ORDERED_ROWS(s32) ORDERED_ROWS(u64) ORDERED_ROWS(s64) BIT_ROWS(u32)

@@ -13,7 +13,7 @@ static void print(const struct ptx_team *team, const struct ptx_warp *warp, uint
                   const char *format, va_list arguments) {
     char why[400];
     vsnprintf(why, sizeof why, format, arguments);
-    const struct ptx_site *at = &team->kernel->sites[site];
+    const struct ptx_site *at = &team->kernel->site[site];
     fprintf(stderr, "ptx: thread %u of block %u %s\n", warp->number * 32 + lane, team->view.block, why);
     fprintf(stderr, "ptx:   %s, %u blocks of %u threads\n", team->kernel->name, team->view.blocks, team->view.threads);
     if (site) fprintf(stderr, "ptx:   %s:%d: %s\n", at->file, at->line, at->text);
@@ -40,7 +40,7 @@ void ptx_tell(const struct ptx_team *team, const struct ptx_warp *warp, uint32_t
     static const struct ptx_site *told[64];
     static int count;
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    const struct ptx_site *at = &team->kernel->sites[site];
+    const struct ptx_site *at = &team->kernel->site[site];
     pthread_mutex_lock(&lock);
     bool again = count == 64;
     for (int i = 0; i < count; i++) again = again || told[i] == at;

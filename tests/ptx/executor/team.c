@@ -75,11 +75,10 @@ static void new_phase(struct ptx_team *team) {
 }
 
 /* Lets the warps at a barrier go on if all have come. */
-static bool complete(struct ptx_team *team, uint32_t id) {
+static void complete(struct ptx_team *team, uint32_t id) {
     struct ptx_gate *gate = &team->gate[id];
     const uint32_t all = gate->expected ? gate->expected : team->living;
-    if (!gate->arrived || gate->arrived < all) return false;
-    const bool everyone = gate->arrived >= team->living;
+    if (!gate->arrived || gate->arrived < all) return;
     gate->arrived = 0;
     for (uint32_t i = 0; i < team->warps; i++) {
         struct ptx_fiber *fiber = &team->fiber[i];
@@ -87,8 +86,8 @@ static bool complete(struct ptx_team *team, uint32_t id) {
         fiber->barrier = -1;
         fiber->runs = true;
     }
-    if (everyone) new_phase(team);
-    return true;
+    new_phase(
+        team); /* of all: races of those that a barrier of some warps is not for go unseen where it lies between */
 }
 
 void ptx_barrier(struct ptx_warp *warp, uint32_t id, uint32_t count, uint32_t site) {
@@ -172,7 +171,8 @@ static void prepare_fiber(struct ptx_team *team, uint32_t i) {
     fiber->ended = false;
     fiber->barrier = -1;
     fiber->copies = 0;
-    fiber->groups = fiber->syncs = 0;
+    memset(fiber->groups, 0, sizeof fiber->groups);
+    fiber->syncs = 0;
     ptx_fiber_make(fiber, begin);
 }
 
@@ -233,14 +233,17 @@ void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsi
                 unsigned dynamic, const void *parameters, size_t bytes) {
     if (!the_team) the_team = make_team();
     struct ptx_team *team = the_team;
+    ptx_kernel_make(module, (struct ptx_kernel *)(uintptr_t)kernel);
     const uint32_t start = (kernel->shared_bytes + 15) & ~15u;
     if (bytes != kernel->parameter_bytes)
         refuse(kernel, "bytes of parameters, not what it has", (unsigned)bytes, kernel->parameter_bytes);
     if (!threads || threads > kernel->most_threads) refuse(kernel, "threads a block", threads, kernel->most_threads);
     if (!blocks || blocks > 0x7fffffffu) refuse(kernel, "blocks", blocks, 0x7fffffff);
-    if (start + dynamic > PTX_SHARED_MOST) refuse(kernel, "bytes of shared memory", start + dynamic, PTX_SHARED_MOST);
-    if (kernel->shared_bytes > 48 << 10)
-        refuse(kernel, "bytes of static shared memory", kernel->shared_bytes, 48 << 10);
+    const uint32_t all = ((kernel->static_bytes + 15) & ~15u) + dynamic;
+    if (all > PTX_SHARED_MOST || dynamic > PTX_SHARED_MOST)
+        refuse(kernel, "bytes of shared memory", all, PTX_SHARED_MOST);
+    if (kernel->static_bytes > 48 << 10)
+        refuse(kernel, "bytes of static shared memory", kernel->static_bytes, 48 << 10);
     const uint64_t number = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED), shared_at = team->view.shared_at;
     team->view = (struct ptx_team_view){module, 0, blocks, threads, dynamic, start + dynamic, start, shared_at};
     team->kernel = kernel;

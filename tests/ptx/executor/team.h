@@ -19,12 +19,12 @@ struct ptx_fiber {
     struct ptx_warp warp;
     void *sp, *stack, *frame;
     size_t frame_bytes;
-    uint32_t words;   /* that lie behind parted */
-    bool runs, ended; /* may run; has come to its end */
-    int barrier;      /* at which it waits; -1 */
-    uint32_t site;    /* of that */
-    uint32_t syncs;   /* bar.warp.sync since the last barrier */
-    uint32_t groups;  /* of copies that were committed */
+    uint32_t words;      /* that lie behind parted */
+    bool runs, ended;    /* may run; has come to its end */
+    int barrier;         /* at which it waits; -1 */
+    uint32_t site;       /* of that */
+    uint32_t syncs;      /* bar.warp.sync since the last barrier */
+    uint32_t groups[32]; /* of copies that each lane has committed */
     int copies;
     struct ptx_pending *copy; /* [PTX_COPIES * 32] */
     struct ptx_area *local;

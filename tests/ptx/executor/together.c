@@ -34,15 +34,18 @@ static void shuffle(struct ptx_warp *warp, v_u32 *x, const v_u32 *bs, const v_u3
         good = LANES(from <= most);
     }
     from = SELECT32(good, from, ptx_lanes) & 31u;
-    const v_u32 value = *x;
-    v_u32 result = value;
-    for (uint32_t left = lanes; left; left &= left - 1) {
-        const uint32_t lane = (uint32_t)__builtin_ctz(left), source = from[lane];
-        if (!(lanes >> source & 1))
-            ptx_report(ptx_team_of(warp), warp, lane, site, "reads from lane %u, which is not there", source);
-        result[lane] = value[source];
+    uint32_t value[32], source[32], wanted = 0;
+    memcpy(value, x, sizeof value);
+    memcpy(source, &from, sizeof source);
+    for (int lane = 0; lane < 32; lane++) wanted |= (lanes >> lane & 1) << source[lane];
+    for (uint32_t left = wanted & ~lanes ? lanes : 0; left; left &= left - 1) {
+        const uint32_t lane = (uint32_t)__builtin_ctz(left);
+        if (!(lanes >> source[lane] & 1))
+            ptx_report(ptx_team_of(warp), warp, lane, site, "reads from lane %u, which is not there", source[lane]);
     }
-    *x = result;
+    uint32_t result[32];
+    for (int lane = 0; lane < 32; lane++) result[lane] = value[source[lane]];
+    memcpy(x, result, sizeof result);
     *in = good;
 }
 #define SHUFFLE(name, how)                                                                                             \

@@ -45,14 +45,19 @@ struct ptx_given {      /* a parameter's place */
 };
 struct ptx_kernel {
     char *name;
+    uint32_t static_bytes; /* of shared memory as a GPU has it, without the gaps between arrays */
     uint32_t parameter_bytes, shared_bytes, local_bytes, most_threads, frame_bytes, place_bytes, blocks, arrays, givens;
     struct ptx_basic *block;
     uint16_t (*kinds)[PTX_KINDS];
     uint32_t (*array)[2]; /* of shared memory: offset, bytes */
     char *constants;
     struct ptx_given *given;
-    const struct ptx_site *sites;
-    uint64_t *ran; /* launches so far: times that each block has run */
+    struct ptx_site *site;
+    uint32_t sites;
+    char *ops;
+    uint64_t *ran;    /* launches so far: times that each block has run */
+    const char *line; /* of the image: what it is made of */
+    bool made;
 };
 struct ptx_variable {
     char *name;
@@ -63,9 +68,7 @@ struct ptx_module {
     char *image;
     struct ptx_kernel *kernel;
     struct ptx_variable *variable;
-    struct ptx_site *site;
-    char *ops;
-    uint32_t kernels, variables, sites;
+    uint32_t kernels, variables;
 };
 
 struct ptx_team;       /* a block: team.h */
@@ -108,6 +111,7 @@ static inline void ptx_unstick(struct ptx_parted *d) {
     for (uint32_t i = 0; i < d->words; i++) d->stuck[i] = 0;
 }
 
+void ptx_kernel_make(const struct ptx_module *module, struct ptx_kernel *kernel);
 /* Runs a kernel from its first block until all lanes have ended. */
 void ptx_run_warp(struct ptx_warp *warp, const struct ptx_kernel *kernel);
 
@@ -145,7 +149,8 @@ void ptx_warp_sync(struct ptx_warp *warp, uint32_t lanes);
 void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v_u32 *given, uint32_t bytes,
               uint32_t lanes, uint32_t site);
 void ptx_copies_commit(struct ptx_warp *warp, uint32_t lanes);
-/* Until at most PENDING groups of copies are under way. */
+enum { PTX_ALL_COPIES = -1 };
+/* Until at most PENDING groups of copies are under way; PTX_ALL_COPIES: none, those of no group neither. */
 void ptx_copies_wait(struct ptx_warp *warp, uint32_t pending, uint32_t lanes, uint32_t site);
 
 /* ---- together.c: all lanes that have not ended, or those of a mask ---- */

@@ -47,15 +47,15 @@ class Image:
 
     def write(self, module, kernel, folder):
         """The image with KERNEL in place of what it has of that name. False: they are the same."""
-        image = json.loads(self.json_path.read_text(encoding="utf-8"))
-        numbers = {row[0]: i for i, row in enumerate(image["variables"])}
+        lines = self.json_path.read_text(encoding="utf-8").splitlines()
+        head = json.loads(lines[0])
+        numbers = {row[0]: i for i, row in enumerate(head["variables"])}
         used = {r for s in kernel.statements if hasattr(s, "ops") for o in s.ops for r in re.findall(r"[\w$.]+", o)}
         shared = [v for v in module.variables if v.space == "shared" and v.name in used]
-        row = translate.Translation(module, kernel, numbers, shared, image["sites"]).row()
-        at = [k["name"] for k in image["kernels"]].index(kernel.name)
-        image["kernels"][at] = row
+        row = translate.Translation(module, kernel, numbers, shared).row()
+        lines[1 + head["kernels"].index(kernel.name)] = json.dumps(row, separators=(",", ":"))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / self.json_path.name).write_text(json.dumps(image, separators=(",", ":")), encoding="utf-8")
+        (folder / self.json_path.name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def images(build):
@@ -64,9 +64,9 @@ def images(build):
     lines = (folder / "build.ninja").read_text(encoding="utf-8").splitlines()
     found = []
     for line in lines:
-        match = re.match(r"build ([0-9a-f]{64})\.json: translate (.*) \| ", line)
+        match = re.match(r"build ([0-9a-f]{64})\.jsonl: translate (.*) \| ", line)
         if match:
-            found.append(Image(folder / (match.group(1) + ".json"), [pathlib.Path(p) for p in match.group(2).split()]))
+            found.append(Image(folder / (match.group(1) + ".jsonl"), [pathlib.Path(p) for p in match.group(2).split()]))
     return found
 
 

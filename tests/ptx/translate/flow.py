@@ -74,6 +74,8 @@ def make_blocks(kernel):
                 block.meets = statement
             together = whole_warp(statement)
         if statement.name in ENDS:
+            if statement.name == "brx" and statement.guard:
+                raise NotUnderstood("a guard of " + statement.text)
             block.end = statement
         else:
             block.body.append(statement)

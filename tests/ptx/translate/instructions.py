@@ -217,7 +217,7 @@ class Instructions:
         elif words == "async.commit_group":
             self.op("commit")
         elif words in ("async.wait_all", "async.wait_group"):
-            self.op("wait", int(ops[0]) if ops else 0)
+            self.op("wait", int(ops[0]) if ops else -1)
         else:
             raise NotUnderstood("cp." + words)
 

@@ -85,7 +85,7 @@ class Module:
         for text in split(body):
             if text.endswith(":"):
                 kernel.statements.append(Label(text[:-1]))
-            elif text.startswith(".loc"):
+            elif text.startswith(".loc "):
                 _, file, number = text.split()[:3]
                 self.lines.append((self.files.get(file, "?"), int(number)))
                 line = len(self.lines) - 1

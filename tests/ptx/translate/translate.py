@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""translate.py IN.ptx... OUT.json - an image of PTX modules as the executor reads it (image.c).
+"""translate.py IN.ptx... OUT.jsonl - an image of PTX modules as the executor reads it (image.c): a line of JSON for its
+variables and the kernels' names, then a line for each kernel.
 
 A register is a place in the warp's frame, which it shares with others that live at other times; a lane changes only its own
 part. Numbers, addresses and parameters have places, too, which nothing changes. A place's two top bits say where it lies:
@@ -59,8 +60,8 @@ class Places:
 class Translation(Instructions):
     """One kernel."""
 
-    def __init__(self, module, kernel, variables, shared, sites):
-        self.module, self.kernel, self.variables, self.sites = module, kernel, variables, sites
+    def __init__(self, module, kernel, variables, shared):
+        self.module, self.kernel, self.variables, self.sites = module, kernel, variables, [["?", 0, "?"]]
         self.registers = kernel.registers
         self.constants, self.constant_places, self.constant_end = [], {}, 0
         self.parameters, self.parameter_places, self.parameter_end = [], {}, 4 * 128
@@ -73,8 +74,8 @@ class Translation(Instructions):
         self.body = [self.block(block) for block in self.blocks]
 
     def arrange(self, shared):
-        """Shared memory: arrays with gaps between; local memory."""
-        self.shared, self.local, self.local_bytes, self.dynamic, end = {}, {}, 0, set(), 0
+        """Shared memory: arrays with gaps between. Local memory: an access behind one array that meets another one goes unseen."""
+        self.shared, self.local, self.local_bytes, self.dynamic, end, self.static_bytes = {}, {}, 0, set(), 0, 0
         for variable in shared + self.kernel.variables:
             if variable.external:
                 self.dynamic.add(variable.name)
@@ -82,6 +83,7 @@ class Translation(Instructions):
                 at = -(-end // variable.align) * variable.align
                 self.shared[variable.name] = (at, variable.bytes)
                 end = at + variable.bytes + SHARED_GAP
+                self.static_bytes = -(-self.static_bytes // variable.align) * variable.align + variable.bytes
             else:
                 self.local[variable.name] = -(-self.local_bytes // 16) * 16
                 self.local_bytes = self.local[variable.name] + variable.bytes
@@ -226,10 +228,10 @@ class Translation(Instructions):
 
     def row(self):
         kernel = self.kernel
-        return {"name": kernel.name, "parameter_bytes": kernel.parameter_bytes, "shared_bytes": self.shared_bytes, "local_bytes": self.local_bytes,
+        return {"name": kernel.name, "parameter_bytes": kernel.parameter_bytes, "shared_bytes": self.shared_bytes, "static_bytes": self.static_bytes, "local_bytes": self.local_bytes,
                 "most_threads": kernel.most_threads, "frame_bytes": self.frame_bytes, "arrays": sorted(self.shared.values()),
                 "constants": self.constants, "constant_bytes": self.constant_end, "parameters": self.parameters,
-                "place_bytes": self.parameter_end, "blocks": self.body}
+                "place_bytes": self.parameter_end, "blocks": self.body, "sites": self.sites}
 
 
 def initial(variable, numbers):
@@ -250,8 +252,8 @@ def initial(variable, numbers):
 
 
 def translate(modules):
-    """Of several modules' variables with one name there is one, as nvlink has it."""
-    numbers, variables, kernels, sites = {}, [], [], [["?", 0, "?"]]
+    """The image's lines. Of several modules' variables with one name there is one, as nvlink has it."""
+    numbers, variables, kernels = {}, [], []
     for module in modules:
         for variable in module.variables:
             if variable.space in ("global", "const") and not variable.external and variable.name not in numbers:
@@ -263,9 +265,9 @@ def translate(modules):
             inline(kernel, functions)
             used = {r for s in kernel.statements if hasattr(s, "ops") for o in s.ops for r in re.findall(r"[\w$.]+", o)}
             shared = [v for v in module.variables if v.space == "shared" and v.name in used]
-            kernels.append(Translation(module, kernel, numbers, shared, sites).row())
+            kernels.append(Translation(module, kernel, numbers, shared).row())
     rows = [[v.name, v.bytes, v.align, *initial(v, numbers)] for v in variables]
-    return {"kinds": KINDS, "variables": rows, "kernels": kernels, "sites": sites}
+    return [{"kinds": KINDS, "variables": rows, "kernels": [kernel["name"] for kernel in kernels]}] + kernels
 
 
 def main():
@@ -275,9 +277,10 @@ def main():
     for path in sys.argv[1:-1]:
         with open(path) as source:
             modules.append(Module(source.read()))
-    result = translate(modules)
+    lines = translate(modules)
     with open(sys.argv[-1], "w") as target:
-        json.dump(result, target, separators=(",", ":"))
+        for line in lines:
+            target.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -209,13 +209,106 @@ static void impossible_numbers_are_refused(void **state) {
     assert_int_equal(sl_schedule_make(&schedule, "looped-bfs", 2, 1 << 30, 1, &error), SL_BAD_INPUT);
 }
 
+/* Two stages, two microbatches, written by hand; FAULT changes the forward of microbatch 1 in stage 1. */
+enum { HAND_STAGE = 1, HAND_MICROBATCH = 1 };
+struct fault {
+    enum sl_action_kind kind;
+    int stage, microbatch;
+    bool again; /* what it changes stands there, too */
+    const char *text;
+};
+
+static void write_by_hand(struct sl_schedule *schedule, const struct fault *fault) {
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_open(schedule, "mine", 2, 1, 2, &error), SL_OK);
+    sl_schedule_place_stages(schedule, SL_RING);
+    for (int m = 0; m < 2; m++) {
+        for (int s = 0; s < 2; s++) {
+            const bool here = fault && s == HAND_STAGE && m == HAND_MICROBATCH;
+            if (here)
+                assert_int_equal(sl_schedule_compute(schedule, fault->kind, fault->stage, fault->microbatch, false),
+                                 SL_OK);
+            if (!here || fault->again) assert_int_equal(sl_schedule_compute(schedule, SL_FORWARD, s, m, false), SL_OK);
+        }
+        for (int s = 1; s >= 0; s--) assert_int_equal(sl_schedule_compute(schedule, SL_BACKWARD, s, m, false), SL_OK);
+    }
+}
+
+static void what_is_wrong_by_hand_is_told(void **state) {
+    (void)state;
+    static const struct fault faults[] = {
+        {SL_FORWARD, 2, 1, false,
+         "schedule mine: forward of microbatch 1 in stage 2: microbatches are 0 to 1, stages 0 to 1"},
+        {SL_FORWARD, -1, 1, false,
+         "schedule mine: forward of microbatch 1 in stage -1: microbatches are 0 to 1, stages 0 to 1"},
+        {SL_FORWARD, 1000000, 0, true,
+         "schedule mine: forward of microbatch 0 in stage 1000000: microbatches are 0 to 1, stages 0 to 1"},
+        {SL_FORWARD, 1, 2, false,
+         "schedule mine: forward of microbatch 2 in stage 1: microbatches are 0 to 1, stages 0 to 1"},
+        {SL_BACKWARD, 1, -1, true,
+         "schedule mine: backward of microbatch -1 in stage 1: microbatches are 0 to 1, stages 0 to 1"},
+        {SL_FORWARD, 1, 65537, false,
+         "schedule mine: forward of microbatch 65537 in stage 1: microbatches are 0 to 1, stages 0 to 1"},
+        {SL_SEND_ACTIVATION, 1, 1, true,
+         "schedule mine: kind 4 of an action: it computes from SL_FORWARD to SL_WEIGHT_GRADIENT"},
+        {(enum sl_action_kind)77, 1, 1, true,
+         "schedule mine: kind 77 of an action: it computes from SL_FORWARD to SL_WEIGHT_GRADIENT"},
+    };
+    struct sl_schedule schedule;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct sl_error error = {0};
+        write_by_hand(&schedule, &faults[i]);
+        assert_int_equal(sl_schedule_clock(&schedule, &error), SL_BAD_INPUT);
+        assert_string_equal(error.message, faults[i].text);
+        assert_int_equal(sl_schedule_lower(&schedule, &error), SL_BAD_INPUT);
+        assert_string_equal(error.message, faults[i].text);
+        sl_schedule_free(&schedule);
+    }
+    static const struct fault twice[] = {
+        {SL_FORWARD, 1, 1, true, "schedule mine: rank 1, forward of microbatch 1 in stage 1: it was done before"},
+        {SL_BACKWARD, 0, 0, true, "schedule mine: rank 0, backward of microbatch 0 in stage 0: it was done before"},
+    };
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+        struct sl_error error = {0};
+        write_by_hand(&schedule, &twice[i]);
+        int slots;
+        assert_int_equal(sl_schedule_clock(&schedule, &error), SL_OK);
+        assert_int_equal(sl_schedule_lower(&schedule, &error), SL_OK);
+        assert_int_equal(sl_schedule_slots(&schedule, 1, &slots, &error), SL_BAD_INPUT);
+        assert_string_equal(error.message, twice[i].text);
+        sl_schedule_free(&schedule);
+    }
+    write_by_hand(&schedule, NULL);
+    assert_int_equal(sl_schedule_clock(&schedule, NULL), SL_OK);
+    sl_schedule_free(&schedule);
+}
+
+/* Of a list that sl_schedule_append has made, and of stages that nobody has placed. */
+static void tables_name_what_they_have(void **state) {
+    (void)state;
+    struct sl_schedule schedule;
+    struct sl_error error = {0};
+    write_by_hand(&schedule, NULL);
+    assert_non_null(sl_schedule_append(&schedule.rank[1], &(struct sl_action){.kind = SL_FORWARD, .microbatch = 2}));
+    assert_int_equal(sl_schedule_lower(&schedule, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "rank 1, action 4 has kind 0, loop 0, microbatch 2: "));
+    sl_schedule_free(&schedule);
+    assert_int_equal(sl_schedule_open(&schedule, "mine", 2, 1, 2, &error), SL_OK);
+    assert_int_equal(sl_schedule_compute(&schedule, SL_FORWARD, 1, 0, false), SL_OK);
+    assert_int_equal(sl_schedule_clock(&schedule, &error), SL_BAD_INPUT);
+    assert_string_equal(error.message,
+                        "schedule mine: stage 1 has no place: call sl_schedule_place_stages before the first action");
+    sl_schedule_free(&schedule);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prints_the_articles_indices),    cmocka_unit_test(indices_follow_the_articles_formula),
         cmocka_unit_test(gpipe_follows_the_clock),        cmocka_unit_test(every_size_is_proven),
         cmocka_unit_test(broken_tables_are_refused),      cmocka_unit_test(a_deadlock_is_named),
         cmocka_unit_test(the_shortest_circle_is_found),   cmocka_unit_test(the_fewest_slots_are_found),
-        cmocka_unit_test(impossible_numbers_are_refused),
+        cmocka_unit_test(impossible_numbers_are_refused), cmocka_unit_test(what_is_wrong_by_hand_is_told),
+        cmocka_unit_test(tables_name_what_they_have),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@ set(parsers
     options
     parts
     peak
+    peft
     prompts
     publish
     published

@@ -1,6 +1,6 @@
 /* streams.h - what every driver does about stdin, stdout and stderr, at its beginning and at its end. */
-#ifndef SL_DRIVERS_COMMON_STREAMS_H
-#define SL_DRIVERS_COMMON_STREAMS_H
+#ifndef SL_DRIVERS_COMMAND_LINE_STREAMS_H
+#define SL_DRIVERS_COMMAND_LINE_STREAMS_H
 
 #include "spmd/base/error.h"
 

@@ -1,5 +1,5 @@
 /* streams.c - stdin, stdout and stderr. */
-#include "drivers/common/streams.h"
+#include "drivers/command_line/streams.h"
 
 #include <errno.h>
 #include <fcntl.h>

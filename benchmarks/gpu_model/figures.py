@@ -1,0 +1,52 @@
+"""figures - what GPUs can do, of NVIDIA's data sheets, and what is assumed of them."""
+
+import re
+
+from programs import Failure
+
+# An H100 SXM. Of NVIDIA's data sheet: dense products in TFLOP/s, float32 outside of tensor cores, memory, PCIe and NVLink
+# in one direction, all in GB/s; the clock in MHz, at which each of its processors makes the 4096 operations in a cycle that
+# are 989.4 TFLOP/s. The others are assumed: shares of these that products, attention's products in registers and kernels
+# reach, and what a launch takes the host, the shortest kernel the device, and a wait. Of kernels that are counted, too: what
+# the cache of all processors gives, in GB/s, and shares of the products and of the slots that mma.sync and kernels reach.
+H100 = {
+    "bf16": 989.4, "tf32": 494.7, "f32": 66.9, "bandwidth": 3350.0, "pcie": 64.0, "link": 450.0, "processors": 132.0, "clock": 1830.0,
+    "products_reach": 0.75, "attention_reach": 0.2, "kernels_reach": 0.9, "launch_us": 2.5, "kernel_us": 2.0, "wait_us": 10.0,
+    "cache": 5500.0, "mma_reach": 0.6, "issue_reach": 0.6,
+}
+SHARES = ("products_reach", "attention_reach", "kernels_reach", "mma_reach", "issue_reach")
+# Others, of their data sheets; what is assumed stays.
+H200 = H100 | {"bandwidth": 4800.0}
+A100 = H100 | {"bf16": 312.0, "tf32": 156.0, "f32": 19.5, "bandwidth": 2039.0, "pcie": 32.0, "link": 300.0, "processors": 108.0, "clock": 1410.0,
+               "cache": 4000.0, "mma_reach": 0.9}
+GPUS = {"H100": H100, "H200": H200, "A100": A100}
+NAMES = {r"H100 (80GB HBM3|SXM)": "H100", r"H200$": "H200", r"A100-SXM4-80GB": "A100"}  # as the driver calls them
+
+
+def figures_of(name, text):
+    """What to predict the GPU NAME by, and what that is called: figures that TEXT gives, its own, or else an H100's."""
+    if text:
+        return read_gpu(text, "--gpu"), text
+    own = next((figures for pattern, figures in NAMES.items() if re.search(pattern, name)), None)
+    return GPUS[own or "H100"], own or f"H100, as there are no figures for {name or 'this GPU'}: --gpu FIGURES gives some"
+
+
+def read_gpu(text, option="--predict"):
+    """H100, with other figures where TEXT says so: "H100,bandwidth=4800"."""
+    gpu = {}
+    for word in text.split(","):
+        name, equals, value = word.partition("=")
+        if not equals and name in GPUS and not gpu:
+            gpu = dict(GPUS[name])
+            continue
+        gpu = gpu or dict(H100)
+        if name not in H100:
+            raise Failure(f'{option}: "{word}" is none of {", ".join(GPUS)} and NAME=NUMBER with {", ".join(H100)}', 2)
+        try:
+            gpu[name] = float(value)
+        except ValueError:
+            gpu[name] = -1.0
+        if not 0 < gpu[name] < 1e9 or (name in SHARES and gpu[name] > 1):
+            limit = "at most 1" if name in SHARES else "below 1e9"
+            raise Failure(f'{option}: {name}: "{value}" is not a number above 0, {limit}', 2)
+    return gpu

@@ -1,0 +1,23 @@
+/* quantized.h - types of GGML's that quantize elements in blocks, each with a scale, and some with a minimum. */
+#ifndef SL_LAYERS_STORAGE_QUANTIZED_QUANTIZED_H
+#define SL_LAYERS_STORAGE_QUANTIZED_QUANTIZED_H
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+enum { SL_LARGEST_BLOCK = 256 }; /* elements */
+
+struct sl_quantized {
+    const char *name;       /* "Q6_K" */
+    uint32_t number;        /* GGML's */
+    size_t elements, bytes; /* of a block */
+    /* TO [elements] = the block at AT, at any address. */
+    void (*read)(const uint8_t *at, float *to);
+};
+
+/* All of them; one without a name is behind the last. The number of each in this list is its place. */
+extern const struct sl_quantized sl_quantized_types[];
+
+SL_END_C
+#endif
