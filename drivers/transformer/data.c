@@ -203,7 +203,8 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool encoded = job->tokens.format == &sl_encoded_text || job->eval_tokens.format == &sl_encoded_text;
-    if (!config->document_mask && !encoded && sl_option_given(config->common.command, "document-token"))
+    if (!config->document_mask && !encoded && config->document_token >= 0 &&
+        sl_option_given(config->common.command, "document-token"))
         return sl_error_set(error, SL_BAD_INPUT,
                             "--document-token %d: needs --document-mask, or a text whose tokens a tokenizer makes",
                             config->document_token);
