@@ -100,6 +100,7 @@
 #include "layers/storage/names.h"
 #include "layers/storage/parts.h"
 #include "layers/storage/prompts.h"
+#include "layers/storage/quantized/quantized.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/store.h"
 #include "layers/storage/token_format.h"

@@ -217,8 +217,6 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
     const int run = job->options->no_fuse || (job->bare_loops && !job->options->fuse) ? 1 : job->options->fuse;
     bool fused = true;
     schedule->crowded = job->options->delay_ms == 0 && sl_schedule_crowds(schedule, &fusing);
-    if (job->options->no_fuse && job->options->fuse > 1)
-        return sl_error_set(error, SL_BAD_INPUT, "--no-fuse contradicts --fuse %d", job->options->fuse);
     if (run > 1 && job->bare_loops)
         return sl_error_set(error, SL_BAD_INPUT, "--fuse %d: a spread head takes one microbatch at a time", run);
     if (!run) return sl_schedule_fuse_planned(schedule, &fusing, error);

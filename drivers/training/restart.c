@@ -77,8 +77,8 @@ static bool is_option(const char *word, const char *name) {
 
 /* Whether WORD is an option for the watcher alone; or, where a run goes on, a file whose values have been read. */
 static bool is_left_out(const struct watcher *w, const char *word, bool goes_on) {
-    static const char *const names[] = {"params", "adapters", "restart", "restart-mesh", "launcher", NULL};
-    for (int i = goes_on ? 0 : 2; names[i]; i++)
+    static const char *const names[] = {"params", "model", "adapters", "restart", "restart-mesh", "launcher", NULL};
+    for (int i = goes_on ? 0 : 3; names[i]; i++)
         if (sl_option_given(w->options, names[i]) && is_option(word, names[i])) return true;
     return false;
 }

@@ -133,7 +133,6 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
     if (status && named) sl_text_tell_line(path, error);
     if (status) return named ? tell_origin(job, error) : status;
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
-    if (named) remark_kind(job, "--data", &job->tokens);
     return SL_OK;
 }
 
@@ -143,7 +142,6 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
     const int status = sl_tokens_open_whole(own, config->eval_data, format_of(config), config->sequence, error);
     if (status) return sl_text_tell_line(config->eval_data, error);
     if (job->speaks && own->directory) remark_files("--eval-data", config->eval_data, own);
-    remark_kind(job, "--eval-data", own);
     return SL_OK;
 }
 
@@ -164,8 +162,10 @@ static int encode(struct transformer_job *job, struct sl_tokens *tokens, const c
                   double validation, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     int64_t documents = 0;
-    if (!config->tokenizer || !tokens->files || !sl_tokens_are_bytes(tokens)) return SL_OK;
-    SL_TRY(transformer_open_tokenizer(job, true, error));
+    const bool encodes = config->tokenizer && tokens->files && sl_tokens_are_bytes(tokens);
+    if (encodes) SL_TRY(transformer_open_tokenizer(job, true, error));
+    if (tokens->files) remark_kind(job, option, tokens);
+    if (!encodes) return SL_OK;
     struct sl_text_encoding encoding = {job->tokenizer, config->text_key, config->special, -1};
     SL_TRY(sl_text_find_end(job->tokenizer, config->document_token, &encoding.end, error));
     SL_TRY(sl_text_encode(tokens, &encoding, path, validation, config->sequence, &documents, error));
@@ -203,7 +203,8 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool encoded = job->tokens.format == &sl_encoded_text || job->eval_tokens.format == &sl_encoded_text;
-    if (!config->document_mask && !encoded && sl_option_given(config->common.command, "document-token"))
+    if (!config->document_mask && !encoded && config->document_token >= 0 &&
+        sl_option_given(config->common.command, "document-token"))
         return sl_error_set(error, SL_BAD_INPUT,
                             "--document-token %d: needs --document-mask, or a text whose tokens a tokenizer makes",
                             config->document_token);

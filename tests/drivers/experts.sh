@@ -61,7 +61,7 @@ holds 'also without FSDP' 'moe.experts.up.kernel  [4, 16, 24]     data,tensor   
 # ---- generation ----
 
 for mesh in data=1 data=2,pipe=2,tensor=2; do
-    "$driver" generate $model $options --capacity 0.25 --temperature 0 --prompt jack --mesh $mesh --json --checked |
+    "$driver" generate $model $options --temperature 0 --prompt jack --mesh $mesh --json --checked |
         grep '"sample"' >$mesh
 done
 [ -s data=1 ] && cmp -s data=1 data=2,pipe=2,tensor=2

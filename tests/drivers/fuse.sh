@@ -56,7 +56,7 @@ call $small --schedule plain --mesh data=1,model=1 --steps 2 --json
 point 'without a pipeline all microbatches are'
 
 refuses '--fuse 3: 8 microbatches do not divide into runs of so many' $small --fuse 3
-refuses '--no-fuse contradicts --fuse 4' $small --fuse 4 --no-fuse
+refuses '--fuse: is read only without --no-fuse' $small --fuse 4 --no-fuse
 refuses '--fuse 2: schedule 1f1b does not have 2 microbatches next to each other everywhere' \
     $small --schedule 1f1b --fuse 2
 

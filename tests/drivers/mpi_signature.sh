@@ -51,7 +51,7 @@ wants() {
 
 # same NAME: a run like any other.
 same() {
-    [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 9 ]
+    [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 10 ]
     point "$1"
 }
 
@@ -93,8 +93,10 @@ pair "$drivers/transformer" --no-overlap --clip 0.1 --dropout 0.25
 wants differ 'several' '--clip is 0 at .*; --dropout is 0 at .*; --overlap is yes at coordinates 0, 1 and no at coordinates 2, 3$'
 pair "$drivers/transformer" --mesh data=4
 wants differ 'the mesh' 'mesh is data=2,pipe=2,tensor=1 at coordinates 0, 1 and data=4,pipe=1,tensor=1 at coordinates 2, 3$'
+common='--sample-every 9' # by which --prompt is read
 pair "$drivers/transformer" --prompt "$(printf '%01000d' 0)$(printf '\n1')"
 wants differ 'a long text of several lines' '--prompt is none at coordinates 0, 1 and 000000*\.\.\. at coordinates 2, 3$'
+common=
 echo '--lr 0.25' >other/options
 pair "$drivers/transformer" @options
 wants differ 'what a file of options says' '--lr is 0.001 at coordinates 0, 1 and 0.25 at coordinates 2, 3$'

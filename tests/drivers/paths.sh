@@ -57,9 +57,10 @@ names_file() {
 options() {
     "$drivers/"$1 --help | sed -n '/^Arguments:/,/^$/s/^  \([A-Z][A-Z]*\)  .*/\1/p'
     "$drivers/"$1 --help | sed -n 's/^  --\([a-z0-9-]*\) \([^ ][^ ]*\).*/\1 \2/p' | while read -r option value; do
-        case $(names_file "$value") in
-        yes) echo "$option" ;;
-        no) ;;
+        case "$option $(names_file "$value")" in
+        adapters\ * | save-adapters\ *) ;; # directories of files with PEFT's names: driver_foreign
+        *\ yes) echo "$option" ;;
+        *\ no) ;;
         *) echo "unknown-value-$value" ;;
         esac
     done

@@ -130,7 +130,7 @@ point 'at least 20 layouts'
 # The command that plan prints trains that model.
 model="--layers 4 --hidden 64 --heads 4 --vocabulary 256 --sequence 32 --data 1 --stages 1 --tensor 1 --precision f32 --json"
 "$drivers/plan" --section search --pipeline interleaved $model >out 2>err
-command=$(sed -n 's/.*"command":"transformer \(.*\)"}$/\1/p' out)
+command=$(sed -n 's/.*"command":"[^ "]*transformer \(.*\)"}$/\1/p' out)
 trained=$("$drivers/transformer" $command --show-shardings --json 2>err | sed -n 's/.*"shape":\[\([0-9,]*\)\].*/\1/p' |
     awk -F, '{ p = 1; for (i = 1; i <= NF; i++) p *= $i; sum += p } END { print sum }')
 told=$(number parameters "$("$drivers/plan" --section memory $model | head -n 1)")

@@ -5,12 +5,14 @@ refused with the name of what is not. Each kind's members are made here; the ref
 import json
 import os
 import random
+import re
 import resource
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 import double
 from double import SIZES, TOKENS, config, folder, gguf, logits, params
@@ -274,6 +276,12 @@ def adapters():
         about = json.load(file)
     point((about["peft_type"], about["r"], about["lora_alpha"], sorted(about["target_modules"])) == ("LORA", 3, 7.0, ["down_proj", "q_proj"])
           and about["base_model_name_or_path"] == "model", "adapter_config.json", about)
+    whole = run(*train, "--adapters", "peft", "--steps", "3", "--json", "--save", "three")
+    run(*train, "--adapters", "peft", "--steps", "2", "--save", "two")
+    done = run("train", "--mesh", "data=1", "--resume", "two", "--steps", "3", "--json")
+    last = [[line for line in r.stdout.splitlines() if '"step":2' in line] for r in (whole, done)]
+    point(done.returncode == 0 and last[0] and re.findall('"loss":[^,]*', last[0][0]) == re.findall('"loss":[^,]*', last[1][0]),
+          "a run with PEFT's adapters goes on from its checkpoint", last, done.stderr)
     done = run(*train, "--lora-rank", "2", "--lora-modules", "*.gqa.v", "--steps", "3", "--lr", "0.01", "--save-adapters", "own", "--save", "whole")
     generate("model", "--adapters", "own")
     first = read("logits")["logits"][1]
@@ -285,8 +293,29 @@ def adapters():
     for module in "q", "k", "v", "out", "gate", "up", "down":
         done = run(*train, "--lora-rank", "2", "--lora-modules", f"*.{module}", "--steps", "2")
         point(done.returncode == 0, f"adapters of {module} alone", done.stderr)
+    restarted(train)
     full_disk(train)
     refusals(p, train)
+
+
+def restarted(train):
+    """A run that is killed goes on without the files that it began with: --model and --adapters."""
+    steps = ("--adapters", "peft", "--steps", "40", "--save-every", "5", "--delay-ms", "2", "--save")
+    run(*train, *steps, "unbroken")
+    with open("log", "w") as log:
+        watcher = subprocess.Popen([driver, *train, *steps, "broken", "--restart", "3"], stdout=log, stderr=log)
+    for _ in range(3000):
+        if os.path.isdir("broken") and any(name.endswith(".safetensors") for name in os.listdir("broken")):
+            break
+        time.sleep(0.01)
+    with open(f"/proc/{watcher.pid}/task/{watcher.pid}/children") as file:
+        os.kill(int(file.read().split()[0]), signal.SIGKILL)
+    status = watcher.wait(timeout=120)
+    with open("log") as log:
+        text = log.read()
+    last = "step-00000040.safetensors"
+    point(status == 0 and "restart 1 of 3" in text and read(os.path.join("broken", last)) == read(os.path.join("unbroken", last)),
+          "a killed run with a model and adapters is started again", status, text)
 
 
 def full_disk(train):
@@ -325,6 +354,7 @@ def refusals(p, train):
     broken("no adapters", "adapter_model.safetensors: no adapter is in it", lambda t: t.clear())
     for name, text, arguments in (
             ("a rank beside them", "--lora-rank: is read only without --adapters", (*train, "--steps", "1", "--adapters", "peft", "--lora-rank", "2")),
+            ("adapters of a run that goes on", "--adapters: is read only without --resume", (*train, "--adapters", "peft", "--resume", "two")),
             ("no model", "--adapters: is read only with --model, or with --params", ("generate", "--adapters", "peft")),
             ("nothing to save", "--save-adapters: is read only with --lora-rank, or with --adapters", (*train, "--steps", "1", "--save-adapters", "x")),
             ("no steps", "--save-adapters: no steps", (*train, "--steps", "0", "--lora-rank", "2", "--save-adapters", "x")),

@@ -100,7 +100,7 @@ point "a Mistral without a window ($(cat out))"
 
 # ---- what is refused ----
 
-refused 'a window of 7 tokens: latent attention has none' train --window 7
+refused '--window: is read only with --attention gqa' train --window 7
 refused '--window: "-1" is not an integer from 0' train --attention gqa --window -1
 refused '--model and --window: the model' generate --model folder --window 3
 refused 'window is 7 in the checkpoint, and 8 here' train --resume run --window 8
