@@ -12,7 +12,7 @@ losses() { grep -o '"loss":[^,]*' "$1"; }
 
 # ---- four times the memory ----
 
-set -- --mesh data=1,model=1 --schedule looping --layers 24 --hidden 256 --expansion 4 --batch 64 --microbatches 8 \
+set -- --mesh data=1,model=1 --schedule looping --layers 32 --hidden 256 --expansion 4 --batch 64 --microbatches 8 \
     --dropout 0 --steps 4 --json
 call "$@" --dry-run
 state=$(($(value parameters out) + $(value gradients out) + $(value optimizer out))) kept=$(value kept out)
