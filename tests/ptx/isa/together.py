@@ -206,6 +206,23 @@ WAIT:
 END:
     ret;
 }
+.visible .func (.param .b32 sum_result) sum(.param .b32 sum_0, .param .b64 sum_1) {
+    .reg .b32 %a, %b; .reg .b64 %w;
+    ld.param.b32 %a, [sum_0+0]; ld.param.b64 %w, [sum_1+0]; barrier.sync 0;
+    cvt.u32.u64 %b, %w; shl.b32 %a, %a, 2; add.s32 %a, %a, %b; st.param.b32 [sum_result+0], %a;
+    ret;
+}
+.visible .entry calls(.param .u64 calls_0) {
+    .reg .b64 %out, %at, %w; .reg .b32 %i, %x;
+    ld.param.u64 %out, [calls_0]; mov.u32 %i, %tid.x; cvt.u64.u32 %w, %i; mul.wide.u32 %at, %i, 4; add.s64 %out, %out, %at;
+    {
+    .param .b32 param0; st.param.b32 [param0+0], %i; .param .b64 param1; st.param.b64 [param1+0], %w; .param .b32 retval0;
+    call.uni (retval0), sum, (param0, param1);
+    ld.param.b32 %x, [retval0+0];
+    }
+    st.global.u32 [%out], %x;
+    ret;
+}
 .visible .entry generic(.param .u64 generic_0, .param .u64 generic_1) {
     .shared .align 4 .b8 words[128];
     .reg .b64 %in, %out, %at, %a, %g; .reg .b32 %i, %x; .reg .pred %p, %q; .reg .b32 %y, %z;
@@ -232,6 +249,10 @@ def barriers(program):
     program.launch("some", struct.pack("<Q", out.at), threads=128)
     want = struct.pack("<128I", *[(i ^ 63) ** 2 for i in range(128)])
     yield set(), "a barrier of some warps", "" if out.bytes() == want else out.bytes().hex()
+    out = device.memory(256)
+    program.launch("calls", struct.pack("<Q", out.at), threads=64)
+    called = {"call.uni", "barrier.sync", "ld.param.b32", "ld.param.b64", "st.param.b32", "st.param.b64"}
+    yield called, "a function is called", "" if out.bytes() == struct.pack("<64I", *[5 * i for i in range(64)]) else out.bytes().hex()
     given, out = device.memory(128, struct.pack("<32I", *range(100, 132))), device.memory(256)
     program.launch("generic", struct.pack("<QQ", given.at, out.at))
     want = b"".join(struct.pack("<II", 101 + i, 9) for i in range(32))
