@@ -56,7 +56,8 @@ static int find_file(const char *path, char file[4096], struct sl_error *error) 
 static int read_contents(struct sl_tokenizer *t, const struct sl_contents *contents, const char *path,
                          struct sl_error *error) {
     const size_t mark = sl_contents_mark(contents);
-    const struct sl_contents rest = {(char *)contents->bytes + mark, contents->count - mark, false};
+    struct sl_contents rest = {contents->bytes, contents->count - mark, false};
+    if (mark) rest.bytes = (char *)contents->bytes + mark; /* an empty file has no bytes to begin at */
     int i = 0;
     while (!formats[i].recognize(rest.bytes, rest.count)) i++;
     SL_TRY(formats[i].read(t, &rest, path, error));
