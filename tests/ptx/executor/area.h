@@ -12,19 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    PTX_THREAD_BITS = 10,
-    PTX_PHASE_AT = 22,
-    PTX_LAUNCH_AT = 42,
-    PTX_MOST_PHASES = 1 << 20,
-    PTX_MOST_LAUNCHES = 1 << 21
-};
+enum { PTX_PHASE_AT = 22, PTX_LAUNCH_AT = 42, PTX_MOST_PHASES = 1 << 20, PTX_MOST_LAUNCHES = 1 << 21 };
 #define PTX_MANY (1ull << 10) /* threads have read it, or stored the same bytes */
 #define PTX_ATOMIC_BIT (1ull << 11)
 #define PTX_BYTES(mask) ((uint64_t)(mask) << 12)
 #define PTX_PAIR (1ull << 16)
 #define PTX_SYNCS(n) ((uint64_t)((n) & 31) << 17)
-#define PTX_WARPS (1ull << 9 | 1ull << 8)
 
 /* What a thread's accesses are stamped with now. */
 struct ptx_stamps {

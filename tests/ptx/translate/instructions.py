@@ -168,7 +168,7 @@ class Instructions:
             for i, part in enumerate(parts):
                 bits = BITS[self.registers[part]]
                 place = self.parameter(at + i * BITS[kind] // 8, kind, bits)
-                self.write(part, unsigned("u%d" % bits), "mov_%d" % bits, place)
+                self.write(part, "u%d" % bits, "mov_%d" % bits, place)
             return
         place, offset = self.address(ops[1])
         targets, late = [], []

@@ -43,7 +43,6 @@ class Module:
         self.functions = {}  # name -> Kernel, of those that kernels call (inline.py)
         self.files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M))
         self.lines = [("?", 0)]
-        self.target = re.search(r"^\s*\.target\s+(\w+)", text, re.M).group(1)
         debug = re.search(r"^\s*\.section\b", text, re.M)
         text = text[: debug.start()] if debug else text
         text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
