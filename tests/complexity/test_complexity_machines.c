@@ -42,8 +42,8 @@ static void ask(const struct complexity_row *row, int n) {
 }
 
 static struct complexity_row rows[] = {
-    {"machines: products that are read", 100, prepare, read_file, NULL, 0},
-    {"machines: products that are asked for", 100, prepare_machine, ask, NULL, 0},
+    {"machines: products that are read", 64, prepare, read_file, NULL, 0},
+    {"machines: products that are asked for", 64, prepare_machine, ask, NULL, 0},
 };
 
 int main(void) {

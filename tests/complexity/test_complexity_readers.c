@@ -478,7 +478,7 @@ static struct complexity_row rows[] = {
     {"--metrics: lines of a run that goes on", 1000, prepare_metrics, open_metrics, NULL, 0},
     {"report: steps", 1000, prepare_run, read_run, NULL, 0},
     {"report: steps of a resumed run", 1000, prepare_run, read_run, NULL, 1},
-    {"options: words of a file", 1000, prepare_words, read_words, NULL, 0},
+    {"options: words of a file", 250, prepare_words, read_words, NULL, 0},
     {"meshes and specs: letters", 10000, prepare_text, read_mesh_and_spec, "a", 0},
     {"meshes and specs: axes", 10000, prepare_text, read_mesh_and_spec, "a=1,", 0},
     {"meshes and specs: joined axes", 10000, prepare_text, read_mesh_and_spec, "a+", 0},

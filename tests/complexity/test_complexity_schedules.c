@@ -22,7 +22,7 @@ static void make(struct sl_schedule *schedule, const struct complexity_row *row,
     struct sl_error error = {0};
     const bool many = needs_many(kind);
     int ranks = row->argument == RANKS ? n : 8, loops = kind->default_loops;
-    int microbatches = row->argument == MICROBATCHES ? n : many ? 8 * row->n : 8;
+    int microbatches = row->argument == MICROBATCHES ? n : many ? 32 * row->n : 8;
     if (row->argument == LOOPS) loops = n;
     const int status = sl_schedule_generate(schedule, kind, ranks, loops, microbatches, &error);
     if (status) fail_msg("%s", error.message);
@@ -179,7 +179,7 @@ static void add(const char *what, const char *kind, enum axis axis, int n,
 static void add_kind(const struct sl_schedule_kind *kind) {
     const int axes = kind->most_loops == SL_ANY_LOOPS ? AXES : LOOPS;
     for (int axis = 0; axis < axes; axis++) {
-        const int n = axis != RANKS ? 128 : needs_many(kind) ? 16 : 256;
+        const int n = axis != RANKS ? 128 : needs_many(kind) ? 8 : 256;
         add("made", kind->name, axis, n, NULL, make_and_free);
         add("proven", kind->name, axis, n, prepare, prove);
         add("simulated", kind->name, axis, n, prepare, simulate);
@@ -190,8 +190,8 @@ static void add_kind(const struct sl_schedule_kind *kind) {
 static void add_large(void) {
     static const char *const names[] = {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zbv"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        add("all of a large one", names[i], MICROBATCHES, 8, NULL, do_all);
-    add("all of a large one", "1f1b", RANKS, 4096, NULL, do_all);
+        add("all of a large one", names[i], MICROBATCHES, 2, NULL, do_all);
+    add("all of a large one", "1f1b", RANKS, 1024, NULL, do_all);
 }
 
 int main(void) {
