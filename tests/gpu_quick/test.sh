@@ -71,15 +71,15 @@ driver_prints() {
 wanted=$(sed -n "s/^loss_classifier$tab[^$tab]*$tab\([^$tab]*\).*/\1/p" "$source/tests/gpu_quick/losses")
 set -- $wanted
 driver_prints "$@"
-call --quick --build "$work/stub" --seconds 4 --only '^(test_(device|adamw|gemm|kernels|mla|norms|settled)|loss_classifier|loss_transformer)$'
+call --quick --build "$work/stub" --seconds 10 --only '^(test_(device|adamw|gemm|kernels|mla|norms|settled)|loss_classifier|loss_transformer)$'
 answers_with 1 '^test_device +passed +[0-9.]+ +0\.25 of what is allowed$' \
     '^test_adamw +FAILED +[0-9.]+ +status 1: not ok 1 .*wrong.* 3 instead of 4' '^test_gemm +passed' \
     '^test_kernels +skipped +[0-9.]* +no tensor cores' '^test_norms +cut off +[0-9.]+ +the time was spent' \
     '^test_settled +not reached$' '^test_mla +not reached$' '^loss_classifier +passed +[0-9.]+ +0\.0e\+00 of 1e-3$' \
-    '^loss_transformer +skipped +there is no ' '^3 passed, 1 failed, 2 skipped, 1 cut off, 2 not reached; [0-9]+ s of 4 '
+    '^loss_transformer +skipped +there is no ' '^3 passed, 1 failed, 2 skipped, 1 cut off, 2 not reached; [0-9]+ s of 10 '
 point "verdicts: passed, failed, skipped, cut off, not reached"
 seconds=$(sed -n 's/.* reached; \([0-9]*\) s .*/\1/p' out)
-[ "$seconds" -le 8 ]
+[ "$seconds" -le 14 ]
 point "the time is kept: $seconds s"
 
 call --quick --json --build "$work/stub" --only '^(test_(device|adamw|mla)|loss_classifier)$'
