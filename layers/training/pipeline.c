@@ -5,7 +5,8 @@
  *     input   x is a row of that buffer, or the state last received
  *     params  which loop's stage is applied
  *     output  y is a row of the output buffer, or goes on round the ring              (send_activation: ppermute by +1)
- * and backward_step is its transpose: gradients of rows, gradients round the ring by -1. */
+ * and backward_step is its transpose: gradients of rows, gradients round the ring by -1.
+ * drivers/examples/looping_step.c is the same step without schedules, channels and modules that store bf16. */
 #include <string.h>
 
 #include "layers/training/pipeline_internal.h"

@@ -212,6 +212,10 @@ for example in custom_module regression; do
     refuses 'or --trace FILE' $example --trace
     refuses 'or --trace FILE' $example --trace trace stray
 done
+answers 'step 4  loss 0.00' looping_step
+answers 'takes no arguments' looping_step --help
+refuses 'takes no arguments' looping_step --steps 3
+refuses 'takes no arguments' looping_step stray
 for example in custom_module regression convolution gpipe 'loss_equality --steps 1 --hidden 16 --batch 32'; do
     refuses '--trace: /nowhere/trace: No such file' $example --trace /nowhere/trace
 done
