@@ -43,6 +43,13 @@ static const struct sl_option data_table[] = {
     {0},
 };
 
+static const struct sl_brief brief = {
+    "mesh engine seed steps data epochs batch layers hidden dropout rng precision dry-run schedule loops microbatches "
+    "accumulate recompute optimizer lr warmup metrics profile save resume",
+    (const char *const[]){"--rng global --mesh data=2,model=2 --hidden 64 --save classifier",
+                          "--resume classifier --mesh data=1,model=4 --steps 34",
+                          "--schedule interleaved-zb --loops 2 --profile", NULL}};
+
 struct run {
     const struct config *config;
     struct classifier_experiment experiment;
@@ -304,6 +311,7 @@ int main(int argc, char **argv) {
                                {"Records", sl_record_table, training},
                                {"Checkpoints", sl_checkpoint_table, &training->checkpoints}),
         .words = {"Schedules", sl_schedule_or_alias_word},
+        .brief = brief,
         .own = &config,
         .settle = settle,
     };

@@ -37,7 +37,7 @@ static const struct sl_option comparison_table[] = {
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
      .read = "!schedule-file", .word = sl_schedule_or_alias_word,
-     .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
+     .help = "schedule of the third run: one of those below; --schedule-file is for the third run, too"},
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),
     {0},
@@ -46,10 +46,16 @@ static const struct sl_option record_table[] = {
     {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
      .read = "!json", .help = "print the loss after every N steps of the training before the comparison; 0: never"},
     {"trace", SL_OPTION_TEXT, offsetof(struct config, model.training.trace), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "record when each coordinate did what in the third run, from its second step on, and write it to FILE "
-             "(Chrome trace events, for Perfetto or schedule --compare)"},
+     .help = "record when each coordinate did its work in the third run, from its second step on, and write it to FILE "
+             "(Chrome trace events, as Perfetto reads them)"},
     {0},
 };
+
+static const struct sl_brief brief = {
+    "mesh engine seed steps json batch layers hidden dropout precision storage fsdp single-mesh schedule loops "
+    "microbatches accumulate recompute optimizer lr log-every trace",
+    (const char *const[]){"", "--mesh data=1,model=2 --hidden 64 --steps 4",
+                          "--schedule interleaved-zb --loops 1 --microbatches 4 --hidden 64 --steps 4", NULL}};
 
 /* One run of one schedule. */
 struct trial {
@@ -407,6 +413,7 @@ int main(int argc, char **argv) {
                                {"Pipeline", sl_pipeline_table, training}, sl_optimizer_section(&training->optimizer),
                                {"Learning rate", sl_rate_table, training}, {"Records", record_table, &config}),
         .words = {"Schedules", sl_schedule_or_alias_word},
+        .brief = brief,
         .own = &config,
         .settle = settle,
     };

@@ -18,8 +18,8 @@ const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...", .keep = SL_KEPT_FREE,
      .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME", .word = engine_word,
-     .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
-             "started; nccl, a thread or process with a GPU"},
+     .help = "local, mpi or nccl: a coordinate is a thread of this process; a process that mpirun or srun has started; "
+             "a thread or process with a GPU"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
      .help = "seconds after which a coordinate that gives no sign counts as absent, and the run ends"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),

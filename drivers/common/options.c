@@ -12,7 +12,6 @@
 #include "drivers/common/option_values.h"
 #include "drivers/common/output.h"
 #include "drivers/command_line/launch.h"
-#include "drivers/command_line/wrap.h"
 #include "drivers/command_line/streams.h"
 #include "drivers/command_line/suggest.h"
 #include "spmd/base/cpu_level.h"
@@ -23,7 +22,6 @@ enum {
     FIRST_VALUE = 256, /* of struct option's val: beyond all characters */
     HELP = MAX_NAMES,
     VERSION,
-    INDENT = 28,
 };
 
 /* A name on the command line: an option, or the negation of a switch. */
@@ -62,7 +60,7 @@ static void collect_names(struct parser *parser, struct sl_options *options) {
             if (sl_option_has_negation(option)) add_name(parser, option, section->target, true);
         }
     }
-    parser->list[parser->count] = (struct option){"help", no_argument, NULL, FIRST_VALUE + HELP};
+    parser->list[parser->count] = (struct option){"help", optional_argument, NULL, FIRST_VALUE + HELP};
     parser->list[parser->count + 1] = (struct option){"version", no_argument, NULL, FIRST_VALUE + VERSION};
 }
 
@@ -117,77 +115,6 @@ static int join_values(const struct parser *parser, struct sl_arguments *argumen
         }
     }
     return SL_OK;
-}
-
-/* ---- --help ---- */
-
-/* Prints the text that belongs to a name, which ends at column AT, and NOTE in parentheses. */
-static void print_explanation(const char *text, const char *note, int at) {
-    char aside[304];
-    if (at > INDENT - 2) {
-        putchar('\n');
-        at = 0;
-    }
-    at = sl_print_wrapped(text, at, INDENT);
-    snprintf(aside, sizeof aside, "(%s)", note);
-    if (*note) sl_print_wrapped(aside, at, INDENT);
-    putchar('\n');
-}
-
-/* Prints a space and VALUE from column AT on; a long list of choices goes on below. Returns the column after it. */
-static int print_value_name(const char *value, int at) {
-    at += printf(" ");
-    while (*value) {
-        const size_t length = sl_option_choice_length(value), all = length + (value[length] == '|');
-        if (at + (int)all > SL_HELP_COLUMNS) at = printf("\n%*s", 6, "") - 1;
-        at += printf("%.*s", (int)all, value);
-        value += all;
-    }
-    return at;
-}
-
-static void print_option(const struct sl_option *option, const void *target) {
-    int at = printf("  --%s%s", sl_option_has_negation(option) ? "[no-]" : "", option->name);
-    if (sl_option_takes_value(option)) at = print_value_name(sl_option_value_name(option), at);
-    char note[300];
-    sl_option_note(option, target, note, sizeof note);
-    print_explanation(option->help, note, at);
-}
-
-static void print_words(const struct sl_option_words *words) {
-    struct sl_option_word word;
-    printf("\n%s:\n", words->title);
-    for (int i = 0; (word = words->word(i)).name; i++)
-        print_explanation(word.help, word.source ? word.source : "", printf("  %s", word.name));
-}
-
-static void print_help(const struct sl_options *options) {
-    if (sl_manual_print(options)) return;
-    const struct sl_operands *operands = &options->operands;
-    printf("Usage: %s [OPTION]... %s%s[@FILE]...\n", options->program, operands->name ? operands->name : "",
-           operands->name ? "... " : "");
-    sl_print_wrapped(options->summary, 0, 0);
-    putchar('\n');
-    if (operands->name) {
-        printf("\nArguments:\n");
-        print_explanation(operands->help, "", printf("  %s", operands->name));
-    }
-    for (const struct sl_option_section *section = options->section; section->table; section++) {
-        if (!section->title) continue;
-        printf("\n%s:\n", section->title);
-        for (const struct sl_option *option = section->table; option->name; option++) {
-            print_option(option, (char *)section->target + option->target);
-        }
-    }
-    if (options->words.title) print_words(&options->words);
-    if (options->notation.title) print_words(&options->notation);
-    printf("\nOther:\n"
-           "  @FILE                     the options that FILE holds, separated by white\n"
-           "                            space; # begins a comment\n"
-           "  -h, --help                print this and exit\n"
-           "  --version                 print the version and exit\n"
-           "\nExit status: 0 done, 1 the experiment's own check failed, 2 bad input,\n"
-           "3 run-time failure.\n");
 }
 
 /* ---- parsing ---- */
@@ -261,6 +188,12 @@ static void note_given(struct sl_options *options, const struct sl_option *optio
     options->given[options->givens++] = option;
 }
 
+/* Of --help: JOINED to it, or the next word, unless that is an option. NULL: none. */
+static const char *topic_at(const struct sl_arguments *arguments, const char *joined) {
+    const char *const next = optind < arguments->count ? arguments->word[optind] : "-";
+    return joined ? joined : *next == '-' ? NULL : next;
+}
+
 /* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
  * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
 static int walk(const struct parser *parser, struct sl_options *options, bool set, struct sl_error *error) {
@@ -273,6 +206,7 @@ static int walk(const struct parser *parser, struct sl_options *options, bool se
          at = optind) {
         const char *const argument = arguments->word[at]; /* whose value may be the next one */
         const int position = found == 'h' ? HELP : (found == ':' ? optopt : found) - FIRST_VALUE;
+        if (position == HELP) options->topic = topic_at(arguments, found == 'h' ? NULL : optarg);
         if (position >= HELP) return position;
         if (!set) {
             if (found == '?' || found == ':') break;
@@ -341,11 +275,11 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         return sl_options_report(options, &error);
     /* Asked for before any mistake, --help is answered with the defaults still in place. */
     const int question = walk(&parser, options, false, &error);
-    if (question == HELP) print_help(options);
+    if (question == HELP) sl_help_print(options, &error);
     if (question == VERSION) printf("%s (shardloop) %s\n", options->program, SL_VERSION);
     options->answered = question >= 0;
     if (options->answered) {
-        sl_stdout_finish(&error);
+        if (!error.status) sl_stdout_finish(&error);
     } else {
         walk(&parser, options, true, &error);
         if (!error.status) sl_cpu_level_check(&error);

@@ -81,17 +81,25 @@ struct sl_option_words {
     struct sl_option_word (*word)(int i); /* the I-th, from 0 */
 };
 
+/* --help of a driver that has more options than a screen shows. */
+struct sl_brief {
+    const char *options;         /* the names of those that most runs need, with blanks between; NULL: it tells all */
+    const char *const *examples; /* what comes behind the program's name; NULL after the last */
+};
+
 struct sl_options {
     const char *program, *summary;           /* sl_options_parse completes the program's name: sl_program_prefix */
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_operands operands;
-    struct sl_option_words words;                     /* after the sections */
-    struct sl_option_words notation;                  /* after those: what signs in the output mean */
+    struct sl_option_words words;    /* after the sections */
+    struct sl_option_words notation; /* after those: what signs in the output mean */
+    struct sl_brief brief;
     const char *const *engine;                        /* its name as the options say; NULL: there is no such option */
     void *own;                                        /* the driver's */
     void (*settle)(const struct sl_options *options); /* fills in defaults that follow from other options, before it is
                                                          checked which are read; NULL: there are none */
-    bool answered; /* set once --help or --version has been printed: nothing is left to do */
+    bool answered;     /* set once --help or --version has been printed: nothing is left to do */
+    const char *topic; /* behind --help: "all", or a section; NULL: nothing */
     struct sl_arguments arguments;
     int givens;
     const struct sl_option *given[SL_MOST_OPTIONS]; /* on the command line, each once */
@@ -116,9 +124,9 @@ const char *sl_option_path(const struct sl_option *option, const char *text);
 /* Frees the arguments, and so the texts in the sections' structs, and the signature. */
 void sl_options_free(struct sl_options *options);
 
-/* Prints --help in the form that is asked for (drivers/command_line/help_format.h); false where that is the usual text.
- */
-bool sl_manual_print(const struct sl_options *options);
+/* Prints --help in the form that is asked for (drivers/command_line/help_format.h). The usual text is what `brief`
+ * says, or, by `topic`, all or one section. SL_BAD_INPUT where there is no such section. */
+int sl_help_print(const struct sl_options *options, struct sl_error *error);
 
 /* Prints "PROGRAM: MESSAGE" on stderr, in one of several processes, and returns the error's status, for main to return.
  */

@@ -36,8 +36,9 @@ static const struct sl_option pipeline_table[] = {
              "weight gradient) and a microbatch; 1@1F2 names the stage, too. It fails in the first run that has the "
              "action"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "write what each coordinate of the pipeline without tensor parallelism did when to FILE (Chrome trace "
-             "events, for Perfetto or schedule --compare)"},
+     .help =
+         "record when each coordinate of the pipeline without tensor parallelism did its work, and write it to FILE "
+         "(Chrome trace events, as Perfetto reads them)"},
     {0},
 };
 

@@ -25,11 +25,11 @@ struct config {
 
 static const struct sl_option output_table[] = {
     {"section", SL_OPTION_CHOICE, FIELD(section),
-     .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "what to plan"},
+     .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "which part of the plan"},
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|html|csv|json",
-     .help =
-         "tables; a drawing of one pipeline, or of the first four; the same as a page for browsers, which zooms and "
-         "tells of each box; one pipeline's table in PyTorch's format; a JSON object a line"},
+     .help = "how it is shown: tables; a drawing of one pipeline, or of the first four; the same as a page for "
+             "browsers, which zooms and "
+             "tells of each box; one pipeline's table in PyTorch's format; a JSON object a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "short for --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
@@ -47,7 +47,7 @@ static const struct sl_option layout_table[] = {
      .read = "section=all/memory/pipeline/communication/replicas/search&!format=csv",
      .help = "keep only the input of each layer, and compute the rest again in backward"},
     {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3, .read = TOLD("memory/communication/replicas/search"),
-     .help = "what replicas shard among them: 1 optimizer states, 2 gradients too, 3 parameters too"},
+     .help = "the states that replicas shard among them: 1 the optimizer's, 2 gradients too, 3 parameters too"},
     {"offload", SL_OPTION_SWITCH, JOB(offload), .read = TOLD("memory/search"),
      .help = "keep optimizer states in the host's memory"},
     {0},
@@ -63,8 +63,9 @@ static struct sl_option_word pipeline_word(int i) {
 static const struct sl_option pipeline_table[] = {
     {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
      .read = "section=all/memory/pipeline/communication/replicas/search", .word = pipeline_word,
-     .help = "sequential, grouped, interleaved, inference, one of the schedules below, or all: the first four (default "
-             "all)"},
+     .help =
+         "order of its work: sequential, grouped, interleaved, inference, one of the schedules below, or all, which "
+         "is the first four (default: all)"},
     {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096, .read = "section=all/memory/pipeline/search",
      .help = "stages a rank (default: as many as the pipeline needs)"},
     {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
@@ -124,6 +125,13 @@ static const struct sl_option device_table[] = {
      .help = "floating-point operations a second that a device reaches, in 10^12"},
     {0},
 };
+
+static const struct sl_brief brief = {
+    "layers hidden heads vocabulary sequence microbatch-size parameters precision data stages tensor recompute zero "
+    "pipeline microbatches capacity node fast slow teraflops section format json output",
+    (const char *const[]){"--section memory --parameters 7e9",
+                          "--section pipeline --pipeline interleaved-1f1b --loops 2",
+                          "--section search --data 4 --stages 4 --tensor 4", NULL}};
 
 static const struct config defaults = {.job = {.stages = 4,
                                                .microbatches = 8,
@@ -234,6 +242,7 @@ int main(int argc, char **argv) {
                                {"Pipeline", pipeline_table, &config}, {"Devices", device_table, &config},
                                {"Output", output_table, &config}),
         .words = {"Schedules", sl_schedule_word},
+        .brief = brief,
         .own = &config,
         .settle = settle,
     };

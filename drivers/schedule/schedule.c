@@ -48,7 +48,7 @@ struct subject {
 
 static const struct sl_option schedule_table[] = {
     {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule", .read = "!file&!all&!synthesize",
-     .word = sl_schedule_word, .help = "one of the schedules below (default looped-bfs)"},
+     .word = sl_schedule_word, .help = "the schedule: one of those below (default: looped-bfs)"},
     {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
      .help = "ranks of the pipeline (default 4)"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
@@ -67,9 +67,10 @@ static const struct sl_option schedule_table[] = {
 };
 static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|html|json",
-     .help = "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline, with "
-             "--compare the run under what was predicted, and the same as a page for browsers, which zooms and tells "
-             "of each box; a JSON object, with --all one a line"},
+     .help =
+         "how it is shown: a table with a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a "
+         "drawn timeline, with --compare the run under its prediction, and the same as a page for browsers, which "
+         "zooms and tells of each box; a JSON object, with --all one a line"},
     {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME", .read = "format=svg/html&!compare&!all",
      .word = sl_schedule_word,
      .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model, "
@@ -115,17 +116,23 @@ static const struct sl_option simulation_table[] = {
      .help = "cores that the ranks share, in equal shares of those that have work; 0: each has one"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT, .read = COSTS "|compare",
      .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
-             "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that a "
-             "driver's --trace has written"},
+             "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that "
+             "--trace of a training has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT, .read = "!all&!synthesize",
      .help =
-         "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it and a "
-         "core for each coordinate, and print where its time went instead: bubble (what was waited for was not "
-         "computed yet), transfer (it was on its way), no core (another coordinate or program had the core); the "
-         "schedule is the trace's, "
-         "unless --name or --file gives another"},
+         "simulate a recorded run: TRACE, which --trace of a training wrote, gives the costs, and each coordinate has "
+         "a "
+         "core; print where its time went instead: bubble (it waited for numbers that were not computed yet), transfer "
+         "(for numbers on their way), no core (another coordinate or program had the core); the schedule is the "
+         "trace's, unless --name or --file gives another"},
     {0},
 };
+
+static const struct sl_brief brief = {
+    "name stages loops microbatches file fsdp all format json output check buffers simulate forward input-gradient "
+    "weight-gradient communication reduce cores costs compare synthesize",
+    (const char *const[]){"--name interleaved-zb --stages 4 --loops 2 --microbatches 8 --simulate",
+                          "--all --stages 4 --microbatches 8", "--name zbv --output zbv.svg", NULL}};
 
 /* ---- the schedule ---- */
 
@@ -403,6 +410,7 @@ int main(int argc, char **argv) {
                                {"Search", schedule_synthesis_table, &config.synthesis}),
         .words = {"Schedules", sl_schedule_word},
         .notation = {"Notation", notation_word},
+        .brief = brief,
     };
     struct subject subject = {0};
     struct sl_error error = {0};

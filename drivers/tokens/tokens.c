@@ -21,7 +21,8 @@ static const struct sl_option lines_table[] = {
 
 static const struct sl_option special_table[] = {
     {"special", SL_OPTION_SWITCH, FIELD(special),
-     .help = "what is spelled as a special token, such as <|endoftext|>, is one; otherwise it is text like other text"},
+     .help = "words that are spelled as a special token, such as <|endoftext|>, are one; otherwise they are text like "
+             "other text"},
     {0},
 };
 

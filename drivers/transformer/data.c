@@ -15,7 +15,8 @@ const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
      .read = "!chat&!choices",
      .help =
-         "training data: a text file, or a directory of them and of directories (files of gzip and zstd are unpacked, "
+         "the text, or its tokens: a text file, or a directory of them and of directories (files of gzip and zstd are "
+         "unpacked, "
          "binary ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of "
          "llm.c, "
          "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "

@@ -15,7 +15,7 @@
 #define FIELD(name) offsetof(struct transformer_config, name)
 const struct sl_option transformer_export_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "hf|gguf",
-     .help = "what to write: a folder of Hugging Face's, or model.gguf"},
+     .help = "the form to write: a folder of Hugging Face's, or model.gguf"},
     {"to", SL_OPTION_TEXT, FIELD(to), .value = "DIR", .path = SL_PATH_DATA, .help = "the folder to write into"},
     {"type", SL_OPTION_CHOICE, FIELD(type), .value = "f32|f16|bf16|q8_0",
      .help = "of the tensors' elements; q8_0, in GGUF files: blocks of 32 with a scale. Vectors stay f32 there"},

@@ -13,7 +13,7 @@
 enum { MOST = 65536, MOST_LAYERS = 4096 };
 const struct sl_option transformer_model_table[] = {
     {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
-     .help = "channels: columns of a token's state"},
+     .help = "columns of a token's state (channels)"},
     {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .alias = "heads", .keep = SL_KEPT_SIZE,
      .help = "number of attention heads"},
     {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
@@ -46,17 +46,19 @@ const struct sl_option transformer_model_table[] = {
      .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
              "LENGTH tokens; those that turn more than HIGH times stay as they are"},
     {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
-     .read = "attention=gqa&rope-dim", .help = "gqa: what the rate of each pair of a head's columns is divided by"},
+     .read = "attention=gqa&rope-dim",
+     .help = "gqa: divisors of the rates at which the pairs of a head's columns turn"},
     {"rope-amplitude", SL_OPTION_REAL, FIELD(rope_amplitude), .min = 1e-6, .max = 1e6, .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim", .help = "gqa: factor of rotated queries and keys, as YaRN has it"},
     {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
-     .help = "what is inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf has it"},
+     .help = "the function inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf "
+             "has it"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
      .read = "!experts", .help = "columns inside an MLP; 0: four times the channels"},
     {"norm", SL_OPTION_CHOICE, FIELD(norm), .value = "rms|layer", .keep = SL_KEPT_SIZE,
      .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
     {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
-     .help = "what is added to a row's mean square"},
+     .help = "number that is added to a row's mean square"},
     {"biases", SL_OPTION_CHOICE, FIELD(biases), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
      .value = "all|qkv|none|out|attention|mlp|qkv-mlp|out-mlp|products",
      .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none; "
@@ -69,7 +71,7 @@ const struct sl_option transformer_model_table[] = {
      .help = "the logits have a token table of their own"},
     {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
      .read = "save|interactive|@export",
-     .help = "the longest sequence that the model is for, as export tells other programs; 0: --sequence"},
+     .help = "the longest sequence that the model is for, as its exported files tell; 0: --sequence"},
     {0},
 };
 
@@ -96,7 +98,7 @@ const struct sl_option transformer_own_table[] = {
 
 const struct sl_option transformer_loss_table[] = {
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
-     .help = "dropout rate of what attention and MLP add to the residual"},
+     .help = "dropout rate of the numbers that attention and MLP add to the residual"},
     {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .read = "experts",
      .help = "weight of the loss that balances the experts' load"},
     {0},
@@ -138,7 +140,7 @@ const struct sl_option transformer_sample_table[] = {
 const struct sl_option transformer_speed_table[] = {
     {"measure-peak", SL_OPTION_FLAG, FIELD(measure_peak),
      .help =
-         "measure what matrix products reach here, of which mfu is a share, in place of the number that is kept for "
+         "measure the rate of matrix products here, of which mfu is a share, in place of the number that is kept for "
          "this machine in ~/.cache/shardloop"},
     {0},
 };
@@ -152,7 +154,7 @@ const struct sl_option transformer_parameter_table[] = {
              "Llama, "
              "Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence says how many tokens a sample has"},
     {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_MODEL,
-     .help = "what makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
+     .help = "makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
              "file, or a model of SentencePiece (default: that of --model; without it a token is a byte)"},
     {0},
 };

@@ -50,13 +50,12 @@ const struct sl_option transformer_generation_table[] = {
              "cores that a coordinate has on this machine; on a device one"},
     {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE, .read = "@generate",
      .help =
-         "where a coordinate decodes up to 32 samples in a pass on CPUs: it reads copies of kernels, which lie as its "
-         "cores read them; tokens come sooner, kernels take twice the memory. Where parameters train it reads the "
-         "kernels"},
+         "on CPUs, where a coordinate decodes up to 32 samples in a pass, read copies of kernels that lie as its cores "
+         "read them: tokens come sooner, and kernels take twice the memory"},
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .read = "attention=mla&sample-every|attention=mla&@generate",
-     .help =
-         "what is kept of earlier tokens: the latent and the shared rotary key, or the keys and values of all heads"},
+     .help = "numbers that are kept of earlier tokens: the latent and the shared rotary key, or the keys and values of "
+             "all heads"},
     {0},
 };
 

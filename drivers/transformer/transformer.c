@@ -69,6 +69,30 @@ static void settle(const struct sl_options *options) {
     if (config->model) config->attention = SL_ATTENTION_GROUPED;
 }
 
+/* Examples follow each other: what one saves the next ones take. */
+static const struct sl_brief briefs[COMMANDS] = {
+    [TRANSFORMER_TRAIN] = {"mesh engine steps data batch model-dimension n-heads blocks layers-per-block sequence "
+                           "attention model tokenizer precision dry-run schedule microbatches lr warmup lr-schedule "
+                           "metrics save save-every resume evaluate-every",
+                           (const char *const[]){
+                               "--attention gqa --mlp silu --biases none --layers-per-block 1 --steps 20 --save run",
+                               "--resume run --steps 30 --metrics run.jsonl --evaluate-every 5",
+                               "--mesh data=2,pipe=2 --schedule looped-bfs --loops 3 --dry-run", NULL}},
+    [TRANSFORMER_EVALUATE] = {"mesh engine json data eval-data batch evaluate-batches chat choices sequence "
+                              "params model tokenizer adapters precision dry-run",
+                              (const char *const[]){"--params run", "--params run --eval-data /etc/services",
+                                                    "--params run --mesh data=2,pipe=2", NULL}},
+    [TRANSFORMER_GENERATE] = {"mesh engine seed json interactive params model tokenizer adapters precision "
+                              "prompt prompts length samples temperature sample-top-k sample-top-p stop",
+                              (const char *const[]){"--params run --prompt License --length 64",
+                                                    "--params run --prompt The --samples 4 --temperature 0.5",
+                                                    "--params run --prompt The --temperature 0 --json", NULL}},
+    [TRANSFORMER_EXPORT] = {"json sequence context params model tokenizer adapters format to type file-megabytes",
+                            (const char *const[]){"--params run --format hf --to run-hf",
+                                                  "--params run --format gguf --to run-gguf",
+                                                  "--params run --format gguf --type q8_0 --to run-q8", NULL}},
+};
+
 static int run(const struct sl_command *named, const char *program, int argc, char **argv) {
     const enum transformer_command command = (enum transformer_command)(named - commands);
     struct transformer_config config = transformer_defaults(command);
@@ -105,8 +129,11 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {NULL, transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"PEFT", transformer_given_adapter_table, &config}, {"Files", transformer_export_table, &config}),
     };
-    struct sl_options options = {
-        .program = program, .summary = named->summary, .engine = &config.common.engine, .section = sections[command]};
+    struct sl_options options = {.program = program,
+                                 .summary = named->summary,
+                                 .engine = &config.common.engine,
+                                 .section = sections[command],
+                                 .brief = briefs[command]};
     struct transformer_job job = {.score = {NAN, 0}};
     struct sl_error error = {0};
     if (transformer_reads_data(command)) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};

@@ -39,7 +39,7 @@ point 'each has a page, and there are no others'
 while read -r program; do
     page=$pages/shardloop-$(echo "$program" | tr ' ' -).1
     # shellcheck disable=SC2086
-    "$bin/shardloop-"$program --help | sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' | while read -r option; do
+    "$bin/shardloop-"$program --help all | sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' | while read -r option; do
         sed 's/\\-/-/g; s/\[no-\]//' "$page" | grep -q -- "--$option\\\\fR" || echo "$program: --$option"
     done
     sed 's/\\-/-/g' "$page" | grep -q "^shardloop-$(echo "$program" | tr ' ' -) - [^ ]" || echo "$program: no summary"
@@ -51,7 +51,7 @@ point 'it names all options, and says what the program does'
 # sections with the same title, and, where a program runs on a mesh, options whatever their sections.
 while read -r program; do
     # shellcheck disable=SC2086
-    "$bin/shardloop-"$program --help | awk '
+    "$bin/shardloop-"$program --help all | awk '
         function after(kind, name) { if (kind in last) print last[kind], kind name; last[kind] = kind name }
         !NF { body = 1; next }
         body && /^[A-Z][A-Za-z, ]*:$/ { gsub(" ", "_"); after("section:", $0); section = $0 }

@@ -55,8 +55,8 @@ names_file() {
 
 # options DRIVER: those that take files, a line each; arguments that are no options; and @.
 options() {
-    "$drivers/"$1 --help | sed -n '/^Arguments:/,/^$/s/^  \([A-Z][A-Z]*\)  .*/\1/p'
-    "$drivers/"$1 --help | sed -n 's/^  --\([a-z0-9-]*\) \([^ ][^ ]*\).*/\1 \2/p' | while read -r option value; do
+    "$drivers/"$1 --help all | sed -n '/^Arguments:/,/^$/s/^  \([A-Z][A-Z]*\)  .*/\1/p'
+    "$drivers/"$1 --help all | sed -n 's/^  --\([a-z0-9-]*\) \([^ ][^ ]*\).*/\1 \2/p' | while read -r option value; do
         case "$option $(names_file "$value")" in
         adapters\ * | save-adapters\ *) ;; # directories of files with PEFT's names: driver_foreign
         *\ yes) echo "$option" ;;

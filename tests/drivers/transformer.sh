@@ -109,12 +109,12 @@ grep -qxF '{"parameter":"embedding","shape":[256,16],"shard":[128,16],"spec":"te
     grep -qxF '{"parameter":"blocks.1.layers.0.mlp.up.kernel","shape":[16,64],"shard":[8,64],"spec":"tensor","pipe":1}' out
 point 'the table by tokens, kernels not over data'
 for command in train evaluate generate; do
-    call $command --help
-    holds "$command --help" "Usage: transformer $command [OPTION]" '--mesh' '--model-dimension' '--params FILE'
+    call $command --help all
+    holds "$command --help all" "Usage: transformer $command [OPTION]" '--mesh' '--model-dimension' '--params FILE'
 done
-call train --help
+call train --help all
 holds 'what only training has' '--accumulate' '--recompute' '--clip' '--prompt-tokens' '--evaluate-batches'
-call generate --help
+call generate --help all
 grep -q -- --temperature out && ! grep -q -- --accumulate out && ! grep -q -- --evaluate-batches out
 point 'what only generation has'
 

@@ -58,7 +58,7 @@ with open(junk, "wb") as file:
 def options_of(job):
     """Each option's name, what --help shows as its value, and the numbers that its text names."""
     words = [word for word in job.split(" --")[0].split() if not word.startswith("{")]
-    told = subprocess.run([os.path.join(given.drivers, words[0]), *words[1:], "--help"], capture_output=True, text=True).stdout
+    told = subprocess.run([os.path.join(given.drivers, words[0]), *words[1:], "--help", "all"], capture_output=True, text=True).stdout
     found = []
     for part in re.split(r"\n  (?=--|-)", told):
         head = re.match(r"--(\[no-\])?([a-z0-9-]+)(?: ([^ \n]+))?", part)

@@ -117,7 +117,7 @@ def options_of(words):
     """Name, what --help shows as value, and the default of each option."""
     command = tuple(words[:2]) if words[0] == "transformer" else (words[0],)
     if command not in told:
-        text = subprocess.run([os.path.join(drivers, command[0]), *command[1:], "--help"], capture_output=True, text=True).stdout
+        text = subprocess.run([os.path.join(drivers, command[0]), *command[1:], "--help", "all"], capture_output=True, text=True).stdout
         told[command] = []
         for part in re.split(r"\n  (?=--)", text):
             head = re.match(r"--(\[no-\])?([a-z0-9-]+)(?: ([^ \n]+(?:\n {6}[^ \n]+)*))?", part)

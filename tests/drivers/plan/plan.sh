@@ -68,7 +68,7 @@ call --section pipeline --json --pipeline gpipe --recompute
 holds 'recomputation does the forward again' '"time":44.0,'
 call --section pipeline --json --pipeline interleaved --loops 2
 holds 'a schedule with loops' '"pipeline":"interleaved-1f1b","loops":2,' '"action":"7F0"'
-call --help
+call --help schedules
 schedules=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)
 for name in sequential $schedules; do
     call --section pipeline --pipeline $name --stages 3 --microbatches 6

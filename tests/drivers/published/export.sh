@@ -89,7 +89,7 @@ call train $own --context 4096 --steps 1 --mesh data=1 --save long
 writes long.hf --params long --format hf
 grep -q '"max_position_embeddings": 4096' long.hf/config.json
 point '--context'
-call export --help
+call export --help all
 [ $status = 0 ] && grep -q '^  --kv-heads ' out && ! grep -qE -- '--(dropout|experts|capacity|vocabulary-parallel|latent-dim) ' out
 point 'the options of export are those of models that can be written'
 refused '--experts: no such option' export --params run --format hf --to other --experts 2

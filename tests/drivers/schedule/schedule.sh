@@ -6,7 +6,7 @@ driver=$drivers/schedule
 
 known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev sequential grouped interleaved'
 
-call --help
+call --help all
 names=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)
 for name in $known; do
     grep -qw -- "$name" out
@@ -43,7 +43,7 @@ refuses 'waits for a free buffer of rank 4, and so on: a circle of 8 ranks' --ch
 # ---- what the cells mean ----
 
 for text in '4F0  ' '4B0  ' '4I0,' '4W0,' '2F5+5B1  ' 'bubble  ' 'kept  '; do
-    "$driver" --help | sed -n '/^Notation:/,/^$/p' | grep -qF -- "$text"
+    "$driver" --help notation | sed -n '/^Notation:/,/^$/p' | grep -qF -- "$text"
     point "--help explains $text"
 done
 legend() {

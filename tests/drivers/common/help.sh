@@ -1,0 +1,91 @@
+#!/bin/sh
+# help.sh DRIVERS - --help of each program: a screen with the options that most runs need, sections, and all; what it says can
+# be used as it stands. Prints TAP.
+drivers=$1
+driver=$drivers/transformer
+. "$(dirname "$0")/../../rigs/points.sh"
+
+programs='transformer train|transformer evaluate|transformer generate|transformer export|looping_pipeline|loss_equality|schedule|plan
+gpipe|sharding|diff|report|replay|plan measure|tokens encode|tokens decode|tokens shards|tokens text'
+
+# tell PROGRAM WORD...: its help, as somebody in its folder sees it.
+tell() {
+    program=$1
+    shift
+    # shellcheck disable=SC2086
+    (cd "$drivers" && ./$program --help "$@" 2>&1)
+}
+
+# options FILE: their names, a line each.
+options() { sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' "$1" | grep -v '^version$'; }
+
+# Those whose help speaks of a program beside them, for which they are there.
+others='looping_pipeline|loss_equality|transformer (train|evaluate|generate|export)|plan (measure|memory|search)|schedule --|diff|drivers?'
+
+echo "$programs" | tr '|' '\n' >list
+while read -r program; do
+    tell "$program" >out 2>err
+    tell "$program" all >all
+    [ "$(wc -l <out)" -ge 10 ] && [ "$(wc -l <out)" -le 60 ]
+    point "$program --help: 60 lines"
+
+    # What the first has, the second has, too; and so have the sections, each line once.
+    options out >few && options all >many && [ -s many ] && ! grep -vxFf many few >err
+    point "$program --help all: all options"
+    sed -n '/^--help all tells all/,/^$/p' out | tr '\n' ' ' >told
+    case $program in replay | plan*) ;; *)
+        tell "$program" all | sed 1,8d | grep -nwE "$others" | grep -vE -- '--(diff|replay)|transformer train takes' >err
+        [ ! -s err ]
+        point "$program --help all: speaks of no other program"
+        ;;
+    esac
+    [ -s told ] || continue
+    [ "$(sed 's/.* tells all \([0-9]*\) options.*/\1/' told)" = "$(wc -l <many)" ] && [ "$(wc -l <few)" -le 25 ]
+    point "$program --help: of $(wc -l <many) options $(wc -l <few)"
+    for section in $(sed 's/.*those of//; s/[,.]//g' told); do
+        tell "$program" "$section" || echo "no $section"
+    done >sections
+    grep '^  ' all | sed '/^  @FILE/,$d' >expected
+    grep '^  ' sections | diff expected - >err
+    point "$program --help SECTION: all sections together are all"
+done <list
+
+call train --help
+[ "$(options out | wc -l)" = 25 ] && [ "$(grep -c 'transformer train --' out)" = 3 ]
+point 'transformer train --help: 25 options, three examples'
+call train --help 'Latents, EXPERTS'
+[ $status = 0 ] && [ "$(head -n 1 out)" = 'Latents, experts:' ] && grep -q '^  --top-k N ' out
+point 'a section by its title'
+call train --help schedules
+[ $status = 0 ] && [ "$(head -n 1 out)" = 'Schedules:' ] && grep -q '^  zbv ' out
+point 'words that are explained are a section, too'
+call train --help --nonsense
+[ $status = 0 ] && grep -q '^Examples:' out
+point 'an option behind it is no section'
+refused '--help: there is no section "shedule": choose one of all, mesh, run, ' train --help shedule
+says 'transformer train: ' '; did you mean schedule?'
+point 'the nearest section'
+call train -h all
+[ $status = 0 ] && grep -q '^  --rope-divisors ' out
+point '-h all'
+SHARDLOOP_HELP=bash "$driver" export --help >out 2>err
+grep -q -- '--format=' out && ! grep -q -- '--experts=' out
+point 'shells complete no options that are refused'
+"$driver" train --help model >/dev/full 2>err
+[ $? = 3 ]
+point 'a full disk'
+
+# What one example saves the next ones take.
+for program in 'transformer train' 'transformer evaluate' 'transformer generate' 'transformer export' looping_pipeline loss_equality schedule plan; do
+    # shellcheck disable=SC2086
+    "$drivers/"$program --help | sed -n '/^Examples:/,/^$/{/^  /p}' | sed ':more; /\\$/{N; s/ *\\\n */ /; b more}' >examples
+    [ "$(wc -l <examples)" = 3 ]
+    point "$program: three examples"
+    while read -r line; do
+        sh -c "$line" >out 2>err </dev/null
+        status=$?
+        [ $status = 0 ]
+        point "an example: ${line#"$drivers/"}"
+    done <examples
+done
+plan
