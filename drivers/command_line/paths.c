@@ -35,6 +35,7 @@ static const struct use uses[] = {
     [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL},
     [SL_PATH_SAVED] = {true, SL_FILE_DIRECTORY, "a directory", checkpoints},
     [SL_PATH_JOURNAL] = {true, SL_FILE_DIRECTORY, "a directory", "coordinate-*.@(journal|opening|segment)"},
+    [SL_PATH_EVENTS] = {true, SL_FILE_DIRECTORY, "a directory", "events.out.tfevents.*"},
 };
 
 /* ---- where a path leads ---- */
@@ -128,7 +129,9 @@ static const char *name_in(const struct place *place, const struct place *direct
 }
 
 /* Whether its option writes files of its own names in it. */
-static bool is_filled(enum sl_path_use use) { return use == SL_PATH_SAVED || use == SL_PATH_JOURNAL; }
+static bool is_filled(enum sl_path_use use) {
+    return use == SL_PATH_SAVED || use == SL_PATH_JOURNAL || use == SL_PATH_EVENTS;
+}
 
 /* Whether its option reads the directories in it, too. */
 static bool is_deep(const struct place *directory) { return directory->path.use == SL_PATH_DATA; }

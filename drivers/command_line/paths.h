@@ -16,6 +16,7 @@ enum sl_path_use {
     SL_PATH_REPLACED,   /* another file takes its place: a regular file */
     SL_PATH_SAVED,      /* checkpoints are saved in it: a directory */
     SL_PATH_JOURNAL,    /* a journal's files are written in it: a directory */
+    SL_PATH_EVENTS,     /* TensorBoard's files are written in it: a directory */
 };
 
 struct sl_path {

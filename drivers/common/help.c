@@ -315,6 +315,10 @@ static const char *join_names(const struct sl_option *option, char *text, size_t
     return used && used < size ? text : NULL;
 }
 
+static bool is_folder(enum sl_path_use use) {
+    return use == SL_PATH_SAVED || use == SL_PATH_JOURNAL || use == SL_PATH_EVENTS;
+}
+
 static void complete(const char *program, const struct sl_options *options, enum sl_help_format format) {
     struct part part;
     sl_completion_begin(program, format);
@@ -329,7 +333,7 @@ static void complete(const char *program, const struct sl_options *options, enum
                 .value = sl_option_takes_value(option) ? sl_option_value_name(option) : NULL,
                 .choices = chosen ? option->value : join_names(option, names, sizeof names),
                 .file = option->path != SL_PATH_NONE,
-                .folder = option->path == SL_PATH_SAVED};
+                .folder = is_folder(option->path)};
             sl_completion_option(program, &completed, format);
         }
     }

@@ -33,7 +33,7 @@ enum sl_option_kind {
     SL_OPTION_LIST,     /* int: a bit for each word of the list `value`, of which some are given with commas between */
 };
 
-enum { SL_MOST_OPTIONS = 160 }; /* of a driver, a switch counting twice */
+enum { SL_MOST_OPTIONS = 192 }; /* of a driver, a switch counting twice */
 
 /* A name that an option takes, as --help explains it. */
 struct sl_option_word {

@@ -174,7 +174,7 @@ const char *report_option_of(const struct report_run *run, const char *option) {
 
 /* Where a run writes says nothing about it. */
 static bool is_record(const char *option) {
-    static const char *const records[] = {"--metrics", "--trace", "--gradients", "--save", "--json"};
+    static const char *const records[] = {"--metrics", "--tensorboard", "--trace", "--gradients", "--save", "--json"};
     for (size_t i = 0; i < sizeof records / sizeof *records; i++)
         if (!strcmp(option, records[i])) return true;
     return false;

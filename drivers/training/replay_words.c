@@ -8,35 +8,13 @@
 #include "spmd/base/memory.h"
 
 /* They say where a run goes, what it writes, and when it is started again; nothing of its results. */
-static const char *const left_out[] = {"check-replicas",
-                                       "checked",
-                                       "delay-ms",
-                                       "dry-run",
-                                       "engine",
-                                       "gradients",
-                                       "graph",
-                                       "journal",
-                                       "journal-every",
-                                       "journal-messages",
-                                       "json",
-                                       "keep",
-                                       "progress-every",
-                                       "launcher",
-                                       "log-every",
-                                       "metrics",
-                                       "profile",
-                                       "replay",
-                                       "restart",
-                                       "restart-mesh",
-                                       "resume",
-                                       "save",
-                                       "save-async",
-                                       "save-every",
-                                       "save-parts",
-                                       "show-placement",
-                                       "timeout",
-                                       "trace",
-                                       NULL};
+static const char *const left_out[] = {
+    "check-replicas", "checked",     "delay-ms",       "dry-run",       "engine",
+    "gradients",      "graph",       "journal",        "journal-every", "journal-messages",
+    "json",           "keep",        "progress-every", "launcher",      "log-every",
+    "metrics",        "profile",     "replay",         "restart",       "restart-mesh",
+    "resume",         "save",        "save-async",     "save-every",    "save-parts",
+    "show-placement", "tensorboard", "timeout",        "trace",         NULL};
 
 static bool is_left_out(const char *name) {
     for (const char *const *other = left_out; *other; other++)

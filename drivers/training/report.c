@@ -55,10 +55,11 @@ static double ms_since_exec(void) {
 
 /* ---- files and objects ---- */
 
-int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, int64_t first, int64_t steps,
-                   struct sl_error *error) {
+int sl_report_open(struct sl_report *report, const char *metrics, const char *events, bool resumed, int64_t first,
+                   int64_t steps, struct sl_error *error) {
     report->first = first;
     SL_TRY(sl_metrics_open(&report->metrics, metrics, resumed ? first : -1, error));
+    SL_TRY(sl_events_open(&report->events, events, first, error));
     report->opened = true;
     sl_progress_begin(&report->progress, "step", report->rows, steps - first,
                       report->json ? 0 : report->progress_every);
@@ -67,10 +68,13 @@ int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, 
 }
 
 int sl_report_close(struct sl_report *report, struct sl_error *error) {
-    return sl_metrics_close(&report->metrics, error);
+    const int closed = sl_metrics_close(&report->metrics, error);
+    return sl_events_close(&report->events, closed ? NULL : error) ? SL_FAILED : closed;
 }
 
-bool sl_report_wants_json(const struct sl_report *report) { return report->json || report->metrics.path; }
+bool sl_report_wants_json(const struct sl_report *report) {
+    return report->json || report->metrics.path || report->events.stream;
+}
 
 /* Nobody reads stdout any more, or the disk is full: that is no reason to lose what was trained so far. */
 static int lose(struct sl_report *report, const struct sl_error *why, struct sl_error *error) {
@@ -111,6 +115,7 @@ static int print_json(struct sl_report *report, json_t *object, struct sl_error 
 int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error) {
     struct sl_error why = {0};
     int status = report->json ? print_json(report, object, error) : SL_OK;
+    if (sl_events_write(&report->events, object, &why) && status == SL_OK) status = lose(report, &why, error);
     if (sl_metrics_write(&report->metrics, object, &why) && status == SL_OK) status = lose(report, &why, error);
     return status;
 }

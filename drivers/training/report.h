@@ -5,6 +5,7 @@
 
 #include "drivers/common/metrics.h"
 #include "drivers/common/progress.h"
+#include "drivers/training/events.h"
 #include "drivers/training/step_times.h"
 #include "layers/modules/module.h"
 
@@ -44,6 +45,7 @@ struct sl_report {
     const void *own;                     /* for the fields */
     const char *rows;                    /* what a batch's rows are: "tokens" */
     struct sl_metrics_file metrics;
+    struct sl_events events;
     struct sl_progress progress;
     double progress_every; /* seconds; see there */
     struct sl_table table; /* of steps */
@@ -59,10 +61,10 @@ struct sl_report {
     struct sl_error lost;
 };
 
-/* METRICS is the file's path, or NULL; a RESUMED run goes on with its lines. The run begins after FIRST of STEPS steps.
- */
-int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, int64_t first, int64_t steps,
-                   struct sl_error *error);
+/* METRICS is the file's path, or NULL; a RESUMED run goes on with its lines. EVENTS is the folder for TensorBoard's
+ * files, or NULL. The run begins after FIRST of STEPS steps. */
+int sl_report_open(struct sl_report *report, const char *metrics, const char *events, bool resumed, int64_t first,
+                   int64_t steps, struct sl_error *error);
 int sl_report_close(struct sl_report *report, struct sl_error *error);
 
 /* Whether somebody reads JSON objects. */

@@ -114,8 +114,8 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, "--trace", options->trace, error));
-    return sl_report_open(&training->report, options->metrics, options->checkpoints.resume, training->checkpoints.first,
-                          training->steps, error);
+    return sl_report_open(&training->report, options->metrics, options->tensorboard, options->checkpoints.resume,
+                          training->checkpoints.first, training->steps, error);
 }
 
 /* After the run has been resumed; *JOURNAL is closed after the trainer. */

@@ -123,6 +123,9 @@ const struct sl_option sl_record_table[] = {
              "is and how long the rest takes; 0: never"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write a JSON object a step to FILE; with --resume, go on with the lines of the steps before"},
+    {"tensorboard", SL_OPTION_TEXT, FIELD(tensorboard), .value = "DIR", .path = SL_PATH_EVENTS,
+     .help = "write the numbers of --metrics to a new file in DIR, as TensorBoard reads them: each is a scalar of its "
+             "step"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
      .help = "write the last step's gradients to FILE (safetensors)"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,

@@ -49,6 +49,7 @@ struct sl_training_options {
     const char *freeze;      /* patterns of parameters that stay as they are; NULL: none */
     /* By sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
+    const char *tensorboard;                 /* a folder; NULL: none */
     const char *journal;                     /* a directory; NULL: none */
     int journal_every;                       /* steps from one that is recorded there to the next; 0: one */
     int journal_messages;                    /* steps whose messages are kept there; 0: of none */

@@ -27,13 +27,14 @@ short_run() {
 }
 
 # use_of OPTION: what becomes of its file. Streams and replaced files are written, and files in the directories of
-# checkpoints and journals.
+# checkpoints, of journals and of events.
 use_of() {
     case $1 in
     metrics | trace | output | save-options) echo stream ;;
     gradients | logits) echo replaced ;;
     save) echo saved ;;
     journal) echo journal ;;
+    tensorboard) echo events ;;
     schedule-file | file | costs | compare | machine | prompts | choices | chat | @) echo text ;;
     params | resume) echo checkpoint ;;
     data | eval-data | tokenizer | model) echo data ;;
@@ -107,7 +108,7 @@ fresh() {
 }
 
 is_written() {
-    case $(use_of "$1") in stream | replaced | saved | journal) true ;; *) false ;; esac
+    case $(use_of "$1") in stream | replaced | saved | journal | events) true ;; *) false ;; esac
 }
 
 # ---- one file for two options ----
@@ -180,14 +181,18 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
             uses="$(use_of "$written") $(use_of "$other")"
             case "$driver $other $uses" in
             *' saved checkpoint') ;; # a run goes on where it saves
-            *' saved journal' | *' journal saved')
+            *' saved journal' | *' journal saved' | *' events saved' | *' events journal' | *' saved events' | *' journal events')
                 fresh
-                run "$driver" --save dir/ --journal dir
+                run "$driver" --$written dir/ --$other dir
                 refused 'name the same directory, '
-                point "$driver: --save and --journal are one directory"
+                point "$driver: --$written and --$other are one directory"
                 ;;
-            *' saved '* | *' saved' | *' journal '* | *' journal') # a file of the directory
-                case $uses in *saved*) folder=save name=step-00000003.safetensors ;; *) folder=journal name=coordinate-00.journal ;; esac
+            *' saved '* | *' saved' | *' journal '* | *' journal' | *' events '* | *' events') # a file of the directory
+                case $uses in
+                *saved*) folder=save name=step-00000003.safetensors ;;
+                *journal*) folder=journal name=coordinate-00.journal ;;
+                *) folder=tensorboard name=events.out.tfevents.1 ;;
+                esac
                 [ "$written" = $folder ] && file=$other || file=$written
                 if [ "$driver $file" != 'looping_pipeline data' ]; then
                     fresh
@@ -232,6 +237,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
         path=t
         [ "$driver $other" != 'looping_pipeline data' ] || { ln t dir/t && path=dir; }
         [ "$(use_of "$other")" != saved ] || { ln t dir/step-00000001.safetensors && path=dir; }
+        [ "$(use_of "$other")" != events ] || { ln t dir/events.out.tfevents.2 && path=dir; }
         [ "$(use_of "$other")" != journal ] || { ln t dir/coordinate-01.journal && path=dir; }
         timeout -s KILL 20 "$drivers/"$(short_run "$driver") $(argument "$driver" "$other" $path) >>t 2>err </dev/null
         status=$?
@@ -297,7 +303,7 @@ for kind in fifo device socket directory; do
         fifo\ *) mkfifo "path.$cases" ;; # one of its own: a case must not be the other end of another one
         device\ *) ln -s /dev/zero "path.$cases" ;;
         socket\ *) ln socket "path.$cases" ;;
-        'directory save' | 'directory journal') continue ;; # that is what it takes
+        'directory save' | 'directory journal' | 'directory tensorboard') continue ;; # that is what it takes
         directory\ *) ln -s empty "path.$cases" ;;
         esac
         tried "$kind" "$driver" "$option" "path.$cases"

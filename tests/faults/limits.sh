@@ -12,7 +12,7 @@ small='--hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=2,model=2'
 # job NAME: the command that is tried.
 job() {
     case $1 in
-    train) command="transformer train --mesh data=2,tensor=2 $tiny --steps 2 --save saved --save-every 1 --metrics metrics --trace trace" ;;
+    train) command="transformer train --mesh data=2,tensor=2 $tiny --steps 2 --save saved --save-every 1 --metrics metrics --tensorboard events --trace trace" ;;
     resume) command="transformer train --resume before --steps 2 --save saved" ;;
     generate) command='transformer generate --params before --prompt a --length 4 --json' ;;
     looping) command="looping_pipeline $small --steps 2 --save saved --gradients gradients" ;;
@@ -38,7 +38,7 @@ ends_well() {
 try() {
     what=$1
     shift
-    rm -rf saved metrics trace gradients
+    rm -rf saved metrics events trace gradients
     timeout 60 "$@" >out 2>err </dev/null
     status=$?
     grep -vE ': saved in |peaks\.json[.a-z0-9]*: ' err >wrong
