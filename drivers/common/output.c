@@ -56,8 +56,11 @@ bool sl_text_close(FILE *stream) {
 
 int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error) {
     const int width = path ? 0 : width_of_stdout();
-    *output = (struct sl_output){
-        .name = path ? path : "stdout", .path = path, .columns = shows_colours() ? width : 0, .width = width};
+    *output = (struct sl_output){.name = path ? path : "stdout",
+                                 .path = path,
+                                 .option = "--output",
+                                 .columns = shows_colours() ? width : 0,
+                                 .width = width};
     output->stream = sl_text_open(&output->text);
     return output->stream ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to print");
 }
@@ -88,7 +91,7 @@ static bool is_replaced(const char *path) {
 static int write_all(const struct sl_output *output, struct sl_error *error) {
     FILE *file = stdout;
     if (output->path && is_replaced(output->path)) return replace_file(output, error);
-    if (output->path) SL_TRY(sl_output_file("--output", output->path, false, &file, error));
+    if (output->path) SL_TRY(sl_output_file(output->option, output->path, false, &file, error));
     errno = 0;
     bool failed = fwrite(output->text.bytes, 1, output->text.size, file) < output->text.size;
     failed |= fflush(file) || ferror(file);

@@ -24,11 +24,12 @@ FILE *sl_text_open(struct sl_text *text);
 bool sl_text_close(FILE *stream);
 
 struct sl_output {
-    FILE *stream;     /* print here */
-    const char *name; /* for messages about it */
-    const char *path; /* NULL: stdout */
-    int columns;      /* of the terminal on which it is read; 0: that is none, shows no colours or should not */
-    int width;        /* of the terminal, whether it shows colours or not; 0: there is none */
+    FILE *stream;       /* print here */
+    const char *name;   /* for messages about it */
+    const char *path;   /* NULL: stdout */
+    const char *option; /* that names it; "--output" unless it is set */
+    int columns;        /* of the terminal on which it is read; 0: that is none, shows no colours or should not */
+    int width;          /* of the terminal, whether it shows colours or not; 0: there is none */
     struct sl_text text;
 };
 

@@ -67,23 +67,25 @@ static double coordinate_bytes(const struct report_run *run) { return told(run, 
 static double peak_bytes(const struct report_run *run) { return told(run, "peak_bytes"); }
 
 const struct report_fact report_facts[REPORT_FACTS] = {
-    {"steps", "steps", 0, 1, 0, false, steps, NULL},
-    {"last_step", "last step", 0, 1, 0, false, last_step, NULL},
-    {"final_loss", "final loss", 6, 1, -1, false, final_loss, NULL},
-    {"lowest_loss", "lowest loss", 6, 1, -1, false, lowest_loss, lowest_loss_step},
-    {"evaluation_loss", "last evaluation", 6, 1, -1, false, evaluation, NULL},
-    {"best_evaluation_loss", "best evaluation", 6, 1, -1, false, best_evaluation, best_evaluation_step},
-    {"accuracy", "final accuracy", 4, 1, 1, false, accuracy, NULL},
-    {"best_test_accuracy", "best test accuracy", 4, 1, 1, false, test_accuracy, test_accuracy_step},
-    {"median_ms", "ms a step (median)", 4, 1, -1, true, median_ms, NULL},
-    {"tokens_per_second", "tokens/s (median)", 5, 1, 1, true, tokens, NULL},
-    {"samples_per_second", "samples/s (median)", 5, 1, 1, true, samples, NULL},
-    {"mfu", "mfu (median)", 3, 1, 1, true, utilization, NULL},
-    {"parameters", "parameters", 0, 1, 0, false, parameters, NULL},
-    {"coordinates", "coordinates", 0, 1, 0, false, coordinates, NULL},
-    {"cores", "on cores", 0, 1, 0, false, cores, NULL},
-    {"coordinate_bytes", "MB of a coordinate", 4, 1e6, -1, false, coordinate_bytes, NULL},
-    {"peak_bytes", "peak MB of a process", 4, 1e6, -1, false, peak_bytes, NULL},
+    {"steps", "steps", 0, 1, 0, false, steps, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"last_step", "last step", 0, 1, 0, false, last_step, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"final_loss", "final loss", 6, 1, -1, false, final_loss, NULL, REPORT_OF_STEPS, REPORT_LOSS},
+    {"lowest_loss", "lowest loss", 6, 1, -1, false, lowest_loss, lowest_loss_step, REPORT_OF_STEPS, REPORT_LOSS},
+    {"evaluation_loss", "last evaluation", 6, 1, -1, false, evaluation, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"best_evaluation_loss", "best evaluation", 6, 1, -1, false, best_evaluation, best_evaluation_step, REPORT_EXACT,
+     REPORT_LOSS},
+    {"accuracy", "final accuracy", 4, 1, 1, false, accuracy, NULL, REPORT_OF_STEPS, REPORT_ACCURACY},
+    {"best_test_accuracy", "best test accuracy", 4, 1, 1, false, test_accuracy, test_accuracy_step, REPORT_EXACT,
+     REPORT_LOSS},
+    {"median_ms", "ms a step (median)", 4, 1, -1, true, median_ms, NULL, REPORT_OF_PARTS, REPORT_MS},
+    {"tokens_per_second", "tokens/s (median)", 5, 1, 1, true, tokens, NULL, REPORT_OF_PARTS, REPORT_TOKENS},
+    {"samples_per_second", "samples/s (median)", 5, 1, 1, true, samples, NULL, REPORT_OF_PARTS, REPORT_SAMPLES},
+    {"mfu", "mfu (median)", 3, 1, 1, true, utilization, NULL, REPORT_OF_PARTS, REPORT_UTILIZATION},
+    {"parameters", "parameters", 0, 1, 0, false, parameters, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"coordinates", "coordinates", 0, 1, 0, false, coordinates, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"cores", "on cores", 0, 1, 0, false, cores, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"coordinate_bytes", "MB of a coordinate", 4, 1e6, -1, false, coordinate_bytes, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"peak_bytes", "peak MB of a process", 4, 1e6, -1, false, peak_bytes, NULL, REPORT_EXACT, REPORT_LOSS},
 };
 
 /* ---- side by side ---- */
@@ -100,8 +102,23 @@ bool report_fact_is_known(const struct report_fact *fact, const struct report_ru
     return false;
 }
 
-char *report_fact_text(const struct report_fact *fact, const struct report_run *run, char *text, size_t size) {
-    const double value = fact->value(run) / fact->unit;
+struct report_interval report_fact_interval(const struct report_fact *fact, const struct report_run *run) {
+    const struct report_series *series = &run->series[fact->quantity];
+    const double value = fact->value(run);
+    if (fact->chance == REPORT_EXACT || isnan(value)) return (struct report_interval){value, value};
+    if (fact->chance == REPORT_OF_PARTS) return (struct report_interval){series->low, series->high};
+    const double noise = report_series_noise(series);
+    return (struct report_interval){value - noise, value + noise};
+}
+
+/* Whether chance alone may have put the two where they are. */
+static bool are_alike(const struct report_fact *fact, const struct report_run *a, const struct report_run *b) {
+    const struct report_interval one = report_fact_interval(fact, a), other = report_fact_interval(fact, b);
+    return one.low <= other.high && other.low <= one.high;
+}
+
+/* VALUE as people see it. */
+static char *print(const struct report_fact *fact, double value, char *text, size_t size) {
     const bool whole = fact->digits == 0 || fabs(value) >= pow(10, fact->digits); /* no exponent only for its digits */
     if (isnan(value))
         snprintf(text, size, "-");
@@ -112,10 +129,20 @@ char *report_fact_text(const struct report_fact *fact, const struct report_run *
     return text;
 }
 
+char *report_fact_text(const struct report_fact *fact, const struct report_run *run, char *text, size_t size) {
+    return print(fact, fact->value(run) / fact->unit, text, size);
+}
+
 char *report_fact_place(const struct report_fact *fact, const struct report_run *run, char *text, size_t size) {
     const double step = fact->step ? fact->step(run) : NAN;
+    const struct report_interval reach = report_fact_interval(fact, run);
+    char low[32], high[32];
     text[0] = 0;
-    if (!isnan(step)) snprintf(text, size, "at %.0f", step);
+    if (!isnan(step))
+        snprintf(text, size, "at %.0f", step);
+    else if (reach.low < reach.high)
+        snprintf(text, size, "%s to %s", print(fact, reach.low / fact->unit, low, sizeof low),
+                 print(fact, reach.high / fact->unit, high, sizeof high));
     return text;
 }
 
@@ -128,6 +155,7 @@ char *report_fact_difference(const struct report_fact *fact, const struct report
     text[0] = 0;
     if (i == 0 || fact->better == 0 || !(first > 0) || !isfinite(ratio) || ratio > 100 || fabs(ratio - 1) < nothing)
         return text;
+    if (are_alike(fact, &runs->run[0], &runs->run[i])) return text;
     snprintf(text, size, "%+.1f %%", 100 * (ratio - 1));
     return text;
 }
@@ -161,6 +189,7 @@ bool report_fact_is_best(const struct report_fact *fact, const struct report_run
         const double value = fact->value(&runs->run[k]);
         if (k == i || isnan(value)) continue;
         if (fact->better * (own - value) <= nothing * fabs(own)) return false;
+        if (are_alike(fact, &runs->run[i], &runs->run[k])) return false;
         worse++;
     }
     return worse > 0;
@@ -215,6 +244,15 @@ static json_t *number_of(const struct report_fact *fact, double value) {
     return counts ? json_integer((json_int_t)value) : sl_json_real(value);
 }
 
+static void add_interval(json_t *object, const struct report_fact *fact, const struct report_run *run) {
+    const struct report_interval reach = report_fact_interval(fact, run);
+    char key[64];
+    snprintf(key, sizeof key, "%s_low", fact->key);
+    json_object_set_new(object, key, sl_json_real(reach.low));
+    snprintf(key, sizeof key, "%s_high", fact->key);
+    json_object_set_new(object, key, sl_json_real(reach.high));
+}
+
 int report_facts_json(const struct report_runs *runs, struct sl_error *error) {
     for (int i = 0; i < runs->count; i++) {
         const struct report_run *run = &runs->run[i];
@@ -225,6 +263,7 @@ int report_facts_json(const struct report_runs *runs, struct sl_error *error) {
             char key[64];
             snprintf(key, sizeof key, "%s_step", report_facts[f].key);
             json_object_set_new(object, report_facts[f].key, number_of(&report_facts[f], value));
+            if (report_facts[f].chance != REPORT_EXACT) add_interval(object, &report_facts[f], run);
             if (report_facts[f].step)
                 json_object_set_new(object, key, json_integer((json_int_t)report_facts[f].step(run)));
         }

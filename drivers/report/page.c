@@ -86,7 +86,7 @@ static void write_name(FILE *file, const struct report_runs *runs, int i) {
 }
 
 static void write_fact(FILE *file, const struct report_fact *fact, const struct report_runs *runs) {
-    char text[64];
+    char text[80];
     const struct report_run *run = runs->run;
     fprintf(file, "<tr><th scope=\"row\">%s</th>", fact->title);
     for (int i = 0; i < runs->count; i++) {
@@ -120,7 +120,7 @@ static void write_option(const char *option, void *arg) {
 
 /* One run's numbers need no table. */
 static void write_tiles(FILE *file, const struct report_runs *runs) {
-    char text[64], place[32];
+    char text[80], place[80];
     const struct report_run *run = runs->run;
     fprintf(file, "<dl class=\"tiles\">\n<div><dt>state</dt><dd>%s</dd></div>\n", report_run_state(run));
     for (const struct report_fact *fact = report_facts; fact < report_facts + REPORT_FACTS; fact++)
@@ -145,8 +145,12 @@ static void write_facts(FILE *file, const struct report_runs *runs) {
     struct option_rows rows = {file, runs};
     report_options_that_differ(runs, write_option, &rows);
     fputs("</table></div>\n", file);
-    fprintf(file, "<p class=\"note\">Percentages are against the first run. <b>Bold</b> is the best of a row%s.</p>\n",
-            report_speeds_compare(runs) ? "" : "; of speed none is, where runs had other meshes or shared cores");
+    fprintf(
+        file,
+        "<p class=\"note\">Percentages are against the first run. <b>Bold</b> is the best of a row%s. Neither is told "
+        "of a difference that chance may make: small numbers say from where to where a median lay in eight parts of "
+        "the run, or how far a step's number is off by the differences of neighbouring steps.</p>\n",
+        report_speeds_compare(runs) ? "" : "; of speed none is, where runs had other meshes or shared cores");
 }
 
 /* ---- remarks ---- */

@@ -6,6 +6,7 @@
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
 #include "drivers/report/chart.h"
+#include "drivers/report/csv.h"
 #include "drivers/report/facts.h"
 #include "drivers/report/memory_bars.h"
 #include "drivers/report/page.h"
@@ -15,7 +16,7 @@ enum { ALL = REPORT_PLOTS, MEMORY = REPORT_PLOTS, TIMELINE }; /* beside plots: o
 
 /* Below 0: not given. */
 struct config {
-    const char *output;
+    const char *output, *csv;
     int svg, terminal, width;
     bool json;
 };
@@ -29,6 +30,8 @@ static const struct sl_option table[] = {
      .help =
          "the runs' numbers and one plot, or all, as text: braille dots where the locale is UTF-8, ASCII elsewhere"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the runs' numbers as JSON, an object a run"},
+    {"csv", SL_OPTION_TEXT, FIELD(csv), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "write the runs' steps to FILE, a row a step, as comma-separated values (RFC 4180)"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write to FILE, in place of stdout: a page (HTML) that needs no other file, unless another option "
              "asks for something else"},
@@ -47,10 +50,12 @@ static int check(const struct config *config, const struct sl_operands *operands
     if (operands->count == 0)
         return sl_error_set(error, SL_BAD_INPUT,
                             "RUN is missing: a file that --metrics of a training wrote (see --help)");
-    if ((config->svg >= 0) + (config->terminal >= 0) + config->json > 1)
-        return sl_error_set(error, SL_BAD_INPUT, "--svg, --terminal and --json: one of them at most");
+    if ((config->svg >= 0) + (config->terminal >= 0) + config->json + (config->csv != NULL) > 1)
+        return sl_error_set(error, SL_BAD_INPUT, "--svg, --terminal, --json and --csv: one of them at most");
     if (config->json && config->output) return sl_error_set(error, SL_BAD_INPUT, "--output: --json goes to stdout");
-    if (!config->output && config->terminal < 0 && !config->json && isatty(STDOUT_FILENO))
+    if (config->csv && config->output)
+        return sl_error_set(error, SL_BAD_INPUT, "--output: --csv names the file of its own");
+    if (!config->output && !config->csv && config->terminal < 0 && !config->json && isatty(STDOUT_FILENO))
         return sl_error_set(error, SL_BAD_INPUT,
                             "a page is nothing for a terminal: write it with --output FILE.html, or see the plots here "
                             "with --terminal all");
@@ -104,6 +109,7 @@ static int write_text(const struct report *report, const struct sl_output *outpu
 
 static int write_all(const struct report *report, const struct sl_output *output, struct sl_error *error) {
     const struct config *config = report->config;
+    if (config->csv) return report_csv_write(output->stream, &report->runs), SL_OK;
     if (config->svg >= 0) return write_svg(report, output->stream, error);
     if (config->terminal >= 0) return write_text(report, output, error);
     return report_page_write(output->stream, &report->runs, report->timeline, error);
@@ -124,7 +130,8 @@ static int run(struct report *report, const struct sl_options *options, struct s
     SL_TRY(open_timelines(report, error));
     remark(options, &report->runs);
     if (config->json) return report_facts_json(&report->runs, error);
-    SL_TRY(sl_output_open(&output, config->output, error));
+    SL_TRY(sl_output_open(&output, config->csv ? config->csv : config->output, error));
+    if (config->csv) output.option = "--csv";
     return sl_output_close(&output, write_all(report, &output, error), error);
 }
 

@@ -26,6 +26,12 @@ static const struct {
             {"balance", REPORT_BALANCE}};
 enum { KEYS = sizeof keys / sizeof *keys };
 
+const char *report_quantity_key(enum report_quantity quantity) {
+    int k = 0;
+    while (keys[k].quantity != quantity) k++;
+    return keys[k].key;
+}
+
 struct reader {
     struct report_run *run;
     int line;

@@ -36,6 +36,9 @@ struct report_run {
 int report_run_read(struct report_run *run, struct sl_error *error);
 void report_run_free(struct report_run *run);
 
+/* Its name in metrics; of several the first one. */
+const char *report_quantity_key(enum report_quantity quantity);
+
 /* Steps with a loss. */
 static inline int report_run_steps(const struct report_run *run) { return run->series[REPORT_LOSS].count; }
 

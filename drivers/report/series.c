@@ -51,21 +51,34 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-static bool find_median(struct report_series *series) {
+/* Sorts them. */
+static double median_of(double *value, int count) {
+    qsort(value, (size_t)count, sizeof *value, by_value);
+    return count ? (value[(count - 1) / 2] + value[count / 2]) / 2 : NAN;
+}
+
+static bool find_medians(struct report_series *series) {
+    enum { PARTS = 8 };
     double *value = malloc((size_t)series->count * sizeof *value);
     int count = 0;
     if (!value) return false;
     for (int i = series->count > 1; i < series->count; i++)
         if (!isnan(series->point[i].value)) value[count++] = series->point[i].value;
-    qsort(value, (size_t)count, sizeof *value, by_value);
-    series->median = count ? (value[(count - 1) / 2] + value[count / 2]) / 2 : NAN;
+    series->low = series->high = NAN;
+    for (int part = 0; part < PARTS; part++) {
+        const int begin = (int)((long long)count * part / PARTS), end = (int)((long long)count * (part + 1) / PARTS);
+        const double median = median_of(value + begin, end - begin);
+        series->low = fmin(series->low, median);
+        series->high = fmax(series->high, median);
+    }
+    series->median = median_of(value, count);
     free(value);
     return true;
 }
 
 bool report_series_order(struct report_series *series) {
     if (series->count && !series->ordered && !sort(series)) return false;
-    if (series->count && !find_median(series)) return false;
+    if (series->count && !find_medians(series)) return false;
     series->ordered = true;
     series->gaps = 0;
     for (int i = 0; i < series->count; i++) series->gaps += isnan(series->point[i].value);
@@ -96,6 +109,19 @@ const struct report_point *report_series_last(const struct report_series *series
 }
 
 double report_series_median(const struct report_series *series) { return series->count ? series->median : NAN; }
+
+double report_series_noise(const struct report_series *series) {
+    enum { NEIGHBOURS = 31 };
+    double squares = 0, next = NAN;
+    int count = 0;
+    for (int i = series->count - 1; i >= 0 && count < NEIGHBOURS; i--) {
+        const double value = series->point[i].value;
+        if (isnan(value)) continue;
+        if (!isnan(next)) squares += (next - value) * (next - value), count++;
+        next = value;
+    }
+    return count ? 2 * sqrt(squares / (2 * count)) : 0;
+}
 
 /* ---- buckets ---- */
 

@@ -15,6 +15,7 @@ struct report_series {
     bool ordered;               /* as they were added */
     int gaps;                   /* points without a number, after report_series_order */
     double median;              /* after report_series_order; report_series_median says of what */
+    double low, high;           /* the lowest and highest median of eight parts of the run, one after another */
 };
 #define REPORT_LARGEST 1e100
 #define REPORT_LAST_STEP 1e15
@@ -31,6 +32,10 @@ const struct report_point *report_series_best(const struct report_series *series
 const struct report_point *report_series_last(const struct report_series *series);
 /* Without the first point, unless it is the only one; NaN where there is none. After report_series_order. */
 double report_series_median(const struct report_series *series);
+
+/* By how much a value may be off by chance: twice the standard deviation that the differences of neighbours show among
+ * the last 32 points. 0 where there are no two. */
+double report_series_noise(const struct report_series *series);
 
 /* All points of some neighbouring steps. */
 struct report_bucket {

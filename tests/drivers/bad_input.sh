@@ -134,8 +134,8 @@ for value in 39 401 x ''; do
     refuses "--width: \"$value\" is not an integer from 40 to 400" report run --width "$value"
 done
 refuses '--json=1: takes no value' report run --json=1
-refuses '--svg, --terminal and --json: one of them at most' report run --json --svg loss
-refuses '--svg, --terminal and --json: one of them at most' report run --terminal loss --svg loss
+refuses '--svg, --terminal, --json and --csv: one of them at most' report run --json --svg loss
+refuses '--svg, --terminal, --json and --csv: one of them at most' report run --terminal loss --svg loss
 refuses '--output: --json goes to stdout' report run --json --output page
 refuses '--output and RUN name the same file, run' report run --output run
 answers '</html>' report -- run

@@ -30,7 +30,7 @@ short_run() {
 # checkpoints, of journals and of events.
 use_of() {
     case $1 in
-    metrics | trace | output | save-options) echo stream ;;
+    metrics | trace | output | csv | save-options) echo stream ;;
     gradients | logits) echo replaced ;;
     save) echo saved ;;
     journal) echo journal ;;

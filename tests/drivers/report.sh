@@ -61,7 +61,7 @@ cat >steps <<'END'
 {"step":3,"loss":2.75,"lr":0.1,"ms":8}
 END
 call --json steps
-[ $status = 0 ] && [ "$(cat out)" = '{"run":"steps","state":"not finished","steps":4,"last_step":3,"final_loss":2.75,"lowest_loss":2.5,"lowest_loss_step":1,"evaluation_loss":2.25,"best_evaluation_loss":2.25,"best_evaluation_loss_step":2,"median_ms":8.0}' ] &&
+[ $status = 0 ] && [ "$(cat out)" = '{"run":"steps","state":"not finished","steps":4,"last_step":3,"final_loss":2.75,"final_loss_low":1.22930937,"final_loss_high":4.27069063,"lowest_loss":2.5,"lowest_loss_low":0.979309367,"lowest_loss_high":4.02069063,"lowest_loss_step":1,"evaluation_loss":2.25,"best_evaluation_loss":2.25,"best_evaluation_loss_step":2,"median_ms":8.0,"median_ms_low":6.0,"median_ms_high":8.0}' ] &&
     [ "$(cat err)" = 'report: steps: 1 number is null: a gap in its plot' ]
 point 'of a step that comes twice the later line counts, null is a gap, the first step is no typical one'
 {
@@ -104,6 +104,54 @@ refuses 'at most 24 runs' $(for i in $(seq 25); do echo "$i=steps"; done)
 cat steps | "$driver" --json /dev/stdin >out 2>err
 [ $? = 0 ] && grep -q '"steps":4,' out
 point 'metrics from a pipe'
+
+# ---- what chance may make is no best ----
+
+# noisy NAME MS LOSS: 200 steps whose times wander by a tenth, and losses from step to step by 0.2, around these.
+noisy() {
+    awk -v ms="$2" -v loss="$3" 'BEGIN {
+        for (i = 0; i < 200; i++)
+            printf "{\"step\":%d,\"loss\":%.6f,\"ms\":%.6f}\n", i, loss + 0.1 * cos(i * i), ms * (1 + 0.05 * sin(i / 20) + 0.01 * cos(i * i))
+        print "{\"final_loss\":1}" }' >"$1"
+}
+noisy base 100 3
+noisy near 101 3.05
+noisy far 80 2
+call base near --output page
+[ $status = 0 ] && ! grep -q 'class="best"' page && ! grep -qE '[+-][0-9.]+ %' page && grep -qE '<small>9[0-9.]+ to 10[0-9.]+</small>' page
+point 'runs that differ by less than their steps: no best, no percentage, and from where to where'
+call base far --output page
+[ $status = 0 ] && [ "$(grep -o 'class="best"' page | wc -l)" = 3 ] && grep -q -- '-20.0 %' page
+point 'runs that differ by more: the best time and losses'
+call base far --json
+grep -qE '"median_ms":10[0-9.]+,"median_ms_low":9[0-9.]+,"median_ms_high":10[0-9.]+' out
+point 'from where to where, for programs'
+terminal=$(LC_ALL=C TERM=xterm "$driver" base near --terminal loss)
+echo "$terminal" >out
+! grep -qE '[+-][0-9.]+ %' out
+point 'nor in a terminal'
+
+# ---- for spreadsheets ----
+
+call steps 'a "b", c=base' --csv table
+[ $status = 0 ] && [ ! -s out ] && [ "$(head -n 6 table)" = "$(printf '%s\r\n' 'run,step,loss,evaluation_loss,lr,ms' 'steps,0,4,,0.1,100' 'steps,1,2.5,,0.1,6' 'steps,2,,2.25,0.1,8' \
+    'steps,3,2.75,,0.1,8' '"a ""b"", c",0,3.1,,,101')" ]
+point 'a row a step, and only the columns that runs have'
+python3 -c '
+import csv
+rows = list(csv.DictReader(open("table", newline=""), strict=True))
+assert len(rows) == 204 and all(None not in row and None not in row.values() for row in rows)
+assert rows[5]["run"] == "a \"b\", c" and rows[203]["step"] == "199"' >out 2>err
+point 'another program reads it'
+refuses '--svg, --terminal, --json and --csv: one of them at most' steps --csv table --json
+refuses '--output: --csv names the file of its own' steps --csv table --output page
+refuses '--csv: nowhere/table: No such file' base --csv nowhere/table
+refuses '--csv and RUN name the same file' steps --csv steps
+refuses_with 3 '/dev/full: ' base --csv /dev/full
+(ulimit -f 1 && exec "$driver" base --csv kept.csv) >out 2>err
+status=$?
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && [ ! -e kept.csv ]
+point 'a full disk leaves no file'
 
 # ---- large, and strange ----
 

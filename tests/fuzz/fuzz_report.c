@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "drivers/report/chart.h"
+#include "drivers/report/csv.h"
 #include "drivers/report/facts.h"
 #include "drivers/report/memory_bars.h"
 #include "drivers/report/page.h"
@@ -34,6 +35,7 @@ static void draw(const struct report_runs *runs) {
         report_chart_write_file(file, &report_plots[p], runs);
         report_terminal_plot(&terminal, &report_plots[p], runs);
     }
+    report_csv_write(file, runs);
     fclose(file);
     check_drawing(text);
     report_memory_write(fuzz_nowhere(), runs, true); /* it has the file's own words */
