@@ -106,7 +106,10 @@ static int after_step(struct sl_worker *worker, const struct sl_step *step, bool
     }
     if (!last && (step->number + 1) % run->steps_per_epoch) return SL_OK;
     SL_TRY(classifier_test(worker, &test));
-    return speaks ? report_epoch(run, step->number / run->steps_per_epoch, &test, &worker->self->error) : SL_OK;
+    if (!speaks) return SL_OK;
+    SL_TRY(report_epoch(run, step->number / run->steps_per_epoch, &test, &worker->self->error));
+    return sl_checkpoints_evaluated(&run->training.checkpoints, step->number + 1, test.loss / test.rows,
+                                    &worker->self->error);
 }
 
 /* People see epochs, where there are any. */
@@ -188,6 +191,7 @@ static int count_steps(struct run *run, struct sl_error *error) {
     if (run->steps_per_epoch == 0)
         return sl_error_set(error, SL_BAD_INPUT, "a batch of %d rows is more than the data's %u", batch,
                             run->dataset.train.count);
+    if (run->dataset.shuffled) run->training.checkpoints.evaluate_every = run->steps_per_epoch;
     run->training.steps = config->epochs ? config->epochs * run->steps_per_epoch : config->common.steps;
     return SL_OK;
 }

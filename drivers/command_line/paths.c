@@ -21,7 +21,8 @@ struct use {
     const char *allowed; /* the same in words */
     const char *files;   /* of a directory that are read or written: their names' pattern */
 };
-static const char checkpoints[] = "step-*@(.safetensors|.index.json)*"; /* with those that are not whole yet */
+/* With those that are not whole yet. */
+static const char checkpoints[] = "@(step-*@(.safetensors|.index.json)*|best.json)";
 static const struct use uses[] = {
     [SL_PATH_ARGUMENTS] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
                            NULL},

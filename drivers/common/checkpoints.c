@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 
 #include "collectives/launcher.h"
 #include "drivers/command_line/called.h"
+#include "drivers/common/metrics.h"
+#include "drivers/common/output.h"
 #include "layers/snapshot/saved_parts.h"
 
 enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
@@ -26,8 +29,10 @@ const struct sl_option sl_checkpoint_table[] = {
      .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS, .read = "save",
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
-    {"keep", SL_OPTION_INTEGER, FIELD(keep), .min = 1, .max = MOST_KEPT, .read = "save",
-     .help = "how many checkpoints stay in the directory of --save: the latest N"},
+    {"keep", SL_OPTION_INTEGER, FIELD(keep), .min = 1, .max = MOST_KEPT, .value = "N|best", .zero = "best",
+     .read = "save",
+     .help = "checkpoints that stay in the directory of --save: the latest N; best: the latest one, and the one after "
+             "whose step an evaluation had the least loss"},
     {"save-parts", SL_OPTION_FLAG, FIELD(parts), .read = "save",
      .help = "with --save and several processes, each writes a part of the checkpoint, with what it has, and an index "
              "names the parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
@@ -146,10 +151,76 @@ static int prepare_directory(struct sl_checkpoints *c, struct sl_error *error) {
                         path, c->first, c->options.save);
 }
 
+/* ---- the best one ---- */
+
+static bool keeps_best(const struct sl_checkpoints *c) { return c->options.save && c->options.keep == 0; }
+
+/* DIR/best.json: the steps of the best checkpoint, and its loss. */
+static int best_path(const struct sl_checkpoints *c, char path[SL_MAX_PATH], struct sl_error *error) {
+    if (snprintf(path, SL_MAX_PATH, "%s/best.json", c->options.save) < SL_MAX_PATH) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", c->options.save);
+}
+
+/* Of a run that goes on where it saves. */
+static int read_best(struct sl_checkpoints *c, struct sl_error *error) {
+    char path[SL_MAX_PATH], best[SL_MAX_PATH];
+    SL_TRY(best_path(c, path, error));
+    if (access(path, F_OK)) return SL_OK;
+    json_t *object = sl_json_read("--keep best: ", path, 0, error);
+    const json_t *step = json_object_get(object, "step"), *loss = json_object_get(object, "evaluation_loss");
+    int status = object ? SL_OK : error->status;
+    if (object && (!json_is_integer(step) || !json_is_number(loss)))
+        status = sl_error_set(error, SL_BAD_INPUT, "--keep best: %s: has no step and evaluation_loss", path);
+    const int64_t steps = json_integer_value(step);
+    if (status == SL_OK && steps <= c->first && sl_checkpoint_at(c->options.save, steps, best))
+        c->best = steps, c->best_loss = json_number_value(loss);
+    json_decref(object);
+    return status;
+}
+
+static int prepare_best(struct sl_checkpoints *c, struct sl_error *error) {
+    const int64_t every = c->evaluate_every;
+    if (!every)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--keep best: this run makes no evaluations to choose by, as --evaluate-every of a "
+                            "transformer or --data fashion-mnist would");
+    if (!c->options.every || c->options.every % every)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--keep best: --save-every is %d, and must be a multiple of the %" PRId64
+                            " step%s between evaluations",
+                            c->options.every, every, every == 1 ? "" : "s");
+    return read_best(c, error);
+}
+
+static int write_best(const struct sl_checkpoints *c, struct sl_error *error) {
+    struct sl_output output;
+    char path[SL_MAX_PATH];
+    SL_TRY(best_path(c, path, error));
+    SL_TRY(sl_output_open(&output, path, error));
+    output.option = "--save";
+    const int status = sl_json_print(
+        output.stream, path,
+        json_pack("{sI so}", "step", (json_int_t)c->best, "evaluation_loss", sl_json_real(c->best_loss)), error);
+    return sl_output_close(&output, status, error);
+}
+
+int sl_checkpoints_evaluated(struct sl_checkpoints *c, int64_t step, double loss, struct sl_error *error) {
+    char path[SL_MAX_PATH];
+    const bool saved = keeps_best(c) && (step % c->options.every == 0 || sl_checkpoint_at(c->options.save, step, path));
+    if (!saved || !isfinite(loss) || (c->best >= 0 && loss >= c->best_loss)) return SL_OK;
+    c->best = step, c->best_loss = loss;
+    SL_TRY(write_best(c, error));
+    return c->options.async ? SL_OK : sl_checkpoint_prune(c->options.save, step, 1, c->best, error);
+}
+
+/* ---- before the run, in all ---- */
+
 int sl_checkpoints_open(struct sl_checkpoints *c, struct sl_error *error) {
     struct sl_checkpoint about = {0};
+    c->best = -1;
     if (c->options.resume) SL_TRY(find_checkpoint(c, &about, error));
     c->first = about.step;
+    if (keeps_best(c)) SL_TRY(prepare_best(c, error));
     if (c->options.save) SL_TRY(prepare_directory(c, error));
     return c->options.async ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
@@ -215,6 +286,8 @@ static int save_now(const struct sl_checkpoints *c, struct sl_spmd *self, struct
     return sl_checkpoint_save(self, trainer, path, about, c->setting, c->notes);
 }
 
+static int kept_latest(const struct sl_checkpoints *c) { return keeps_best(c) ? 1 : c->options.keep; }
+
 int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last) {
     const int64_t step = sl_trainer_steps(trainer);
@@ -227,10 +300,11 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     if (parts) SL_TRY(sl_saved_parts_are_new(self, trainer, c->options.save, &new));
     if (c->options.async && !last && new == parts)
         return sl_snapshot_save(c->snapshot, self, trainer, c->options.save, &about, c->setting, c->notes,
-                                c->options.keep);
+                                kept_latest(c), c->best);
     if (c->options.async) SL_TRY(sl_snapshot_wait(c->snapshot, self, trainer));
     SL_TRY(save_now(c, self, trainer, &about, new));
-    return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, c->options.keep, &self->error) : SL_OK;
+    if (self->coordinate != 0) return SL_OK;
+    return sl_checkpoint_prune(c->options.save, step, kept_latest(c), c->best, &self->error);
 }
 
 /* ---- what people are told ---- */
@@ -257,6 +331,7 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
+    if (!c->options.keep) used += snprintf(text + used, size - (size_t)used, " --keep best");
     if (c->options.parts) used += snprintf(text + used, size - (size_t)used, " --save-parts");
     if (c->options.async) used += snprintf(text + used, size - (size_t)used, " --save-async");
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
@@ -302,6 +377,8 @@ void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64
         return;
     }
     if (sl_checkpoint_name(c->options.save, step, path, NULL)) return;
+    if (keeps_best(c) && c->best >= 0 && sl_checkpoint_at(c->options.save, c->best, path))
+        sl_remark("the least evaluation loss, %.6g, is that of %s", c->best_loss, path);
     sl_checkpoint_at(c->options.save, step, path);
     print_command(c, interrupted ? 0 : more_than(steps), command, sizeof command);
     if (interrupted)

@@ -13,7 +13,7 @@ enum sl_restart_mesh { SL_RESTART_SAME, SL_RESTART_FEWER };
 struct sl_checkpoint_options {
     const char *save, *resume; /* NULL: not asked for */
     int every;                 /* steps; 0: only at the end */
-    int keep;                  /* checkpoints that stay */
+    int keep;                  /* checkpoints that stay; 0: the latest and the best */
     bool parts;                /* each process writes its own part */
     bool async;                /* written by a thread while the run goes on */
     int restart;               /* how often a run that dies is started again (drivers/training/restart.h) */
@@ -32,9 +32,12 @@ struct sl_checkpoints {
     const struct sl_options *command;                /* what it goes on with in place of the run's own is told */
     const struct sl_store *notes;                    /* saved with it: its options and data */
     bool brief;                                      /* a program reads stdout: people are told less */
+    int64_t evaluate_every;                          /* steps from one evaluation to the next; 0: there are none */
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */
+    int64_t best;           /* the steps of the checkpoint that had the least evaluation loss; -1: none */
+    double best_loss;
     bool locked;
     int lock; /* of the directory that is saved in, while it is locked: with parts, each process's */
     struct sl_snapshot *snapshot; /* in a process that writes, with --save-async; else NULL */
@@ -82,6 +85,10 @@ int sl_checkpoints_make_room(struct sl_checkpoints *checkpoints, struct sl_spmd 
  * saved, everything is there. */
 int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last);
+
+/* On coordinate 0: an evaluation after STEP steps, once these are saved, had this LOSS. With --keep best the checkpoint
+ * stays if no other had less, and DIR/best.json names it. */
+int sl_checkpoints_evaluated(struct sl_checkpoints *checkpoints, int64_t step, double loss, struct sl_error *error);
 
 /* ---- what people are told by the process that speaks ---- */
 

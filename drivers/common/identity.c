@@ -46,6 +46,7 @@ const char *sl_option_print(const struct sl_option *option, const void *target, 
     case SL_OPTION_SWITCH:
         return *(const bool *)target ? "yes" : "no";
     case SL_OPTION_INTEGER:
+        if (option->zero && !*(const int *)target) return option->zero;
         snprintf(text, TEXT, "%d", *(const int *)target);
         break;
     case SL_OPTION_SEED:

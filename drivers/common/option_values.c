@@ -22,7 +22,8 @@ char *sl_option_allowed(const struct sl_option *option, char *text, size_t size)
     char range[64];
     sl_option_range(option, range, sizeof range);
     if (*range) {
-        snprintf(text, size, "%s from %s", option->kind == SL_OPTION_REAL ? "a number" : "an integer", range);
+        snprintf(text, size, "%s from %s%s%s", option->kind == SL_OPTION_REAL ? "a number" : "an integer", range,
+                 option->zero ? ", or " : "", option->zero ? option->zero : "");
     } else {
         const bool chosen = option->kind == SL_OPTION_CHOICE, list = option->kind == SL_OPTION_LIST;
         snprintf(text, size, "%s%s", chosen ? "one of " : list ? "none or a list of " : "", option->value);
@@ -31,6 +32,7 @@ char *sl_option_allowed(const struct sl_option *option, char *text, size_t size)
 }
 
 static bool read_integer(const struct sl_option *option, const char *text, int *target) {
+    if (option->zero && !strcmp(text, option->zero)) return *target = 0, true;
     const size_t digits = strspn(text + (*text == '-'), "0123456789");
     if (digits == 0 || digits > 15 || text[(*text == '-') + digits]) return false;
     const long long value = strtoll(text, NULL, 10);

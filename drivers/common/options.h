@@ -54,6 +54,7 @@ struct sl_option {
     const char *help;
     struct sl_option_word (*word)(int i); /* TEXT: the names that it takes, which shells complete; NULL: not known */
     enum sl_path_use path;                /* TEXT: what becomes of the file that it names */
+    const char *zero;                     /* INTEGER: a word for 0, beside numbers from min; NULL: none */
     const char *prefix;                   /* TEXT: it names a file only where it begins so, behind that */
     const char *alias;                    /* another name, taken as a whole word only; NULL: none */
     enum sl_option_keep keep;

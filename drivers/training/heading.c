@@ -48,6 +48,7 @@ static void print_work(FILE *stream, const struct sl_job *job, const struct sl_h
 
 void sl_heading_parameters(FILE *stream, const struct sl_heading *heading) {
     if (heading->parameters > 0) fprintf(stream, "model of %.0f parameters", heading->parameters);
+    if (heading->trained > 0) fprintf(stream, ", of which %.0f train", heading->trained);
     if (heading->adapters > 0) fprintf(stream, ", and adapters of %.0f, which train in their place", heading->adapters);
     if (heading->parameters > 0 && heading->remark) fprintf(stream, "; %s", heading->remark);
     if (heading->parameters > 0) fputc('\n', stream);

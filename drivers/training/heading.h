@@ -12,10 +12,12 @@ struct sl_heading {
     char numbers[200];  /* how random numbers are drawn */
     const char *remark; /* on the model; NULL: none */
     double parameters;  /* of the whole model; 0: not told */
+    double trained;     /* of these, where not all are; 0: all */
     double adapters;    /* parameters of adapters, which train in their place; 0: there are none */
 };
 
-/* Prints how many parameters there are, how many of adapters, and the remark; nothing where that is not told. */
+/* Prints how many parameters there are, how many of them train, how many adapters have, and the remark; nothing where
+ * that is not told. */
 void sl_heading_parameters(FILE *stream, const struct sl_heading *heading);
 
 /* Prints three lines, and another one where times are easily taken for what they are not: of coordinates that share

@@ -173,11 +173,33 @@ static int open_ring(const struct sl_training *training, struct sl_spmd *self, s
     return training->words && !options->dry_run ? sl_ring_open(ring, self, &asked) : SL_OK;
 }
 
+/* Where some are frozen, and no adapters train in their place: how many do. */
+static int count_trained(struct sl_training *training, const struct sl_worker *worker) {
+    const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
+    struct sl_spmd *self = worker->self;
+    const int axis = sl_mesh_find_axis(self->mesh, sl_job_axis(training->job, SL_JOB_PIPE));
+    const int rank = sl_mesh_index(self->mesh, self->coordinate, axis);
+    double *own = &training->trained[self->coordinate];
+    if (!training->job->options->freeze || training->heading.adapters > 0) return SL_OK;
+    for (int i = 0; i < parameters->count && sl_mesh_neighbour(self->mesh, 0, axis, rank) == self->coordinate; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        const bool again = parameter->second || (parameter->tied && rank > 0); /* the first stage has it */
+        double elements = again || parameter->frozen ? 0 : 1;
+        for (int d = 0; d < parameter->dims; d++) elements *= (double)parameter->shape[d];
+        *own += elements;
+    }
+    SL_TRY(sl_gather_records(self, training->trained, sizeof *own));
+    for (int c = 0; self->coordinate == 0 && c < self->mesh->size; c++)
+        training->heading.trained += training->trained[c];
+    return SL_OK;
+}
+
 static int run_coordinate(struct sl_training *training, struct sl_spmd *self, struct sl_ring *ring) {
     struct sl_worker worker;
     struct sl_journal *journal = NULL;
     bool fits = false;
     int status = sl_worker_plan(&worker, self, training->job);
+    if (status == SL_OK) status = count_trained(training, &worker);
     if (status == SL_OK) status = sl_memory_plan(&worker, training->memory, &fits);
     if (fits && !training->job->options->dry_run) {
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);

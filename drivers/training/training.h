@@ -70,6 +70,8 @@ struct sl_training {
     /* Filled in. */
     struct sl_checkpoints checkpoints;
     char *const *words; /* the command that runs this again; NULL: nobody wants to know */
+    double
+        trained[SL_MAX_COORDINATES]; /* parameters that --freeze leaves, at the first coordinate of each stage rank */
     struct sl_memory memory[SL_MAX_COORDINATES];
     struct sl_profile profile[SL_MAX_COORDINATES];
     struct sl_graph_report graphs; /* of coordinate 0 */

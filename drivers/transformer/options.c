@@ -307,6 +307,7 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
     training->steps = count_steps(job);
+    training->checkpoints.evaluate_every = config->evaluate_every;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
     training->heading.parameters = sl_transformer_parameters(m);

@@ -49,7 +49,9 @@ static int evaluate(struct sl_worker *worker, int64_t step) {
     struct transformer_job *job = transformer_job_of(worker);
     struct transformer_score score;
     SL_TRY(transformer_evaluate(worker, NULL, &score));
-    return worker->self->coordinate == 0 ? report_evaluation(job, step, score.loss, &worker->self->error) : SL_OK;
+    if (worker->self->coordinate != 0) return SL_OK;
+    SL_TRY(report_evaluation(job, step, score.loss, &worker->self->error));
+    return sl_checkpoints_evaluated(&job->training.checkpoints, step + 1, score.loss, &worker->self->error);
 }
 
 /* A run that is faster than products alone shows that something slowed them down when they were measured: they are

@@ -19,6 +19,7 @@ struct sl_snapshot {
     char directory[SL_MAX_PATH];
     int64_t step;
     int keep;
+    int64_t best;
     int part, parts;       /* from 1; 0: one file */
     struct sl_store whole; /* of parts, in the process that writes their index */
     /* Coordinate 0's, or of parts each one's. */
@@ -82,7 +83,7 @@ static void write_part(struct sl_snapshot *s, struct sl_error *error) {
     if (status) error->status = SL_FAILED; /* it could be written when the run began */
     if (s->part != 1 || status) return;
     sl_saved_parts_index(&s->whole, s->directory, s->step, s->parts, root, error);
-    if (!error->status) sl_checkpoint_prune(s->directory, s->step, s->keep, error);
+    if (!error->status) sl_checkpoint_prune(s->directory, s->step, s->keep, s->best, error);
 }
 
 static void write_copy(struct sl_snapshot *s, struct sl_error *error) {
@@ -95,7 +96,7 @@ static void write_copy(struct sl_snapshot *s, struct sl_error *error) {
     if (sl_safetensors_write(&s->store, path, error))
         error->status = SL_FAILED; /* it could be written when the run began */
     else
-        sl_checkpoint_prune(s->directory, s->step, s->keep, error);
+        sl_checkpoint_prune(s->directory, s->step, s->keep, s->best, error);
 }
 
 static void *write_copies(void *arg) {
@@ -287,10 +288,11 @@ int sl_snapshot_wait(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
 /* The store is coordinate 0's again. */
 static void describe(struct sl_snapshot *s, struct sl_trainer *trainer, const char *directory,
                      const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
-                     int keep, struct sl_error *error) {
+                     int keep, int64_t best, struct sl_error *error) {
     struct sl_store *noted = s->parts ? &s->whole : &s->store;
     s->step = sl_trainer_steps(trainer);
     s->keep = keep;
+    s->best = best;
     const int length = snprintf(s->directory, sizeof s->directory, "%s", directory);
     if (length >= SL_MAX_PATH)
         sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", directory);
@@ -311,11 +313,11 @@ static void clear_step(const struct sl_snapshot *s, struct sl_error *error) {
 /* Each coordinate copies its own part, and hands it over. */
 static int save_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, const char *directory,
                      const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
-                     int keep) {
+                     int keep, int64_t best) {
     struct sl_error error = {0}, first;
     SL_TRY(await_parts(s, self, trainer));
     if (s->part == 1) SL_TRY(await(s, self, &error));
-    if (!error.status) describe(s, trainer, directory, about, settings, notes, keep, &error);
+    if (!error.status) describe(s, trainer, directory, about, settings, notes, keep, best, &error);
     if (!error.status && sl_saved_parts_note(self, trainer, &s->store))
         sl_error_set(&error, SL_FAILED, "%s: no memory to save the run", directory);
     if (!error.status && s->part == 1) clear_step(s, &error);
@@ -330,12 +332,12 @@ static int save_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
 
 int sl_snapshot_save(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, const char *directory,
                      const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
-                     int keep) {
+                     int keep, int64_t best) {
     struct sl_error error = {0};
     const bool has_copy = self->coordinate == 0;
-    if (s && s->parts) return save_part(s, self, trainer, directory, about, settings, notes, keep);
+    if (s && s->parts) return save_part(s, self, trainer, directory, about, settings, notes, keep, best);
     if (has_copy) SL_TRY(await(s, self, &error));
-    if (has_copy && !error.status) describe(s, trainer, directory, about, settings, notes, keep, &error);
+    if (has_copy && !error.status) describe(s, trainer, directory, about, settings, notes, keep, best, &error);
     SL_TRY(sl_checkpoint_agree(self, trainer, &error));
     const double began = sl_now();
     SL_TRY(sl_checkpoint_copy(self, trainer, s ? &s->store : NULL));

@@ -38,12 +38,12 @@ int sl_snapshot_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, boo
 int sl_snapshot_open(struct sl_snapshot *snapshot, struct sl_spmd *self, struct sl_trainer *trainer, bool parts);
 
 /* Collective, between two steps: copies the run and hands the copy over to be saved as sl_checkpoint_save does, under
- * its name in DIRECTORY; then all but the latest KEEP checkpoints are removed. Of parts, DIRECTORY has no checkpoint of
- * this step yet. First waits for the last copy to be
- * written: SL_FAILED on all coordinates if that has failed. */
+ * its name in DIRECTORY; then all but the latest KEEP checkpoints, and that of BEST steps (-1: none), are removed. Of
+ * parts, DIRECTORY has no checkpoint of this step yet. First waits for the last copy to be written: SL_FAILED on all
+ * coordinates if that has failed. */
 int sl_snapshot_save(struct sl_snapshot *snapshot, struct sl_spmd *self, struct sl_trainer *trainer,
                      const char *directory, const struct sl_checkpoint *about, const struct sl_setting *settings,
-                     const struct sl_store *notes, int keep);
+                     const struct sl_store *notes, int keep, int64_t best);
 /* Collective: waits until everything is written. SL_FAILED on all coordinates, with its line, if something could not be
  * written. */
 int sl_snapshot_wait(struct sl_snapshot *snapshot, struct sl_spmd *self, struct sl_trainer *trainer);

@@ -119,9 +119,10 @@ int64_t sl_checkpoint_step_of(const char *path);
 /* The steps of the checkpoint that sl_checkpoint_latest finds in DIRECTORY; -1 if there is none. */
 int64_t sl_checkpoint_last_step(const char *directory);
 
-/* Removes the checkpoints of fewer steps than STEP, except the latest KEEP - 1 of them; the files that crashes have
- * left; and an index beside a whole file of the same step. Of a checkpoint in parts the index goes first. */
-int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error);
+/* Removes the checkpoints of fewer steps than STEP, except the latest KEEP - 1 of them and that of BEST steps (-1:
+ * there is none); the files that crashes have left; and an index beside a whole file of the same step. Of a checkpoint
+ * in parts the index goes first. */
+int sl_checkpoint_prune(const char *directory, int64_t step, int keep, int64_t best, struct sl_error *error);
 
 SL_END_C
 #endif

@@ -234,7 +234,7 @@ static int prune_step(const char *directory, const struct entry *first, const st
     return SL_OK;
 }
 
-int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error) {
+int sl_checkpoint_prune(const char *directory, int64_t step, int keep, int64_t best, struct sl_error *error) {
     struct list list;
     struct sl_error reason;
     int status = list_all(directory, &list, &reason);
@@ -244,8 +244,8 @@ int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl
         const struct entry *entry = &list.entry[i];
         for (end = i; end < list.count && list.entry[end].step == entry->step;) end++;
         const bool older_one = entry->step < step && counts(entry);
-        status =
-            prune_step(directory, entry, list.entry + end, entry->step >= step || (older_one && ++older < keep), error);
+        const bool stays = entry->step >= step || entry->step == best || (older_one && ++older < keep);
+        status = prune_step(directory, entry, list.entry + end, stays, error);
     }
     free_list(&list);
     return status;

@@ -75,6 +75,29 @@ counted >parameters
 $drivers/transformer train $grouped --attention gqa --batch 4 --data text --mesh data=1 --dry-run >out 2>err
 [ -s parameters ] && head -n 1 out | cmp -s - parameters
 point 'a dry run tells the parameters, too'
+
+# trained PATTERN: of the parameters that the last call has told, those whose names do not begin so, each once.
+trained() {
+    python3 -c '
+import json, math, sys
+told = {one["parameter"]: one for one in map(json.loads, open("out"))}.values()
+print(*(sum(math.prod(one["shape"]) for one in told if not one["parameter"].startswith(name)) for name in ("-", sys.argv[1])))' "$1"
+}
+small_one="$drivers/looping_pipeline $small --rng global"
+for call in "$train --mesh pipe=2,tensor=2,data=1 --freeze blocks.0.layers.0.* blocks.0.layers.0." "$train --mesh data=2 --freeze embedding embedding" \
+    "$small_one --mesh data=2,model=2 --freeze blocks.1.* blocks.1."; do
+    $(echo "${call% *}" | sed 's/ --freeze.*//') --show-shardings --json >out 2>err
+    numbers=$(trained "${call##* }")
+    set -f
+    ${call% *} --dry-run >out 2>err
+    status=$?
+    head -n 1 out >dry
+    on_one_core ${call% *} --steps 1
+    set +f
+    [ "${numbers% *}" != "${numbers#* }" ] && grep -q "^model of ${numbers% *} parameters, of which ${numbers#* } train" dry &&
+        grep -qxF "$(cat dry)" out
+    point "how many parameters train: ${call##* }* frozen"
+done
 $train --mesh data=1 --steps 1 --json >out 2>err
 status=$?
 [ $status = 0 ] && [ ! -s err ] && ! grep -qv '^{' out

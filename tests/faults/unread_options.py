@@ -65,7 +65,7 @@ MODES = [
 VALUES = {
     "mesh": ["data=2"], "data": ["text", "1", "3"], "eval-data": ["text"], "exact": ["data=1"], "prompt": ["xy"], "prompt-tokens": ["7,8"],
     "text-key": ["words"], "lora-modules": ["*.q"], "freeze": ["*.q*"], "rope-scaling": ["8,1,4,16"], "rope-divisors": ["2,2,2,2", "2,2"],
-    "metrics": ["m"], "tensorboard": ["b"], "gradients": ["g.safetensors"], "trace": ["t"], "journal": ["j"], "save": ["saved"], "logits": ["l.safetensors"],
+    "keep": ["1", "4"], "metrics": ["m"], "tensorboard": ["b"], "gradients": ["g.safetensors"], "trace": ["t"], "journal": ["j"], "save": ["saved"], "logits": ["l.safetensors"],
     "schedule": ["gpipe", "looped-bfs"], "name": ["gpipe"], "over": ["gpipe"], "pipeline": ["gpipe", "inference"], "stage-times": ["1,2,1,1"],
     "optimizer": ["sgd", "adamw", "1"], "in-spec": ["-,x"], "out-spec": ["-,y"], "shape": ["4,8"], "chat": ["talks"], "choices": ["questions"],
     "stop": ["a"], "memory": ["1GB", "1000"], "offload": ["activations", "optimizer", None], "engine": ["local"], "output": ["o"],

@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (verified) fuzz_refused(verified, &error);
     const bool passed = !checked && !verified;
     FUZZ_PROMISE(way != CHANGED || strcmp(path, at(2)) != 0 || passed != changed, "changed: %d", changed);
-    FUZZ_PROMISE(!sl_checkpoint_prune(directory, INT64_MAX, 1, &error), "%s", error.message);
+    FUZZ_PROMISE(!sl_checkpoint_prune(directory, INT64_MAX, 1, -1, &error), "%s", error.message);
     FUZZ_PROMISE(!rmdir(directory), "%s is not empty", directory);
     return 0;
 }

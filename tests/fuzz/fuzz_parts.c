@@ -141,7 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_PROMISE(way != CHANGED || !found || passed != changed, "changed: %d", changed);
     FUZZ_PROMISE(way != PART_CHANGED || changed || passed, "%s", error.message);
     FUZZ_PROMISE(way < CHANGED || changed || found, "%s is passed over", index_path);
-    FUZZ_PROMISE(!sl_checkpoint_prune(directory, INT64_MAX, 1, &error), "%s", error.message);
+    FUZZ_PROMISE(!sl_checkpoint_prune(directory, INT64_MAX, 1, -1, &error), "%s", error.message);
     FUZZ_PROMISE(!rmdir(directory), "%s is not empty", directory);
     return 0;
 }

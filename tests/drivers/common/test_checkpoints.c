@@ -68,7 +68,7 @@ static void too_far_down(void **state) {
     (void)state;
     char deep[SL_MAX_PATH - 10], file[SL_MAX_PATH + 30], found[SL_MAX_PATH];
     struct sl_error error = {0};
-    struct sl_checkpoints run = {.options.save = deep};
+    struct sl_checkpoints run = {.options = {.save = deep, .keep = 2}};
     size_t length = (size_t)snprintf(deep, sizeof deep, "%s", folder);
     while (length + 3 < sizeof deep) length += (size_t)sprintf(deep + length, "/.");
     save(3, "5");
@@ -78,7 +78,7 @@ static void too_far_down(void **state) {
     assert_non_null(strstr(error.message, "the path is too long"));
     snprintf(file, sizeof file, "%s/step-00000004.safetensors", deep);
     assert_false(sl_checkpoint_older(file, found));
-    assert_int_equal(sl_checkpoint_prune(deep, 4, 1, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_checkpoint_prune(deep, 4, 1, -1, &error), SL_BAD_INPUT);
     assert_int_equal(sl_checkpoints_open(&run, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "the path is too long"));
     sl_checkpoints_close(&run);
@@ -114,14 +114,14 @@ static void what_cannot_be_removed_is_told(void **state) {
     assert_int_equal(mkdir(at("step-00000001.safetensors"), 0700), 0);
     assert_int_equal(mkdir(at("step-00000002.safetensors"), 0700), 0);
     save(3, "5");
-    assert_int_equal(sl_checkpoint_prune(folder, 3, 1, &error), SL_FAILED);
+    assert_int_equal(sl_checkpoint_prune(folder, 3, 1, -1, &error), SL_FAILED);
     assert_non_null(strstr(error.message, "cannot be removed"));
-    assert_int_equal(sl_checkpoint_prune("/nowhere", 3, 1, &error), SL_FAILED);
+    assert_int_equal(sl_checkpoint_prune("/nowhere", 3, 1, -1, &error), SL_FAILED);
     clear();
     /* A name with a digit too many is not that of its step: there is nothing to remove. */
     save(3, "5");
     write_file(at("step-000000001.safetensors"), "", 0);
-    assert_int_equal(sl_checkpoint_prune(folder, 3, 1, &error), SL_OK);
+    assert_int_equal(sl_checkpoint_prune(folder, 3, 1, -1, &error), SL_OK);
     assert_int_equal(access(at("step-000000001.safetensors"), F_OK), 0);
     clear();
 }
@@ -151,7 +151,7 @@ static void runs_that_do_not_begin(void **state) {
     run.seed = 5;
     assert_int_equal(sl_checkpoints_open(&run, &error), SL_OK);
     sl_checkpoints_close(&run);
-    run = (struct sl_checkpoints){.options.save = folder};
+    run = (struct sl_checkpoints){.options = {.save = folder, .keep = 2}};
     assert_int_equal(sl_checkpoints_open(&run, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "is there, and this run begins after 0 steps"));
     sl_checkpoints_close(&run);
@@ -162,7 +162,7 @@ static void runs_that_do_not_begin(void **state) {
     sl_store_free(&values);
     memset(long_name, 'a', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
-    run = (struct sl_checkpoints){.options.save = long_name};
+    run = (struct sl_checkpoints){.options = {.save = long_name, .keep = 2}};
     assert_int_equal(sl_checkpoints_open(&run, &error), SL_BAD_INPUT);
     sl_checkpoints_close(&run);
     clear();
@@ -171,7 +171,7 @@ static void runs_that_do_not_begin(void **state) {
 /* A directory whose lock somebody else has. */
 static void directories_are_locked(void **state) {
     (void)state;
-    struct sl_checkpoints one = {.options.save = at("saved")}, other = one;
+    struct sl_checkpoints one = {.options = {.save = at("saved"), .keep = 2}}, other = one;
     struct sl_error error = {0};
     char saved[sizeof path];
     strcpy(saved, path);
@@ -220,7 +220,7 @@ static void commands_to_go_on_with(void **state) {
     static int nothing;
     struct sl_options command = {
         .program = "trainer", .engine = &local, .section = SL_SECTIONS({"All", none, &nothing})};
-    struct sl_checkpoints run = {.options.save = "a b"};
+    struct sl_checkpoints run = {.options = {.save = "a b", .keep = 2}};
     expect_end(&run, false, "go on with: ");
     expect_end(&run, false, "--resume 'a b' --save 'a b' --steps 14");
     run.options.save = "it's";
@@ -256,7 +256,7 @@ static void commands_to_go_on_with(void **state) {
     char long_name[SL_MAX_PATH + 10];
     memset(long_name, 'a', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
-    run = (struct sl_checkpoints){.options.save = long_name};
+    run = (struct sl_checkpoints){.options = {.save = long_name, .keep = 2}};
     expect_end(&run, true, NULL);
     sl_checkpoints_tell_begin(&run, 0); /* without a command line nothing is compared */
 }

@@ -60,7 +60,7 @@ static int save_both(struct worker *worker, const struct saving *saving, int ste
     const struct sl_checkpoint about = {.samples = 8 * step, .seed = 3};
     char path[SL_MAX_PATH];
     SL_TRY(sl_snapshot_save(saving->snapshot, worker->self, worker->trainer, saving->directory, &about, settings, NULL,
-                            KEPT));
+                            KEPT, -1));
     if (!saving->compares) return SL_OK;
     if (saving->parts) return sl_saved_parts_save(worker->self, worker->trainer, before, &about, settings, NULL);
     SL_TRY(sl_checkpoint_name(before, step, path, &worker->self->error));

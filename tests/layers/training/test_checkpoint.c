@@ -501,7 +501,7 @@ static int save_forever(struct worker *worker) {
         SL_TRY(train_steps(worker, 0, 1));
         SL_TRY(sl_checkpoint_name(to, step, name, &self->error));
         SL_TRY(sl_checkpoint_save(self, worker->trainer, name, &about, settings, NULL));
-        if (self->coordinate == 0) SL_TRY(sl_checkpoint_prune(to, step, 2, &self->error));
+        if (self->coordinate == 0) SL_TRY(sl_checkpoint_prune(to, step, 2, -1, &self->error));
     }
 }
 
@@ -547,7 +547,7 @@ static void a_killed_run_can_be_resumed(void **state) {
         last = about.step;
     }
     struct sl_error error;
-    assert_int_equal(sl_checkpoint_prune(directory, INT64_MAX, 1, &error), SL_OK);
+    assert_int_equal(sl_checkpoint_prune(directory, INT64_MAX, 1, -1, &error), SL_OK);
     assert_int_equal(sl_checkpoint_last_step(directory), -1);
 }
 
@@ -594,14 +594,14 @@ static void directories_keep_the_latest(void **state) {
     assert_int_equal(truncate(name, 3), 0);
     expect_latest("step-99999999.safetensors");
     /* Files of later steps stay; of the earlier ones, one. */
-    assert_int_equal(sl_checkpoint_prune(directory, 100, 2, &error), SL_OK);
+    assert_int_equal(sl_checkpoint_prune(directory, 100, 2, -1, &error), SL_OK);
     expect_there(5, "", false);
     expect_there(20, "", true);
     expect_there(100, "", true);
     expect_there(99999999, "", true);
     expect_there(30, ".backup", true);
     expect_there(200000000, ".17.tmp", false);
-    assert_int_equal(sl_checkpoint_prune(directory, 99999999, 1, &error), SL_OK);
+    assert_int_equal(sl_checkpoint_prune(directory, 99999999, 1, -1, &error), SL_OK);
     expect_there(100, "", false);
     expect_there(99999999, "", true);
     assert_int_equal(unlink(name), 0);

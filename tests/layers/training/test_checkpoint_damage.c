@@ -19,7 +19,7 @@ static int make_directory(void **state) {
 
 static int remove_directory(void **state) {
     (void)state;
-    if (sl_checkpoint_prune(directory, INT64_MAX, 1, NULL)) return -1;
+    if (sl_checkpoint_prune(directory, INT64_MAX, 1, -1, NULL)) return -1;
     return rmdir(directory); /* fails where a temporary file was left behind */
 }
 
@@ -254,7 +254,7 @@ static void saving(void **state) {
     run("data=2", save_not_finite, NULL);
     run("data=2", save_nowhere, NULL);
     struct sl_error error = {0};
-    assert_int_equal(sl_checkpoint_prune("/nowhere", 1, 1, &error), SL_FAILED);
+    assert_int_equal(sl_checkpoint_prune("/nowhere", 1, 1, -1, &error), SL_FAILED);
     assert_int_equal(error.status, SL_FAILED);
     /* A link under a checkpoint's name is replaced: what it leads to stays as it is. */
     char outside[300];

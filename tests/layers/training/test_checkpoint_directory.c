@@ -95,10 +95,25 @@ static void expect_latest(const char *name, const char *line) {
     if (!line != !skipped.status || (line && !strstr(skipped.message, line))) fail_msg("%s", skipped.message);
 }
 
-static void prune(int64_t step, int keep, const char *left) {
+static void prune_but(int64_t step, int keep, int64_t best, const char *left) {
     struct sl_error error = {0};
-    if (sl_checkpoint_prune(directory, step, keep, &error)) fail_msg("%s", error.message);
+    if (sl_checkpoint_prune(directory, step, keep, best, &error)) fail_msg("%s", error.message);
     assert_string_equal(names(), left);
+}
+
+static void prune(int64_t step, int keep, const char *left) { prune_but(step, keep, -1, left); }
+
+static void the_best_stays(void **state) {
+    (void)state;
+    put_file(10);
+    put_parts(20);
+    put_file(30);
+    put_file(40);
+    prune_but(40, 1, 20, "20.index 20.part-1 20.part-2 40");
+    put_file(50);
+    prune_but(50, 2, 20, "20.index 20.part-1 20.part-2 40 50");
+    prune_but(50, 1, 50, "50");
+    remove_all();
 }
 
 static void an_index_is_a_checkpoint(void **state) {
@@ -196,7 +211,7 @@ static void the_index_goes_first(void **state) {
     put_parts(20);
     assert_int_equal(unlink(at("step-00000010.index.json")), 0);
     assert_int_equal(mkdir(at("step-00000010.index.json"), 0777), 0);
-    assert_int_equal(sl_checkpoint_prune(directory, 20, 1, &error), SL_FAILED);
+    assert_int_equal(sl_checkpoint_prune(directory, 20, 1, -1, &error), SL_FAILED);
     assert_non_null(strstr(error.message, "step-00000010.index.json: cannot be removed: Is a directory"));
     assert_string_equal(names(), "10.index 10.part-1 10.part-2 20.index 20.part-1 20.part-2");
     assert_int_equal(rmdir(at("step-00000010.index.json")), 0);
@@ -205,8 +220,11 @@ static void the_index_goes_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_index_is_a_checkpoint),      cmocka_unit_test(parts_without_an_index_do_not_count),
-        cmocka_unit_test(a_missing_part_is_passed_over), cmocka_unit_test(a_file_is_before_an_index),
+        cmocka_unit_test(an_index_is_a_checkpoint),
+        cmocka_unit_test(the_best_stays),
+        cmocka_unit_test(parts_without_an_index_do_not_count),
+        cmocka_unit_test(a_missing_part_is_passed_over),
+        cmocka_unit_test(a_file_is_before_an_index),
         cmocka_unit_test(the_index_goes_first),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
