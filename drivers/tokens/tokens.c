@@ -36,7 +36,7 @@ static const struct sl_option documents_table[] = {
      .help = "write shards of llm.c's format to DIR, in which there are none yet"},
     {"shard-tokens", SL_OPTION_INTEGER, FIELD(shard_tokens), .min = 1, .max = 1 << 30, .help = "tokens of a shard"},
     {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = TOKENS_THREADS,
-     .help = "that encode; 0: as many as there are cores"},
+     .help = "threads that encode; 0: as many as there are cores"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print what was done as a JSON object"},
     {0},
 };
@@ -69,8 +69,7 @@ static int run(const struct sl_command *command, const char *program, int argc, 
 static const struct sl_command commands[] = {
     {"encode", "tokens encode", "Reads a text from stdin and prints the numbers of its tokens.", run},
     {"decode", "tokens decode", "Reads the numbers of tokens from stdin and prints their text.", run},
-    {"shards", "tokens shards", "Writes the tokens of documents as shards, which transformer train takes as --data.",
-     run},
+    {"shards", "tokens shards", "Writes the tokens of documents as shards of llm.c's format, to train on.", run},
     {"text", "tokens text", "Reads shards and prints the documents that they were made of.", run},
     {0},
 };

@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 drivers = os.path.abspath(sys.argv[1])
+tokenizers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "tokenizers")
 work = tempfile.mkdtemp()
 os.chdir(work)
 with open("text", "w") as file:
@@ -24,6 +25,18 @@ with open("talks", "w") as file:
 with open("questions", "w") as file:
     for i in range(1, 9):
         file.write(json.dumps({"prompt": f"{i}?", "choices": [f"{i * i}", f"{i}"], "answer": 0}) + "\n")
+
+with open("rows.jsonl", "w") as file:
+    for i in range(9):
+        file.write(json.dumps({"text": f"{i} times <|endoftext|> {i}", "words": f"{i}"}) + "\n")
+with open("numbers", "w") as file:
+    file.write("1 2 3\n4 5\n")
+with open("lines", "w") as file:
+    file.write("one <|endoftext|><|end_of_text|>\ntwo\n")
+for name in ("gpt2.json", "llama3.ranks"):
+    os.symlink(os.path.join(tokenizers, name), name)
+tokenizer, ranks = "--tokenizer gpt2.json", "--tokenizer llama3.ranks --pattern llama3"
+subprocess.run([os.path.join(drivers, "tokens"), "shards", *f"{tokenizer} --data rows.jsonl --save shards".split()], capture_output=True, check=True)
 
 model = "--model-dimension 16 --n-heads 2 --sequence 8 --layers-per-block 2 --blocks 1"
 train = f"transformer train --mesh data=1 --json --batch 2 --steps 4 {model}"
@@ -60,7 +73,12 @@ MODES = [
     *(f"plan --format {name} --pipeline interleaved-1f1b" for name in ("svg", "html", "csv")),
     *(f"sharding --example {name}" for name in ("all", "addition", "gather", "layout")),
     "gpipe --json",
+    *(f"tokens encode {one}" for one in (tokenizer, f"{tokenizer} --lines", ranks)),
+    *(f"tokens decode {one}" for one in (tokenizer, f"{tokenizer} --lines", ranks)),
+    *(f"tokens shards {tokenizer} --data rows.jsonl --save saved {json_too}".strip() for json_too in ("", "--json")),
+    *(f"tokens text {tokenizer} --data shards {json_too}".strip() for json_too in ("", "--json")),
 ]
+STDIN = {"tokens encode": "lines", "tokens decode": "numbers"}
 # Values by which what is printed changes; the others follow from --help.
 VALUES = {
     "mesh": ["data=2"], "data": ["text", "1", "3"], "eval-data": ["text"], "exact": ["data=1"], "prompt": ["xy"], "prompt-tokens": ["7,8"],
@@ -85,6 +103,7 @@ QUIET = {
     "plan": ALL + "loops section heads layers",
     "sharding": ALL + "out-spec",
     "gpipe": ALL + "microbatches partitions trace",
+    "tokens": ALL + "threads",
 }
 # What a message asks for, where that takes a value.
 ASKED = {
@@ -99,10 +118,10 @@ CLOCK = re.compile(r'"[a-z_0-9]*(?:ms|second|mfu|flops|measured|peak_bytes|simul
 def call(words):
     """Its status and all that it prints, without times and what the options were."""
     here = tempfile.mkdtemp(dir=work)
-    for name in ("text", "talks", "questions"):
+    for name in ("text", "talks", "questions", "rows.jsonl", "shards", "gpt2.json", "llama3.ranks"):
         os.symlink(os.path.join(work, name), os.path.join(here, name))
-    done = subprocess.run([os.path.join(drivers, words[0]), *words[1:]], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=here,
-                          timeout=120)
+    with open(os.path.join(work, STDIN.get(" ".join(words[:2]), os.devnull))) as stdin:
+        done = subprocess.run([os.path.join(drivers, words[0]), *words[1:]], capture_output=True, text=True, stdin=stdin, cwd=here, timeout=120)
     shutil.rmtree(here)
     out = done.stdout
     if words[0] in ("transformer", "looping_pipeline", "loss_equality"):
@@ -115,7 +134,7 @@ told = {}
 
 def options_of(words):
     """Name, what --help shows as value, and the default of each option."""
-    command = tuple(words[:2]) if words[0] == "transformer" else (words[0],)
+    command = tuple(words[:2]) if words[0] in ("transformer", "tokens") else (words[0],)
     if command not in told:
         text = subprocess.run([os.path.join(drivers, command[0]), *command[1:], "--help", "all"], capture_output=True, text=True).stdout
         told[command] = []
