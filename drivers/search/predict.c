@@ -52,7 +52,7 @@ static void count_parameters(struct rank *rank, const struct sl_job *job, const 
     rank->reads = parameters->one_copy && !parameters->values_only && job->options->clip == 0;
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        const int loop = r % parameters->loops; /* tied ones with the first's */
+        const int loop = range->loop; /* tied ones with the first's */
         if (sl_range_is_frozen(parameters, r)) continue;
         if (range->room) rank->reads = false; /* gradients are soon gone */
         if (!sl_range_is_sharded(parameters, r)) rank->summed[loop] += (double)range->used;

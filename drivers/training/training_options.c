@@ -31,8 +31,8 @@ const struct sl_option sl_pipeline_table[] = {
              "their product, so that only with 1 it keeps as few as its schedule allows"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a loop's "
-             "whole gradient is there only while it is computed, where that takes less memory; 0: each replica keeps "
-             "all of it"},
+             "whole gradient, or that of a layer whose microbatches have all their weight gradients after one action, "
+             "is there only while it is computed, where that takes less memory; 0: each replica keeps all of it"},
     {"offload", SL_OPTION_LIST, FIELD(offload), .value = "optimizer|activations|weights",
      .help =
          "keep a part of the memory in a file of --offload-dir, or in the host's memory where GPUs compute, with the "
@@ -132,9 +132,9 @@ const struct sl_option sl_record_table[] = {
      .help = "record when each coordinate did its work, and write it to FILE (Chrome trace events, as Perfetto reads "
              "them)"},
     {"profile", SL_OPTION_FLAG, FIELD(profile),
-     .help = "print where each coordinate's time went, without the first step: its own work, and bubble (it waits for "
-             "numbers that are not computed yet), transfer (for numbers on their way), no core (another coordinate or "
-             "program had the core)"},
+     .help = "print where each coordinate's time went, without the first step: its own work, and not ready (it waits "
+             "for numbers that are not computed yet), transfer (for numbers on their way), no core (another coordinate "
+             "or program had the core)"},
     {0},
 };
 

@@ -184,6 +184,21 @@ void sl_prints_add_sums(struct sl_prints *p, size_t first, size_t count, uint64_
     print->seen[SL_PRINT_VALUE] += count;
 }
 
+/* What lies apart comes piece by piece. */
+static void add_values(struct sl_prints *p, int range, size_t first, size_t count) {
+    enum { PIECE = 2048 };
+    float values[PIECE];
+    if (!sl_range_is_whole(p->parameters, range)) {
+        sl_prints_add(p, range, first, count, NULL, NULL, sl_range_values(&p->parameters->range[range], first));
+        return;
+    }
+    for (size_t done = 0, part; done < count; done += part) {
+        part = count - done < PIECE ? count - done : PIECE;
+        sl_parameters_copy_values(p->parameters, range, first + done, part, values, false);
+        sl_prints_add(p, range, first + done, part, NULL, NULL, values);
+    }
+}
+
 int sl_prints_add_values(struct sl_prints *p) {
     for (int at = 0; at < p->begin[p->parameters->ranges]; at++) {
         const int i = p->order[at];
@@ -192,9 +207,7 @@ int sl_prints_add_values(struct sl_prints *p) {
         const size_t count = share_of(p->parameters, i, &first);
         if (!count) continue;
         SL_TRY(sl_parameters_use_values(p->parameters, parameter->range, false, &p->self->error));
-        first += parameter->offset;
-        sl_prints_add(p, parameter->range, first, count, NULL, NULL,
-                      sl_range_values(&p->parameters->range[parameter->range], first));
+        add_values(p, parameter->range, first + parameter->offset, count);
         SL_TRY(sl_progress(p->self));
     }
     return SL_OK;

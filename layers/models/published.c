@@ -151,7 +151,8 @@ static void fill(const struct source *s, struct sl_parameters *parameters, int n
     const struct sl_parameter *parameter = s->parameter;
     const struct sl_range *range = &parameters->range[parameter->range];
     const bool as_floats = !range->own_floats && !sl_parameter_is_bf16_alone(parameters, number);
-    if (as_floats && sl_device.shares_memory) {
+    const bool whole = sl_range_is_whole(parameters, parameter->range);
+    if (as_floats && sl_device.shares_memory && !whole) {
         read_values(s, room, sl_parameter_value(parameters, number));
         return;
     }
@@ -163,7 +164,8 @@ static void fill(const struct source *s, struct sl_parameters *parameters, int n
             sl_device.copy(sl_range_values(range, parameter->offset + first), room->values + first,
                            count * sizeof *room->values);
     } else if (as_floats) {
-        sl_device.copy(sl_parameter_value(parameters, number), room->values, parameter->count * sizeof(float));
+        sl_parameters_copy_values(parameters, parameter->range, parameter->offset, parameter->count, room->values,
+                                  true);
         return;
     }
     if (sl_device.shares_memory) {

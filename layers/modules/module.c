@@ -173,6 +173,21 @@ static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     if (module->keeps_gradient) sl_plan_workspace(plan, group * (size_t)module->out * sizeof(float), &module->room_dy);
 }
 
+/* When the gradients of the module's own parameters are computed. A module that is recomputed has W with I, if W
+ * follows. */
+static void note_written(const struct sl_module *module, const struct sl_plan *plan) {
+    const bool by_input = module->weights_follow || (plan->stash == plan->again && plan->weights_follow);
+    for (int i = 0; i < module->parameters; i++) {
+        struct sl_range *range = &plan->parameters->range[plan->parameters->list[module->parameter[i]].range];
+        range->written |= by_input ? SL_WRITTEN_BY_INPUT : SL_WRITTEN_BY_WEIGHT;
+    }
+}
+
+static void begin_part(const struct sl_module *module, struct sl_plan *plan) {
+    plan->part = module->part;
+    if (!plan->parameters->laid_out) sl_parameters_part(plan->parameters, module->part, plan->loop);
+}
+
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *parent = plan->module;
     const size_t prefix = strlen(plan->name);
@@ -181,6 +196,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     plan->module = module;
     if (!module->type->fuses) plan->run = 1;
     if (!module->type->stores) plan->storage = SL_F32;
+    const int part = plan->part;
+    if (module->part) begin_part(module, plan);
     module->parameters = 0;
     module->reads_operand = module->reads_operand_gradient = false;
     module->given_operand = module->given_operand_gradient = false;
@@ -194,6 +211,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     if (status == SL_OK) status = check_kept(module, plan);
     if (status == SL_OK) status = freeze(module, plan);
     module->weights_follow = weights_follow(module, plan);
+    if (status == SL_OK && !plan->forward_only) note_written(module, plan);
+    plan->part = part;
     if (module->weights_follow || module->frozen) module->keeps_gradient = false;
     if (storage != SL_F32 && !plan->forward_only) plan_rooms(module, plan);
     plan->module = parent;
@@ -266,7 +285,7 @@ int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initialize
 
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec) {
-    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
+    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->part};
     return declare(plan, plan->name, name, &parameter, shape, spec);
 }
 
@@ -278,7 +297,7 @@ int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_in
 int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                            int dims, const size_t *shape) {
     struct sl_parameter parameter = {
-        .dims = dims, .initializer = initializer, .scale = scale, .tied = true, .range = plan->loop};
+        .dims = dims, .initializer = initializer, .scale = scale, .tied = true, .range = plan->part};
     return declare(plan, "", name, &parameter, shape, NULL);
 }
 
@@ -455,6 +474,11 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
         dy = (const void *)stored;
     }
     return module->type->backward_weight(module, &one, x, dy);
+}
+
+int sl_module_begin_part(const struct sl_module *module, const struct sl_context *context, unsigned written) {
+    if (!context->begin || context->parameters->range[module->part].written != written) return SL_OK;
+    return context->begin(context->self, module->part, context->begin_arg);
 }
 
 int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps) {

@@ -192,6 +192,9 @@ struct sl_context {
     struct sl_sums *sums;       /* what kernels add to; NULL: not wanted */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
+    /* Called before gradients of a layer that is a PART of the parameters are written; NULL: nobody asks. */
+    int (*begin)(struct sl_spmd *self, int part, void *arg);
+    void *begin_arg;
     const struct sl_stash *stash;
     const struct sl_groups *groups;   /* NULL: none */
     const struct sl_gathers *gathers; /* of the kernels that were added while planning, */
@@ -221,7 +224,8 @@ struct sl_plan {
     int wgrad_group;          /* microbatches of one weight-gradient product */
     const char *leaf_axis;    /* sums over this axis are those of LEAVES (layers/modules/leaves.h), */
     int leaves;               /* or, with fewer than two, of coordinates */
-    int loop;                 /* loop to which the parameters belong */
+    int loop;                 /* loop to which the parameters belong, */
+    int part;                 /* and which of the parameters' loops they lie in: that one, or a layer of it */
     int layer;                /* the layer's number in its stage */
     int global_layer;         /* the layer's number in the model */
     int dropouts;             /* dropouts planned in this layer so far */
@@ -299,6 +303,8 @@ struct sl_module {
     char called[SL_MODULE_CALLED]; /* as verdicts call it, "blocks.0.input_dense (dense)"; planning fills it in */
     int in, out;                   /* columns of x and y */
     bool is_layer;                 /* planning it increments the layer's number */
+    int part; /* which of the parameters' loops its parameters lie in, where it has its own (sl_model_part_layers); else
+                 0 */
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
     bool adds_stored, adds_stored_gradient;   /* where the summand is, forward, or I, adds that, and leaves the sum as

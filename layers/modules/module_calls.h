@@ -19,6 +19,8 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
 /* W of the microbatch whose I has just been called; nothing where the module is frozen. */
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy);
+/* Before MODULE, which is a part of the parameters, has its I or its W: WRITTEN, the one that is at hand. */
+int sl_module_begin_part(const struct sl_module *module, const struct sl_context *context, unsigned written);
 /* Call a module whose type does not store where the storage is bf16. X and DY are bf16, but dy in I is float. */
 int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy, float *dx);
@@ -100,6 +102,7 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
     if (!module->keeps_input) x = NULL;
     if (context->storage != SL_F32 && !module->type->stores)
         return sl_module_backward_input_whole(module, context, x, dy, dx);
+    if (module->part) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_INPUT));
     const char *outer = sl_module_enter(module, context);
     if (context->microbatches > 1 && !module->type->fuses)
         return sl_module_leave(context, outer, sl_module_backward_input_each(module, context, x, dy, dx));
@@ -127,6 +130,7 @@ static inline int sl_module_backward_weight_plain(const struct sl_module *module
     if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
     if (context->storage != SL_F32 && !module->type->stores)
         return sl_module_backward_weight_whole(module, context, x, dy);
+    if (module->part) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_WEIGHT));
     const char *outer = sl_module_enter(module, context);
     return sl_module_leave(context, outer,
                            module->type->backward_weight(module, context, module->keeps_input ? x : NULL,

@@ -32,8 +32,11 @@ struct sl_module *sl_dropout(int cols, double rate);
 /* sl_dropout(sl_silu(x)) in one pass. */
 struct sl_module *sl_silu_dropout(int cols, double rate);
 
-/* Runs the children one after another. Takes ownership of CHILD[children]. */
+/* Runs the children one after another. Takes ownership of CHILD[children]. Its W also takes several groups of
+ * microbatches at once, as context->microbatches says: then a child has that of all groups before another one has any.
+ */
 struct sl_module *sl_sequential(const char *name, int children, struct sl_module *const *child);
+bool sl_is_sequential(const struct sl_module *module);
 
 /* y = x + inner(x). Takes ownership of INNER. */
 struct sl_module *sl_residual(struct sl_module *inner);

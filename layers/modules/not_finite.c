@@ -46,11 +46,17 @@ static struct seen look_at(enum sl_dtype dtype, const void *from, size_t count) 
     return seen;
 }
 
+/* Values of parameter I that lie where it does. */
+static size_t held(const struct sl_parameters *parameters, int i) {
+    const size_t members = sl_parameter_is_whole(parameters, i) ? (size_t)parameters->members : 1;
+    return parameters->list[i].count * members;
+}
+
 /* All values of MODULE's parameters; AT is of no use. */
 static struct seen look_at_values(const struct sl_module *module, const struct sl_context *context) {
     struct seen seen = {0};
     for (int i = 0; i < module->parameters; i++)
-        look(&seen, SL_F32, sl_value(module, context, i), context->parameters->list[module->parameter[i]].count);
+        look(&seen, SL_F32, sl_value(module, context, i), held(context->parameters, module->parameter[i]));
     return seen;
 }
 
@@ -231,7 +237,7 @@ void sl_not_finite_begin(struct sl_not_finite *found, struct sl_spmd *self) {
 void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameters *parameters) {
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        const struct seen seen = look_at(SL_F32, sl_parameter_value(parameters, i), parameter->count);
+        const struct seen seen = look_at(SL_F32, sl_parameter_value(parameters, i), held(parameters, i));
         const struct sl_not_finite_order order = {.phase = VALUES};
         char what[SL_NOT_FINITE_TEXT];
         if (!seen.lost) continue;

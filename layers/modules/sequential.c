@@ -326,9 +326,11 @@ static int sequential_backward_input(const struct sl_module *module, struct sl_c
 
 static int sequential_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                       const float *dy) {
-    for (int i = 0; i < module->children; i++)
-        SL_TRY(sl_module_backward_weight(module->child[i], context, input_of(module, context, i, x),
-                                         gradient_of(module, context, i, dy)));
+    for (int i = 0; i < module->children; i++) {
+        const float *in = input_of(module, context, i, x), *out = gradient_of(module, context, i, dy);
+        SL_TRY(context->microbatches > 1 ? sl_module_backward_weight_each(module->child[i], context, in, out)
+                                         : sl_module_backward_weight(module->child[i], context, in, out));
+    }
     return SL_OK;
 }
 
@@ -346,6 +348,8 @@ static const struct sl_module_type sequential = {.name = "sequential",
                                                  .fuses = true,
                                                  .bytes = sizeof(struct sequential),
                                                  .release = release_sequential};
+
+bool sl_is_sequential(const struct sl_module *module) { return module->type == &sequential; }
 
 struct sl_module *sl_sequential(const char *name, int children, struct sl_module *const *child) {
     const int in = children > 0 && child[0] ? child[0]->in : 0;

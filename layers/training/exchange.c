@@ -126,7 +126,11 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
         take_floats(x, range, in_range, count, at);
         return SL_OK;
     }
-    float *own = x->state == SL_VALUES ? sl_range_values(range, in_range) : range->sum + (in_range - range->shard);
+    if (x->state == SL_VALUES) {
+        sl_parameters_copy_values(x->parameters, parameter->range, in_range, count, at, x->imports);
+        return SL_OK;
+    }
+    float *own = range->sum + (in_range - range->shard);
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;
 }

@@ -1,7 +1,10 @@
-/* model.c - spreads a model's layers over stages. */
+/* model.c - spreads a model's layers over stages, and finds rooms for their gradients. */
 #include "layers/training/model.h"
 
 #include <stdlib.h>
+
+#include "layers/modules/modules.h"
+#include "layers/training/trainer.h"
 
 /* The most layers of a stage; 0 where one has none, or where they do not add up. */
 static int most_layers(struct sl_layers layers, int stages) {
@@ -40,6 +43,68 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
         model->first_half[l] = sl_model_first_half(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
     }
     return SL_OK;
+}
+
+/* A layer may be wrapped, as in sl_recompute. */
+static struct sl_module *layer_in(struct sl_module *child) {
+    while (!child->is_layer && child->children == 1) child = child->child[0];
+    return child->is_layer ? child : NULL;
+}
+
+/* Gives each layer that is a child of a sequential stage a part of its own, which is numbered behind the loops, or,
+ * unless APART is set, takes it away. Returns how many have one. */
+static int part_layers(struct sl_model *model, bool apart) {
+    int parts = 0;
+    for (int l = 0; l < model->loops; l++) {
+        struct sl_module *stage = model->stage[l];
+        for (int i = 0; sl_is_sequential(stage) && i < stage->children; i++) {
+            struct sl_module *layer = layer_in(stage->child[i]);
+            if (layer) layer->part = apart ? model->loops + parts++ : 0;
+        }
+    }
+    return parts;
+}
+
+/* Whether whole gradients are soon gone. Those that all passes, or both ends of a pipeline, add to stay where they are;
+ * so do those that take turns. */
+static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_options *options) {
+    const int data = sl_axis_size(self, options->data_axis);
+    const bool one_pass = options->accumulate <= 1 && (!options->exact || options->exact == data);
+    return options->zero > 1 && data > 1 && one_pass && !options->offload_weights && !options->pipeline.forward_only;
+}
+
+/* Whether layers complete their gradients one after another: each W adds to all layers' gradients, so it must be the
+ * only one. With FSDP little is left of a layer's. */
+int sl_model_part_layers(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
+                         int *layers) {
+    struct sl_pipeline_options *pipeline = &options->pipeline;
+    const struct sl_schedule *schedule = pipeline->schedule;
+    const int group = pipeline->wgrad_group, data = sl_axis_size(self, options->data_axis);
+    bool apart = frees_gradients(self, options) && !schedule->sharded &&
+                 (group == schedule->microbatches || !pipeline->offload_activations);
+    if (apart && !sl_schedule_weights_at_once(schedule, sl_axis_index(self, pipeline->axis), group, &apart))
+        return sl_fail(self, SL_FAILED, "no memory to train");
+    *layers = part_layers(model, apart);
+    pipeline->layers_apart = *layers * (data - 1) > data; /* else a room and all shares are no less */
+    if (!pipeline->layers_apart) *layers = part_layers(model, false);
+    return SL_OK;
+}
+
+/* Layers use one room, one after another: it comes behind those of loops. */
+int sl_model_plan_rooms(struct sl_spmd *self, const struct sl_trainer_options *options, const struct sl_model *model,
+                        struct sl_parameters *parameters) {
+    const struct sl_pipeline_options *pipeline = &options->pipeline;
+    struct sl_range *const range = parameters->range;
+    if (!frees_gradients(self, options)) return SL_OK;
+    for (int part = model->loops; part < parameters->loops; part++)
+        if (range[part].written == SL_WRITTEN_BY_INPUT || range[part].written == SL_WRITTEN_BY_WEIGHT)
+            range[part].room = model->loops + 1;
+    int *room = malloc((size_t)model->loops * sizeof *room);
+    const bool planned = room && sl_schedule_gradient_rooms(pipeline->schedule, sl_axis_index(self, pipeline->axis),
+                                                            pipeline->wgrad_group, room);
+    for (int l = 0; l < model->loops && planned; l++) range[l].room = room[l];
+    free(room);
+    return planned ? SL_OK : sl_fail(self, SL_FAILED, "no memory to train");
 }
 
 void sl_model_free(struct sl_model *model) {

@@ -150,24 +150,28 @@ static bool hashes_itself(const struct update *u) { return u->options->method->h
 static void update_some(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
                         const float *gradient, const float *addend) {
     const struct pass pass = {.hash = {keys, add}, .update = u, .first = first};
+    const bool apart = sl_range_is_whole(u->parameters, u->number);
+    alignas(SL_CACHE_LINE) float values[PIECE]; /* those that lie apart */
+    if (apart) sl_parameters_copy_values(u->parameters, u->number, first, count, values, false);
     run.count = count;
     run.gradient = gradient;
     run.addend = addend;
-    run.value = sl_range_values(u->range, first);
+    run.value = apart ? values : sl_range_values(u->range, first);
     run.rounded = u->rounds ? u->range->rounded + first : NULL;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
         run.state[s] = u->state[s] ? u->state[s] + (first - u->state_first) : NULL;
     run.hash = u->prints && hashes_itself(u) ? &pass.hash : NULL;
     u->options->method->update(u->options, u->kernels, &run);
     if (u->prints && !run.hash) sl_prints_add(u->prints, u->number, first, count, gradient, addend, run.value);
+    if (apart) sl_parameters_copy_values(u->parameters, u->number, first, count, values, true);
 }
 
-/* The same; what is hashed behind an update, piece by piece. What that wrote past the caches would have to be read
- * again. Where the host has to bring it from a device, it is one piece. */
+/* The same; what lies apart, or is hashed behind an update, piece by piece. What that wrote past the caches would have
+ * to be read again. Where the host has to bring it from a device, it is one piece. */
 static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
                        const float *gradient, const float *addend) {
-    const bool behind = u->prints && !hashes_itself(u);
-    const size_t most = behind && sl_device.shares_memory ? PIECE : count;
+    const bool behind = u->prints && !hashes_itself(u), apart = sl_range_is_whole(u->parameters, u->number);
+    const size_t most = apart || (behind && sl_device.shares_memory) ? PIECE : count;
     run.shared = run.shared && !behind;
     for (size_t done = 0, part; done < count; done += part) {
         part = count - done < most ? count - done : most;

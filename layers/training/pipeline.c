@@ -276,15 +276,15 @@ static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_actio
     return event;
 }
 
-/* W of the group that begins with FIRST: of the stage, and of a loss that has parameters. */
-static int weight_gradient_group(struct sl_pipeline *p, int loop, int first) {
+/* W of the groups from microbatch FIRST on: of the stage, and of a loss that has parameters. */
+static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
     const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
     SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
     if (!loss) return SL_OK;
     struct sl_context whole = p->context; /* what the last stage gives is kept as floats */
     whole.storage = SL_F32;
-    return sl_module_backward_weight(loss, &whole, p->outputs + output_row(p, first), NULL);
+    return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
 }
 
 bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights) {
@@ -294,21 +294,22 @@ bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_g
     return true;
 }
 
-/* Runs the groups of a loop's weight gradients that are due. */
+/* Runs the groups of a loop's weight gradients that are due; where layers complete their gradients one after another,
+ * all of them at once. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     struct weight_gradients *weights = &p->weights[action->loop];
+    const int count = p->options.layers_apart ? p->microbatches : p->options.wgrad_group;
     while (sl_pipeline_group_is_due(p, weights)) {
         SL_TRY(sl_pipeline_use_stash(p, action->loop, weights->next));
         SL_TRY(begin_weight_gradients(p, action->loop));
-        set_batch(p, weights->next, 1);
+        set_batch(p, weights->next, count > p->options.wgrad_group ? count : 1);
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
-        SL_TRY(weight_gradient_group(p, action->loop, weights->next));
-        sl_trace_end(p->step->trace, mark,
-                     event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.wgrad_group));
+        SL_TRY(weight_gradient_groups(p, action->loop, weights->next));
+        sl_trace_end(p->step->trace, mark, event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, count));
         sl_profile_end(p->context.profile, before);
-        weights->next += p->options.wgrad_group;
+        weights->next += count;
         sl_pipeline_drop_stash(p, action->loop, weights->next);
     }
     return SL_OK;
@@ -415,6 +416,8 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
     p->context.not_finite = step->not_finite;
+    p->context.begin = step->begin;
+    p->context.begin_arg = step->callback_arg;
     step->metrics = (struct sl_metrics){0};
     if (phase == SL_TRAIN || phase == SL_EVALUATE) sl_sums_clear(p->context.sums);
     if (phase == SL_TRAIN && !step->accumulate) sl_parameters_drop_gradients(p->context.parameters);

@@ -71,7 +71,10 @@ struct sl_pipeline_options {
     bool offload_activations;
     const char *offload_directory;
     int wgrad_group; /* microbatches of one weight-gradient product; must divide the number of microbatches */
-    int passes;      /* calls of sl_pipeline_train with UNREAD that follow each other at most; 0 counts as 1 */
+    /* Gradients of layers that are parts of the parameters (sl_model_part_layers) are complete one after another: the
+     * schedule has all W of a loop after one action (sl_schedule_weights_at_once). */
+    bool layers_apart;
+    int passes; /* calls of sl_pipeline_train with UNREAD that follow each other at most; 0 counts as 1 */
 };
 
 /* The fewest of MICROBATCHES, into groups of which they divide, whose ROWS each make together a product that is deep
@@ -103,7 +106,8 @@ int sl_pipeline_rows(const struct sl_pipeline *pipeline);
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
-/* Called when the gradients of LOOP are complete, while other loops still compute; or before the first of them. */
+/* Called when the gradients of LOOP are complete, while other loops still compute; or before the first of them, and so
+ * for each layer that is a part of the parameters, by its part's number: then those of the part before are complete. */
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {

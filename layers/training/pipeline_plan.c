@@ -35,7 +35,7 @@ static void plan_handed(struct sl_pipeline *p, struct sl_plan *plan) {
 static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     struct sl_module *stage = p->model->stage[loop];
     p->kept[loop].begin = p->stash.used;
-    plan->loop = loop;
+    plan->loop = plan->part = loop;
     plan->layer = plan->dropouts = 0;
     plan->global_layer = p->model->first_half ? p->model->first_half[loop] / 2 : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;

@@ -16,7 +16,8 @@ int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *p
     if (!schedule->sharded || p->options.forward_only || parameters->turns) return SL_OK;
     if (!axis || sl_axis_size(p->self, axis) == 1) return SL_OK;
     p->unshards = true;
-    SL_TRY(sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank)));
+    SL_TRY(sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank),
+                           parameters->wholes));
     if (!sl_reads_peers(p->self) && schedule->loops <= SL_MOST_UNSHARDED) p->gathers.most = SMALL;
     return sl_scatters_plan(&p->scatters, p->self, axis, parameters->sums_by_tree);
 }

@@ -57,6 +57,19 @@ static void digest(const void *values, size_t bytes, float *piece, uint8_t sum[M
     MD5Final(sum, &context);
 }
 
+/* The same of parameter I's values that lie apart. */
+static void digest_values(const struct sl_parameters *parameters, int i, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    MD5_CTX context;
+    MD5Init(&context);
+    for (size_t first = 0, part; first < parameter->count; first += part) {
+        part = parameter->count - first < PIECE ? parameter->count - first : PIECE;
+        sl_parameters_copy_values(parameters, parameter->range, parameter->offset + first, part, piece, false);
+        MD5Update(&context, (const uint8_t *)piece, part * sizeof *piece);
+    }
+    MD5Final(sum, &context);
+}
+
 /* Parameter I's next sum, to be named and made. */
 static struct sum *add_sum(const struct sl_spmd *self, const struct sl_parameters *parameters, int i, size_t first,
                            struct sums *sums) {
@@ -102,6 +115,10 @@ static void list_values(struct sl_spmd *self, const struct sl_parameters *parame
     struct sum *sum = add_sum(self, parameters, i, 0, sums);
     size_t first, count;
     memcpy(sum->name, parameter->name, sizeof parameter->name);
+    if (sl_range_is_whole(parameters, parameter->range)) {
+        digest_values(parameters, i, piece, sum->digest);
+        return;
+    }
     if (!range->own_floats) {
         digest(sl_parameter_value(parameters, i), parameter->count * sizeof *piece, piece, sum->digest);
         return;

@@ -142,23 +142,18 @@ static bool holds_together(const struct sl_trainer *t) {
            sl_reads_peers(t->self);
 }
 
+/* Whether they hold kernels that are sharded over data whole: those that are gathered ahead of use. */
+static bool holds_wholes(const struct sl_trainer *t) {
+    const struct sl_pipeline_options *options = &t->options.pipeline;
+    return options->schedule->sharded && !options->forward_only && !t->parameters.turns && data_of(t)->size > 1 &&
+           sl_device.shares_memory && sl_reads_peers(t->self) && options->precision == SL_F32 &&
+           options->storage == SL_F32;
+}
+
 /* Whether they do not, and need floats of kernels only to update them. */
 static bool shards_floats(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && !t->parameters.one_copy && !t->parameters.values_only &&
            data_of(t)->size > 1 && t->parameters.working_bf16;
-}
-
-/* Gradients that all passes, or both ends of a pipeline, add to stay where they are; so do those that take turns. */
-static int plan_rooms(struct sl_trainer *t, const struct sl_model *model) {
-    const struct sl_pipeline_options *options = &t->options.pipeline;
-    if (t->options.zero < 2 || t->parameters.turns || passes(t) > 1 || data_of(t)->size == 1 || options->forward_only)
-        return SL_OK;
-    int *room = malloc((size_t)model->loops * sizeof *room);
-    const bool planned = room && sl_schedule_gradient_rooms(options->schedule, sl_axis_index(t->self, options->axis),
-                                                            options->wgrad_group, room);
-    for (int l = 0; l < model->loops && planned; l++) t->parameters.range[l].room = room[l];
-    free(room);
-    return planned ? SL_OK : sl_fail(t->self, SL_FAILED, "no memory to train");
 }
 
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
@@ -171,7 +166,10 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->options.pipeline.offload_directory = options->offload_directory;
     SL_TRY(sl_pipeline_check(self, &options->pipeline, model));
     SL_TRY(check_options(self, options));
-    if (sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
+    int layers;
+    SL_TRY(sl_model_part_layers(self, &t->options, model, &layers));
+    if (sl_parameters_open(&t->parameters, model->loops + layers))
+        return sl_fail(self, SL_FAILED, "no memory to train");
     SL_TRY(name_states(t));
     t->kernels = sl_kernels_select();
     t->updates = (struct sl_updates){.self = self,
@@ -194,6 +192,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     if (options->offload_weights && !options->pipeline.forward_only)
         SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
     t->parameters.one_copy = holds_together(t);
+    t->parameters.wholes = holds_wholes(t);
     t->parameters.held = &self->held;
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
@@ -202,7 +201,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     SL_TRY(sl_check_patterns(self, &t->updates.world, &t->parameters));
     if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, gradients, &t->parameters));
     t->parameters.shards_floats = shards_floats(t);
-    SL_TRY(plan_rooms(t, model));
+    SL_TRY(sl_model_plan_rooms(self, &t->options, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);
     if (options->assign_keys) options->assign_keys(&t->parameters, options->arg);
@@ -268,10 +267,10 @@ void sl_trainer_close(struct sl_trainer *t) {
 }
 
 /* The pipeline's callbacks. */
-static int loop_begins(struct sl_spmd *self, int loop, void *arg) {
+static int part_begins(struct sl_spmd *self, int part, void *arg) {
     struct sl_trainer *t = arg;
     (void)self;
-    return sl_updates_make_room(&t->updates, loop);
+    return sl_updates_make_room(&t->updates, part);
 }
 
 static int loop_completed(struct sl_spmd *self, int loop, void *arg) {
@@ -362,7 +361,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
 static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
     const bool last = pass == passes(t) - 1;
     struct sl_pipeline_step step = pass_of(t, batch, pass);
-    step.begin = last ? loop_begins : NULL;
+    step.begin = last ? part_begins : NULL;
     step.reduce = last ? loop_completed : NULL;
     step.between = last ? between_actions : NULL;
     step.callback_arg = t;

@@ -159,9 +159,10 @@ static int update(struct sl_updates *u, int number) {
 /* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */
 static int use_sum(struct sl_updates *u) {
     const int number = u->completed[u->used];
+    const struct sl_range *range = &u->parameters->range[number];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
-    const int loop = number % u->parameters->loops;
+    const int loop = range->loop;
     SL_TRY(sl_parameters_use_gradients(u->parameters, number, false, &u->self->error));
     SL_TRY(sl_parameters_use_values(u->parameters, number, true, &u->self->error));
     SL_TRY(update(u, number));
@@ -185,7 +186,7 @@ static void end_update(struct sl_updates *u) {
                                                        .begin = u->began[u->ended],
                                                        .end = sl_now(),
                                                        .work = SL_TRACE_REDUCE,
-                                                       .loop = number % u->parameters->loops,
+                                                       .loop = u->parameters->range[number].loop,
                                                        .stage = -1});
     u->ended++;
 }
@@ -206,12 +207,29 @@ static void push(struct sl_updates *u, int range) {
 
 static int wait_for_sums(struct sl_updates *u);
 
+static void complete(struct sl_updates *u, int range) {
+    if (u->leaves) sl_leaves_add(u->leaves, u->kernels, range, u->leaves->count - 1);
+    if (!u->parameters->range[range].parts_count) push(u, range);
+}
+
+/* Whether RANGE is a layer's, and complete before its loop is. */
+static bool is_freed_early(const struct sl_updates *u, int range) {
+    const struct sl_range *of = &u->parameters->range[range];
+    return of->room && range % u->parameters->loops != of->loop;
+}
+
+/* The layer whose gradients are in a room has all of them. */
+static void complete_layer(struct sl_updates *u) {
+    for (int range = u->layer; u->layer && range < sl_tied_range(u->parameters); range += u->parameters->loops)
+        if (is_freed_early(u, range)) complete(u, range);
+    u->layer = 0;
+}
+
 /* What takes turns in memory is there now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
-    for (int range = loop; range < sl_tied_range(u->parameters); range += u->parameters->loops) {
-        if (u->leaves) sl_leaves_add(u->leaves, u->kernels, range, u->leaves->count - 1);
-        if (!u->parameters->range[range].parts_count) push(u, range);
-    }
+    complete_layer(u);
+    for (int range = 0; range < sl_tied_range(u->parameters); range++)
+        if (u->parameters->range[range].loop == loop && !is_freed_early(u, range)) complete(u, range);
     if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
@@ -329,9 +347,13 @@ static int wait_for_sum(struct sl_updates *u) {
     return SL_OK;
 }
 
-int sl_updates_make_room(struct sl_updates *u, int loop) {
+int sl_updates_make_room(struct sl_updates *u, int part) {
     const struct sl_range *range = u->parameters->range;
-    const int kernels = 2 * u->parameters->loops + loop, room = range[loop].room + range[kernels].room; /* one has it */
+    const int kernels = 2 * u->parameters->loops + part, room = range[part].room + range[kernels].room; /* one has it */
+    const bool layer = range[part].loop != part;
+    if (layer && part == u->layer) return SL_OK;
+    if (layer) complete_layer(u);
+    if (layer) u->layer = part;
     int last = u->completions - 1;
     if (!room) return SL_OK;
     while (last >= 0 && range[u->completed[last]].room != room) last--;

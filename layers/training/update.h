@@ -10,8 +10,9 @@
  * when a member calls sl_updates_advance. With ZeRO each member of the data axis updates its own part of a range;
  * without, every member updates all of it. Ranges that are sharded over data need neither sum nor gather.
  *
- * Gradients may have rooms that loops use one after another (sl_range.room); then a member keeps its part of a sum
- * alone. A sum is made as soon as its loop is complete, or at the latest when the next loop needs the room.
+ * Gradients may have rooms that loops, or layers of a loop, use one after another (sl_range.room); then a member keeps
+ * its part of a sum alone. A sum is made as soon as its loop is complete, or at the latest when the next one needs the
+ * room.
  *
  * Tied parameters come last: first the gradients of their two stages are added up, then they are treated as the others.
  * With leaves (layers/training/exact/leaves.h) gradients are summed in the order of a tree over all leaves of the mesh,
@@ -62,6 +63,7 @@ struct sl_updates {
      * far: complete, their sum started, summed, used by the optimizer, ended. */
     int *completed; /* [ranges] */
     int completions, started, summed, used, ended;
+    int layer;     /* whose gradients are being computed in a room: a loop of the parameters; 0: none */
     double *began; /* [ranges] when each range's sum was started, in seconds on sl_now's clock */
     struct sl_request sum[SL_UPDATES_IN_FLIGHT], gather[SL_UPDATES_IN_FLIGHT];
 };
@@ -80,9 +82,10 @@ int sl_updates_meet(struct sl_updates *updates);
  * called after a failure. */
 void sl_updates_close(struct sl_updates *updates);
 
-/* Before the first gradient of LOOP in a step: waits until others that were in its room have been summed. */
-int sl_updates_make_room(struct sl_updates *updates, int loop);
-/* Says that the gradients of LOOP are complete. */
+/* Before the first gradient of PART, a loop of the parameters, in a step: waits until others that were in its room have
+ * been summed. If PART is a layer, the layer before it is complete. */
+int sl_updates_make_room(struct sl_updates *updates, int part);
+/* Says that the gradients of LOOP, its layers' included, are complete. */
 int sl_updates_complete(struct sl_updates *updates, int loop);
 /* Says that the gradients of all loops, and tied ones, are those of leaf LEAF, after which others come. Collective over
  * those who have the same tied parameters. */

@@ -91,6 +91,25 @@ bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, in
     return next;
 }
 
+bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, int group, bool *at_once) {
+    const int microbatches = schedule->microbatches;
+    struct window *window = calloc((size_t)schedule->loops, sizeof *window);
+    bool *due = calloc((size_t)schedule->loops * (size_t)microbatches, sizeof *due);
+    const bool taken = window && due;
+    *at_once = taken;
+    for (int l = 0; taken && l < schedule->loops; l++) window[l].due = due + (size_t)l * (size_t)microbatches;
+    for (int a = 0; taken && a < schedule->rank[rank].count; a++) {
+        const struct sl_action *action = &schedule->rank[rank].action[a];
+        struct window *of = &window[action->loop];
+        if (!sl_has_weight_gradient(action->kind)) continue;
+        use_microbatches(of, action->microbatch, sl_schedule_run(schedule, action->kind), microbatches, group);
+        if (of->next > 0 && of->next < microbatches) *at_once = false;
+    }
+    free(window);
+    free(due);
+    return taken;
+}
+
 /* The lowest room that is free. USED [loops + 1]: those that are not. */
 static int take_room(bool *used) {
     int room = 1;

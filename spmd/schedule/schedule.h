@@ -122,6 +122,9 @@ int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, in
 /* *FOLLOW: whether all weight gradients of RANK can follow their input gradients at once: backwards are whole (B), come
  * in ascending order in each loop, and each takes whole groups of GROUP microbatches. False without memory. */
 bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group, bool *follow);
+/* *AT_ONCE: whether each loop of RANK has all its weight gradients, of GROUP microbatches, after one action. False
+ * without memory. */
+bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, int group, bool *at_once);
 /* ROOM [loops] receives the number, from 1, of the room in which RANK computes each loop's whole gradient: from its
  * first weight gradient, of GROUP microbatches, to its REDUCE. Loops that are at it at once have different rooms. False
  * without memory. */

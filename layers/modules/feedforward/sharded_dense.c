@@ -7,9 +7,8 @@
  * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias, unless its product
  * leaves them. Where sums are those of leaves, a coordinate first adds up the products of its own (leaf_products.h).
  *
- * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
- * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
- * ahead of all products of their loop, and the sum of their gradients is scattered again, or parts of it are left. */
+ * The kernel's columns may also be sharded over an axis of different rows of x (FSDP; ZeRO 3, Rajbhandari et al. 2020):
+ * kernels are gathered before each product or ahead of all, and sums of gradients scattered, or parts of them left. */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/lora_internal.h"
@@ -64,6 +63,7 @@ static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     const enum sl_dtype dtype = sl_plan_kernel_type(plan);
     dense->gathered = -1;
     if (dense->data_group < 0) return SL_OK;
+    plan->parameters->list[kernel].gathered = true;
     const bool late = plan->parameters->scatters_late, trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     if (late) sl_plan_gradient_parts(plan, SL_AFFINE_KERNEL, SL_OWN_ROWS);
     if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0 ||
@@ -111,7 +111,7 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     if (dense->adds_up && dense->biased)
         sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2.0 * plan->rows * dense->module.out);
     sl_load_call(plan, SL_LOAD_FORWARD, dense->scatters ? SL_PSUM_SCATTER : SL_PSUM, dense->axis, all, each);
-    if (dense->gathered >= 0 && plan->load) plan->load->loop[plan->loop].gathered += bytes;
+    if (dense->gathered >= 0 && plan->load && !plan->parameters->wholes) plan->load->loop[plan->loop].gathered += bytes;
     if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
     if (plan->forward_only) return;
     sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, dy, each);
@@ -187,7 +187,7 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
         return SL_OK;
     }
     const void *shard = *kernel = sl_products_kernel(&dense->products, module, context);
-    if (!data) return SL_OK;
+    if (!data || sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL])) return SL_OK;
     void *all = sl_at(context, &dense->kernel);
     *kernel = all;
     const size_t shape[] = {(size_t)module->in, (size_t)(dense->whole / data->size)};
@@ -214,13 +214,13 @@ static int widen_columns(const struct sl_module *module, struct sl_context *cont
 
 int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sharded *dense = own(module);
-    const struct sl_group *data = sl_group_of(context, dense->data_group);
-    const struct sl_group *peers = sl_group_of(context, dense->group);
+    const struct sl_group *data = sl_group_of(context, dense->data_group), *peers = sl_group_of(context, dense->group);
     const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
     const size_t shape[] = {in, segments, whole / segments};
     if (context->parameters->working_bf16) return widen_columns(module, context, y);
     const float *kernel = sl_value(module, context, SL_AFFINE_KERNEL);
-    if (data) {
+    const bool gathers = data && !sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL]);
+    if (gathers) {
         const size_t shard[] = {in, whole / (size_t)data->size};
         float *all = peers ? sl_at(context, &dense->kernel) : y;
         SL_TRY(
@@ -228,7 +228,7 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
         kernel = all;
     }
     if (peers) return sl_communicate(context, sl_describe_all_to_all(peers, SL_F32, kernel, y, 3, shape, 2, 0));
-    if (!data) context->kernels->sequence->copy_block(in, whole, kernel, whole, y, whole);
+    if (!gathers) context->kernels->sequence->copy_block(in, whole, kernel, whole, y, whole);
     return SL_OK;
 }
 
@@ -349,7 +349,6 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
-    const size_t rows = (size_t)context->rows;
     const float *all;
     const uint16_t *stored;
     const void *kernel;
@@ -358,9 +357,10 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (adds_rows(module, context)) add_rows(module, context, all, stored);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
-    const void *a = stored && module->reads_stored_gradient
-                        ? stored
-                        : sl_products_input_operand(products, module, context, rows * (size_t)dense->whole, all);
+    const void *a =
+        stored && module->reads_stored_gradient
+            ? stored
+            : sl_products_input_operand(products, module, context, (size_t)context->rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
         return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx,

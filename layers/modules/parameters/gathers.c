@@ -11,9 +11,13 @@ enum { NOWHERE = -1 };
 
 /* ---- planning ---- */
 
-int sl_gathers_plan(struct sl_gathers *g, struct sl_spmd *self, const char *axis, int loops, int frames) {
-    *g = (struct sl_gathers){
-        .axis = axis, .loops = loops, .frames = frames, .most = SIZE_MAX, .together = sl_reads_peers(self)};
+int sl_gathers_plan(struct sl_gathers *g, struct sl_spmd *self, const char *axis, int loops, int frames, bool wholes) {
+    *g = (struct sl_gathers){.axis = axis,
+                             .loops = loops,
+                             .frames = frames,
+                             .most = SIZE_MAX,
+                             .together = sl_reads_peers(self),
+                             .wholes = wholes};
     g->used = calloc((size_t)loops, sizeof *g->used);
     g->frame = malloc(2 * (size_t)loops * sizeof *g->frame);
     g->began = calloc((size_t)loops, sizeof *g->began);
@@ -48,6 +52,7 @@ int sl_gathers_add(struct sl_gathers *g, int loop, int parameter, size_t rows, s
     struct sl_gathered *kernel = &g->list[g->count];
     *kernel =
         (struct sl_gathered){.loop = loop, .parameter = parameter, .rows = rows, .columns = columns, .dtype = dtype};
+    if (g->wholes) return g->count++;
     kernel->offset = g->together ? all_bytes(g) : g->used[loop];
     /* Every member counts the same part of what is held together. */
     g->used[loop] += sl_round_up(whole_bytes(kernel), SL_CACHE_LINE * (size_t)g->group.size);
@@ -75,6 +80,7 @@ int sl_gathers_open(struct sl_gathers *g, struct sl_spmd *self, const struct sl_
     if (!g->count) return SL_OK;
     g->queue = malloc((size_t)g->count * sizeof *g->queue);
     if (!g->queue) return sl_fail(self, SL_FAILED, "no memory to gather kernels");
+    if (g->wholes) return SL_OK;
     if (g->together) {
         sl_budget_add(held, SL_MEMORY_PARAMETERS, sl_gathers_bytes(g));
         return open_together(g, self);
@@ -110,6 +116,7 @@ static const void *shard_of(const struct sl_gathers *g, const struct sl_gathered
 
 const void *sl_gathered_kernel(const struct sl_gathers *g, int number) {
     const struct sl_gathered *kernel = &g->list[number];
+    if (g->wholes) return sl_parameter_value(g->parameters, kernel->parameter);
     return g->memory + (g->together ? 0 : (size_t)g->frame[kernel->loop] * g->frame_bytes) + kernel->offset;
 }
 
@@ -131,10 +138,12 @@ static void lay_down(const struct sl_gathers *g, int number) {
     sl_device.copy_rows(kernel->rows, own, to, row, from, own);
 }
 
-/* The members meet when nobody reads the kernels any more, and again once all kernels are whole. */
+/* The members meet when nobody reads the kernels any more, and again once all kernels are whole. Whole kernels change
+ * only when all members have their gradients, and so have read them. */
 int sl_gathers_begin(struct sl_gathers *g, struct sl_spmd *self) {
     if (!g->together || !g->count) return SL_OK;
     SL_TRY(sl_barrier(self, &g->group));
+    if (g->wholes) return SL_OK;
     for (int k = 0; k < g->count; k++) lay_down(g, k);
     return sl_barrier(self, &g->group);
 }

@@ -6,8 +6,8 @@
  * waits for them. The gathers have a group of their own, so that modules may communicate over data meanwhile.
  *
  * Where coordinates read their peers' memory, the members of data hold all gathered kernels together, in memory that
- * all of them read: each counts its part of it. Before a step every member lays its shards down there, and afterwards
- * nothing is moved. */
+ * all of them read: each counts its part of it. Kernels of floats lie there always (sl_parameters.wholes), and nothing
+ * is moved. Of bf16, every member lays its shards down there before a step. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 
@@ -24,7 +24,8 @@ struct sl_gathered {
 
 struct sl_gathers {
     const char *axis; /* whose coordinates have the shards */
-    bool together;    /* the members hold the kernels together */
+    bool together;    /* the members hold the kernels together, */
+    bool wholes;      /* and their values lie there (sl_parameters.wholes) */
     int frames;       /* loops that have room at once, otherwise */
     size_t most;      /* bytes of a whole kernel; modules gather larger ones for each use */
     int count, capacity;
@@ -44,9 +45,10 @@ struct sl_gathers {
     struct sl_request request[SL_MAX_IN_FLIGHT];
 };
 
-/* Prepares for a model of LOOPS loops, of which FRAMES at once have room, and for kernels of any size. Collective over
- * the mesh. Free with sl_gathers_close, also after a failure. */
-int sl_gathers_plan(struct sl_gathers *gathers, struct sl_spmd *self, const char *axis, int loops, int frames);
+/* Prepares for a model of LOOPS loops, of which FRAMES at once have room, and for kernels of any size. WHOLES is that
+ * of the parameters. Collective over the mesh. Free with sl_gathers_close, also after a failure. */
+int sl_gathers_plan(struct sl_gathers *gathers, struct sl_spmd *self, const char *axis, int loops, int frames,
+                    bool wholes);
 /* Whether kernels [ROWS, COLUMNS] of DTYPE are to be added. */
 bool sl_gathers_take(const struct sl_gathers *gathers, size_t rows, size_t columns, enum sl_dtype dtype);
 /* Adds the kernel [ROWS, COLUMNS] of LOOP whose shard PARAMETER is, and which is read as DTYPE; loops come in ascending

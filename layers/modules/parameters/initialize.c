@@ -133,7 +133,12 @@ static int who_draws(const struct sl_parameters *parameters, const struct sl_par
     return who;
 }
 
-/* Draws the values of the parameters that are this member's to draw. What is held as bf16 alone is drawn in ROOM. */
+/* Whether the values of parameter I are drawn elsewhere: there are none as floats, or they lie apart. */
+static bool needs_room(const struct sl_parameters *parameters, int i) {
+    return sl_parameter_is_bf16_alone(parameters, i) || sl_range_is_whole(parameters, parameters->list[i].range);
+}
+
+/* Draws the values of the parameters that are this member's to draw, some of them in ROOM. */
 static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data, float *room) {
     const struct sl_kernels *kernels = sl_kernels_select();
     size_t drawn[SL_MAX_COORDINATES] = {0};
@@ -144,26 +149,28 @@ static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const st
         const int who = who_draws(parameters, parameter, data->size, drawn);
         if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
         SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
-        if (!sl_parameter_is_bf16_alone(parameters, i)) {
+        if (!needs_room(parameters, i)) {
             SL_TRY(initialize(parameter, kernels, self, sl_parameter_value(parameters, i)));
             continue;
         }
         kernels->fill(parameter->count, 0.0f, room);
         SL_TRY(initialize(parameter, kernels, self, room));
-        kernels->round_bf16(parameter->count, room, sl_parameter_rounded(parameters, i));
+        if (sl_parameter_is_bf16_alone(parameters, i))
+            kernels->round_bf16(parameter->count, room, sl_parameter_rounded(parameters, i));
+        else
+            sl_parameters_copy_values(parameters, parameter->range, parameter->offset, parameter->count, room, true);
     }
     return SL_OK;
 }
 
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
-    size_t most = 0; /* floats of what is held as bf16 alone */
+    size_t most = 0; /* floats that are drawn elsewhere */
     if (!parameters->memory)
         return sl_fail(self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");
     if (parameters->given && !parameters->adapters) return SL_OK;
     for (int i = 0; i < parameters->count; i++)
-        if (sl_parameter_is_bf16_alone(parameters, i) && parameters->list[i].count > most)
-            most = parameters->list[i].count;
+        if (needs_room(parameters, i) && parameters->list[i].count > most) most = parameters->list[i].count;
     float *room = most ? sl_device.take(most * sizeof *room) : NULL;
     if (most && !room) return sl_fail(self, SL_FAILED, "no memory for %zu random values", most);
     const int status = draw(parameters, self, data, room);

@@ -12,7 +12,13 @@
 int sl_parameters_open(struct sl_parameters *parameters, int loops) {
     *parameters = (struct sl_parameters){.loops = loops, .ranges = 5 * loops + 1};
     parameters->range = calloc((size_t)parameters->ranges, sizeof *parameters->range);
-    return parameters->range ? SL_OK : SL_FAILED;
+    if (!parameters->range) return SL_FAILED;
+    for (int l = 0; l < loops; l++) sl_parameters_part(parameters, l, l);
+    return SL_OK;
+}
+
+void sl_parameters_part(struct sl_parameters *parameters, int part, int loop) {
+    for (int kind = 0; kind < 3; kind++) parameters->range[kind * parameters->loops + part].loop = loop;
 }
 
 void sl_parameters_close(struct sl_parameters *parameters) {
@@ -133,10 +139,17 @@ static size_t room_floats(const struct sl_parameters *parameters, int room, size
     return floats;
 }
 
-/* Of all rooms: there are at most as many as loops. */
+static int count_rooms(const struct sl_parameters *parameters) {
+    int rooms = 0;
+    for (int r = 0; r < parameters->ranges; r++)
+        if (parameters->range[r].room > rooms) rooms = parameters->range[r].room;
+    return rooms;
+}
+
 static size_t all_rooms_floats(const struct sl_parameters *parameters, size_t most) {
+    const int rooms = count_rooms(parameters);
     size_t floats = 0;
-    for (int room = 1; room <= parameters->loops; room++) floats += room_floats(parameters, room, most);
+    for (int room = 1; room <= rooms; room++) floats += room_floats(parameters, room, most);
     return floats;
 }
 
@@ -213,6 +226,7 @@ static void part_floats(struct sl_parameters *parameters) {
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
     const bool alone = sl_kernels_are_bf16_alone(parameters);
     parameters->members = data;
+    parameters->member = index;
     if (alone) part_kernels(parameters, (size_t)data);
     if (parameters->shards_floats) part_floats(parameters);
     for (int r = 0; r < parameters->ranges; r++) {
@@ -240,9 +254,18 @@ size_t sl_range_value_floats(const struct sl_range *range) {
     return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
-/* Coordinates that hold the values of a range together. */
-static size_t members_of(const struct sl_parameters *parameters, int range) {
-    return sl_range_is_common(parameters, range) ? (size_t)parameters->members : 1;
+/* Whether the values of RANGE lie in memory that the members of data read, */
+static bool is_shared(const struct sl_parameters *parameters, int range) {
+    return sl_range_is_common(parameters, range) || sl_range_is_whole(parameters, range);
+}
+/* how many floats there are of all of them, */
+static size_t all_value_floats(const struct sl_parameters *parameters, int range) {
+    const size_t floats = sl_range_value_floats(&parameters->range[range]);
+    return sl_range_is_whole(parameters, range) ? floats * (size_t)parameters->members : floats;
+}
+/* and how many of these this coordinate answers for. */
+static size_t own_value_floats(const struct sl_parameters *parameters, int range) {
+    return all_value_floats(parameters, range) / (is_shared(parameters, range) ? (size_t)parameters->members : 1);
 }
 
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
@@ -250,7 +273,7 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
         const size_t near = sl_range_takes_turns(parameters, r) ? 0 : sizeof(float);
-        bytes.values += sl_range_value_floats(range) * near / members_of(parameters, r);
+        bytes.values += own_value_floats(parameters, r) * near;
         if (!sl_range_trains(parameters, r)) continue;
         const size_t floats = range->room ? range->shard_count : range->count;
         bytes.gradients +=
@@ -279,7 +302,7 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
 static size_t common_floats(const struct sl_parameters *parameters) {
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        if (sl_range_is_common(parameters, r)) floats += sl_range_value_floats(&parameters->range[r]);
+        if (is_shared(parameters, r)) floats += all_value_floats(parameters, r);
     return floats;
 }
 
@@ -289,7 +312,7 @@ static size_t own_bytes(const struct sl_parameters *parameters) {
     const size_t turning = parameters->turns ? sl_parameters_far_values(parameters, true).near : 0;
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        if (!sl_range_is_common(parameters, r) && !sl_range_takes_turns(parameters, r))
+        if (!is_shared(parameters, r) && !sl_range_takes_turns(parameters, r))
             floats += sl_range_value_floats(&parameters->range[r]);
     return floats * sizeof(float) + bytes.gradients - turning + (parameters->far_states ? 0 : bytes.states);
 }
@@ -312,13 +335,13 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
 }
 
 /* Gives the values of RANGE their place at *NEXT, which moves on behind them; this coordinate answers for its part. */
-static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
-    const size_t floats = sl_range_value_floats(range);
+static void place_values(struct sl_parameters *parameters, int number, float **next) {
+    struct sl_range *range = &parameters->range[number];
     range->value = *next;
     if (range->rounded_count)
         range->rounded = (uint16_t *)(void *)(*next + (range->own_floats ? range->shard_count : range->count));
-    sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);
-    *next += floats;
+    sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, own_value_floats(parameters, number) * sizeof(float));
+    *next += all_value_floats(parameters, number);
 }
 
 /* COUNT floats at *NEXT, which moves on; counted as memory for WHAT. */
@@ -340,7 +363,8 @@ static void place_gradient(struct sl_parameters *parameters, struct sl_range *ra
 }
 
 static void place_rooms(struct sl_parameters *parameters, float **next) {
-    for (int room = 1; room <= parameters->loops; room++) {
+    const int rooms = count_rooms(parameters);
+    for (int room = 1; room <= rooms; room++) {
         float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, room_floats(parameters, room, SIZE_MAX), next);
         for (int r = 0; r < parameters->ranges; r++)
             if (parameters->range[r].room == room) parameters->range[r].gradient = memory;
@@ -355,17 +379,15 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
                                                  "sl_parameters_take");
     if (common_floats(parameters) && !parameters->common)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "the parameters' values have no memory: with one_copy, sl_parameters_take_common comes "
-                            "before sl_parameters_take");
+                            "the parameters' values have no memory: with one_copy or wholes, "
+                            "sl_parameters_take_common comes before sl_parameters_take");
     const size_t own = own_bytes(parameters); /* none where all take turns */
     float *common = parameters->common, *next = parameters->memory = sl_device.take(own ? own : SL_CACHE_LINE);
     if (!next) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state", own);
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
         const bool turns = sl_range_takes_turns(parameters, r);
-        if (!turns)
-            place_values(parameters, range, members_of(parameters, r),
-                         sl_range_is_common(parameters, r) ? &common : &next);
+        if (!turns) place_values(parameters, r, is_shared(parameters, r) ? &common : &next);
         if (!sl_range_trains(parameters, r)) continue;
         if (!turns) place_gradient(parameters, range, &next);
         const int states = parameters->far_states ? 0 : parameters->states;

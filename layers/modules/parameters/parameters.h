@@ -14,6 +14,9 @@
  *     from 3 loops + 1 on  frozen parameters: loop l's that every member of the data axis holds, then loop l's that are
  *                          sharded over it. They have values alone
  *
+ * Where gradients of layers are complete one after another (--zero 2), each layer counts as a loop here, behind the
+ * pipeline's own loops, which have the other parameters.
+ *
  * Parameters are declared while modules are planned. Storage is taken later, so the memory can be computed without
  * being taken. If a model is planned again over the same parameters, for another number of rows, it finds what the
  * first planning declared. */
@@ -46,11 +49,12 @@ struct sl_parameter {
     size_t shape[SL_MAX_DIMS]; /* of the whole array */
     struct sl_spec spec;
     enum sl_initializer initializer;
-    float scale;  /* scale of the truncated normal */
-    bool decay;   /* the rules say that weight decay applies */
-    bool frozen;  /* it stays as it is: there is no gradient and no optimizer state */
-    bool adapter; /* see sl_parameters.adapters */
-    bool kernel;  /* all who read it read it as sl_plan_kernel_type says */
+    float scale;   /* scale of the truncated normal */
+    bool decay;    /* the rules say that weight decay applies */
+    bool frozen;   /* it stays as it is: there is no gradient and no optimizer state */
+    bool adapter;  /* see sl_parameters.adapters */
+    bool gathered; /* all columns are read; the members of data have some each. Set while planning */
+    bool kernel;   /* all who read it read it as sl_plan_kernel_type says */
     struct sl_key key;
     /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
     bool key_is_flax;
@@ -65,6 +69,9 @@ struct sl_parameter {
                              its values are bf16 alone, in the range's rounded values */
 };
 
+/* Bits: in the I of the modules, where W follows it, or in their W. */
+enum { SL_WRITTEN_BY_INPUT = 1, SL_WRITTEN_BY_WEIGHT = 2 };
+
 struct sl_range {
     size_t used, count;        /* elements of parameters, and with padding */
     size_t shard, shard_count; /* the part of the range that this coordinate updates: all of it without ZeRO-1 */
@@ -76,6 +83,8 @@ struct sl_range {
     /* Set before the layout, which must be with ZERO: number, from 1, of the room in which the gradient is computed,
      * and which is another range's once the sum has been taken. 0: it has a place of its own. */
     int room;
+    int loop;         /* of the pipeline */
+    unsigned written; /* when its gradients are computed: SL_WRITTEN_BY_INPUT and the like; set while planning */
     /* [count]: the later stage's gradients of tied parameters that this coordinate declares twice; else NULL. */
     float *second;
     /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states, and where they are far. */
@@ -113,6 +122,10 @@ struct sl_parameters {
     /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded
      * over it together, in memory that all of them read, and each writes its part of a range. */
     bool one_copy;
+    /* Set before planning, where members of the data axis read each other's memory and modules read kernels as floats:
+     * what is sharded over it has its values in memory that all of them read, too, a kernel whole, so that nobody
+     * gathers it. A member writes its own columns. */
+    bool wholes;
     /* Set before the layout, which must be with ZERO: modules read kernels as bf16 alone, and so each member of the
      * data axis has float values of kernels only in its own part of a range; the bf16 values are everybody's. */
     bool shards_floats;
@@ -133,15 +146,17 @@ struct sl_parameters {
     /* Set while planning: kernels and tables are floats, but only those that a bf16 can be. So what does not train need
      * not widen them for each product of floats, where none reads bf16 as they lie (sl_gemm_widens). */
     bool settled_bf16;
-    int members;            /* of the data axis, as the layout was told */
+    int members, member;    /* of the data axis, as the layout was told, and which one this coordinate is */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
     float *common;          /* that of the values held together: their group owns it */
     struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
 };
 
-/* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
- * there is no memory. Free with sl_parameters_close. */
+/* Opens an empty list of parameters for a model with LOOPS loops on this coordinate, layers that count as loops
+ * included. SL_FAILED, without a message, if there is no memory. Free with sl_parameters_close. */
 int sl_parameters_open(struct sl_parameters *parameters, int loops);
+/* Says that PART, a layer that counts as a loop, belongs to LOOP. */
+void sl_parameters_part(struct sl_parameters *parameters, int part, int loop);
 void sl_parameters_close(struct sl_parameters *parameters);
 
 /* The range of tied parameters, unless they are frozen: after it come the ranges of those. */
@@ -176,6 +191,11 @@ static inline bool sl_parameter_is_bf16_alone(const struct sl_parameters *parame
 /* Whether the values of RANGE are held together with the other members of the data axis. */
 static inline bool sl_range_is_common(const struct sl_parameters *parameters, int range) {
     return parameters->one_copy && !sl_range_is_sharded(parameters, range);
+}
+
+/* Whether the values of RANGE are sharded, and lie beside the other members' of the data axis. */
+static inline bool sl_range_is_whole(const struct sl_parameters *parameters, int range) {
+    return parameters->wholes && sl_range_is_sharded(parameters, range);
 }
 
 /* Whether values and gradients of RANGE take turns in memory with those of other loops. */
@@ -287,10 +307,27 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
 /* The values of all ranges. */
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
 
+/* Copies values [FIRST, FIRST + COUNT) of RANGE, which are this coordinate's own, to PIECE, or from it if WRITES is
+ * set; wherever they lie. */
+void sl_parameters_copy_values(const struct sl_parameters *parameters, int range, size_t first, size_t count,
+                               float *piece, bool writes);
+
+/* Of the values of a range that is whole: how many of PARAMETER's shard lie together, a row of its columns or all. */
+static inline size_t sl_parameter_run(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
+    return parameter->gathered ? parameter->shape[parameter->dims - 1] / (size_t)parameters->members : parameter->count;
+}
+/* Whether all columns of parameter I lie at its value, and not just the shard. */
+static inline bool sl_parameter_is_whole(const struct sl_parameters *parameters, int i) {
+    return parameters->list[i].gathered && sl_range_is_whole(parameters, parameters->list[i].range);
+}
 /* Addresses of parameter I on this coordinate: its values, unless they are bf16 alone, or only its range's own ones are
- * there; its gradient, NULL if it is frozen; and its bf16 values, each [count]. */
+ * there, [count] or those of all members; its gradient, NULL if it is frozen; and its bf16 values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
-    return parameters->range[parameters->list[i].range].value + parameters->list[i].offset;
+    const struct sl_parameter *parameter = &parameters->list[i];
+    float *const values = parameters->range[parameter->range].value;
+    if (!sl_range_is_whole(parameters, parameter->range)) return values + parameter->offset;
+    const size_t own = parameter->gathered ? 0 : parameter->count * (size_t)parameters->member;
+    return values + parameter->offset * (size_t)parameters->members + own;
 }
 static inline float *sl_parameter_gradient(const struct sl_parameters *parameters, int i) {
     const struct sl_parameter *parameter = &parameters->list[i];

@@ -27,8 +27,11 @@ static size_t room_for(const struct sl_scatters *s, size_t whole) {
 }
 
 void sl_scatters_add(struct sl_scatters *s, size_t whole) {
+    const size_t saved = whole - whole / (size_t)s->group.size;
     if (room_for(s, whole) > s->largest) s->largest = room_for(s, whole);
-    s->capacity = SL_SCATTERS_LARGEST * s->largest;
+    s->saved += saved / LINE * LINE;
+    const size_t most = SL_SCATTERS_LARGEST * s->largest, least = s->saved > s->largest ? s->saved : s->largest;
+    s->capacity = least < most ? least : most;
 }
 
 size_t sl_scatters_bytes(const struct sl_scatters *s) { return s->capacity * sizeof(float); }

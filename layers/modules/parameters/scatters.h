@@ -2,7 +2,8 @@
  *
  * A coordinate computes a kernel's whole gradient from its own rows, and keeps its shard of the sum over data. The
  * gradients lie in a ring that has room for the largest ones and many small ones, so that the sum of one goes on while
- * the next ones are computed, and nobody waits for the slowest each time. The sums have groups of their own, so that
+ * the next ones are computed, and nobody waits for the slowest each time; but not for more than the shards save, unless
+ * one gradient needs it. The sums have groups of their own, so that
  * modules may communicate over data meanwhile.
  *
  * Where coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
@@ -35,6 +36,7 @@ struct sl_scatters {
     bool tree;                      /* sums are in the order of a tree that is not the members' */
     bool reads;                     /* members read their peers' memory */
     size_t largest;                 /* floats of a kernel's room */
+    size_t saved;                   /* floats that gradients take less as they are sharded */
     size_t capacity;                /* floats of the ring */
     float *memory;
     const float *peer[SL_MAX_COORDINATES];  /* where the members' memory begins, if it is read */

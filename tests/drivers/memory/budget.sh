@@ -53,6 +53,32 @@ for mesh in data=1 data=2,pipe=2,tensor=2; do
     agrees "generate on $mesh" 'transformer generate' $model --mesh $mesh --prompt abc --length 40 --samples 2
 done
 
+# replicas CATEGORY OPTION...: bytes that each of four threads needs for it, as planned; these then hold as many.
+replicas() {
+    category=$1
+    shift
+    agrees "replicas $*" 'transformer train' $model --mesh data=4 --data text --batch 16 --microbatches 1 --steps 2 "$@"
+    bytes=$(sed 's/.*"memory"//' last | grep -o "\"$category\":[0-9]*" | head -n 1 | cut -d: -f2)
+}
+
+# The room of one layer of four, and a quarter of all, is less than three quarters.
+replicas gradients --no-fsdp --zero 1 && whole=$bytes
+replicas gradients --no-fsdp --zero 2
+[ $((4 * bytes)) -lt $((3 * whole)) ]
+point 'with --zero 2 a layer has the room of the one before'
+replicas gradients --no-fsdp --zero 2 --recompute full
+[ $((4 * bytes)) -lt $((3 * whole)) ]
+point 'and so where it is computed again'
+# But for what each coordinate rounds up.
+replicas parameters --no-fsdp && common=$bytes
+replicas parameters --fsdp
+[ "$bytes" -lt $((common + common / 20)) ]
+point 'threads that share kernels out hold each of them once'
+run looping_pipeline --dry-run --json --no-fsdp && whole=$(totals out | sort -n | tail -n 1)
+run looping_pipeline --dry-run --json --fsdp
+[ "$(totals out | sort -n | tail -n 1)" -lt $((whole + whole / 50)) ]
+point 'and sums of their gradients take no more room than is saved'
+
 # caches FORM PROMPT: bytes of 3 samples' caches on data=2,tensor=2, by coordinate, in JSON and in MB. Each has 2 samples
 # of 520 tokens and 2 heads; of the 4 layers 2 have rotary keys.
 caches() {

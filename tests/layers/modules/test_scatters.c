@@ -122,7 +122,7 @@ static int run_ahead(struct sl_spmd *self, void *arg) {
     (void)arg;
     SL_TRY(sl_group_axes(self, "*", &group));
     SL_TRY(sl_scatters_plan(&scatters, self, "*", false));
-    sl_scatters_add(&scatters, WHOLE);
+    for (int i = 0; i < 2 * SL_SCATTERS_LARGEST; i++) sl_scatters_add(&scatters, WHOLE);
     SL_TRY(sl_scatters_open(&scatters, self, &self->held));
     float *sum = sl_device.take(WHOLE * sizeof *sum), *room;
     const bool late = group.rank == group.size - 1;
@@ -145,6 +145,29 @@ static void members_run_ahead(void **state) {
     expect_ok("data=4", run_ahead, NULL);
 }
 
+/* Of few gradients there is less room: shards take less by so much, and one gradient has room in any case. */
+static int take_what_is_saved(struct sl_spmd *self, void *arg) {
+    enum { WHOLE = 4096, LINE = SL_CACHE_LINE / sizeof(float) };
+    struct sl_scatters scatters;
+    (void)arg;
+    SL_TRY(sl_scatters_plan(&scatters, self, "*", false));
+    const size_t members = (size_t)scatters.group.size, own = scatters.reads ? 0 : WHOLE / members;
+    const size_t saved = (WHOLE - WHOLE / members) / LINE * LINE, largest = WHOLE + own;
+    for (size_t count = 1; count < 12; count++) {
+        const size_t most = SL_SCATTERS_LARGEST * largest, some = count * saved > largest ? count * saved : largest;
+        sl_scatters_add(&scatters, WHOLE);
+        CHECK(self, sl_scatters_bytes(&scatters) == (some < most ? some : most) * sizeof(float));
+    }
+    sl_scatters_close(&scatters, self);
+    return SL_OK;
+}
+
+static void few_have_less_room(void **state) {
+    (void)state;
+    expect_ok("data=4", take_what_is_saved, NULL);
+    expect_ok("data=2", take_what_is_saved, NULL);
+}
+
 /* On a slow network nobody reads peers' memory. */
 static void sums_arrive_late(void **state) {
     (void)state;
@@ -158,6 +181,6 @@ int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_psum_scatter),
                                        cmocka_unit_test(sums_follow_a_tree), cmocka_unit_test(members_run_ahead),
-                                       cmocka_unit_test(sums_arrive_late)};
+                                       cmocka_unit_test(few_have_less_room), cmocka_unit_test(sums_arrive_late)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

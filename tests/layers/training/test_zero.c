@@ -83,6 +83,40 @@ static void bits_stay_under_every_schedule(void **state) {
             }
 }
 
+/* Of one loop, too, as each layer's gradient is gone before that of the next one is computed: where all microbatches
+ * have their W after one action, in one group or in several. */
+static void layers_share_one_room(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh, *schedule;
+        int group, microbatches;
+        enum sl_recomputation recomputation;
+        bool shares;
+    } of[] = {
+        {"data=2,model=2", "1f1b", 4, 4, SL_RECOMPUTE_NONE, true},
+        {"data=2,model=2", "1f1b", 2, 4, SL_RECOMPUTE_NONE, false},
+        {"data=4,model=1", "gpipe", 1, 4, SL_RECOMPUTE_NONE, true},
+        {"data=3,model=1", "gpipe", 2, 4, SL_RECOMPUTE_FULL, true},
+        {"data=4,model=1", "1f1b", 1, 1, SL_RECOMPUTE_NONE, true},
+        {"data=4,model=1", "1f1b", 1, 1, SL_RECOMPUTE_FULL, true},
+        {"data=2,model=2", "interleaved-zb", 4, 4, SL_RECOMPUTE_SELECTIVE, true},
+    };
+    for (int i = 0; i < (int)(sizeof of / sizeof *of); i++)
+        for (int overlap = 0; overlap < 2; overlap++) {
+            const struct sl_classifier shape = {.inputs = INPUTS,
+                                                .hidden = HIDDEN,
+                                                .expansion = 2,
+                                                .classes = CLASSES,
+                                                .recomputation = of[i].recomputation};
+            struct job job = new_job(of[i].mesh, of[i].schedule, 1, 8);
+            job.shape = &shape;
+            job.group = of[i].group;
+            job.microbatches = of[i].microbatches;
+            job.overlap = overlap;
+            compare(job, of[i].shares);
+        }
+}
+
 static void so_they_do_without_overlap_and_with_delays(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -118,6 +152,7 @@ int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_stay_under_every_schedule),
+        cmocka_unit_test(layers_share_one_room),
         cmocka_unit_test(so_they_do_without_overlap_and_with_delays),
         cmocka_unit_test(so_they_do_for_all_updates),
         cmocka_unit_test(alone_there_is_nothing_to_share),
