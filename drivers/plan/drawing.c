@@ -146,7 +146,8 @@ int plan_print_pipelines(struct plan_rows *rows, const struct plan_job *job, str
     if (status == SL_OK)
         plan_rows_begin(rows, "pipeline",
                         "All ranks work in step: an iteration takes as long as its longest cell, and states are\n"
-                        "exchanged as late as they can be.",
+                        "exchanged as late as they can be. In the driver schedule a rank waits only for what it\n"
+                        "reads, so that interleaved has a smaller bubble there.",
                         field);
     for (int i = 0; i < count && status == SL_OK; i++) status = add_costs(rows, job, &pipeline[i], error);
     if (status == SL_OK)
@@ -205,9 +206,11 @@ static int lay_out(const struct plan_job *job, const struct plan_pipeline *pipel
 static void draw_all(const struct plan_job *job, int count, const struct plan_pipeline *pipeline,
                      const struct sl_simulation *simulation, sl_timeline_writer *write, FILE *file) {
     struct sl_timeline_layer layer[MOST_PIPELINES];
-    char heading[MOST_PIPELINES][160], subtitle[160];
+    char heading[MOST_PIPELINES][160], subtitle[240];
     struct sl_timeline timeline = {.title = "pipelines", .subtitle = subtitle, .layers = count, .layer = layer};
-    snprintf(subtitle, sizeof subtitle, "%d rank%s, %d microbatch%s; of a rank a forward takes %g ms, a backward %g ms",
+    snprintf(subtitle, sizeof subtitle,
+             "%d rank%s, %d microbatch%s; of a rank a forward takes %g ms, a backward %g ms; ranks work in step, "
+             "unlike those of the driver schedule",
              job->stages, job->stages > 1 ? "s" : "", job->microbatches, job->microbatches > 1 ? "es" : "",
              job->forward, job->backward);
     for (int i = 0; i < count; i++) {

@@ -94,8 +94,8 @@ void report_timeline_write(FILE *file, const struct report_timeline *timeline) {
     snprintf(subtitle, sizeof subtitle, "measured %.4g ms (mean of %d steps %.4g ms), predicted %.4g ms%s",
              step->length, timeline->measurement.steps, timeline->measurement.step, simulation->step,
              timeline->trace.passes > 1 ? ": the first of its passes" : "");
-    snprintf(note, sizeof note, "idle while the pipeline computes: measured %.1f %%, predicted %.1f %%",
-             100 * timeline->measurement.bubble, 100 * simulation->bubble);
+    snprintf(note, sizeof note, "bubble: measured %.1f %%, predicted %.1f %%", 100 * timeline->measurement.bubble,
+             100 * simulation->bubble);
     const struct sl_timeline drawing = {.title = title,
                                         .subtitle = subtitle,
                                         .end = fmax(simulation->step, step->length),

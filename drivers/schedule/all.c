@@ -152,7 +152,9 @@ static void print_table(const struct comparison *comparison, FILE *file) {
         sl_table_cell(&table, "%.4g", (double)kept / loops);
         sl_table_cell(&table, "%d", candidate->messages);
     }
-    fprintf(file, "\nbubble: idle part of the time in which ranks compute\n"
+    fprintf(file, "\nbubble: of the time from the first compute of any rank to the last one's end, the share in which\n"
+                  "ranks do not compute; ranks of sequential, grouped and interleaved do not work in step here, as\n"
+                  "they do in the driver plan, whose bubbles are therefore as large or larger\n"
                   "kept: the most microbatches that a rank holds at once, over all its stages;\n"
                   "kept/loops: the same in microbatches of its whole share of the model\n"
                   "messages: activations and gradients sent from rank to rank, in a step\n");

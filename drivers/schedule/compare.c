@@ -25,7 +25,7 @@ static int wrong(const struct reader *reader, const char *what) {
 /* False: an event of another kind. */
 static bool find_part(const char *category, enum schedule_part *part) {
     static const char *const name[SCHEDULE_PART_REST] = {[SCHEDULE_PART_COMPUTE] = "compute",
-                                                         [SCHEDULE_PART_BUBBLE] = "waiting",
+                                                         [SCHEDULE_PART_NOT_READY] = "waiting",
                                                          [SCHEDULE_PART_COMMUNICATION] = "communication",
                                                          [SCHEDULE_PART_REDUCTION] = "reduce",
                                                          [SCHEDULE_PART_OPTIMIZER] = "optimizer",

@@ -11,7 +11,7 @@
 /* Where a rank's time goes: every moment of a step belongs to one of them. */
 enum schedule_part {
     SCHEDULE_PART_COMPUTE,
-    SCHEDULE_PART_BUBBLE, /* these three as in layers/modules/profile.h */
+    SCHEDULE_PART_NOT_READY, /* these three as in layers/modules/profile.h */
     SCHEDULE_PART_TRANSFER,
     SCHEDULE_PART_NO_CORE,
     SCHEDULE_PART_COMMUNICATION, /* its own work on messages */
@@ -53,7 +53,7 @@ struct schedule_trace {
     bool overlap;           /* reductions beside compute */
     double delay;           /* ms by which the engine delayed each message */
     int coordinates, cores; /* 0: unknown */
-    bool divided;           /* waiting, by the engine; otherwise all of it is bubble */
+    bool divided;           /* waiting, by the engine; otherwise all of it is "not ready" */
     int group;              /* microbatches of a weight-gradient product, told from the events */
     int count;
     struct schedule_record *record; /* once measured: of whole steps, sorted by step, pipeline, rank */
@@ -61,7 +61,7 @@ struct schedule_trace {
 
 struct schedule_measured_rank {
     double part[SCHEDULE_PARTS];
-    double bubble; /* idle share of the pipeline's compute span */
+    double bubble; /* share of the pipeline's compute span in which it does not compute */
 };
 
 struct schedule_measurement {

@@ -6,10 +6,10 @@
 #include "drivers/schedule/compare.h"
 
 const char *const schedule_part_name[SCHEDULE_PARTS] = {
-    "compute", "bubble", "transfer", "no core", "communication", "reduction", "optimizer", "gathering", "rest"};
+    "compute", "not ready", "transfer", "no core", "communication", "reduction", "optimizer", "gathering", "rest"};
 
 double schedule_waiting(const double part[SCHEDULE_PARTS]) {
-    return part[SCHEDULE_PART_BUBBLE] + part[SCHEDULE_PART_TRANSFER] + part[SCHEDULE_PART_NO_CORE];
+    return part[SCHEDULE_PART_NOT_READY] + part[SCHEDULE_PART_TRANSFER] + part[SCHEDULE_PART_NO_CORE];
 }
 
 struct schedule_range schedule_range_at(const struct schedule_trace *trace, int begin, int end, int keys) {
@@ -157,7 +157,7 @@ void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, 
     part[SCHEDULE_PART_OPTIMIZER] = of->optimizer;
     part[SCHEDULE_PART_TRANSFER] = of->transfer;
     part[SCHEDULE_PART_GATHERING] = of->gathering;
-    part[SCHEDULE_PART_BUBBLE] = simulation->step - part[SCHEDULE_PART_COMPUTE] - part[SCHEDULE_PART_REDUCTION] -
-                                 part[SCHEDULE_PART_OPTIMIZER] - part[SCHEDULE_PART_TRANSFER] -
-                                 part[SCHEDULE_PART_GATHERING];
+    part[SCHEDULE_PART_NOT_READY] = simulation->step - part[SCHEDULE_PART_COMPUTE] - part[SCHEDULE_PART_REDUCTION] -
+                                    part[SCHEDULE_PART_OPTIMIZER] - part[SCHEDULE_PART_TRANSFER] -
+                                    part[SCHEDULE_PART_GATHERING];
 }

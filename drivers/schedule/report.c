@@ -115,7 +115,7 @@ static void print_conditions(const struct schedule_trace *trace, FILE *file) {
     char shared[100];
     if (*sl_cores_describe(trace->coordinates, trace->cores, shared, sizeof shared))
         fprintf(file, "%s; predicted is for a core each, with reductions as measured\n", shared);
-    if (!trace->divided) fprintf(file, "measured bubble: all waiting; the engine did not tell transfer from it\n");
+    if (!trace->divided) fprintf(file, "measured not ready: all waiting; the engine did not tell transfer from it\n");
 }
 
 enum { MOST_COLUMNS = SCHEDULE_PARTS + 4 };
@@ -131,7 +131,7 @@ static int find_columns(const struct schedule_report *report, struct sl_column c
             column[columns++] = (struct sl_column){schedule_part_name[p], letters < 8 ? 8 : letters};
     }
     column[columns++] = (struct sl_column){"step", 9};
-    column[columns++] = (struct sl_column){"idle", 8};
+    column[columns++] = (struct sl_column){"bubble", 8};
     return columns;
 }
 
@@ -177,13 +177,13 @@ static json_t *json_text(const char *text) {
     return string ? string : json_null();
 }
 
-static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",   "bubble_ms",        "transfer_ms",
+static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",   "not_ready_ms",     "transfer_ms",
                                                      "no_core_ms",   "communication_ms", "reduction_ms",
                                                      "optimizer_ms", "gathering_ms",     "rest_ms"};
 
 static json_t *json_row(const struct row *row) {
     json_t *object = json_pack("{s:o,s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble),
-                               "idle", sl_json_real(row->bubble)); /* "bubble" is its older name */
+                               "idle", sl_json_real(row->bubble)); /* the same by another name */
     for (int p = 0; object && p < SCHEDULE_PARTS; p++)
         json_object_set_new(object, part_key[p], sl_json_real(row->part[p]));
     if (object) json_object_set_new(object, "waiting_ms", sl_json_real(schedule_waiting(row->part)));

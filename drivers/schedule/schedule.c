@@ -119,12 +119,10 @@ static const struct sl_option simulation_table[] = {
              "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that "
              "--trace of a training has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT, .read = "!all&!synthesize",
-     .help =
-         "simulate a recorded run: TRACE, which --trace of a training wrote, gives the costs, and each coordinate has "
-         "a "
-         "core; print where its time went instead: bubble (it waited for numbers that were not computed yet), transfer "
-         "(for numbers on their way), no core (another coordinate or program had the core); the schedule is the "
-         "trace's, unless --name or --file gives another"},
+     .help = "simulate a recorded run: TRACE, which --trace of a training wrote, gives the costs, and each coordinate "
+             "has a core; print where its time went instead: not ready (it waited for numbers that were not computed "
+             "yet), transfer (for numbers on their way), no core (another coordinate or program had the core); the "
+             "schedule is the trace's, unless --name or --file gives another"},
     {0},
 };
 
@@ -241,7 +239,9 @@ static const struct sl_option_word notation[] = {
      NULL},
     {"2F5+5B1", "two actions in one time step", NULL},
     {".", "the rank is idle", NULL},
-    {"bubble", "the idle part of the time from the first compute of any rank to the last", NULL},
+    {"bubble",
+     "of the time from the first compute of any rank to the last one's end, the share in which ranks do not compute",
+     NULL},
     {"kept",
      "the most microbatches that a rank holds at once, from the forward to the weight gradient, over all its "
      "stages",

@@ -25,7 +25,7 @@ static const char *hindrance(const struct sl_prediction *of, double *ms) {
     const struct {
         const char *name;
         double ms;
-    } parts[] = {{"waiting for other stages (the bubble)", of->idle_ms},
+    } parts[] = {{"waiting for other stages", of->idle_ms},
                  {"attention", of->sharers * of->share_ms[SL_SHARE_ATTENTION]},
                  {"norms and other passes over rows", of->sharers * of->share_ms[SL_SHARE_KERNELS]},
                  {"communication within layers", of->sharers * of->share_ms[SL_SHARE_CALLS]},
@@ -76,10 +76,12 @@ static void print_hindrance(const struct sl_forecast *forecast, FILE *stream,
 void sl_forecast_print(const struct sl_forecast *forecast, FILE *stream, const struct sl_training_measured *measured) {
     const struct sl_prediction *own = &forecast->own;
     const struct sl_layout *best = &forecast->best;
+    const int run = sl_schedule_run(&forecast->job->schedule, SL_FORWARD);
     print_times(forecast, stream, measured);
     fprintf(stream, "; planned %.1f MB a coordinate, held %.1f", own->bytes / 1e6, measured->bytes / 1e6);
     if (!isnan(measured->bubble))
         fprintf(stream, "; bubble predicted %.1f %%, measured %.1f %%", 100 * own->bubble, 100 * measured->bubble);
+    if (!isnan(measured->bubble) && run > 1) fprintf(stream, " (of runs of %d microbatches)", run);
     putc('\n', stream);
     print_hindrance(forecast, stream, measured);
     if (!forecast->options)

@@ -24,7 +24,7 @@ enum { SL_PREDICTED_STAGES = 64 };
 struct sl_prediction {
     double ms;                                   /* of a step */
     double pipeline_ms, reduce_ms, optimizer_ms; /* of it: the passes, what waits for sums over data, the optimizer */
-    double bubble;                               /* share of the passes' time in which coordinates do not compute */
+    double bubble;                               /* as in layers/modules/profile.h, of all passes */
     double idle_ms;                              /* of the passes in which places have nothing to do: where coordinates
                                                     share them, others work while one waits */
     double sharers;                              /* coordinates of a place */

@@ -6,12 +6,12 @@
 #include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 
-static const char *const work_name[SL_WORKS] = {"other",         "products", "kernels",  "optimizer",
-                                                "communication", "bubble",   "transfer", "no_core"};
+static const char *const work_name[SL_WORKS] = {"other",         "products",  "kernels",  "optimizer",
+                                                "communication", "not_ready", "transfer", "no_core"};
 
 /* Of all kinds in which the coordinate does nothing. */
 static double waiting(const struct sl_profile *profile) {
-    return profile->seconds[SL_WORK_BUBBLE] + profile->seconds[SL_WORK_TRANSFER] + profile->seconds[SL_WORK_NO_CORE];
+    return profile->seconds[SL_WORK_NOT_READY] + profile->seconds[SL_WORK_TRANSFER] + profile->seconds[SL_WORK_NO_CORE];
 }
 
 static double total(const struct sl_profile *profile) {
@@ -31,7 +31,7 @@ static json_t *object_of(const struct sl_profile *profile, int coordinate, int64
     for (int w = 0; object && w < SL_WORKS; w++) {
         char key[32];
         snprintf(key, sizeof key, "%s_ms", work_name[w]);
-        if (w == SL_WORK_BUBBLE)
+        if (w == SL_WORK_NOT_READY)
             json_object_set_new(object, "waiting_ms", sl_json_real(1e3 * waiting(profile) / (double)steps));
         json_object_set_new(object, key, sl_json_real(1e3 * profile->seconds[w] / (double)steps));
     }
@@ -49,13 +49,13 @@ static void print_row(struct sl_table *table, const struct sl_profile *profile, 
 
 int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *mesh, int cores, int64_t steps, bool json,
                       struct sl_error *error) {
-    static const struct sl_column column[] = {{"ms a step", -22}, {"products", 8}, {"kernels", 7},  {"optimizer", 9},
-                                              {"moving", 6},      {"bubble", 7},   {"transfer", 8}, {"no core", 7},
-                                              {"other", 6},       {"total", 8},    {"accounted", 9}};
+    static const struct sl_column column[] = {{"ms a step", -22}, {"products", 8},  {"kernels", 7},  {"optimizer", 9},
+                                              {"moving", 6},      {"not ready", 9}, {"transfer", 8}, {"no core", 7},
+                                              {"other", 6},       {"total", 8},     {"accounted", 9}};
     if (steps < 1) return SL_OK;
     struct sl_table table;
     if (!json) sl_cores_print(stdout, mesh->size, cores);
-    if (!json && !profile->divided) printf("bubble: all waiting; the engine does not tell transfer from it\n");
+    if (!json && !profile->divided) printf("not ready: all waiting; the engine does not tell transfer from it\n");
     if (!json) sl_table_begin(&table, stdout, 11, column);
     for (int c = 0; c < mesh->size; c++) {
         if (json) {
@@ -86,20 +86,12 @@ int sl_profile_graphs(const struct sl_graph_report *graphs, bool json, struct sl
     return SL_OK;
 }
 
-static double share_of(const struct sl_profile *profile, int coordinates, enum sl_work one, enum sl_work other) {
+double sl_profile_no_core(const struct sl_profile *profile, int coordinates) {
     double part = 0, all = 0;
     for (int c = 0; c < coordinates; c++)
         for (enum sl_work w = 0; w < SL_WORKS; w++) {
-            if (w == one || w == other) part += profile[c].seconds[w];
+            if (w == SL_WORK_NO_CORE) part += profile[c].seconds[w];
             if (w != SL_WORK_OPTIMIZER) all += profile[c].seconds[w];
         }
     return all > 0 ? part / all : NAN;
-}
-
-double sl_profile_bubble(const struct sl_profile *profile, int coordinates) {
-    return share_of(profile, coordinates, SL_WORK_BUBBLE, SL_WORK_TRANSFER);
-}
-
-double sl_profile_no_core(const struct sl_profile *profile, int coordinates) {
-    return share_of(profile, coordinates, SL_WORK_NO_CORE, SL_WORK_NO_CORE);
 }

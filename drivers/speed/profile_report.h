@@ -15,9 +15,7 @@ int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *me
 /* Prints what became of coordinate 0's steps as graphs: a line, or where JSON an object. */
 int sl_profile_graphs(const struct sl_graph_report *graphs, bool json, struct sl_error *error);
 
-/* Shares of the time without the optimizer, NaN where nothing was recorded: in which coordinates had nothing to
- * compute, and in which they had no core. */
-double sl_profile_bubble(const struct sl_profile *profile, int coordinates);
+/* The share of the time without the optimizer in which coordinates had no core; NaN where nothing was recorded. */
 double sl_profile_no_core(const struct sl_profile *profile, int coordinates);
 
 #endif

@@ -296,7 +296,8 @@ struct sl_training_measured sl_training_measure(const struct sl_job *job, struct
                                          .fast = sl_step_times_quantile(times, 0.1),
                                          .slow = sl_step_times_quantile(times, 0.9),
                                          .bytes = sl_memory_most(memory, &job->mesh),
-                                         .bubble = known ? sl_profile_bubble(profile, job->mesh.size) : (double)NAN,
+                                         .bubble = known ? sl_profile_bubble(profile, sizeof *profile, job->mesh.size)
+                                                         : (double)NAN,
                                          .taken = known ? sl_profile_no_core(profile, job->mesh.size) : (double)NAN};
 }
 

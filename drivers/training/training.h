@@ -35,8 +35,8 @@ struct sl_training_type {
 struct sl_training_measured {
     int64_t steps; /* of one, its times are that one's; of none NaN */
     double median, fast, slow, bytes;
-    /* Shares of the passes' time, NaN where nobody knows, as where coordinates share cores: in which coordinates had
-     * nothing to compute; and in which other programs had their cores. */
+    /* NaN where nobody knows, as where coordinates share cores: the bubble (layers/modules/profile.h); and the share of
+     * the passes' time in which other programs had their cores. */
     double bubble, taken;
 };
 

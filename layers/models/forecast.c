@@ -11,7 +11,7 @@ static const char *const name_of[SL_WORKS] = {[SL_WORK_OTHER] = "the loop itself
                                               [SL_WORK_KERNELS] = "norms and other passes over rows",
                                               [SL_WORK_OPTIMIZER] = "the optimizer",
                                               [SL_WORK_COMMUNICATION] = "moving and summing data",
-                                              [SL_WORK_BUBBLE] = "waiting in the pipeline (the bubble)",
+                                              [SL_WORK_NOT_READY] = "waiting for other stages",
                                               [SL_WORK_TRANSFER] = "waiting for messages",
                                               [SL_WORK_NO_CORE] = "waiting for a core"};
 
@@ -80,6 +80,7 @@ static int simulate(struct sl_step_forecast *forecast, const struct sl_trace_run
     SL_TRY(sl_schedule_time(run->schedule, &costs, &simulation, error));
     forecast->ms = simulation.span * (run->passes - 1) + simulation.step;
     forecast->bubble = simulation.bubble;
+    forecast->run = sl_schedule_run(run->schedule, SL_FORWARD);
     sl_simulation_free(&simulation);
     return SL_OK;
 }
@@ -97,9 +98,9 @@ static void measure(struct sl_step_forecast *forecast, const struct sl_trace_run
         forecast->most = (enum sl_work)w;
         forecast->most_ms = all[w];
     }
-    const double passes = sum - all[SL_WORK_OPTIMIZER], waiting = all[SL_WORK_BUBBLE] + all[SL_WORK_TRANSFER];
     forecast->measured_ms = sum;
-    forecast->measured_bubble = passes > 0 && !shares_cores(run) ? waiting / passes : (double)NAN;
+    forecast->measured_bubble =
+        shares_cores(run) ? (double)NAN : sl_profile_bubble(&watch->profile, sizeof *watch, size);
     for (int c = 0; c < size; c++) {
         const double planned = (double)sl_budget_total(&watch[c].planned);
         if (c && planned <= forecast->planned) continue;
@@ -127,5 +128,6 @@ void sl_step_forecast_print(const struct sl_step_forecast *forecast, FILE *strea
             forecast->ms, forecast->measured_ms, forecast->planned / 1e3, forecast->held / 1e3);
     fprintf(stream, "%.1f %%", 100 * forecast->bubble);
     if (!isnan(forecast->measured_bubble)) fprintf(stream, ", measured %.1f %%", 100 * forecast->measured_bubble);
+    if (forecast->run > 1) fprintf(stream, " (of runs of %d microbatches)", forecast->run);
     fprintf(stream, "\nafter products, most time goes to %s: %.3g ms\n", name_of[forecast->most], forecast->most_ms);
 }

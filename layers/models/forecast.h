@@ -35,8 +35,9 @@ void sl_watch_begin(struct sl_watch *watch, struct sl_spmd *self, struct sl_trai
 void sl_watch_end(struct sl_watch *watch, struct sl_trainer *trainer);
 
 struct sl_step_forecast {
-    double ms, bubble;                   /* predicted, of a step; shares of the passes' time */
+    double ms, bubble;                   /* predicted, of a step; the bubble as in layers/modules/profile.h */
     double measured_ms, measured_bubble; /* the share is NaN where coordinates share cores: nobody knows */
+    int run;                             /* microbatches that actions take together (spmd/schedule/fuse.h) */
     double planned, held;                /* bytes of the coordinate that plans to take most */
     enum sl_work most;                   /* what takes most beside products, */
     double most_ms;                      /* a step, of all coordinates' mean */

@@ -306,7 +306,9 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
+        const double began = sl_now();
         SL_TRY(weight_gradient_groups(p, action->loop, weights->next));
+        sl_profile_compute(p->context.profile, began);
         sl_trace_end(p->step->trace, mark, event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, count));
         sl_profile_end(p->context.profile, before);
         weights->next += count;
@@ -391,7 +393,9 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     SL_TRY(sl_pipeline_use_shards(p, action));
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
+        const double began = sl_now();
         SL_TRY(do_action(p, action));
+        if (action->kind <= SL_WEIGHT_GRADIENT) sl_profile_compute(p->context.profile, began);
         sl_trace_end(p->step->trace, mark,
                      event_of(p, action->kind, action->loop, action->microbatch,
                               sl_schedule_run(p->options.schedule, action->kind)));

@@ -439,6 +439,7 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     t->updates.prints = t->recording ? sl_journal_prints(t->recording) : NULL;
     t->updates.step = t->self->doing.steps = ++t->step;
     t->updates.lost = false;
+    sl_profile_step(t->profile);
     if (t->trace) t->trace->step = (int)t->step - 1;
     for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, own + pass / each));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);

@@ -106,7 +106,7 @@ point 'nothing in JSON'
 # ---- what is said of cores elsewhere ----
 
 on_one_core "$drivers/looping_pipeline" $small --mesh data=2,model=2 --steps 4 --profile --trace trace --delay-ms 5
-[ $status = 0 ] && [ "$(grep -cx "$shared" out)" = 2 ] && grep -q '^ms a step .* bubble  transfer  no core ' out
+[ $status = 0 ] && [ "$(grep -cx "$shared" out)" = 2 ] && grep -q '^ms a step .* not ready  transfer  no core ' out
 point 'a profile says it, too'
 # Two columns from the right are other and total: all kinds of work add up to it.
 awk '/^[0-9]+ \(/ { n = NF - 2; sum = 0; for (i = n - 8; i < n; i++) sum += $i

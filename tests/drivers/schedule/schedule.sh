@@ -304,16 +304,16 @@ trace() {
     cat
     echo '{"ph":"M"}],"shardloop":{"schedule":"gpipe","ranks":2,"loops":1,"microbatches":1,"overlap":true}}'
 }
-means='"measured":{"step_ms":16.0,"bubble":0.538461538,"idle":0.538461538,"compute_ms":6.0,"bubble_ms":4.5,"transfer_ms":0.0,'
+means='"measured":{"step_ms":16.0,"bubble":0.538461538,"idle":0.538461538,"compute_ms":6.0,"not_ready_ms":4.5,"transfer_ms":0.0,'
 means=$means'"no_core_ms":0.0,"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"gathering_ms":0.0,"rest_ms":1.5,'
 means=$means'"waiting_ms":4.5},'
 # The optimizer's ms of the first rank are within its reduction.
-predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"idle":0.52,"compute_ms":6.0,"bubble_ms":5.5,"transfer_ms":1.0,'
+predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"idle":0.52,"compute_ms":6.0,"not_ready_ms":5.5,"transfer_ms":1.0,'
 predicted=$predicted'"no_core_ms":0.0,"communication_ms":0.0,"reduction_ms":2.0,"optimizer_ms":1.0,"gathering_ms":0.0,"rest_ms":0.0,'
 predicted=$predicted'"waiting_ms":6.5}'
 { first_rank && second_rank; } | trace >run
 answers "$means$predicted" --compare run --json
-answers 'step measured 16.00 ms, predicted 15.50 ms (-3.1 %): compute +0.00, bubble -1.00, transfer -1.00, no core +0.00' \
+answers 'step measured 16.00 ms, predicted 15.50 ms (-3.1 %): compute +0.00, not ready -1.00, transfer -1.00, no core +0.00' \
     --compare run
 ! grep -q -e '-0\.00' -e '-0\.0 %' out
 point 'no difference has no minus'
@@ -335,7 +335,7 @@ conditions() { sed "s/\"overlap\":true/&,$1/" run; }
 conditions '"delay_ms":30.0,"coordinates":2,"cores":1,"divided":false' >shared
 answers '2 coordinates share 1 core: times are not those of 2 devices; predicted is for a core each, with reductions as measured' \
     --compare shared
-grep -qx 'measured bubble: all waiting; the engine did not tell transfer from it' out
+grep -qx 'measured not ready: all waiting; the engine did not tell transfer from it' out
 point 'and that waiting was not divided'
 answers '"coordinates":2,"cores":1,' --compare shared --json
 grep -q '"predicted":{"step_ms":75.5,' out # two messages, one after the other
@@ -351,7 +351,7 @@ done
 # Of the first rank's forward 0.5 ms passed without a core; of its 6.5 ms of waiting 2, and 3 on the way.
 sed -e '/0F0/s/"loop"/"no_core":500,&/' -e '/waiting.*"rank":0/s/"loop"/"no_core":2000,"transfer":3000,&/' run >divided
 answers '"measured":{"step_ms":16.0,"bubble":0.5' --compare divided --json
-measured='{"measured":{"step_ms":16.0,"bubble":0.576923077,"idle":0.576923077,"compute_ms":5.0,"bubble_ms":1.5,"transfer_ms":3.0,"no_core_ms":2.5,'
+measured='{"measured":{"step_ms":16.0,"bubble":0.576923077,"idle":0.576923077,"compute_ms":5.0,"not_ready_ms":1.5,"transfer_ms":3.0,"no_core_ms":2.5,'
 measured=$measured'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"gathering_ms":0.0,"rest_ms":0.0,"waiting_ms":7.0}'
 grep -qF "$measured" out
 point 'waiting is divided, and the parts add up to the step'

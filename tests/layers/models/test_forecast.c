@@ -20,6 +20,14 @@ struct job {
     struct sl_watch watch[8];
 };
 
+/* COORDINATE computes for SECONDS a step, from FIRST to LAST. */
+static void computes(struct job *job, int coordinate, double first, double last, double seconds) {
+    struct sl_profile *profile = &job->watch[coordinate].profile;
+    profile->first = STEPS * first;
+    profile->last = STEPS * last;
+    profile->computing = STEPS * seconds;
+}
+
 /* Every coordinate computes for 12 ms a step, a ms for each part of a microbatch, and updates for 2. */
 static void open_job(struct job *job, const char *mesh, int cores) {
     struct sl_error error;
@@ -42,6 +50,7 @@ static void open_job(struct job *job, const char *mesh, int cores) {
         seconds[SL_WORK_COMMUNICATION] = STEPS * 1.5e-3;
         seconds[SL_WORK_OTHER] = STEPS * 0.5e-3;
         seconds[SL_WORK_OPTIMIZER] = STEPS * 2e-3;
+        computes(job, c, 0, 12e-3, 12e-3);
     }
 }
 
@@ -71,13 +80,32 @@ static void ranks_wait_for_each_other(void **state) {
     struct job job;
     (void)state;
     open_job(&job, "pipe=2", 2);
-    for (int c = 0; c < 2; c++) job.watch[c].profile.seconds[SL_WORK_BUBBLE] = STEPS * 3e-3;
+    for (int c = 0; c < 2; c++) job.watch[c].profile.seconds[SL_WORK_NOT_READY] = STEPS * 3e-3;
+    computes(&job, 0, 1e-3, 16e-3, 12e-3);
+    computes(&job, 1, 2e-3, 14e-3, 9e-3);
     const struct sl_step_forecast told = forecast(&job);
     assert_true(told.ms >= 14 + 2 - 1e-9 && told.ms <= 14 + 3 + 1e-9);
     assert_true(near(told.bubble, 1 - 12 / (told.ms - 2)));
-    assert_true(near(told.measured_ms, 17) && near(told.measured_bubble, 3.0 / 15));
-    assert_true(told.most == SL_WORK_BUBBLE && near(told.most_ms, 3));
+    assert_true(near(told.measured_ms, 17) && near(told.measured_bubble, 1 - 21.0 / (2 * 15)));
+    assert_true(told.most == SL_WORK_NOT_READY && near(told.most_ms, 3));
     sl_schedule_free(&job.schedule);
+}
+
+/* Two steps: compute from their beginnings on, but for what the coordinate does else. */
+static void compute_is_added_up(void **state) {
+    struct sl_profile profile = {.computing = 0};
+    (void)state;
+    for (int step = 0; step < 2; step++) {
+        sl_profile_step(&profile);
+        const double began = profile.began = sl_now() - 10; /* seconds ago */
+        profile.latest = 0;
+        sl_profile_compute(&profile, began + 4);
+        sl_profile_compute(&profile, sl_now());
+    }
+    assert_true(fabs(profile.first - 8) < 1 && fabs(profile.last - 20) < 1 && fabs(profile.computing - 12) < 1);
+    const struct sl_profile pair[] = {profile, {.computing = 0}};
+    assert_true(fabs(sl_profile_bubble(pair, sizeof *pair, 2) - 0.5) < 0.1);
+    assert_true(isnan(sl_profile_bubble(&pair[1], sizeof *pair, 1)));
 }
 
 /* Four coordinates on two cores take twice as long at least, and nobody knows what bubble is. */
@@ -143,6 +171,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_takes_its_work),
         cmocka_unit_test(ranks_wait_for_each_other),
+        cmocka_unit_test(compute_is_added_up),
         cmocka_unit_test(cores_may_be_shared),
         cmocka_unit_test(ranks_differ_and_passes_follow),
         cmocka_unit_test(bytes_are_those_of_the_fullest),
