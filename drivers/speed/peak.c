@@ -37,8 +37,8 @@ static void find_processor(char *text, size_t size) {
     if (file) fclose(file);
 }
 
-struct sl_peak_key sl_peak_key(const char *library, const char *precision, int cores) {
-    struct sl_peak_key key = {.cores = cores};
+struct sl_peak_key sl_peak_key(const char *library, const char *precision, int cores, int usable) {
+    struct sl_peak_key key = {.cores = cores, .usable = usable};
     if (gethostname(key.host, sizeof key.host - 1)) key.host[0] = '\0';
     if (strcmp(sl_device.name, "cpu") != 0)
         snprintf(key.processor, sizeof key.processor, "%s", sl_device.name);
@@ -72,22 +72,24 @@ bool sl_peak_path(char path[SL_MAX_PATH]) {
 /* An entry of the file. */
 struct entry {
     const char *host, *processor, *library, *precision, *date;
-    int cores;
+    int cores, usable; /* files of older versions do not have the latter, and so no run's */
     double flops;
 };
 
 static bool read_entry(json_t *object, struct entry *entry) {
-    if (json_unpack(object, "{s:s,s:s,s:s,s:s,s:i,s:F,s:s}", "host", &entry->host, "processor", &entry->processor,
-                    "library", &entry->library, "precision", &entry->precision, "cores", &entry->cores,
-                    "flops_per_second", &entry->flops, "date", &entry->date))
+    entry->usable = -1;
+    if (json_unpack(object, "{s:s,s:s,s:s,s:s,s:i,s?i,s:F,s:s}", "host", &entry->host, "processor", &entry->processor,
+                    "library", &entry->library, "precision", &entry->precision, "cores", &entry->cores, "usable",
+                    &entry->usable, "flops_per_second", &entry->flops, "date", &entry->date))
         return false;
     return entry->cores > 0 && entry->cores <= MOST_CORES && entry->flops > 0 && entry->flops <= most_flops &&
            strlen(entry->date) == 10 && strspn(entry->date, "0123456789-") == 10;
 }
 
 static bool matches(const struct entry *entry, const struct sl_peak_key *key) {
-    return entry->cores == key->cores && !strcmp(entry->host, key->host) && !strcmp(entry->processor, key->processor) &&
-           !strcmp(entry->library, key->library) && !strcmp(entry->precision, key->precision);
+    return entry->cores == key->cores && entry->usable == key->usable && !strcmp(entry->host, key->host) &&
+           !strcmp(entry->processor, key->processor) && !strcmp(entry->library, key->library) &&
+           !strcmp(entry->precision, key->precision);
 }
 
 /* The list of PATH's entries, all of them good; an empty one where the file is not there. NULL: ERROR says what is
@@ -153,9 +155,9 @@ static void remove_peak(json_t *list, const struct sl_peak_key *key) {
 
 /* As text, to be freed; NULL without memory. */
 static char *print_all(json_t *list, const struct sl_peak_key *key, const struct sl_peak *peak) {
-    json_array_append_new(list, json_pack("{ss ss ss ss si sf ss}", "host", key->host, "processor", key->processor,
+    json_array_append_new(list, json_pack("{ss ss ss ss si si sf ss}", "host", key->host, "processor", key->processor,
                                           "library", key->library, "precision", key->precision, "cores", key->cores,
-                                          "flops_per_second", peak->flops, "date", peak->date));
+                                          "usable", key->usable, "flops_per_second", peak->flops, "date", peak->date));
     json_t *root = json_pack("{sO}", "peaks", list);
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);

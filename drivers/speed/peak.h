@@ -2,7 +2,7 @@
  * of one machine are measured against the same number.
  *
  *     {"peaks": [{"host": "node7", "processor": "...", "library": "oneDNN 3.0.0, ISA e7", "precision": "f32", "cores":
- * 8, "flops_per_second": 3.88e11, "date": "2026-11-22"}]}
+ * 8, "usable": 8, "flops_per_second": 3.88e11, "date": "2026-11-22"}]}
  *
  * It is shardloop/peaks.json in $XDG_CACHE_HOME, or in ~/.cache where that is unset or no absolute path. Where HOME is
  * unset, too, nothing is kept. */
@@ -14,7 +14,8 @@
 /* What a peak depends on. */
 struct sl_peak_key {
     char host[80], processor[120], library[80], precision[8];
-    int cores; /* at work at once; on devices the number of coordinates */
+    int cores;  /* at work at once; on devices the number of coordinates */
+    int usable; /* that the run may use, so that others may be idle or have less to do; 0: nobody knows */
 };
 
 struct sl_peak {
@@ -23,7 +24,7 @@ struct sl_peak {
 };
 
 /* This machine's. LIBRARY is what multiplies, PRECISION its operands' type. */
-struct sl_peak_key sl_peak_key(const char *library, const char *precision, int cores);
+struct sl_peak_key sl_peak_key(const char *library, const char *precision, int cores, int usable);
 
 /* Where peaks are kept. False: nowhere. */
 bool sl_peak_path(char path[SL_MAX_PATH]);

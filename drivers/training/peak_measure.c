@@ -106,7 +106,7 @@ static void remark(const struct sl_error *error, const char *consequence) {
 static struct sl_peak_key key_of(const struct sl_job *job) {
     char library[80];
     sl_gemm_describe(job->gemm, library, sizeof library);
-    return sl_peak_key(library, sl_dtypes[job->precision].name, cores_at_work(job));
+    return sl_peak_key(library, sl_dtypes[job->precision].name, cores_at_work(job), job->cores);
 }
 
 static void read_peak(const struct sl_job *job, struct sl_peak *peak) {

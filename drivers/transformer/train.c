@@ -1,5 +1,6 @@
 /* train.c - what a transformer adds to a training: its data, evaluations and samples, and what is told of each step. */
 #include <math.h>
+#include <string.h>
 
 #include "drivers/transformer/transformer.h"
 
@@ -18,7 +19,7 @@ static double utilization(const struct sl_step *step, const void *own) {
     const struct transformer_job *job = own;
     const double each = sl_transformer_flops(&job->model, job->config->sequence) +
                         6 * sl_transformer_adapters(&job->model, job->adapters);
-    return each * tokens_a_step(job) / (1e-3 * step->ms) / job->peak.flops;
+    return (each - 2 * job->frozen) * tokens_a_step(job) / (1e-3 * step->ms) / job->peak.flops;
 }
 
 /* ---- steps ---- */
@@ -27,10 +28,32 @@ static int fetch(struct sl_worker *worker, int64_t step, struct sl_batch *batch)
     return transformer_fetch(worker, false, sl_training_samples(worker, step), batch);
 }
 
+/* Which tables are multiplied: with a head of its own, the embedding is only looked up. */
+static bool is_multiplied(const struct sl_transformer *model, const struct sl_parameter *parameter) {
+    return parameter->dims == 2 && (!strstr(parameter->name, "embedding") || !model->untied_head) &&
+           !strstr(parameter->name, "positions");
+}
+
+/* Not counted where a token uses some of the experts. */
+static int count_frozen(struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
+    double frozen = 0;
+    for (int i = 0; i < parameters->count && !job->adapters && !job->model.experts; i++)
+        if (parameters->list[i].frozen && is_multiplied(&job->model, &parameters->list[i]) &&
+            sl_parameter_is_first(parameters, worker->self, i, false))
+            frozen += (double)parameters->list[i].count;
+    float sum = (float)frozen;
+    SL_TRY(sl_psum(worker->self, sl_trainer_world(worker->trainer), SL_F32, &sum, &sum, 1));
+    if (worker->self->coordinate == 0) job->frozen = (double)sum;
+    return SL_OK;
+}
+
 static int begin(struct sl_worker *worker) {
     struct transformer_job *job = transformer_job_of(worker);
     struct transformer_worker *own = worker->own;
     if (job->config->sample_every) SL_TRY(transformer_open_sampler(&own->sampler, worker));
+    SL_TRY(count_frozen(worker));
     return sl_peak_find(worker, job->config->measure_peak, &job->peak);
 }
 

@@ -146,6 +146,7 @@ struct transformer_job {
     int length;                             /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
+    double frozen;       /* weights of products whose gradients nobody computes, beside those that adapters freeze */
     struct transformer_score score;
     double scored_bytes;              /* that the scored tokens stand for; NaN: nobody knows */
     struct transformer_stream stream; /* of evaluate */

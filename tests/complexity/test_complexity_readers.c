@@ -355,7 +355,7 @@ static void prepare_peaks(const struct complexity_row *row, int n) {
 
 static void read_peaks(const struct complexity_row *row, int n) {
     (void)row;
-    struct sl_peak_key key = {.processor = "p", .library = "l", .precision = "f32", .cores = 2};
+    struct sl_peak_key key = {.processor = "p", .library = "l", .precision = "f32", .cores = 2, .usable = -1};
     struct sl_peak peak;
     struct sl_error error = {0};
     snprintf(key.host, sizeof key.host, "h%d", n - 1);

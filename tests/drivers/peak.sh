@@ -33,6 +33,15 @@ point 'the next run takes what was kept'
 call $train --json
 [ $status = 0 ] && grep -q '"products_flops_per_second":1.234e12,.*"products_measured":"2001-02-03"' out
 point 'and tells it in JSON'
+sed 's/"usable": .*/"usable": 4097,/' planted >"$kept"
+call $train
+[ $status = 0 ] && [ ! -s err ] && ! reached | grep -q 2001 && [ "$(grep -c '"host"' "$kept")" = 2 ]
+point 'where a run may use other cores, it is measured for these'
+sed '/"usable":/d' planted >"$kept"
+call $train
+[ $status = 0 ] && [ ! -s err ] && ! reached | grep -q 2001
+point 'and where the file does not tell'
+cp planted "$kept"
 call train --mesh data=2,pipe=2,tensor=2 $model --layers-per-block 2 --batch 8 --data text --steps 2 --precision bf16
 [ $status != 0 ] || { [ ! -s err ] && ! reached | grep -q 2001 && [ "$(grep -c '"host"' "$kept")" = 2 ]; }
 point 'another precision has its own'
@@ -51,6 +60,19 @@ call $train --profile
     grep -q 'of 0.0 GFLOP/s, measured 2001-02-03 with slower cores than the run had, ' out
 point 'not beside a profile, where a line says what is wrong'
 cp measured "$kept"
+
+# A token's operations: of the one layer's 12 x 16 x 16 weights two are left out, those of the gradients.
+operations() {
+    call train --mesh "$1" $model --attention gqa --batch 8 --data text --steps 2 --json $2
+    tail -n 1 out | sed 's/.*"tokens_per_second":\([^,]*\),"mfu":\([^,]*\),"products_flops_per_second":\([^,]*\),.*/\1 \2 \3/' |
+        awk '{ printf "%.0f\n", $2 * $3 / $1 }'
+}
+model=${model% --latent-dim*}
+whole=$(operations data=1)
+for mesh in data=1 data=2,tensor=2; do
+    [ $((whole - $(operations $mesh '--freeze blocks.*'))) = $((2 * 12 * 16 * 16)) ]
+    point "what is frozen is not counted, on $mesh"
+done
 
 for damage in '{' '{"peaks":[{"host":"a"}]}'; do
     printf '%s' "$damage" >"$kept"

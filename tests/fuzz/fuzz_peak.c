@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    const struct sl_peak_key key = {"node7", "a processor", "a library", "f32", 2};
+    const struct sl_peak_key key = {"node7", "a processor", "a library", "f32", 2, 2};
     struct sl_peak peak;
     struct sl_error error = {0};
     const int status = sl_peak_read(fuzz_file(0, data, size), &key, &peak, &error);
