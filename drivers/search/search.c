@@ -282,12 +282,11 @@ static void find_memory(struct search *search) {
 
 static int check_devices(struct search *search, struct sl_error *error) {
     const struct sl_search_options *options = search->options;
-    const bool given = sl_option_given(search->command, "mesh");
     search->devices = options->devices ? options->devices : search->job->mesh.size;
-    if (given && search->devices != search->job->mesh.size)
+    if (sl_option_given(search->command, "mesh") && search->devices != search->job->mesh.size)
         return sl_error_set(error, SL_BAD_INPUT, "--devices %d: the mesh that is given has %d coordinates",
                             search->devices, search->job->mesh.size);
-    return SL_OK;
+    return sl_search_check(options, search->devices, error);
 }
 
 static void find_limits(struct search *search) {
@@ -380,8 +379,9 @@ static bool is_equal(const struct sl_job *job, const struct sl_layout *a, const 
 static void print_best(const struct search *search, FILE *stream) {
     const struct sl_layout *list = search->layouts.list;
     char why[64], limit[32];
-    fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n",
+    fprintf(stream, "the best of %d layouts on %d devices of \"%s\"%s, %s each:\n",
             search->layouts.count + search->pruned, search->devices, search->machine.name,
+            search->devices > SL_MAX_COORDINATES ? ", on paper, as no run has so many coordinates" : "",
             isinf(search->memory) ? "any memory" : sl_bytes_describe(search->memory, limit, sizeof limit));
     if (search->meant.table)
         fprintf(stream, "with --engine %s, as the machine has %d node%s\n", search->meant.table->name,

@@ -25,6 +25,15 @@ const struct sl_option sl_search_table[] = {
     {0},
 };
 
+int sl_search_check(const struct sl_search_options *options, int devices, struct sl_error *error) {
+    const bool on_paper = options->machine && !options->save && options->plan == SL_PLAN_SEARCH;
+    if (devices <= SL_MAX_COORDINATES || on_paper) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--devices %d: a run has at most %d coordinates; more are planned only on paper: by --plan "
+                        "search with --machine FILE, whose layouts are not saved",
+                        devices, SL_MAX_COORDINATES);
+}
+
 /* ---- sizes ---- */
 
 bool sl_search_bytes(const char *text, double *bytes) {
