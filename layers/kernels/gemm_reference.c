@@ -11,7 +11,9 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 static void release(struct sl_gemm *gemm) { (void)gemm; }
 
 /* Element I of an operand. The callers pass constant types, so that loops are made for each. */
-SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) { return sl_load_float(dtype, operand, i); }
+SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) {
+    return sl_load_float(sl_f32_or_bf16(dtype), operand, i);
+}
 
 enum { ABREAST = 4 }; /* rows of op(B) that one pass over a row of C takes: one addition after another, as in four */
 

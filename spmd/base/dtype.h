@@ -26,6 +26,10 @@ static inline size_t sl_dtype_size(enum sl_dtype dtype) { return sl_dtypes[dtype
 /* Whether NUMBER is a dtype. */
 static inline bool sl_dtype_exists(int number) { return number >= 0 && number < sl_dtype_count; }
 
+/* A dtype of kernels' operands, of which there are two. Where it is no constant, or a compiler makes one call of those
+ * for both, a loop that loads by this has no code for others. */
+SL_INLINE enum sl_dtype sl_f32_or_bf16(enum sl_dtype dtype) { return dtype == SL_BF16 ? SL_BF16 : SL_F32; }
+
 /* Element I of ARRAY as a float; integers are rounded. Loops pass a constant DTYPE and become code for it alone. */
 SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) {
     switch (dtype) {

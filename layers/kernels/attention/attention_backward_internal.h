@@ -33,6 +33,7 @@ struct query_warp {
 /* Minus o . d_o of each row of a warp, of types O and D_O. */
 SL_INLINE void deltas_of(const struct block *b, size_t width, size_t row, size_t count, const struct outputs *io,
                          size_t at, const enum sl_dtype o, const enum sl_dtype d_o, struct sums *start) {
+    const enum sl_dtype type_o = sl_f32_or_bf16(o), type_d_o = sl_f32_or_bf16(d_o);
     const size_t stride = b->head.q.stride;
     SL_UNROLL
     for (int i = 0; i < 2; i++) {
@@ -43,7 +44,7 @@ SL_INLINE void deltas_of(const struct block *b, size_t width, size_t row, size_t
             sum[l] = 0.0f;
             for (size_t c = 0; own < count && c < width; c += 8) {
                 for (size_t e = from + c; e < from + c + 2; e++)
-                    sum[l] -= sl_load_float(o, io->o, e) * sl_load_float(d_o, io->d_o, e);
+                    sum[l] -= sl_load_float(type_o, io->o, e) * sl_load_float(type_d_o, io->d_o, e);
             }
         }
         sum_of_row(sum);

@@ -483,8 +483,8 @@ static void make_table(size_t latent, size_t columns, const float *kernel, enum 
         const float *row = kernel + l * (2 * columns);
         SL_LANES()
         for (size_t c = 0; c < columns; c++) {
-            sl_store_float(dtype, table, c * latent + l, row[c]);
-            sl_store_float(dtype, table, values + l * columns + c, row[columns + c]);
+            sl_store_float(sl_f32_or_bf16(dtype), table, c * latent + l, row[c]);
+            sl_store_float(sl_f32_or_bf16(dtype), table, values + l * columns + c, row[columns + c]);
         }
     }
 }

@@ -410,7 +410,7 @@ SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
         const float *factor = y + i;
         SETTLE(factor); /* a compiler that multiplied vectors here would round products for one type, and not for the
                            other */
-        rest += sl_load_float(dtype, x, i) * *factor;
+        rest += sl_load_float(sl_f32_or_bf16(dtype), x, i) * *factor;
     }
     for (int step = LANES / 2; step > 0; step /= 2) {
         for (int l = 0; l < step; l++) lane[l] += lane[l + step];

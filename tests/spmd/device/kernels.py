@@ -38,7 +38,7 @@ KNOWN = {
     "attention_queries_deep_64": (254, 0),
     "attention_queries_128": (254, 0),
     "attention_queries_any_64": (222, 0),
-    "attention_queries_any_128": (253, 0),
+    "attention_queries_any_128": (254, 0),
     "attention_keys_64": (251, 0),
     "attention_keys_128": (254, 0),
     "attention_keys_any_64": (255, 0),
