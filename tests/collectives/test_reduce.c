@@ -1,13 +1,8 @@
 /* test_reduce.c - sums, means and maxima of several arrays: every CPU level gives what one element after the other
  * would, bit for bit, in whole pieces and what is left over, into one array, into all, and in place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/rigs/numbers.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "collectives/reduce.h"
 #include "spmd/base/cpu_level.h"
@@ -20,7 +15,16 @@ union values {
     uint16_t bf16[MOST];
     uint32_t i32[MOST];
 };
-static union values x[MEMBERS], y[MEMBERS], want;
+static union values *x, *y, want; /* [MEMBERS]; the device at hand can read and write x and y */
+
+/* On the device at hand, which may be the host. */
+static void reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
+                             const void *const *input, int outputs, void *const *output) {
+    const struct sl_matrices one = sl_one_array(count);
+    sl_reduce_on_device(reduction, dtype, scale, &one, inputs, input, outputs, output);
+}
+
+static void (*reduce)(enum sl_reduction, enum sl_dtype, float, size_t, int, const void *const *, int, void *const *);
 
 /* Sums of these depend on their order, and integers wrap around. */
 static void fill(enum sl_dtype dtype) {
@@ -70,40 +74,52 @@ static void expect(enum sl_reduction reduction, enum sl_dtype dtype, float scale
     void *out[MEMBERS], *same[MEMBERS];
     for (int m = 0; m < MEMBERS; m++) in[m] = same[m] = &x[m], out[m] = &y[m];
     fill(dtype);
-    memset(y, 0x55, sizeof y);
+    memset(y, 0x55, MEMBERS * sizeof *y);
     compute(reduction, dtype, scale, count, inputs);
-    sl_reduce(reduction, dtype, scale, count, inputs, in, 1, out);
+    reduce(reduction, dtype, scale, count, inputs, in, 1, out);
     assert_memory_equal(&y[0], &want, sizeof want);
     assert_int_equal(y[1].bf16[0], 0x5555);
-    sl_reduce(reduction, dtype, scale, count, inputs, in, inputs, out);
+    reduce(reduction, dtype, scale, count, inputs, in, inputs, out);
     for (int m = 0; m < inputs; m++) assert_memory_equal(&y[m], &want, sizeof want);
-    sl_reduce(reduction, dtype, scale, count, inputs, in, inputs, same);
+    reduce(reduction, dtype, scale, count, inputs, in, inputs, same);
     for (int m = 0; m < inputs; m++) assert_memory_equal(&x[m], &want, count * sl_dtype_size(dtype));
 }
+
+static void expect_all(size_t count, int inputs) {
+    for (enum sl_dtype dtype = SL_F32; dtype <= SL_F16; dtype++) {
+        expect(SL_SUM, dtype, 1, count, inputs);
+        expect(SL_TREE, dtype, 1, count, inputs);
+        expect(SL_MAXIMUM, dtype, 1, count, inputs);
+    }
+    expect(SL_SUM, SL_F32, 1.0f / 3, count, inputs);
+    expect(SL_SUM, SL_BF16, 1.0f / 3, count, inputs);
+    expect(SL_TREE, SL_F32, 1.0f / 3, count, inputs);
+}
+
+static const int members[] = {1, 2, 5, MEMBERS};
 
 static void all_levels_agree(void **state) {
     (void)state;
     static const size_t counts[] = {1, 63, 64, 65, 511, 512, 513, 1024, 1100, MOST};
-    static const int members[] = {1, 2, 5, MEMBERS};
+    reduce = sl_reduce;
     unsetenv("SHARDLOOP_CPU_LEVEL");
     for (int level = sl_cpu_level(); level >= 2; level--) {
         const char name[2] = {(char)('0' + level), 0};
         setenv("SHARDLOOP_CPU_LEVEL", name, 1);
         assert_int_equal(sl_cpu_level(), level);
-        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-            for (int m = 0; m < 4; m++) {
-                for (enum sl_dtype dtype = SL_F32; dtype <= SL_I32; dtype++) {
-                    expect(SL_SUM, dtype, 1, counts[c], members[m]);
-                    expect(SL_TREE, dtype, 1, counts[c], members[m]);
-                    expect(SL_MAXIMUM, dtype, 1, counts[c], members[m]);
-                }
-                expect(SL_SUM, SL_F32, 1.0f / 3, counts[c], members[m]);
-                expect(SL_SUM, SL_BF16, 1.0f / 3, counts[c], members[m]);
-                expect(SL_TREE, SL_F32, 1.0f / 3, counts[c], members[m]);
-            }
-        }
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            for (int m = 0; m < 4; m++) expect_all(counts[c], members[m]);
     }
     unsetenv("SHARDLOOP_CPU_LEVEL");
+}
+
+static void devices_agree(void **state) {
+    (void)state;
+    reduce = reduce_on_device;
+    for (int m = 0; m < 4; m++) {
+        expect_all(1, members[m]);
+        expect_all(MOST, members[m]);
+    }
 }
 
 /* Matrices in three arrays whose rows lie apart; what lies between the output's rows stays. */
@@ -115,7 +131,7 @@ static void rows_may_lie_apart(void **state) {
         void *out[2] = {&y[0], &y[1]};
         const size_t size = sl_dtype_size(dtype);
         fill(dtype);
-        memset(y, 0x55, sizeof y);
+        memset(y, 0x55, MEMBERS * sizeof *y);
         memset(&want, 0x55, sizeof want);
         for (size_t i = 0; i < m.count * m.rows; i++) {
             const size_t from = i / m.rows * m.in[0] + i % m.rows * m.in[1];
@@ -130,7 +146,12 @@ static void rows_may_lie_apart(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(rows_may_lie_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(devices_agree),
+                                       cmocka_unit_test(rows_may_lie_apart)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    x = device_array(MEMBERS, sizeof *x), y = device_array(MEMBERS, sizeof *y);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    release_array(x);
+    release_array(y);
+    return failed;
 }

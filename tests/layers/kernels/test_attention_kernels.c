@@ -51,7 +51,7 @@ static int32_t *make_places(struct numbers *numbers, const struct sl_attention *
 static struct example make(struct numbers *numbers, struct sl_attention shape, float size) {
     struct sl_attention *s = &shape;
     /* Tensor cores have kernels for rows of which 16 bytes are read at once, and for others. */
-    s->key_stride = 2 * sl_attention_key_heads(s) * s->width + (s->products == SL_BF16 && s->sequences == 1 ? 8 : 1);
+    s->key_stride = 2 * sl_attention_key_heads(s) * s->width + (s->products == SL_BF16 && s->sequences % 2 ? 8 : 1);
     struct example e = {.shape = shape, .rows = s->sequences * s->queries, .key_rows = s->sequences * s->key_rows};
     const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
     const size_t keys = e.key_rows * s->key_stride, shared = e.key_rows * s->rope;
@@ -458,6 +458,10 @@ static void queries_after_others_see_their_keys(void **state) {
             check(&numbers, shape, 1.0f);
         }
     }
+    struct sl_attention odd = training(2, 3, 2, 37, 5); /* columns that fill no vector */
+    odd.position = 70;
+    odd.key_rows = 75;
+    check(&numbers, odd, 1.0f);
 }
 
 /* Of one query, of few and of blocks; of columns that fill no vector, and more than are widened at a time. */
@@ -676,6 +680,64 @@ static void check_alone(const struct sl_kernels *kernels, struct numbers *number
     release(&one);
 }
 
+/* Sequence NUMBER of MANY alone: the bits that it has among them. */
+static void check_sequence_alone(const struct sl_kernels *kernels, const struct example *many, size_t number) {
+    const struct sl_attention *s = &many->shape;
+    const size_t n = s->queries, columns = s->heads * s->width, wide = n * columns;
+    const size_t keys = s->key_rows * s->key_stride;
+    struct example one = *many;
+    one.shape.sequences = 1;
+    one.q += number * wide, one.d_o += number * wide, one.kv += number * keys;
+    if (one.stored_kv) one.stored_kv += number * keys;
+    if (s->places) one.shape.places += number * n;
+    one.o = device_floats(wide), one.dq = device_floats(wide), one.logsum = device_floats(n * s->heads);
+    one.dkv = random_device_floats(&(struct numbers){1}, keys, UNTOUCHED, UNTOUCHED);
+    run_forward(kernels, &one);
+    assert_memory_equal(one.o, many->o + number * wide, wide * sizeof *one.o);
+    for (size_t h = 0; h < s->heads; h++)
+        assert_memory_equal(one.logsum + h * n, many->logsum + h * many->rows + number * n, n * sizeof *one.logsum);
+    if (s->key_rows == n && s->keys == SL_F32) {
+        run_backward(kernels, &one);
+        assert_memory_equal(one.dq, many->dq + number * wide, wide * sizeof *one.dq);
+        assert_memory_equal(one.dkv, many->dkv + number * keys, keys * sizeof *one.dkv);
+    }
+    float *const arrays[] = {one.o, one.dq, one.logsum, one.dkv};
+    for (size_t i = 0; i < 4; i++) release_array(arrays[i]);
+}
+
+/* Three sequences of which each has too few blocks for the kernels that take many; LONGEST as for check_documents. */
+static void check_sequences(struct numbers *numbers, struct sl_attention shape, size_t longest) {
+    shape.products = SL_BF16;
+    struct example many = make(numbers, shape, 2.0f);
+    if (longest) many.shape.places = many.places = make_places(numbers, &many.shape, longest);
+    FOR_EACH_LEVEL(kernels) {
+        const bool trains = shape.key_rows == shape.queries && shape.keys == SL_F32, also = rounds(kernels, &shape);
+        run_forward(kernels, &many);
+        if (also) check_bf16_result(kernels, &many);
+        if (trains) run_backward(kernels, &many);
+        for (size_t i = 0; i < shape.sequences; i++) check_sequence_alone(kernels, &many, i);
+        if (trains && also) check_bf16_inputs(kernels, &many);
+        for (int inputs = 0; inputs < 2 && trains && also; inputs++) check_bf16_gradients(kernels, &many, inputs);
+    }
+    release(&many);
+}
+
+/* As many blocks of queries as a GPU's kernels for many ask for, in sizes that take little time. */
+static void many_sequences_have_the_bits_of_each(void **state) {
+    (void)state;
+    struct numbers numbers = {16};
+    struct sl_attention shape = training(3, 131, 44, 64, 0);
+    shape.group = 22;
+    check_sequences(&numbers, shape, 50);
+    shape = training(3, 40, 88, 64, 0);
+    shape.window = 30;
+    check_sequences(&numbers, shape, 0);
+    shape.position = 30;
+    shape.key_rows = 71;
+    shape.keys = SL_BF16;
+    check_sequences(&numbers, shape, 0);
+}
+
 /* The last shape is one of products of bf16: alone, the head has too few blocks for the kernels that take many. */
 static void a_head_alone_has_the_same_bits(void **state) {
     (void)state;
@@ -717,6 +779,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
         cmocka_unit_test(keys_in_two_parts_are_all_keys),
+        cmocka_unit_test(many_sequences_have_the_bits_of_each),
         cmocka_unit_test(a_head_alone_has_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

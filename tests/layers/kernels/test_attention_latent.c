@@ -193,6 +193,15 @@ static void wide_shapes_equal_the_oracle(void **state) {
     check(&numbers, (struct sl_latent_attention){1, 1, 9, 10, 8, 64, 32, 512, SL_F32}, 1.0f);
 }
 
+/* Rows of which each has a team of a GPU to itself: of heads and columns that fill vectors, and not. */
+static void many_rows_equal_the_oracle(void **state) {
+    (void)state;
+    struct numbers numbers = {7};
+    check(&numbers, (struct sl_latent_attention){132, 2, 3, 6, 3, 5, 2, 7, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){264, 1, 1, 2, 2, 36, 4, 44, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){4, 66, 4, 72, 1, 20, 0, 37, SL_F32}, 1.0f);
+}
+
 /* Scores of more than +-100, where exp has no numbers; and keys that cannot be told apart. */
 static void large_scores_do_not_overflow(void **state) {
     (void)state;
@@ -261,6 +270,7 @@ int main(void) {
         cmocka_unit_test(equals_the_oracle),
         cmocka_unit_test(any_number_of_keys_is_seen),
         cmocka_unit_test(wide_shapes_equal_the_oracle),
+        cmocka_unit_test(many_rows_equal_the_oracle),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(a_query_alone_has_the_same_bits),
         cmocka_unit_test(a_crew_changes_no_bit),
