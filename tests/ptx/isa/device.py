@@ -48,10 +48,10 @@ class Program:
     def __init__(self, device, source):
         self.device, self.library = device, device.library
         lines = translate.translate([text.Module(HEAD + source)])
-        self.file = tempfile.NamedTemporaryFile("w", suffix=".jsonl")  # kernels are read when they are looked up
-        self.file.write("".join(json.dumps(line) + "\n" for line in lines))
-        self.file.flush()
-        self.module = ctypes.c_void_p(self.library.ptx_open(self.file.name.encode()))
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:  # a child may never come to the end of its program
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+            file.flush()
+            self.module = ctypes.c_void_p(self.library.ptx_open(file.name.encode()))
 
     def launch(self, name, parameters=b"", blocks=1, threads=32, dynamic=0):
         kernel = ctypes.c_void_p(self.library.ptx_find(self.module, name.encode()))
