@@ -71,14 +71,31 @@ def waits_for_nothing(kernel, instruction, new):
     return instruction.name == "cp" and not new and not any(getattr(s, "name", "") == "cp" and {"ca", "cg"} & set(s.mods) for s in kernel.statements)
 
 
-def one_more_turn(kernel, instruction, new):
-    """A block of an elementwise kernel takes one more turn, whose elements are all beyond the end: OpenMP looks at that again."""
-    if instruction.name != "setp" or len(new) != 1 or (instruction.mods[0], new[0].mods[0]) != ("lt", "le"):
+def is_of_block(kernel, register, depth=8):
+    """Whether each of what a register is made of is the block's number or a number: so it is the same in all of its threads."""
+    makers = [s for s in kernel.statements if hasattr(s, "ops") and register in flow.writes(s, kernel.registers)]
+    operands = [operand for s in makers for operand in s.ops[1:]]
+    return bool(makers) and depth > 0 and all(
+        NUMBER.match(operand) or operand == "%ctaid.x" or is_of_block(kernel, operand, depth - 1) for operand in operands)
+
+
+def with_equal_case(instruction, new):
+    """A comparison of integers, first < count or its contrary, that has its equal case, too, or one more as its count."""
+    if instruction.name != "setp":
         return False
-    if any("shared" in getattr(s, "mods", ()) for s in kernel.statements):
+    test = instruction.mods[0]
+    if len(new) == 1:
+        return (test, new[0].mods[0]) in (("lt", "le"), ("ge", "gt"))
+    return test in ("lt", "ge") and len(new) == 2 and new[0].name == "add" and new[0].ops[1:] == [instruction.ops[2], "1"]
+
+
+def one_more_turn(kernel, instruction, new):
+    """A block of an elementwise kernel takes one more turn, or its first one, whose elements are all beyond the end: OpenMP looks at
+    that again."""
+    if not with_equal_case(instruction, new) or any("shared" in getattr(s, "mods", ()) for s in kernel.statements):
         return False
     block = next(b for b in flow.make_blocks(kernel) if instruction in b.body)
-    return any(barriers.is_barrier(s) for s in block.body)
+    return any(barriers.is_barrier(s) for s in block.body) or is_of_block(kernel, instruction.ops[1])
 
 
 REASONS = [
