@@ -60,6 +60,9 @@ sl_ptx_test(recompute local small)
 
 sl_ptx_add(missing ${CMAKE_CURRENT_SOURCE_DIR}/missing.sh ${cuda}/tests/test_norms)
 
+# What kernels do, as benchmarks/gpu_model prices it: of the first job alone but for --long
+sl_ptx_add(gpu_model_counts python3 -B ${PROJECT_SOURCE_DIR}/benchmarks/gpu_model/counting.py --check)
+
 # Drivers
 foreach(driver looping_pipeline transformer loss_equality)
     list(APPEND programs ${cuda}/drivers/${driver})
