@@ -122,16 +122,22 @@ int sl_spec_local_shape(const struct sl_spec *spec, const struct sl_mesh *mesh, 
         if (d >= spec->dims) continue;
         const int segments = spec->dim[d].segments;
         const size_t shards = part_of(spec, mesh, 0, d).count;
-        if (segments < 1 || global[d] % (size_t)segments) {
+        const size_t padded = spec->dim[d].padded, size = padded ? padded : global[d];
+        if (padded && (d > 0 || segments > 1 || padded < global[d])) {
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "spec '%s': dim %d, of size %zu, is padded to %zu: only the first dim, in one segment, "
+                                "can be, and to no less",
+                                text, d, global[d], padded);
+        }
+        if (segments < 1 || size % (size_t)segments) {
             return sl_error_set(error, SL_BAD_INPUT, "spec '%s': dim %d, of size %zu, does not divide into %d segments",
-                                text, d, global[d], segments);
+                                text, d, size, segments);
         }
-        if (global[d] / (size_t)segments % shards) {
+        if (size / (size_t)segments % shards) {
             return sl_error_set(error, SL_BAD_INPUT, "spec '%s': %s %d, of size %zu, does not divide by %zu shards",
-                                text, segments > 1 ? "a segment of dim" : "dim", d, global[d] / (size_t)segments,
-                                shards);
+                                text, segments > 1 ? "a segment of dim" : "dim", d, size / (size_t)segments, shards);
         }
-        local[d] = global[d] / shards;
+        local[d] = size / shards;
     }
     return SL_OK;
 }
@@ -149,12 +155,12 @@ struct sl_shard sl_spec_shard(const struct sl_spec *spec, const struct sl_mesh *
     for (int d = shard.dims - 1; d >= 0; d--) {
         const struct part part = part_of(spec, mesh, coordinate, d);
         const size_t segments = part.count > 1 ? (size_t)spec->dim[d].segments : 1;
-        const size_t segment = global[d] / segments * inner, piece = segment / part.count;
-        shard.dim[d] = (struct sl_shard_dim){.local = piece * segments,
-                                             .piece = piece,
-                                             .segment = segment,
-                                             .start = part.index * piece,
-                                             .stride = stride};
+        const size_t padded = d < spec->dims && spec->dim[d].padded ? spec->dim[d].padded : global[d];
+        const size_t segment = global[d] / segments * inner, room = padded / segments * inner / part.count;
+        const size_t start = part.index * room, left = start < segment ? segment - start : 0;
+        const size_t piece = left < room ? left : room;
+        shard.dim[d] = (struct sl_shard_dim){
+            .local = piece * segments, .piece = piece, .segment = segment, .start = start, .stride = stride};
         stride *= segment * segments;
         inner = 1;
     }

@@ -15,7 +15,9 @@ SL_BEGIN_C
 struct sl_spec_dim {
     int axes;
     char axis[SL_MAX_AXES][SL_AXIS_NAME];
-    int segments; /* at least 1 */
+    int segments;  /* at least 1 */
+    size_t padded; /* 0; or of the first dim, in one segment: the size that is divided. Shards have equal room then, and
+                      at the end less of the array, or nothing. Text does not say so */
 };
 
 struct sl_spec {
@@ -39,9 +41,9 @@ int sl_spec_parse(struct sl_spec *spec, const char *text, struct sl_error *error
 /* Writes the text form; returns TEXT. */
 char *sl_spec_print(const struct sl_spec *spec, char *text, size_t size);
 
-/* Writes to LOCAL[dims] the shape of one shard of an array of shape GLOBAL[dims]. SL_BAD_INPUT if the spec names an
- * axis twice or one that the mesh does not have, if it has more dims than the array, or if a dim (or segment) does not
- * divide by the axes' sizes; the line then names both numbers. */
+/* Writes to LOCAL[dims] the shape of one shard of an array of shape GLOBAL[dims], with padding. SL_BAD_INPUT if the
+ * spec names an axis twice or one that the mesh does not have, if it has more dims than the array, or if a dim (or
+ * segment) does not divide by the axes' sizes; the line then names both numbers. */
 int sl_spec_local_shape(const struct sl_spec *spec, const struct sl_mesh *mesh, int dims, const size_t *global,
                         size_t *local, struct sl_error *error);
 

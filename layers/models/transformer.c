@@ -133,7 +133,6 @@ int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *m
     SL_TRY(check_split("model dimension", t->dimension, tensor, sl_tensor_axis, error));
     if (!is_grouped(t)) SL_TRY(check_split("latent dimension", t->latent, tensor, sl_tensor_axis, error));
     if (!t->experts) SL_TRY(check_split("MLP dimension", sl_transformer_inside(t), tensor, sl_tensor_axis, error));
-    if (t->vocabulary_parallel) SL_TRY(check_split("vocabulary size", t->vocabulary, tensor, sl_tensor_axis, error));
     return t->experts > 0 ? check_experts(t, mesh, error) : SL_OK;
 }
 

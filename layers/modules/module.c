@@ -256,6 +256,14 @@ static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
+/* The rules know no padding: the module has said so. */
+static void pad(struct sl_plan *plan, struct sl_parameter *parameter) {
+    struct sl_spec *spec = &parameter->spec;
+    if (plan->padded_rows <= parameter->shape[0]) return;
+    if (spec->dims == 0) spec->dim[spec->dims++].segments = 1;
+    spec->dim[0].padded = plan->padded_rows;
+}
+
 /* SPEC NULL: by the rules. */
 static int declare(struct sl_plan *plan, const char *prefix, const char *name, struct sl_parameter *parameter,
                    const size_t *shape, const char *spec) {
@@ -272,6 +280,8 @@ static int declare(struct sl_plan *plan, const char *prefix, const char *name, s
     leave_out_absent_axes(&parameter->spec, plan->mesh);
     leave_out_uneven_data(&parameter->spec, plan->mesh, plan->parameters->data_axis, parameter->dims, shape);
     memcpy(parameter->shape, shape, (size_t)parameter->dims * sizeof *shape);
+    pad(plan, parameter);
+    plan->padded_rows = 0;
     const int number = sl_parameters_declare(plan->parameters, plan->mesh, parameter, plan->error);
     if (number < 0) return plan->error->status;
     module->parameter[module->parameters++] = number;

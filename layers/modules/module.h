@@ -229,6 +229,7 @@ struct sl_plan {
     int layer;                /* the layer's number in its stage */
     int global_layer;         /* the layer's number in the model */
     int dropouts;             /* dropouts planned in this layer so far */
+    size_t padded_rows;       /* what the rows of the parameter that is declared next are padded to; 0: nothing */
     char name[64];            /* prefix of parameter names: "blocks.3." */
     struct sl_module *module; /* the module that is being planned */
     struct sl_parameters *parameters;

@@ -401,7 +401,8 @@ refuses 'model dimension 16 does not divide into 3 heads' $train --n-heads 3
 refuses 'number of heads 2 does not divide over the 4 coordinates along "tensor"' $train --n-heads 2 --mesh tensor=4
 refuses 'number of heads 9 does not divide over the 2' $train --n-heads 9 --model-dimension 18
 refuses 'latent dimension 5 does not divide over the 2' $train --latent-dim 5
-refuses 'vocabulary size 257 does not divide over the 2' $train --vocab-size 257 --vocabulary-parallel
+refuses 'of a vocabulary of 5 tokens, in shares of 2, the last of the 4 coordinates along "tensor" has none' \
+    $train --vocab-size 5 --vocabulary-parallel --mesh tensor=4
 
 spread="$train --mesh pipe=2 --schedule looped-bfs --vocab-size 8192 --spread-head"
 answers coordinate $spread --dry-run

@@ -145,9 +145,10 @@ static inline int column_at(const struct layout *layout, int i) {
     return i / own * COLUMNS + layout->index * own + i % own;
 }
 
-/* The same of [size, COLUMNS], of its rows of the table. */
+/* The same of [size, COLUMNS], of its rows of the table; what lies behind them is padding. */
 static inline int entry_at(const struct problem *p, const struct layout *layout, int i) {
-    return layout->parallel ? layout->index * (p->size / layout->parts * COLUMNS) + i : i;
+    const int rows = (p->size + layout->parts - 1) / layout->parts;
+    return layout->parallel ? layout->index * (rows * COLUMNS) + i : i;
 }
 
 #endif

@@ -89,18 +89,21 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
         return -1;
     }
     parameters->list = grown;
-    size_t local[SL_MAX_DIMS], count = 1;
+    size_t local[SL_MAX_DIMS], room = 1;
     struct sl_error misfit = {0};
     if (sl_spec_local_shape(&parameter->spec, mesh, parameter->dims, parameter->shape, local, &misfit)) {
         sl_error_set(error, misfit.status, "parameter %s: %s", parameter->name, misfit.message);
         return -1;
     }
-    for (int d = 0; d < parameter->dims; d++) count *= local[d];
+    for (int d = 0; d < parameter->dims; d++) room *= local[d];
+    const struct sl_shard shard =
+        sl_spec_shard(&parameter->spec, mesh, parameters->coordinate, parameter->dims, parameter->shape);
 
     struct sl_parameter *declared = &parameters->list[parameters->count];
     *declared = *parameter;
     declared->mark = sl_hash(parameter->name, strlen(parameter->name));
-    declared->count = count;
+    declared->count = sl_shard_elements(&shard);
+    declared->room = room;
     declared->decay = sl_rule_decays(parameters->decays, parameter->name);
     declared->adapter = sl_patterns_match(parameters->adapters, parameter->name);
     declared->frozen = sl_patterns_match(parameters->frozen, parameter->name) ||
@@ -110,7 +113,7 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     struct sl_range *range = &parameters->range[declared->range];
     declared->offset = before >= 0 ? parameters->list[before].offset : range->used;
     /* Each parameter begins on a cache line, for aligned kernels and products. */
-    if (before < 0) range->used += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
+    if (before < 0) range->used += sl_round_up(room, SL_CACHE_LINE / sizeof(float));
     return parameters->count++;
 }
 
@@ -187,7 +190,7 @@ static void part_kernels(struct sl_parameters *parameters, size_t data) {
             continue;
         }
         parameter->offset = *used;
-        *used += sl_round_up(parameter->count, SL_CACHE_LINE / sizeof(uint16_t));
+        *used += sl_round_up(parameter->room, SL_CACHE_LINE / sizeof(uint16_t));
     }
     for (int r = 0; r < parameters->ranges; r++) {
         size_t *count = &parameters->range[r].rounded_count;
@@ -219,7 +222,7 @@ static void part_floats(struct sl_parameters *parameters) {
         if (parameter->kernel) parameter->range += 2 * loops;
         struct sl_range *range = &parameters->range[parameter->range];
         parameter->offset = range->used;
-        range->used += sl_round_up(parameter->count, SL_CACHE_LINE / sizeof(float));
+        range->used += sl_round_up(parameter->room, SL_CACHE_LINE / sizeof(float));
     }
 }
 

@@ -67,6 +67,7 @@ struct sl_parameter {
     uint64_t mark;        /* hash of the name; filled in when it is declared */
     size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has; where
                              its values are bf16 alone, in the range's rounded values */
+    size_t room;          /* count with padding: what lies behind the shard is zeros, and no part of the parameter */
 };
 
 /* Bits: in the I of the modules, where W follows it, or in their W. */
@@ -101,6 +102,7 @@ struct sl_parameters {
     struct sl_range *range;
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
     const char *data_axis, *stage_axis;
+    int coordinate;    /* set after opening: which one this is, of the mesh that parameters are declared for */
     bool sums_by_tree; /* set after opening: gradients are summed over data in the order of psum_tree */
     /* Set after opening: gradients of kernels that are sharded over data are added up before they are scattered, once
      * in a step, SL_OWN_ROWS. */

@@ -1,6 +1,8 @@
 /* token_chunks.c - plans and walks the chunks of a vocabulary. */
 #include "layers/modules/sequence/token_chunks.h"
 
+#include <math.h>
+
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/token_leaves.h"
 #include "spmd/base/memory.h"
@@ -11,6 +13,7 @@ enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are 
 struct chunk {
     const struct sl_products *products;
     size_t begin, classes; /* of the slice's */
+    size_t padding;        /* how many of them, the last ones, are none */
     const void *kernel;    /* [classes, columns], as it lies in memory */
 };
 
@@ -112,6 +115,7 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
     SL_TRY(plan_products(chunks, plan, rows));
     plan_leaves(chunks, plan, group);
     sl_plan_workspace(plan, run * sizeof(float), &chunks->scales);
+    sl_plan_workspace(plan, sl_token_padding(table) * sizeof(float), &chunks->no_logits);
     if (!plan->forward_only) sl_plan_workspace(plan, run * chunks->chunk * sizeof(float), &chunks->p);
     return plan_logits(chunks, plan, rows, most);
 }
@@ -127,15 +131,24 @@ const void *sl_token_chunks_kernel(const struct sl_module *module, const struct 
     return sl_products_kernel(&chunks->products[0], module, context);
 }
 
+/* How many of COUNT classes from number FIRST on are none. */
+static size_t padding_of(const struct sl_token_table *table, size_t first, size_t count) {
+    const size_t size = (size_t)table->vocabulary.size, end = first + count;
+    if (end <= size) return 0;
+    return first < size ? end - size : count;
+}
+
 /* Of the slice whose first class has number FIRST. */
 static struct chunk chunk_of(const struct sl_module *module, const struct sl_token_chunks *chunks,
                              const struct sl_context *context, int32_t first, size_t number) {
     const size_t begin = number * chunks->chunk, left = chunks->classes - begin;
     const size_t slice = (size_t)(first - sl_token_first(module, context));
     const size_t before = (slice + begin) * chunks->columns * sl_dtype_size(chunks->products[0].kernel);
+    const size_t classes = left < chunks->chunk ? left : chunks->chunk;
     return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
                           .begin = begin,
-                          .classes = left < chunks->chunk ? left : chunks->chunk,
+                          .classes = classes,
+                          .padding = padding_of(sl_token_table_of(module), (size_t)first + begin, classes),
                           .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
 }
 
@@ -158,6 +171,16 @@ static int multiply(struct sl_context *context, struct chunk *chunk, size_t colu
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
     count *= chunk->products->leaves;
     return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
+}
+
+/* The logits of padding become those of what never comes: it has no part in maxima, sums and gradients. */
+static void leave_padding_out(const struct sl_token_chunks *chunks, struct sl_context *context,
+                              const struct chunk *chunk, size_t rows, float *logits) {
+    float *none = sl_at(context, &chunks->no_logits);
+    if (!chunk->padding) return;
+    context->kernels->fill(chunk->padding, -INFINITY, none);
+    context->kernels->sequence->copy_block(rows, chunk->padding, none, 0, logits + chunk->classes - chunk->padding,
+                                           chunk->classes);
 }
 
 /* DX (+)= A and the chunk's kernel. */
@@ -185,6 +208,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
         uint16_t *rounded = dx ? sl_products_room(c.products, context, &c.products->dy) : NULL;
         if (rounded && chunks->stores_alone) p = NULL;
         SL_TRY(multiply(context, &c, chunks->columns, count, operand, dx != NULL, logits));
+        leave_padding_out(chunks, context, &c, s->rows, logits);
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
                                s->argmaxima, s->sums, s->targets, scales, p, rounded);
         if (!dx) continue;
@@ -233,6 +257,7 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
         struct chunk c = chunk_of(module, chunks, context, s->first, i);
         float *logits;
         SL_TRY(take_logits(module, chunks, context, &c, i, b, &logits));
+        leave_padding_out(chunks, context, &c, s->rows, logits);
         uint16_t *rounded = sl_products_room(c.products, context, &c.products->dy);
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
                                                     s->maxima, s->sums, context->weight, logits,

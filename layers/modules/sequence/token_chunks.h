@@ -28,6 +28,7 @@ struct sl_token_chunks {
     struct sl_place kept_logits[SL_KEPT_CHUNKS]; /* [own rows, the chunk's classes] */
     struct sl_place logits, p;                   /* [own rows, chunk]: of a chunk that is not kept */
     struct sl_place scales;                      /* [own rows]: e above */
+    struct sl_place no_logits;                   /* [padding]: -inf, the logits of the table's padding */
     bool stores_alone; /* on devices bf16 that products read is all that is written of p, and of gradients */
     /* Where the coordinate has several leaves (layers/modules/leaves.h), each of which has products of its own: */
     int leaves;                     /* 1 without leaves */

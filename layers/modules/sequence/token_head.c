@@ -32,6 +32,7 @@ struct token_head {
     struct sl_gemm last_product;
     struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
     struct sl_place logits_last;                        /* [sequences, classes] */
+    struct sl_place padded_last;                        /* [sequences, all coordinates' classes], if some are padding */
     struct sl_place table_last; /* [classes, dimension] floats, where the table lies as bf16 and operands are floats, */
     bool widens_last;           /* unless the product reads it as it lies */
 };
@@ -93,6 +94,8 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
     sl_plan_workspace(plan, sequences * (size_t)table->module.in * sizeof(float), &head->own_last);
     sl_plan_workspace(plan, sequences * columns * sizeof(float), &head->whole_last);
     sl_plan_workspace(plan, sequences * classes * sizeof(float), &head->logits_last);
+    if (sl_token_padding(table))
+        sl_plan_workspace(plan, sequences * classes * (size_t)table->parts * sizeof(float), &head->padded_last);
     if (sl_plan_kernel_type(plan) == SL_BF16) sl_plan_rounded_values(plan);
     head->widens_last =
         plan->precision == SL_F32 && plan->parameters->working_bf16 &&
@@ -286,10 +289,14 @@ static int last_logits(const struct sl_module *module, struct sl_context *contex
         whole = sl_at(context, &head->whole_last);
         SL_TRY(sl_token_gather(module, context, sequences, in, last, whole));
     }
-    const bool divided = table->division == SL_BY_CLASSES;
+    const bool divided = table->division == SL_BY_CLASSES, padded = sl_token_padding(table);
     float *logits = divided ? sl_at(context, &head->logits_last) : y;
+    float *all = padded ? sl_at(context, &head->padded_last) : y;
     SL_TRY(multiply_last(module, context, whole, sequences, logits));
-    return divided ? sl_token_gather(module, context, sequences, classes, logits, y) : SL_OK;
+    if (divided) SL_TRY(sl_token_gather(module, context, sequences, classes, logits, all));
+    const size_t size = (size_t)table->vocabulary.size;
+    if (padded) context->kernels->sequence->copy_block(sequences, size, all, size + sl_token_padding(table), y, size);
+    return SL_OK;
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

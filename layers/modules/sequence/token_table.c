@@ -57,6 +57,23 @@ static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan
                         table->module.type->name, plan->sequence, leaves, table->axis);
 }
 
+/* Of a leaf's share, or a coordinate's, of the classes. */
+static int share_of(const struct sl_token_table *table, const struct sl_plan *plan) {
+    const int parts = sl_plan_parts(plan, table->axis);
+    return table->vocabulary.size / parts + (table->vocabulary.size % parts > 0);
+}
+
+/* Each share has a class: a softmax of padding alone would be none. */
+static int check_classes(const struct sl_token_table *table, const struct sl_plan *plan) {
+    const int parts = sl_plan_parts(plan, table->axis), share = share_of(table, plan);
+    if (!table->vocabulary.parallel || (parts - 1) * share < table->vocabulary.size) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: of a vocabulary of %d tokens, in shares of %d, the last of the %d %s along \"%s\" has "
+                        "none",
+                        plan->name, table->module.type->name, table->vocabulary.size, share, parts,
+                        sl_plan_parts_name(plan, table->axis), table->axis);
+}
+
 /* What generates has no sums over leaves. */
 static void choose_division(struct sl_token_table *table, const struct sl_plan *plan) {
     const int leaves = sl_plan_leaves(plan, table->axis);
@@ -84,11 +101,7 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     table->sequence = plan->sequence;
     choose_division(table, plan);
     SL_TRY(check_leaves(table, plan));
-    if (vocabulary->parallel && vocabulary->size % sl_plan_parts(plan, table->axis))
-        return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%s%s: a vocabulary of %d tokens does not divide by the %d %s along \"%s\"", plan->name,
-                            name, vocabulary->size, sl_plan_parts(plan, table->axis),
-                            sl_plan_parts_name(plan, table->axis), table->axis);
+    SL_TRY(check_classes(table, plan));
     SL_TRY(check_shards(table, plan));
     return sl_plan_group(plan, table->axis, &table->group);
 }
@@ -110,6 +123,8 @@ int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, enum
     const size_t shape[] = {(size_t)table->vocabulary.size, (size_t)table->vocabulary.dimension};
     const float scale = sl_lecun_normal(shape[1]);
     const char *name = end == SL_TABLE_HEAD && table->vocabulary.own_head ? "head" : "embedding";
+    if (table->vocabulary.parallel && sl_token_shards(table) == 1)
+        plan->padded_rows = (size_t)share_of(table, plan) * (size_t)sl_plan_parts(plan, table->axis);
     if (is_tied(table, end))
         SL_TRY(sl_plan_parameter_tied(plan, name, SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
     else
@@ -119,6 +134,7 @@ int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, enum
     if (sl_token_shards(table) > 1) rows = table->vocabulary.stages;
     SL_TRY(sl_plan_expect_sharded(plan, 0, 0, rows, 1));
     SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));
+    table->rows = plan->parameters->list[plan->module->parameter[0]].room / shape[1];
     const size_t part = sl_token_classes(table) * shape[1];
     if (summed && sl_plan_trains(plan, 0)) sl_plan_workspace(plan, part * sizeof(float), &table->gradient);
     return SL_OK;

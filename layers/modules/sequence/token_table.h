@@ -27,6 +27,7 @@ struct sl_token_table {
     /* Filled in by planning: */
     int group; /* number of the group over the axis; -1: alone */
     enum sl_division division;
+    size_t rows;              /* of the table, that this coordinate holds, with padding */
     int sequence;             /* tokens of a sequence */
     struct sl_place gradient; /* this coordinate's part of the table's gradient, if it cannot be computed in place */
 };
@@ -47,10 +48,14 @@ static inline int sl_token_shards(const struct sl_token_table *table) {
 static inline size_t sl_token_rows(const struct sl_token_table *table, size_t rows) {
     return table->division == SL_BY_TOKENS ? rows / (size_t)table->parts : rows;
 }
-/* How many rows of the table this coordinate uses, */
+/* How many rows of the table this coordinate uses, by classes with padding, which has zeros and is no class; */
 static inline size_t sl_token_classes(const struct sl_token_table *table) {
-    const size_t size = (size_t)table->vocabulary.size / (size_t)sl_token_shards(table);
-    return table->division == SL_BY_CLASSES ? size / (size_t)table->parts : size;
+    if (table->division == SL_BY_CLASSES) return table->rows;
+    return (size_t)table->vocabulary.size / (size_t)sl_token_shards(table);
+}
+/* what all coordinates' rows are beyond the vocabulary: all of it lies behind the last class, */
+static inline size_t sl_token_padding(const struct sl_token_table *table) {
+    return table->division == SL_BY_CLASSES ? table->rows * (size_t)table->parts - (size_t)table->vocabulary.size : 0;
 }
 /* into how many slices they divide, each with sums of its own, */
 static inline size_t sl_token_slices(const struct sl_token_table *table) {
@@ -67,8 +72,8 @@ static inline int32_t sl_token_first(const struct sl_module *module, const struc
 struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int out,
                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 
-/* For plan functions: finds the group and the division. SL_BAD_INPUT if vocabulary, channels or sequences do not
- * divide. */
+/* For plan functions: finds the group and the division. SL_BAD_INPUT if channels or sequences do not divide, or if a
+ * share of the vocabulary would have nothing. */
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan);
 /* Declares the table of this END as the module's parameter 0. SUMMED: its gradient is the sum of the parts that the
  * coordinates compute. */

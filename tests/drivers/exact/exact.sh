@@ -71,6 +71,10 @@ same --mesh tensor=1
 same --mesh data=2,tensor=2,pipe=2 --schedule 1f1b
 same --mesh data=2,tensor=1 --fsdp
 
+begins 'classes that do not divide' "$grouped --exact data=2,tensor=4 --vocabulary-parallel --vocab-size 257 --clip 0.1" --mesh tensor=4
+same --mesh tensor=1
+same --mesh data=2,tensor=2,pipe=2 --schedule 1f1b --recompute full
+
 begins 'adapters' "$small --exact data=4,tensor=4 --lora-rank 3 --lr 0.01" --mesh tensor=1
 same --mesh data=2,tensor=2,pipe=2 --zero 2 --recompute full
 same --mesh data=4,tensor=4
@@ -145,7 +149,8 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
         done
         for tensor in 1 2 4; do same --mesh data=4,tensor=$tensor --fsdp; done
     done
-    for storage in '--storage f32' '--storage bf16 --precision bf16 --untied-head' '--storage bf16 --vocab-size 9000'; do
+    for storage in '--storage f32' '--storage bf16 --precision bf16 --untied-head' '--storage bf16 --vocab-size 9000' \
+        '--storage bf16 --precision bf16 --untied-head --vocab-size 9001'; do
         begins "classes in parallel, $storage" "$grouped --vocabulary-parallel --exact data=2,tensor=4 --clip 0.1 $storage" \
             --mesh tensor=1
         over_tensor
@@ -282,7 +287,7 @@ refuses 'sequences of 18 tokens do not divide by the 4 leaves along "tensor"' $c
 refuses '2 heads of keys and values do not divide by the 4 leaves' ${channels%% --latent-dim*} --sequence 16 --mesh tensor=2 --attention gqa --kv-heads 2 --exact tensor=4
 refuses 'no sums of bf16 over leaves along "tensor": choose --storage f32, or --rope-dim 0' $channels --storage bf16 --exact tensor=4
 refuses '6 columns do not divide by the 4 leaves along "tensor"' $channels --experts 4 --expert-dim 6 --exact tensor=4
-refuses 'a vocabulary of 258 tokens does not divide by the 4 leaves along "tensor"' $channels --vocabulary-parallel --vocab-size 258 --exact tensor=4
+refuses 'of a vocabulary of 5 tokens, in shares of 2, the last of the 4 leaves along "tensor" has none' $channels --vocabulary-parallel --vocab-size 5 --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head --exact tensor=4
 refuses 'it has no sums over leaves along "tensor" (--exact tensor=4)' $channels,pipe=2 --schedule looped-bfs --loops 3 --spread-head rows --exact tensor=4
 

@@ -1,5 +1,4 @@
-/* test_generate.c - continuing sequences: what the caches give is what the whole model gives, and the tokens are the
- * same in every layout. */
+/* test_generate.c - continuing sequences: caches give what the whole model gives, and all layouts the same tokens. */
 #include "tests/rigs/transformer_job.h"
 
 enum { SEQUENCES = 8, LENGTH = 13 };
@@ -237,12 +236,13 @@ static void placement_and_shardings_give_the_same_tokens(void **state) {
         {"data=1,pipe=4,tensor=1", "zbv", 2, false, true},
     };
     struct job job = new_job(alone);
+    job.model.vocabulary--; /* 39 divide over no tensor axis */
     struct trial *trial = new_trial(&job, 3), *single = new_trial(&job, 3);
     single->twice = true;
     run_trial(&job, single);
     for (size_t i = 0; i < sizeof variant / sizeof *variant; i++) {
         struct trial other = *trial;
-        job = new_job(variant[i].mesh);
+        job.mesh = variant[i].mesh;
         job.schedule = variant[i].schedule;
         job.loops = variant[i].loops;
         job.model.vocabulary_parallel = variant[i].parallel;
