@@ -26,6 +26,10 @@ const struct sl_option transformer_adapter_table[] = {
              "all dense layers of attention and MLPs, but not experts)"},
     {"save-adapters", SL_OPTION_TEXT, FIELD(save_adapters), .value = "DIR", .path = SL_PATH_SAVED, .keep = SL_KEPT_FREE,
      .read = "lora-rank|adapters", .help = "write the adapters after the last step, as PEFT opens them"},
+    {"save-frozen", SL_OPTION_SWITCH, FIELD(save_frozen), .keep = SL_KEPT_FREE,
+     .read = "save&lora-rank|save&adapters|save&resume",
+     .help = "checkpoints have all values; --no-save-frozen: those of adapters alone, with the path and hashes of the "
+             "model that --model or --params gives, which is read again"},
     {0},
 };
 
@@ -98,6 +102,9 @@ int transformer_take_adapters(struct transformer_job *job, struct transformer_co
     const struct sl_published_family *family;
     const struct sl_transformer sizes = {.blocks = config->blocks};
     if (!config->adapters) return SL_OK;
+    if (job->base)
+        return sl_error_set(error, SL_BAD_INPUT, "--adapters: %s has adapters already",
+                            config->common.command->adoption.file);
     SL_TRY(find_family(job, config, "adapters", &family, error));
     SL_TRY(sl_peft_read(&job->peft, config->adapters, family, &sizes, error));
     config->lora_rank = job->peft.rank;
@@ -109,8 +116,9 @@ int transformer_take_adapters(struct transformer_job *job, struct transformer_co
 int transformer_load_adapters(struct sl_worker *worker) {
     const struct transformer_job *job = transformer_job_of(worker);
     if (!job->peft.rank) return SL_OK;
-    return sl_import_adapters(worker->self, sl_trainer_world(worker->trainer), sl_trainer_parameters(worker->trainer),
-                              &job->peft.values);
+    if (job->base) SL_TRY(sl_checkpoint_verify(worker->self, worker->trainer, &job->peft.values));
+    return sl_import(worker->self, sl_trainer_world(worker->trainer), sl_trainer_parameters(worker->trainer),
+                     SL_ADAPTERS, &job->peft.values);
 }
 
 int transformer_save_adapters(struct sl_worker *worker) {
@@ -121,8 +129,8 @@ int transformer_save_adapters(struct sl_worker *worker) {
     struct sl_peft peft = {.rank = config->lora_rank,
                            .alpha = config->lora_alpha > 0 ? config->lora_alpha : 2.0 * config->lora_rank};
     if (!config->save_adapters) return SL_OK;
-    int status = sl_export_adapters(self, sl_trainer_world(worker->trainer), sl_trainer_parameters(worker->trainer),
-                                    &peft.values);
+    int status = sl_export(self, sl_trainer_world(worker->trainer), sl_trainer_parameters(worker->trainer), SL_ADAPTERS,
+                           1.0f, &peft.values);
     if (status == SL_OK && self->coordinate == 0)
         status = find_family(job, config, "save-adapters", &family, &self->error);
     if (status == SL_OK && self->coordinate == 0)

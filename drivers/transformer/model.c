@@ -47,7 +47,7 @@ static void take_sizes(struct transformer_config *config, const struct sl_transf
 int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
                            const struct sl_options *options, bool exports, struct sl_error *error) {
     if (!config->model) return SL_OK;
-    for (int i = 0; given_by_model[i]; i++)
+    for (int i = 0; given_by_model[i] && !job->base; i++)
         if (sl_option_given(options, given_by_model[i]) && !(exports && !strcmp(given_by_model[i], "params")))
             return sl_error_set(error, SL_BAD_INPUT, "--model and --%s: the model's files say it: leave --%s out",
                                 given_by_model[i], given_by_model[i]);

@@ -180,6 +180,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .text_key = "text",
         .between = " ",
         .special = true,
+        .save_frozen = true,
         .document_token = -1,
         .pack = true,
         .ends = true,
@@ -271,6 +272,7 @@ static int describe_run(struct transformer_job *job, const struct sl_signature *
     SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
     SL_TRY(sl_describe_option(notes, "steps", steps, error));
     if (transformer_takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
+    SL_TRY(transformer_describe_base(job, error));
     return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
 
@@ -333,7 +335,7 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     *next++ = sl_setting_number("top-k", m->experts ? m->choices : 0);
     *next++ = sl_setting_number("shared-experts", m->experts ? m->shared_experts : 0);
     *next++ = sl_setting_number("expert-dim", m->experts ? m->expert_dimension : 0);
-    if (!config->training.checkpoints.resume || !config->params) return SL_OK;
+    if (!config->training.checkpoints.resume || !config->params || job->base) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
 }
 
@@ -410,6 +412,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(transformer_prepare_adapters(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
+    SL_TRY(transformer_check_base(job, error));
     SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));

@@ -147,7 +147,9 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     if (status == SL_OK && sl_restart_asked(&options, &training->checkpoints)) {
         status = sl_restart(&options, named->name, &training->checkpoints, &config.common);
     } else if (status == SL_OK && !options.answered) {
-        status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
+        status = transformer_take_base(&job, command, &config, &options, &error);
+        if (status == SL_OK)
+            status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
         if (status == SL_OK) status = transformer_take_adapters(&job, &config, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;

@@ -59,6 +59,7 @@ struct transformer_config {
     bool measure_peak;
     /* adapters */
     const char *adapters, *save_adapters; /* folders of PEFT's to begin with, and to write; NULL: none */
+    bool save_frozen;                     /* checkpoints have all values, not those of adapters alone */
     int lora_rank;                        /* 0: none */
     double lora_alpha;                    /* 0: twice the rank */
     const char *lora_modules;
@@ -132,6 +133,7 @@ struct transformer_job {
     struct sl_choices choices;    /* questions that are scored in place of all data; none: there are no such */
     struct sl_store params;       /* given values */
     struct sl_prompts prompts;
+    bool base;      /* a checkpoint has adapters alone: --model or --params, as its run had it, has all else */
     bool publishes; /* the model is a published one */
     struct sl_published published;
     struct sl_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows their text */
@@ -163,6 +165,13 @@ int transformer_write_rotary(struct transformer_job *job, struct transformer_con
 int transformer_read_rotary(struct transformer_job *job, struct sl_error *error);
 /* adapters.c: the model's adapters, by the options; and the given values with those that they have beside them. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
+/* Of a checkpoint of adapters alone, by --no-save-frozen: before transformer_take_model, gives --model or --params as
+ * its run had it. Once their values are open, transformer_check_base refuses other ones; and a run that saves so
+ * describes them. */
+int transformer_take_base(struct transformer_job *job, enum transformer_command command,
+                          struct transformer_config *config, const struct sl_options *options, struct sl_error *error);
+int transformer_check_base(struct transformer_job *job, struct sl_error *error);
+int transformer_describe_base(struct transformer_job *job, struct sl_error *error);
 /* With --adapters: reads them, and takes over their sizes. After transformer_take_model. */
 int transformer_take_adapters(struct transformer_job *job, struct transformer_config *config, struct sl_error *error);
 int transformer_load_adapters(struct sl_worker *worker); /* for struct sl_job_type */

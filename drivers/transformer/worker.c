@@ -38,6 +38,8 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
     options->pipeline.group_axes = sl_transformer_axes;
     options->optimizer.exact = true;
     options->adapters = job->adapters;
+    options->alone =
+        (struct sl_adapters_alone){.saved = job->adapters && !job->config->save_frozen, .loaded = job->base};
     if (job->command == TRANSFORMER_EVALUATE && !worker->job->sizes_only && !worker->job->gemm->on_device)
         own->crew = sl_crew_open(worker->job->cores_each);
     options->pipeline.crew = own->crew;

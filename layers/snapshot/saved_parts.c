@@ -102,14 +102,15 @@ int sl_saved_parts_are_new(struct sl_spmd *self, struct sl_trainer *trainer, con
 
 /* ---- steps of a save ---- */
 
-static int states(struct sl_trainer *trainer) { return 1 + sl_trainer_parameters(trainer)->states; }
-static enum sl_state state_at(int i) { return i == 0 ? SL_VALUES : (enum sl_state)(SL_STATES + i - 1); }
+static enum sl_state kind_at(struct sl_trainer *trainer, int i) {
+    return sl_checkpoint_kind(i, sl_trainer_parameters(trainer)->alone.saved);
+}
 
 int sl_saved_parts_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own,
                            struct sl_store *whole) {
-    for (int i = 0; i < states(trainer); i++)
-        SL_TRY(
-            sl_declare_own(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), state_at(i), own, whole));
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_declare_own(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), kind_at(trainer, i), own,
+                              whole));
     sl_store_sort(whole);
     return SL_OK;
 }
@@ -125,8 +126,8 @@ int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct
 }
 
 int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own) {
-    for (int i = 0; i < states(trainer); i++)
-        SL_TRY(sl_export_own(self, sl_trainer_parameters(trainer), state_at(i), own));
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_export_own(self, sl_trainer_parameters(trainer), kind_at(trainer, i), own));
     return SL_OK;
 }
 

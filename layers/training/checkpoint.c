@@ -15,9 +15,7 @@ static const char version_key[] = "shardloop.checkpoint", config_prefix[] = "con
 static const char first_version[] = "1", version[] = "2";
 static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files that do not name theirs */
 
-/* Values and the optimizer's state: saved_at(0) to saved_at(saved_count - 1). */
-static int saved_count(struct sl_trainer *trainer) { return 1 + sl_trainer_parameters(trainer)->states; }
-static enum sl_state saved_at(int i) { return i == 0 ? SL_VALUES : (enum sl_state)(SL_STATES + i - 1); }
+static bool saves_adapters(struct sl_trainer *trainer) { return sl_trainer_parameters(trainer)->alone.saved; }
 static const char *optimizer_of(const struct sl_trainer *trainer) {
     const struct sl_optimizer *method = sl_trainer_optimizer(trainer)->method;
     return method ? method->name : "none"; /* a trainer that only goes forward may have none */
@@ -207,25 +205,32 @@ int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const
     return sl_checkpoint_agree(self, trainer, &error);
 }
 
-int sl_checkpoint_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
-    for (int i = 0; i < saved_count(trainer); i++)
-        SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved_at(i), store));
+static int declare(struct sl_spmd *self, struct sl_trainer *trainer, bool adapters, struct sl_store *store) {
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer),
+                          sl_checkpoint_kind(i, adapters), store));
     return SL_OK;
+}
+
+int sl_checkpoint_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
+    return declare(self, trainer, saves_adapters(trainer), store);
 }
 
 /* ---- saving ---- */
 
 int sl_checkpoint_gather(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
-    for (int i = 0; i < saved_count(trainer); i++)
-        SL_TRY(sl_export(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved_at(i), 1.0f, store));
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_export(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer),
+                         sl_checkpoint_kind(i, saves_adapters(trainer)), 1.0f, store));
     return SL_OK;
 }
 
 int sl_checkpoint_copy(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
     const struct sl_group *world = sl_trainer_world(trainer);
     if (self->engine->table->apart) return sl_checkpoint_gather(self, trainer, store);
-    for (int i = 0; i < saved_count(trainer); i++)
-        SL_TRY(sl_export_beside(self, world, sl_trainer_parameters(trainer), saved_at(i), store));
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_export_beside(self, world, sl_trainer_parameters(trainer),
+                                sl_checkpoint_kind(i, saves_adapters(trainer)), store));
     return sl_barrier(self, world);
 }
 
@@ -295,12 +300,21 @@ static int compare_tensors(const struct sl_store *file, const struct sl_store *w
     return SL_OK;
 }
 
+int sl_checkpoint_whole(const struct sl_store *file, const char *path, struct sl_error *error) {
+    const char *base = sl_store_note(file, SL_CHECKPOINT_BASE_KEY);
+    if (!base) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: it has the values of adapters alone; the others are those of %s",
+                        path, base);
+}
+
 static int check(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_setting *settings,
                  struct sl_store *file, struct sl_store *wanted, struct sl_checkpoint *about) {
     struct sl_error error = {0};
-    SL_TRY(sl_checkpoint_declare(self, trainer, wanted));
+    const bool adapters = sl_trainer_parameters(trainer)->alone.loaded;
+    SL_TRY(declare(self, trainer, adapters, wanted));
     if (self->coordinate == 0 && open_file(file, path, settings, about, &error) == SL_OK &&
-        compare_optimizers(file, optimizer_of(trainer), path, &error) == SL_OK)
+        compare_optimizers(file, optimizer_of(trainer), path, &error) == SL_OK &&
+        (adapters || sl_checkpoint_whole(file, path, &error) == SL_OK))
         compare_tensors(file, wanted, path, &error);
     return sl_checkpoint_agree(self, trainer, &error);
 }
@@ -309,7 +323,8 @@ static int move(struct sl_spmd *self, struct sl_trainer *trainer, const struct s
                 struct sl_checkpoint *about) {
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
-    for (int i = 0; i < saved_count(trainer); i++) SL_TRY(sl_import(self, world, parameters, saved_at(i), file));
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_import(self, world, parameters, sl_checkpoint_kind(i, parameters->alone.loaded), file));
     SL_TRY(sl_broadcast(self, world, SL_I32, about, about, sizeof *about / sizeof(int32_t), 0));
     sl_trainer_set_steps(trainer, about->step);
     return SL_OK;

@@ -9,6 +9,8 @@
  *     shardloop.xxh3        checksums of all the rest (layers/storage/checksums.h)
  *     step, samples, seed   the fields of struct sl_checkpoint
  *     optimizer             its name, as in layers/training/optimizer.h; adamw if the entry is missing
+ *     base                  where values are that the file leaves out, all but those of adapters; and what tells that
+ *                           they are the same (base.*), which is its writer's. Without it the file has all values
  *     config.KEY            settings that must be the same when the run goes on, such as the model's sizes
  *     others                what the program that trains wants to find again
  *
@@ -21,6 +23,7 @@
 #define SL_LAYERS_TRAINING_CHECKPOINT_H
 
 #include "layers/storage/draft.h"
+#include "layers/training/exchange.h"
 #include "layers/training/trainer.h"
 
 SL_BEGIN_C
@@ -28,6 +31,8 @@ SL_BEGIN_C
 #define SL_CHECKPOINT_INDEX ".index.json"
 /* The note by which a part tells that it is one. */
 #define SL_CHECKPOINT_PART_KEY "shardloop.part"
+/* The note that tells where values are that the file leaves out. */
+#define SL_CHECKPOINT_BASE_KEY "base"
 
 struct sl_checkpoint {
     int64_t step;    /* optimizer steps taken so far */
@@ -73,12 +78,20 @@ int sl_checkpoint_check(const char *path, const struct sl_setting *settings, con
  * sl_checkpoint; 0: the file is no checkpoint. SL_BAD_INPUT as above; the data have not been looked at yet. Free FILE
  * also after a failure. */
 int sl_checkpoint_map(struct sl_store *file, const char *path, int *version, struct sl_error *error);
+/* SL_BAD_INPUT if the checkpoint FILE, from PATH, leaves values out. */
+int sl_checkpoint_whole(const struct sl_store *file, const char *path, struct sl_error *error);
 /* Collective: coordinate 0 reads all data of STORE, which was mapped, before they are used; the others' STORE is
  * ignored. TRAINER is planned. SL_BAD_INPUT on all coordinates if the data are damaged or not finite. */
 int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_store *store);
 
 /* ---- its parts, for those that write it in another way ---- */
 
+/* What a checkpoint has, kind by kind, of COUNT: values, then the optimizer's tensors. */
+static inline int sl_checkpoint_kinds(struct sl_trainer *trainer) { return 1 + sl_trainer_parameters(trainer)->states; }
+static inline enum sl_state sl_checkpoint_kind(int i, bool adapters) {
+    const enum sl_state values = adapters ? SL_ADAPTERS : SL_VALUES;
+    return i == 0 ? values : (enum sl_state)(SL_STATES + i - 1);
+}
 /* Gives STORE a checkpoint's notes, and the checksums that it will have. The step is the trainer's. SL_FAILED without
  * memory. */
 int sl_checkpoint_note(struct sl_store *store, struct sl_trainer *trainer, const struct sl_checkpoint *about,

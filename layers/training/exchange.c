@@ -40,6 +40,16 @@ struct exchange {
     float *sent, *received; /* [PIECE] */
 };
 
+static struct exchange exchange_of(struct sl_spmd *self, const struct sl_group *world,
+                                   const struct sl_parameters *parameters, enum sl_state state) {
+    return (struct exchange){.self = self,
+                             .world = world,
+                             .parameters = parameters,
+                             .state = state == SL_ADAPTERS ? SL_VALUES : state,
+                             .which = state == SL_ADAPTERS ? ADAPTERS : ALL,
+                             .scale = 1.0f};
+}
+
 /* ---- what there is ---- */
 
 static bool is_shared_out(const struct sl_range *range) { return range->shard_count < range->count; }
@@ -256,16 +266,13 @@ static int exchange_all(struct exchange *x) {
     return status;
 }
 
-static int import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
-                  enum sl_state state, enum which which, const struct sl_store *store) {
-    SL_TRY(exchange_all(&(struct exchange){.self = self,
-                                           .world = world,
-                                           .parameters = parameters,
-                                           .state = state,
-                                           .imports = true,
-                                           .which = which,
-                                           .store = (struct sl_store *)(uintptr_t)store})); /* it is only read */
-    if (state != SL_VALUES) return SL_OK;
+static int import(struct exchange x, struct sl_parameters *parameters, const struct sl_store *store) {
+    struct sl_spmd *self = x.self;
+    const struct sl_group *world = x.world;
+    x.imports = true;
+    x.store = (struct sl_store *)(uintptr_t)store; /* it is only read */
+    SL_TRY(exchange_all(&x));
+    if (x.state != SL_VALUES) return SL_OK;
     if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
     SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, world) : SL_OK;
@@ -273,41 +280,29 @@ static int import(struct sl_spmd *self, const struct sl_group *world, struct sl_
 
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store) {
-    return import(self, world, parameters, state, ALL, store);
+    return import(exchange_of(self, world, parameters, state), parameters, store);
 }
 
 int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
                    const struct sl_store *store) {
-    return import(self, world, parameters, SL_VALUES, BASE, store);
-}
-
-int sl_import_adapters(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
-                       const struct sl_store *store) {
-    return import(self, world, parameters, SL_VALUES, ADAPTERS, store);
-}
-
-int sl_export_adapters(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
-                       struct sl_store *store) {
-    return exchange_all(&(struct exchange){.self = self,
-                                           .world = world,
-                                           .parameters = parameters,
-                                           .state = SL_VALUES,
-                                           .which = ADAPTERS,
-                                           .scale = 1.0f,
-                                           .store = store});
+    struct exchange x = exchange_of(self, world, parameters, SL_VALUES);
+    x.which = BASE;
+    return import(x, parameters, store);
 }
 
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
               enum sl_state state, float scale, struct sl_store *store) {
-    return exchange_all(&(struct exchange){
-        .self = self, .world = world, .parameters = parameters, .state = state, .scale = scale, .store = store});
+    struct exchange x = exchange_of(self, world, parameters, state);
+    x.scale = scale;
+    x.store = store;
+    return exchange_all(&x);
 }
 
 int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                      enum sl_state state, struct sl_store *store) {
-    struct exchange x = {
-        .self = self, .world = world, .parameters = parameters, .state = state, .scale = 1.0f, .store = store};
+    struct exchange x = exchange_of(self, world, parameters, state);
     struct parts parts = {0};
+    x.store = store;
     float *piece = malloc(COPIED * sizeof *piece);
     int status = piece ? list_own(&x, &parts) : sl_fail(self, SL_FAILED, "no memory to copy parameters");
     for (int i = 0; i < parts.count && status == SL_OK; i++) parts.elements += parts.list[i].count;
@@ -323,7 +318,7 @@ int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const s
 
 int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                enum sl_state state, struct sl_store *store) {
-    struct exchange x = {.self = self, .world = world, .parameters = parameters, .state = SL_VALUES};
+    struct exchange x = exchange_of(self, world, parameters, state == SL_ADAPTERS ? state : SL_VALUES);
     int status = SL_OK;
     for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
         struct parts parts;
@@ -331,7 +326,7 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
         for (int i = 0; i < parts.count && status == SL_OK && self->coordinate == 0; i++) {
             const struct sl_parameter *parameter = &parts.list[i].parameter;
             char name[128];
-            if (state != SL_VALUES && parameter->frozen) continue;
+            if (state >= SL_STATES && parameter->frozen) continue;
             name_of(parameters, state, parameter->name, name);
             if (!sl_store_find(store, name) &&
                 !sl_store_declare(store, name, SL_F32, parameter->dims, parameter->shape))
@@ -371,7 +366,8 @@ static int declare_part(const struct exchange *x, int owner, const struct part *
 
 int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                    enum sl_state state, struct sl_store *own, struct sl_store *whole) {
-    struct exchange x = {.self = self, .world = world, .parameters = parameters, .state = state, .spreads = true};
+    struct exchange x = exchange_of(self, world, parameters, state);
+    x.spreads = true;
     int status = SL_OK;
     for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
         struct parts parts;
@@ -385,8 +381,9 @@ int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const str
 
 int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
                   struct sl_store *own) {
-    struct exchange x = {.self = self, .parameters = parameters, .state = state, .spreads = true};
+    struct exchange x = exchange_of(self, NULL, parameters, state);
     struct parts parts = {0};
+    x.spreads = true;
     int status = list_own(&x, &parts);
     for (int i = 0; i < parts.count && status == SL_OK; i++) {
         const struct part *part = &parts.list[i];

@@ -11,10 +11,11 @@
 
 SL_BEGIN_C
 
-/* What is exchanged: values, gradients, or SL_STATES + s for the optimizer's state tensor number s. A state's tensors
- * are called optimizer.STATE.NAME ("optimizer.first_moment.norm.gamma"); values and gradients have the parameter's
- * name. Under ZeRO each coordinate along data exchanges its own part of state and gradients. */
-enum sl_state { SL_VALUES, SL_GRADIENTS, SL_STATES };
+/* What is exchanged: values, gradients, the values of adapters (sl_parameters.adapters) alone, where all others keep
+ * those that they have, or SL_STATES + s for the optimizer's state tensor number s. A state's tensors are called
+ * optimizer.STATE.NAME ("optimizer.first_moment.norm.gamma"); values and gradients have the parameter's name. Under
+ * ZeRO each coordinate along data exchanges its own part of state and gradients. */
+enum sl_state { SL_VALUES, SL_GRADIENTS, SL_ADAPTERS, SL_STATES };
 
 /* Collective over WORLD (the whole mesh): copies values or state from STORE to every coordinate's shards, and rounds
  * the values as sl_parameters_round does. STORE is read on coordinate 0 alone. SL_BAD_INPUT names the tensor that is
@@ -25,12 +26,6 @@ int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_para
 /* The same of values, but adapters (sl_parameters.adapters) keep those that they have. */
 int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
                    const struct sl_store *store);
-
-/* The same of adapters alone: all else keeps its values; and the way back, as sl_export does it. */
-int sl_import_adapters(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
-                       const struct sl_store *store);
-int sl_export_adapters(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
-                       struct sl_store *store);
 
 /* Collective over WORLD: assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on
  * coordinate 0. Tensors that STORE lacks are added. If several coordinates hold the same shard, the first one sends

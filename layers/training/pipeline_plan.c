@@ -127,6 +127,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .bounds = &p->bounds,
         .error = &p->self->error,
     };
+    parameters->coordinate = p->self->coordinate;
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
     if (options->load) options->load->handed = (double)hidden_bytes(p, 1);

@@ -188,8 +188,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
     t->parameters.adapters = options->adapters;
+    t->parameters.alone = options->alone;
     t->parameters.stage_axis = options->pipeline.axis;
-    t->parameters.coordinate = self->coordinate;
     if (options->offload_weights && !options->pipeline.forward_only)
         SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
     t->parameters.one_copy = holds_together(t);

@@ -95,6 +95,11 @@ struct sl_range {
     size_t rounded_count; /* count; those that are bf16 alone, where there are such */
 };
 
+/* Whether a checkpoint, of all values, has those of adapters alone: what is saved, and what is loaded. */
+struct sl_adapters_alone {
+    bool saved, loaded;
+};
+
 struct sl_parameters {
     int count, capacity;
     struct sl_parameter *list;
@@ -102,7 +107,7 @@ struct sl_parameters {
     struct sl_range *range;
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
     const char *data_axis, *stage_axis;
-    int coordinate;    /* set after opening: which one this is, of the mesh that parameters are declared for */
+    int coordinate;    /* set by sl_pipeline_plan: which one this is, of the mesh that parameters are declared for */
     bool sums_by_tree; /* set after opening: gradients are summed over data in the order of psum_tree */
     /* Set after opening: gradients of kernels that are sharded over data are added up before they are scattered, once
      * in a step, SL_OWN_ROWS. */
@@ -115,8 +120,9 @@ struct sl_parameters {
     /* Set before they are initialized: the owner writes all values afterwards, but those of adapters: only these are
      * drawn. */
     bool given;
-    int states;                    /* set before the layout: the optimizer's tensors, with */
-    const char *const *state_name; /* [states] their names */
+    struct sl_adapters_alone alone; /* set before the run is saved, or loaded */
+    int states;                     /* set before the layout: the optimizer's tensors, with */
+    const char *const *state_name;  /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */

@@ -1,0 +1,107 @@
+#!/bin/sh
+# frozen.sh DRIVERS DATA - --no-save-frozen: checkpoints of adapters alone, beside whole ones of the same run; what goes on from
+# them, or uses them, and what is refused where the model is another one; prints TAP.
+drivers=$1 driver=$1/transformer
+models=$(cd "$2/published" && pwd)
+tool=$(cd "$(dirname "$0")" && pwd)/published.py
+. "$(dirname "$0")/../../rigs/points.sh"
+if ! command -v python3 >/dev/null; then
+    echo '1..0 # SKIP there is no python3'
+    exit
+fi
+python3 "$tool" tokens step.safetensors
+data='--data step.safetensors --sequence 16 --batch 4'
+
+# refuses TEXT ARGUMENT...
+refuses() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && says "transformer $1: " "$text"
+    point "refused: $*"
+}
+
+# trains DIR ARGUMENT...: four steps of the run, saved in DIR.
+trains() {
+    save=$1
+    shift
+    call train $data --lora-rank 2 --lr 0.01 --steps 4 --save "$save" --save-every 2 "$@"
+    [ $status = 0 ]
+}
+bytes() { wc -c <"$1"; }
+
+# alike WHOLE ALONE: both checkpoints give the same tokens, the same loss within rounding, the same model for others.
+alike() {
+    for file in "$1" "$2"; do
+        call generate --params "$file" --prompt-tokens 5,17,3 --length 12 --temperature 0 --json --mesh pipe=2
+        grep -o '"tokens":[^]]*' out >"$file.tokens"
+        call evaluate --params "$file" --eval-data step.safetensors --json --mesh tensor=2
+        values loss | cut -c 1-8 >>"$file.tokens"
+        call export --params "$file" --format hf --to "$file.hf"
+    done
+    [ -s "$1.tokens" ] && cmp "$1.tokens" "$2.tokens" && cmp "$1.hf/model.safetensors" "$2.hf/model.safetensors"
+}
+
+cp -r "$models/llama-untied" model
+trains whole --model model --mesh data=2,tensor=2
+trains alone --model model --mesh data=2,tensor=2 --no-save-frozen
+# 11832 values, but for what their hashes take.
+[ $(($(bytes whole/step-00000004.safetensors) - $(bytes alone/step-00000004.safetensors))) -gt 40000 ]
+point 'the file of adapters alone is shorter by the other values'
+alike whole alone
+point 'generate, evaluate and export read them beside the model'
+
+# ---- going on ----
+
+mkdir half
+cp alone/step-00000002.safetensors half
+call train --resume half --save half
+[ $status = 0 ] && cmp alone/step-00000004.safetensors half/step-00000004.safetensors
+point 'a resumed run saves the same file'
+call train --resume alone --save again --save-frozen --steps 6
+call train --resume whole --save straight --steps 6
+cmp again/step-00000006.safetensors straight/step-00000006.safetensors
+point 'it may save all values again, those of the run that always did'
+trains written --model model --mesh data=2,tensor=2 --no-save-frozen --save-async
+cmp alone/step-00000002.safetensors written/step-00000002.safetensors
+point 'saved in the background'
+
+# ---- of --params ----
+
+trains whole-tuned --params whole --mesh pipe=2
+trains tuned --params whole --mesh pipe=2 --no-save-frozen
+[ $((2 * $(bytes tuned/step-00000004.safetensors))) -lt "$(bytes whole-tuned/step-00000004.safetensors)" ] &&
+    alike whole-tuned tuned
+point 'beside a checkpoint that has adapters itself'
+rm tuned/step-00000004.safetensors
+call train --resume tuned --save tuned
+[ $status = 0 ] && alike whole-tuned tuned
+point 'which a resumed run reads, too'
+
+# ---- what is refused ----
+
+refuses 'it is for adapters of a model that --model or --params gives' train $data --attention gqa --lora-rank 2 --save x --no-save-frozen
+refuses '--save-frozen: is read only with --save' train $data --model model --lora-rank 2 --no-save-frozen
+refuses '--save-frozen: is read only with --lora-rank' train $data --model model --save x --no-save-frozen
+refuses 'it is for adapters of a model that' train --resume whole --save whole --steps 8 --no-save-frozen
+refuses 'alone/step-00000004.safetensors has the values of adapters alone: go on with them by --resume' train $data --params alone
+refuses 'has adapters already' generate --params alone --adapters whole --prompt-tokens 5
+[ ! -e x ]
+point 'and nothing is left of them'
+
+mv model moved
+for command in 'train --steps 8 --resume' 'evaluate --eval-data step.safetensors --params' 'export --to y --params'; do
+    refuses "alone/step-00000004.safetensors: its frozen values are those of $PWD/model, which cannot be read: No such file" $command alone
+done
+cp -r moved model
+python3 -c "
+data = bytearray(open('model/model.safetensors', 'rb').read())
+data[-10] ^= 1 # of the last tensor
+open('model/model.safetensors', 'wb').write(data)"
+for command in 'train --steps 8 --resume' 'evaluate --eval-data step.safetensors --params' 'generate --prompt-tokens 5 --params'; do
+    refuses "has other values now: the adapters of alone/step-00000004.safetensors were trained beside the old ones" $command alone
+done
+rm -r model
+cp -r "$models/gpt2" model
+refuses "$PWD/model: tensor" evaluate --eval-data step.safetensors --params alone
+plan
