@@ -1,7 +1,7 @@
 /* fuzz_peft.c - any bytes as the two files of a folder of PEFT's: what is taken is written again, and is the same.
  *
  * The first byte, times eight, is how many of the next ones are adapter_config.json; the rest is
- * adapter_model.safetensors. The model is a Llama of two layers. */
+ * adapter_model.safetensors. The model is a Llama of two layers, and a GPT-2. */
 #include "layers/models/peft/peft.h"
 #include "layers/models/published_internal.h"
 #include "tests/fuzz/fuzz.h"
@@ -42,17 +42,12 @@ static void compare(const struct sl_peft *a, const struct sl_peft *b) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    const struct sl_published_family *family = sl_published_find_family("llama");
+static void read_and_write(const char *path, const char *name) {
+    const struct sl_published_family *family = sl_published_find_family(name);
     const struct sl_transformer transformer = {.blocks = 2};
     struct sl_peft peft = {0}, again = {0};
     struct sl_error error = {0};
-    if (size < 1) return 0;
-    const size_t config = data[0] * 8u < size - 1 ? data[0] * 8u : size - 1;
-    const char *path = folder();
-    write_bytes(path, 0, data + 1, config);
-    write_bytes(path, 1, data + 1 + config, size - 1 - config);
-    int status = sl_peft_read(&peft, path, family, &transformer, &error);
+    const int status = sl_peft_read(&peft, path, family, &transformer, &error);
     if (status) {
         fuzz_refused(status, &error);
     } else {
@@ -62,6 +57,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     sl_peft_free(&peft);
     sl_peft_free(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const families[] = {"llama", "gpt2"};
+    if (size < 1) return 0;
+    const size_t config = data[0] * 8u < size - 1 ? data[0] * 8u : size - 1;
+    const char *path = folder();
+    for (int f = 0; f < 2; f++) {
+        write_bytes(path, 0, data + 1, config);
+        write_bytes(path, 1, data + 1 + config, size - 1 - config);
+        read_and_write(path, families[f]);
+    }
     leave(path);
     return 0;
 }

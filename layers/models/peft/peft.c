@@ -18,14 +18,10 @@ static const struct side {
     const char *folder, *own;
 } sides[] = {{".lora_A.weight", ".lora_a.kernel"}, {".lora_B.weight", ".lora_b.kernel"}};
 
-int sl_peft_check(const struct sl_published_family *family, struct sl_error *error) {
-    for (const struct sl_published_name *name = family->layers; name->own; name++)
-        if (name->part)
-            return sl_error_set(error, SL_BAD_INPUT,
-                                "adapters of a %s: PEFT has one for q, k and v, and here each has its own",
-                                family->name);
-    return SL_OK;
-}
+/* PEFT has one adapter for what lies in one tensor: of GPT-2's q, k and v, which have adapters of their own here. They
+ * follow each other in the list of names. Its A is that of all three, or, with three times the rank, has those of each
+ * below each other, and then B is zero but for each one's rows and columns of its own. */
+enum { PARTS = 3 };
 
 /* ---- names ---- */
 
@@ -44,11 +40,38 @@ static void name_side(const struct sl_published_family *family, const struct sl_
              side->own);
 }
 
-/* TO [columns, rows] = FROM [rows, columns], of any type of floats. */
-static void turn(const struct sl_array *from, float *to) {
-    const size_t rows = from->shape[0], columns = from->shape[1];
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++) to[c * rows + r] = sl_load_float(from->dtype, from->data, r * columns + c);
+/* Whether kernels lie in a folder as they do here, so that PEFT has to be told. */
+static bool lies_straight(const struct sl_published_family *family) {
+    for (const struct sl_published_name *name = family->layers; name->own; name++)
+        if (is_kernel(name)) return name->lie == SL_LIES_TURNED_IN_GGUF;
+    return false;
+}
+
+/* A part of a matrix, of any type of floats. */
+struct block {
+    const struct sl_array *array;
+    size_t row, rows, column, columns;
+};
+
+static struct block all_of(const struct sl_array *array) {
+    return (struct block){array, 0, array->shape[0], 0, array->shape[1]};
+}
+
+static float element_of(const struct block *b, size_t row, size_t column) {
+    return sl_load_float(b->array->dtype, b->array->data, (b->row + row) * b->array->shape[1] + b->column + column);
+}
+
+static bool is_zero(const struct block *b) {
+    for (size_t r = 0; r < b->rows; r++)
+        for (size_t c = 0; c < b->columns; c++)
+            if (element_of(b, r, c) != 0.0f) return false;
+    return true;
+}
+
+/* TO, whose rows have STRIDE elements, [columns, rows] = FROM [rows, columns]. */
+static void turn(const struct block *from, float *to, size_t stride) {
+    for (size_t r = 0; r < from->rows; r++)
+        for (size_t c = 0; c < from->columns; c++) to[c * stride + r] = element_of(from, r, c);
 }
 
 /* ---- reading: what the configuration says ---- */
@@ -63,22 +86,27 @@ static bool is_empty(const json_t *value) {
            ((json_is_object(value) || json_is_array(value)) && !json_object_size(value) && !json_array_size(value));
 }
 
+/* Whether layers with a rank of their own have the scale of all others. */
+static bool keeps_scale(const json_t *config) {
+    const json_t *ranks = json_object_get(config, "rank_pattern"), *alphas = json_object_get(config, "alpha_pattern");
+    const double r = json_number_value(json_object_get(config, "r"));
+    const double alpha = json_number_value(json_object_get(config, "lora_alpha"));
+    const char *name;
+    json_t *rank;
+    if (json_object_size(ranks) != json_object_size(alphas)) return false;
+    json_object_foreach((json_t *)(uintptr_t)ranks, name, rank) /* it is only read */
+        if (json_number_value(json_object_get(alphas, name)) * r != json_number_value(rank) * alpha) return false;
+    return true;
+}
+
 /* Keys that would make something else of the same tensors. */
-static int check_config(const char *folder, const json_t *config, struct sl_error *error) {
-    static const char *const absent[] = {"use_rslora",
-                                         "use_dora",
-                                         "rank_pattern",
-                                         "alpha_pattern",
-                                         "modules_to_save",
-                                         "fan_in_fan_out",
-                                         "lora_bias",
-                                         "use_bdlora",
-                                         "use_qalora",
-                                         "alora_invocation_tokens",
-                                         "trainable_token_indices",
-                                         "target_parameters",
-                                         "layer_replication",
-                                         "megatron_config"};
+static int check_config(const char *folder, const struct sl_published_family *family, const json_t *config,
+                        struct sl_error *error) {
+    static const char *const straight[] = {"fan_in_fan_out", "rank_pattern", "alpha_pattern"};
+    static const char *const absent[] = {
+        "use_rslora",        "use_dora",          "modules_to_save",         "lora_bias",
+        "use_bdlora",        "use_qalora",        "alora_invocation_tokens", "trainable_token_indices",
+        "target_parameters", "layer_replication", "megatron_config"};
     const char *kind = json_string_value(json_object_get(config, "peft_type"));
     const char *bias = json_string_value(json_object_get(config, "bias"));
     const json_t *begin = json_object_get(config, "init_lora_weights");
@@ -86,6 +114,8 @@ static int check_config(const char *folder, const json_t *config, struct sl_erro
     if (bias && strcmp(bias, "none") != 0) return refuse(folder, "bias", bias, error);
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (!is_empty(json_object_get(config, absent[i]))) return refuse(folder, absent[i], "there", error);
+    for (int i = lies_straight(family) ? keeps_scale(config) ? 3 : 1 : 0; i < 3; i++)
+        if (!is_empty(json_object_get(config, straight[i]))) return refuse(folder, straight[i], "there", error);
     if (json_is_string(begin) && strcmp(json_string_value(begin), "gaussian") != 0)
         return refuse(folder, "init_lora_weights", json_string_value(begin),
                       error); /* other kernels than the model's */
@@ -106,7 +136,8 @@ static int read_numbers(struct sl_peft *peft, const char *folder, const json_t *
                         config_file, MOST_ALPHA);
 }
 
-static int read_config(struct sl_peft *peft, const char *folder, struct sl_error *error) {
+static int read_config(struct sl_peft *peft, const char *folder, const struct sl_published_family *family,
+                       struct sl_error *error) {
     char path[SL_MAX_PATH];
     struct sl_contents contents = {0};
     json_error_t wrong = {.text = "it is empty"};
@@ -118,7 +149,7 @@ static int read_config(struct sl_peft *peft, const char *folder, struct sl_error
         contents.bytes ? json_loadb((char *)contents.bytes + mark, contents.count - mark, 0, &wrong) : NULL;
     sl_contents_close(&contents);
     int status = json_is_object(config)
-                     ? check_config(folder, config, error)
+                     ? check_config(folder, family, config, error)
                      : sl_error_set(error, SL_BAD_INPUT, "%s: not a JSON object: %.80s", path, wrong.text);
     if (status == SL_OK) status = read_numbers(peft, folder, config, error);
     json_decref(config);
@@ -135,19 +166,48 @@ struct taking {
     struct sl_error *error;
 };
 
-static int take_side(struct taking *t, const char *folder, const char *own, bool is_b) {
-    const struct sl_tensor *tensor = sl_store_find(t->file, folder);
-    const struct sl_array *array = &tensor->array;
-    const size_t rank = (size_t)t->peft->rank;
-    if (array->dtype == SL_I32 || array->dims != 2 || array->shape[is_b] != rank)
-        return sl_error_set(t->error, SL_BAD_INPUT, "%s: tensor %s is no matrix of floats of rank %zu", t->file->path,
-                            folder, rank);
-    const size_t shape[] = {array->shape[1], array->shape[0]};
+static int take_side(struct taking *t, const struct block *from, const char *own) {
+    const size_t shape[] = {from->columns, from->rows};
     struct sl_tensor *added = sl_store_add(&t->peft->values, own, SL_F32, 2, shape);
     if (!added) return sl_error_set(t->error, SL_FAILED, "no memory for adapters");
-    turn(array, added->array.data);
-    t->taken++;
+    turn(from, added->array.data, from->rows);
     return SL_OK;
+}
+
+static int refuse_side(const struct taking *t, const char *folder) {
+    return sl_error_set(t->error, SL_BAD_INPUT, "%s: tensor %s is no matrix of floats of rank %d", t->file->path,
+                        folder, t->peft->rank);
+}
+
+/* Of both sides that are in the file those of PART, from 1, of three; 0: all of them. *FOUND: it has an adapter. */
+static int take_part(struct taking *t, char folder[2][160], char own[2][160], int part, bool *found) {
+    const size_t rank = (size_t)t->peft->rank, at = part ? (size_t)part - 1 : 0;
+    struct block side[2];
+    for (int s = 0; s < 2; s++) {
+        side[s] = all_of(&sl_store_find(t->file, folder[s])->array);
+        if (side[s].array->dtype == SL_I32 || side[s].array->dims != 2) return refuse_side(t, folder[s]);
+    }
+    struct block *a = &side[0], *b = &side[1];
+    const size_t apart = part && a->rows == PARTS * rank ? PARTS : 1, outputs = part ? b->rows / PARTS : b->rows;
+    if (a->rows != apart * rank) return refuse_side(t, folder[0]);
+    if (b->columns != apart * rank || (part && b->rows % PARTS)) return refuse_side(t, folder[1]);
+    const bool fresh = is_zero(b);
+    *b = (struct block){b->array, at * outputs, outputs, 0, b->columns};
+    const bool beside = is_zero(b); /* nothing is added to this part's outputs */
+    *found = apart > 1 || !part || fresh || !beside;
+    if (apart > 1) {
+        for (size_t p = 0; p < PARTS; p++)
+            if (p != at && !is_zero(&(struct block){b->array, b->row, b->rows, p * rank, rank}))
+                return sl_error_set(t->error, SL_BAD_INPUT,
+                                    "%s: tensor %s: of rank %zu, q, k and v must have adapters of their own",
+                                    t->file->path, folder[1], PARTS * rank);
+        *a = (struct block){a->array, at * rank, rank, 0, a->columns};
+        b->column = at * rank;
+        b->columns = rank;
+        *found = !is_zero(a);
+    }
+    if (*found) SL_TRY(take_side(t, a, own[0]));
+    return *found ? take_side(t, b, own[1]) : SL_OK;
 }
 
 /* Of NAME in LAYER, both sides or none. *FOUND: both. */
@@ -163,8 +223,9 @@ static int take_adapter(struct taking *t, const struct sl_published_family *fami
     if (there[0] != there[1])
         return sl_error_set(t->error, SL_BAD_INPUT, "%s: there is %s, but no %s", t->file->path, folder[there[1]],
                             folder[there[0]]);
-    for (int s = 0; *found && s < 2; s++) SL_TRY(take_side(t, folder[s], own[s], s));
-    return SL_OK;
+    if (!*found) return SL_OK;
+    if (name->part <= 1) t->taken += 2;
+    return take_part(t, folder, own, name->part, found);
 }
 
 /* Adds a pattern to the list, which has ROOM. */
@@ -216,7 +277,7 @@ static int take_all(struct taking *t, const struct sl_published_family *family, 
     if (!t->peft->modules) return sl_error_set(t->error, SL_FAILED, "no memory for adapters");
     for (const struct sl_published_name *name = family->layers; name->own; name++)
         if (is_kernel(name)) SL_TRY(take_name(t, family, name, layers, room));
-    return t->taken && t->taken == t->file->count ? SL_OK : refuse_untaken(t, family, layers);
+    return t->peft->values.count && t->taken == t->file->count ? SL_OK : refuse_untaken(t, family, layers);
 }
 
 int sl_peft_read(struct sl_peft *peft, const char *folder, const struct sl_published_family *family,
@@ -225,8 +286,7 @@ int sl_peft_read(struct sl_peft *peft, const char *folder, const struct sl_publi
     struct sl_store file = {0};
     struct taking taking = {.peft = peft, .file = &file, .error = error};
     *peft = (struct sl_peft){0};
-    SL_TRY(sl_peft_check(family, error));
-    SL_TRY(read_config(peft, folder, error));
+    SL_TRY(read_config(peft, folder, family, error));
     if (snprintf(path, sizeof path, "%s/%s", folder, tensors_file) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", folder);
     SL_TRY(sl_safetensors_map(&file, path, error));
@@ -243,24 +303,75 @@ void sl_peft_free(struct sl_peft *peft) {
 
 /* ---- writing ---- */
 
-/* What PEFT calls the layers: by the ends of their names, if all layers of the model have them. */
-static int name_targets(json_t *targets, const struct sl_peft *peft, const struct sl_published_family *family,
-                        int layers) {
+/* The adapter of a tensor in LAYER: of NAME, or, from NAME on, of the three parts of it. */
+struct adapter {
+    const struct sl_tensor *side[PARTS][2]; /* here; NULL: the part has none */
+    int parts, count;                       /* 1 or PARTS, and how many of them have one */
+    bool shared;                            /* these have the same A, and whoever reads B finds which they are */
+    char folder[2][160];
+};
+
+static struct adapter adapter_of(const struct sl_peft *peft, const struct sl_published_family *family,
+                                 const struct sl_published_name *name, int layer) {
+    struct adapter adapter = {.parts = name->part ? PARTS : 1, .shared = true};
     char folder[160], own[160];
+    for (int s = 0; s < 2; s++) name_side(family, name, layer, &sides[s], adapter.folder[s], own);
+    const struct sl_tensor *first = NULL;
+    bool zero = false; /* a B that is there */
+    for (int p = 0; p < adapter.parts; p++) {
+        for (int s = 0; s < 2; s++) {
+            name_side(family, name + p, layer, &sides[s], folder, own);
+            adapter.side[p][s] = sl_store_find(&peft->values, own);
+        }
+        const struct sl_tensor *a = adapter.side[p][0];
+        if (!a) continue;
+        first = first ? first : a;
+        adapter.count++;
+        adapter.shared &= !memcmp(a->array.data, first->array.data, sl_tensor_bytes(a));
+        const struct block b = all_of(&adapter.side[p][1]->array);
+        zero |= adapter.parts > 1 && is_zero(&b);
+    }
+    adapter.shared &= adapter.count == adapter.parts || !zero;
+    return adapter;
+}
+
+/* Each tensor has one name: that of its first part. */
+static bool begins(const struct sl_published_name *name) { return is_kernel(name) && name->part <= 1; }
+
+/* "q_proj", or more of the name where another layer ends so, too. */
+static const char *end_of(const struct sl_published_family *family, const struct sl_published_name *name,
+                          const char *folder) {
+    const char *dot = strrchr(name->folder, '.'), *last = dot;
+    while (last > name->folder && last[-1] != '.') last--;
+    for (const struct sl_published_name *other = family->layers; other->own; other++) {
+        const size_t length = strlen(other->folder), tail = strlen(last);
+        if (begins(other) && other != name && length > tail && !strcmp(other->folder + length - tail, last))
+            last = name->folder;
+    }
+    return folder + strlen(folder) - (size_t)(dot - last);
+}
+
+/* What PEFT calls the layers: by the ends of their names, if all layers of the model have them. Those that have a rank
+ * of their own are named in full. */
+static int name_targets(json_t *targets, json_t *ranks, json_t *alphas, const struct sl_peft *peft,
+                        const struct sl_published_family *family, int layers) {
     int failed = 0;
     for (const struct sl_published_name *name = family->layers; name->own; name++) {
         int count = 0;
-        for (int layer = 0; is_kernel(name) && layer < layers; layer++) {
-            name_side(family, name, layer, &sides[0], folder, own);
-            count += sl_store_find(&peft->values, own) != NULL;
-        }
-        for (int layer = 0; count && layer < (count == layers ? 1 : layers); layer++) {
-            name_side(family, name, layer, &sides[0], folder, own);
-            if (!sl_store_find(&peft->values, own)) continue;
+        for (int layer = 0; begins(name) && layer < layers; layer++)
+            count += adapter_of(peft, family, name, layer).count > 0;
+        for (int layer = 0; count && layer < layers; layer++) {
+            struct adapter adapter = adapter_of(peft, family, name, layer);
+            char *folder = adapter.folder[0];
+            if (!adapter.count) continue;
             folder[strlen(folder) - strlen(sides[0].folder)] = 0;
-            const char *dot = strrchr(folder, '.');
-            failed |=
-                json_array_append_new(targets, json_string(count == layers && dot ? dot + 1 : folder + strlen(prefix)));
+            const char *whole = folder + strlen(prefix);
+            if (count < layers || layer == 0)
+                failed |=
+                    json_array_append_new(targets, json_string(count == layers ? end_of(family, name, folder) : whole));
+            if (adapter.shared) continue;
+            failed |= json_object_set_new(ranks, whole, json_integer(PARTS * peft->rank));
+            failed |= json_object_set_new(alphas, whole, json_real(PARTS * peft->alpha));
         }
     }
     return failed;
@@ -268,39 +379,54 @@ static int name_targets(json_t *targets, const struct sl_peft *peft, const struc
 
 static json_t *config_of(const struct sl_peft *peft, const struct sl_published_family *family, int layers,
                          const char *base) {
-    json_t *targets = json_array();
-    if (!targets || name_targets(targets, peft, family, layers)) {
+    json_t *targets = json_array(), *ranks = json_object(), *alphas = json_object();
+    if (!targets || !ranks || !alphas || name_targets(targets, ranks, alphas, peft, family, layers)) {
         json_decref(targets);
+        json_decref(ranks);
+        json_decref(alphas);
         return NULL;
     }
-    return json_pack("{ss ss ss? sb si sf sf so ss sb sn sb sb s{} s{}}", "peft_type", "LORA", "task_type", "CAUSAL_LM",
+    return json_pack("{ss ss ss? sb si sf sf so ss sb sn sb sb so so}", "peft_type", "LORA", "task_type", "CAUSAL_LM",
                      "base_model_name_or_path", base, "inference_mode", 1, "r", peft->rank, "lora_alpha", peft->alpha,
-                     "lora_dropout", 0.0, "target_modules", targets, "bias", "none", "fan_in_fan_out", 0,
-                     "modules_to_save", "use_rslora", 0, "use_dora", 0, "rank_pattern", "alpha_pattern");
+                     "lora_dropout", 0.0, "target_modules", targets, "bias", "none", "fan_in_fan_out",
+                     lies_straight(family), "modules_to_save", "use_rslora", 0, "use_dora", 0, "rank_pattern", ranks,
+                     "alpha_pattern", alphas);
 }
 
-static int add_side(struct sl_store *file, const struct sl_peft *peft, const char *folder, const char *own,
-                    struct sl_error *error) {
-    const struct sl_tensor *tensor = sl_store_find(&peft->values, own);
-    if (!tensor) return SL_OK;
-    const size_t shape[] = {tensor->array.shape[1], tensor->array.shape[0]};
-    struct sl_tensor *added = sl_store_add(file, folder, SL_F32, 2, shape);
-    if (!added) return sl_error_set(error, SL_FAILED, "no memory for adapters");
-    turn(&tensor->array, added->array.data);
+static int add_adapter(struct sl_store *file, const struct adapter *adapter, struct sl_error *error) {
+    const struct sl_tensor *a = NULL, *b = NULL;
+    for (int p = 0; p < adapter->parts; p++) {
+        a = adapter->side[p][0] ? adapter->side[p][0] : a;
+        b = adapter->side[p][1] ? adapter->side[p][1] : b;
+    }
+    if (!a || !b) return SL_OK;
+    const size_t rank = a->array.shape[1], in = a->array.shape[0], out = b->array.shape[1];
+    const size_t step = adapter->shared ? 0 : rank, ranks = step ? PARTS * rank : rank;
+    const size_t shape[][2] = {{ranks, in}, {(size_t)adapter->parts * out, ranks}};
+    for (int s = 0; s < 2; s++) {
+        struct sl_tensor *added = sl_store_add(file, adapter->folder[s], SL_F32, 2, shape[s]);
+        if (!added) return sl_error_set(error, SL_FAILED, "no memory for adapters");
+        float *to = memset(added->array.data, 0, sl_tensor_bytes(added));
+        for (size_t p = 0; p < (size_t)adapter->parts; p++) {
+            if (!adapter->side[p][s]) continue;
+            const struct block from = all_of(&adapter->side[p][s]->array);
+            turn(&from, to + (s ? p * out * ranks + p * step : p * step * in), shape[s][1]);
+        }
+    }
     return SL_OK;
 }
 
 int sl_peft_write(const struct sl_peft *peft, const char *folder, const struct sl_published_family *family,
                   const struct sl_transformer *transformer, const char *base, struct sl_error *error) {
-    char path[SL_MAX_PATH], name_there[160], name_here[160];
+    char path[SL_MAX_PATH];
     struct sl_store file = {.replaces_links = true};
     int status = SL_OK;
     if (snprintf(path, sizeof path, "%s/%s", folder, tensors_file) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", folder);
     for (const struct sl_published_name *name = family->layers; name->own; name++)
-        for (int s = 0; is_kernel(name) && s < 2 * transformer->blocks && status == SL_OK; s++) {
-            name_side(family, name, s / 2, &sides[s % 2], name_there, name_here);
-            status = add_side(&file, peft, name_there, name_here, error);
+        for (int layer = 0; begins(name) && layer < transformer->blocks && status == SL_OK; layer++) {
+            const struct adapter adapter = adapter_of(peft, family, name, layer);
+            status = add_adapter(&file, &adapter, error);
         }
     if (status == SL_OK && sl_store_set_note(&file, "format", "pt"))
         status = sl_error_set(error, SL_FAILED, "no memory for %s", path);

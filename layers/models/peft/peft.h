@@ -2,8 +2,8 @@
  * beside the model that it is for.
  *
  * NAME.lora_A.weight [rank, in] and NAME.lora_B.weight [out, rank] are A and B of struct sl_lora turned around; NAME is
- * base_model.model. and the kernel's name in a folder of the family. Of GPT-2 q, k and v are one kernel there, so it
- * has none. */
+ * base_model.model. and the kernel's name in a folder of the family. Of GPT-2 q, k and v are one kernel there, and so
+ * have one adapter: with the same A, or with one below the other. */
 #ifndef SL_LAYERS_MODELS_PEFT_PEFT_H
 #define SL_LAYERS_MODELS_PEFT_PEFT_H
 
@@ -31,8 +31,6 @@ void sl_peft_free(struct sl_peft *peft);
  * fails. */
 int sl_peft_write(const struct sl_peft *peft, const char *folder, const struct sl_published_family *family,
                   const struct sl_transformer *transformer, const char *base, struct sl_error *error);
-/* SL_BAD_INPUT if the family's folders cannot have such adapters. */
-int sl_peft_check(const struct sl_published_family *family, struct sl_error *error);
 
 SL_END_C
 #endif

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -35,9 +36,9 @@ def run(*arguments):
     return subprocess.run([driver, *arguments], capture_output=True, text=True, errors="replace", timeout=120)
 
 
-def generate(path, *more):
-    return run("generate", "--model", path, "--mesh", "data=1", "--prompt-tokens", ",".join(map(str, TOKENS)), "--length",
-               str(len(TOKENS) + 1), "--temperature", "0", "--json", "--logits", "logits", *more)
+def generate(path, *more, tokens=TOKENS, given="--model"):
+    return run("generate", given, path, "--mesh", "data=1", "--prompt-tokens", ",".join(map(str, tokens)), "--length",
+               str(len(tokens) + 1), "--temperature", "0", "--json", "--logits", "logits", *more)
 
 
 def difference(want):
@@ -46,8 +47,8 @@ def difference(want):
     return max(abs(a - b) for a, b in zip(got, flat)) / (max(flat) - min(flat))
 
 
-def gives(name, path, want, *more):
-    done = generate(path, *more)
+def gives(name, path, want, *more, **how):
+    done = generate(path, *more, **how)
     good = done.returncode == 0 and not done.stderr
     worst = difference(want) if good else 1
     point(good and worst < 1e-5, f"{name} ({worst:.2g})", done.stderr)
@@ -296,6 +297,81 @@ def adapters():
     restarted(train)
     full_disk(train)
     refusals(p, train)
+    gpt2()
+
+
+def merged(model, adapters, to):
+    """A folder of the GPT-2 in MODEL with the adapters of a folder of PEFT's added up, as PEFT defines them."""
+    tensors, of = ({name: [[*shape], list(values)] for name, (shape, values) in read(f"{path}.safetensors").items()}
+                   for path in (f"{model}/model", f"{adapters}/adapter_model"))
+    with open(f"{adapters}/adapter_config.json") as file:
+        about = json.load(file)
+    for name in [name for name in of if name.endswith(".lora_A.weight")]:
+        layer = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+        (rank, rows), a = of[name]
+        (columns, _), b = of[name.replace("lora_A", "lora_B")]
+        scale = about["alpha_pattern"].get(layer, about["lora_alpha"]) / about["rank_pattern"].get(layer, about["r"])
+        values = tensors[f"{layer}.weight"][1]
+        for r in range(rows):
+            for c in range(columns):
+                values[r * columns + c] += scale * sum(b[c * rank + i] * a[i * rows + r] for i in range(rank))
+    with open(f"{model}/config.json") as file:
+        folder(to, tensors, json.load(file))
+
+
+def gpt2():
+    """PEFT has one adapter for q, k and v, which have one each here."""
+    model, tokens = os.path.join(data, "published/gpt2"), [5, 17, 3, 60, 42, 42, 7, 0, 31, 12, 9, 33]
+    theirs = f"{model}/peft"
+    want = [read(f"{theirs}/logits.safetensors")["logits"][1]]
+    gives("PEFT: adapters of a GPT-2", model, want, "--adapters", theirs, tokens=tokens)
+    gives("the same over pipe and tensor", model, want, "--adapters", theirs, "--mesh", "pipe=2,tensor=3", tokens=tokens)
+    train = ("train", "--model", model, "--data", "tokens", "--sequence", "12", "--batch", "1", "--mesh", "data=1", "--lr", "0.02")
+    still = ("--steps", "1", "--lr", "1e-30", "--weight-decay", "0")
+    done = run(*train, *still, "--adapters", theirs, "--save-adapters", "gpt2-saved")
+    point(read(f"{theirs}/adapter_model.safetensors") == read("gpt2-saved/adapter_model.safetensors"), "GPT-2: what is saved is what was read",
+          done.stderr)
+    for modules, targets, apart in (
+            ("*", ["attn.c_proj", "c_attn", "c_fc", "mlp.c_proj"], 2), ("*.gqa.q", ["c_attn"], 0), ("*.gqa.q,*.gqa.v", ["c_attn"], 2),
+            ("blocks.1.*.gqa.*", ["transformer.h.1.attn.c_attn", "transformer.h.1.attn.c_proj"], 1)):
+        done = run(*train, "--steps", "3", "--lora-rank", "3", "--lora-alpha", "4", "--lora-modules", modules, "--save-adapters", "gpt2-own", "--save",
+                   "gpt2-run")
+        with open("gpt2-own/adapter_config.json") as file:
+            about = json.load(file)
+        point(done.returncode == 0 and about["fan_in_fan_out"] is True and sorted(about["target_modules"]) == targets
+              and list(about["rank_pattern"].values()) == [9] * apart and list(about["alpha_pattern"].values()) == [12.0] * apart,
+              f"GPT-2: adapters of {modules}", about, done.stderr)
+        merged(model, "gpt2-own", "gpt2-merged")
+        done = generate("gpt2-merged", tokens=tokens)
+        want = [read("logits")["logits"][1]] if done.returncode == 0 else [[0, 1]]
+        gives(f"GPT-2: the run's adapters of {modules} are what PEFT's files say", "gpt2-run", want, tokens=tokens, given="--params")
+        gives(f"GPT-2: adapters of {modules} are read again", model, want, "--adapters", "gpt2-own", tokens=tokens)
+        run(*train, *still, "--adapters", "gpt2-own", "--save-adapters", "gpt2-saved")
+        point(read("gpt2-own/adapter_model.safetensors") == read("gpt2-saved/adapter_model.safetensors"), f"GPT-2: {modules} are saved again")
+        shutil.rmtree("gpt2-run")
+    gpt2_refusals(model, train)
+
+
+def gpt2_refusals(model, train):
+    run(*train, "--steps", "2", "--lora-rank", "2", "--lora-modules", "*.gqa.*", "--save-adapters", "gpt2-own")
+    with open("gpt2-own/adapter_config.json") as file:
+        about = json.load(file)
+    tensors = {name: [[*shape], list(values)] for name, (shape, values) in read("gpt2-own/adapter_model.safetensors").items()}
+    at = "base_model.model.transformer.h.0.attn.c_attn.lora_"
+    mixed, odd = dict(tensors), dict(tensors)
+    mixed[f"{at}B.weight"] = [tensors[f"{at}B.weight"][0], [1.0] * len(tensors[f"{at}B.weight"][1])]
+    odd[f"{at}A.weight"] = [[4, 24], tensors[f"{at}A.weight"][1][:96]]
+    for name, text, file, changes in (
+            ("q, k and v that are mixed", f"tensor {at}B.weight: of rank 6, q, k and v must have adapters of their own", mixed, {}),
+            ("another rank of q, k and v", f"tensor {at}A.weight is no matrix of floats of rank 2", odd, {}),
+            ("another scale of theirs", "adapter_config.json: rank_pattern is there", tensors,
+             {"alpha_pattern": {key: 5 for key in about["alpha_pattern"]}}),
+            ("a rank without a scale", "adapter_config.json: rank_pattern is there", tensors, {"alpha_pattern": {}})):
+        double.safetensors("gpt2-own/adapter_model.safetensors", file)
+        with open("gpt2-own/adapter_config.json", "w") as out:
+            json.dump({**about, **changes}, out)
+        done = generate(model, "--adapters", "gpt2-own")
+        point(done.returncode == 2 and done.stderr.count("\n") == 1 and text in done.stderr, f"GPT-2: refused: {name}", done.stderr)
 
 
 def restarted(train):
@@ -362,9 +438,7 @@ def refusals(p, train):
                                                                                       "tokens")),
             ("latent attention", "--save-adapters: no published family has latent attention", (
                 "train", "--data", "tokens", "--sequence", "12", "--batch", "1", "--mesh", "data=1", "--steps", "1", "--lora-rank", "2",
-                "--save-adapters", "x")),
-            ("GPT-2", "adapters of a gpt2: PEFT has one for q, k and v", (
-                "generate", "--model", os.path.join(data, "published/gpt2"), "--adapters", "peft", "--prompt-tokens", "1"))):
+                "--save-adapters", "x"))):
         done = run(*arguments)
         point(done.returncode == 2 and done.stderr.count("\n") == 1 and text in done.stderr, f"refused: {name}", done.stderr)
 

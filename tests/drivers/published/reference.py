@@ -3,6 +3,8 @@
 transformers, safetensors; to read GGUF files also gguf, accelerate.
 
 make          makes small models of random values in tests/data/published, and the logits they give, if they are not there
+adapters      writes adapters of all kinds of layers for the small GPT-2 as PEFT saves them, and the logits that it gives with
+              them, into tests/data/published/gpt2/peft, if they are not there; needs peft
 facts         writes what one training step makes of each of them: the loss and, of every tensor's gradient, its norm and its
               product with fixed numbers, into facts.json
 logits MODEL TOKENS OUT [GREEDY]  of a folder or a GGUF file: logits.N of each line of numbers in TOKENS, and "greedy", so many
@@ -75,6 +77,22 @@ def make():
     if not os.path.exists(erf):
         model = AutoModelForCausalLM.from_pretrained(os.path.join(DATA, "gpt2"), dtype=torch.float32, activation_function="gelu")
         save_file({"logits": logits_of(model.eval(), TOKENS)}, erf)
+
+
+def adapters():
+    from peft import LoraConfig, get_peft_model
+
+    folder = os.path.join(DATA, "gpt2", "peft")
+    if os.path.exists(folder):
+        return
+    torch.manual_seed(2)
+    targets = ["c_attn", "c_proj", "c_fc"]
+    model = get_peft_model(model_in(os.path.join(DATA, "gpt2")), LoraConfig(
+        r=2, lora_alpha=5, target_modules=targets, fan_in_fan_out=True, task_type="CAUSAL_LM", init_lora_weights=False)).eval()
+    model.peft_config["default"].base_model_name_or_path = "gpt2"
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "README.md"))
+    save_file({"logits": logits_of(model, TOKENS)}, os.path.join(folder, "logits.safetensors"))
 
 
 def step(model, rows):
@@ -216,4 +234,5 @@ def compare(drivers, model, what="all"):
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    {"make": make, "facts": facts, "logits": logits, "step": write_step, "perplexity": perplexity, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "adapters": adapters, "facts": facts, "logits": logits, "step": write_step, "perplexity": perplexity,
+     "compare": compare}[sys.argv[1]](*sys.argv[2:])
