@@ -1,7 +1,8 @@
 /* fuzz_tokens.c - files with tokens: text, shards and rows, packed or not, alone and in a directory.
  *
  * The first byte chooses the length of a sample, the second one the share for evaluation, the third one how many files
- * of a directory the rest is; 0: it is a file alone. */
+ * of a directory the rest is, 0: it is a file alone; and whether it is tokens of 16 or 32 bits without a header. */
+#include "layers/storage/token_format.h"
 #include "layers/storage/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -65,11 +66,11 @@ static void fetch(const struct sl_tokens *tokens, bool evaluation, int64_t first
 }
 
 /* Of data that are whole, each token of a stream but the first is a label once, in order. */
-static void score(const char *path, int sequence) {
+static void score(const char *path, const struct sl_token_format *format, int sequence) {
     enum { MOST = 1 << 16 };
     struct sl_tokens tokens;
     struct sl_error error = {0};
-    const int status = sl_tokens_open_whole(&tokens, path, NULL, sequence, &error);
+    const int status = sl_tokens_open_whole(&tokens, path, format, sequence, &error);
     if (status) return fuzz_refused(status, &error);
     int64_t labels = 0;
     const int64_t windows = sl_tokens_windows(&tokens, true, sequence);
@@ -90,13 +91,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
     if (size < 3) return 0;
-    const int sequence = 1 + data[0] % SEQUENCE, files = data[2] % (FILES + 1);
+    const int sequence = 1 + data[0] % SEQUENCE, files = data[2] % (FILES + 1), raw = data[2] / (FILES + 1) % 3;
+    const struct sl_token_format *format = raw ? sl_token_format_raw(raw == 1 ? 2 : 4) : NULL;
     const double validation = (data[1] - '0') / 10.0; /* 0 to 1, and what is no share */
     data += 3;
     size -= 3;
     const char *path = files ? write_files(data, size, files) : fuzz_file(0, data, size);
-    score(path, sequence);
-    const int status = sl_tokens_open(&tokens, path, NULL, validation, sequence, &error);
+    score(path, format, sequence);
+    const int status = sl_tokens_open(&tokens, path, format, validation, sequence, &error);
     if (status) {
         fuzz_refused(status, &error);
         return 0;

@@ -162,7 +162,7 @@ static int read_config(struct sl_peft *peft, const char *folder, const struct sl
 struct taking {
     struct sl_peft *peft;
     const struct sl_store *file;
-    int taken;
+    bool *taken; /* [tensors] */
     struct sl_error *error;
 };
 
@@ -224,7 +224,7 @@ static int take_adapter(struct taking *t, const struct sl_published_family *fami
         return sl_error_set(t->error, SL_BAD_INPUT, "%s: there is %s, but no %s", t->file->path, folder[there[1]],
                             folder[there[0]]);
     if (!*found) return SL_OK;
-    if (name->part <= 1) t->taken += 2;
+    for (int s = 0; s < 2; s++) t->taken[sl_store_find(t->file, folder[s]) - t->file->tensor] = true;
     return take_part(t, folder, own, name->part, found);
 }
 
@@ -254,30 +254,24 @@ static int take_name(struct taking *t, const struct sl_published_family *family,
     return status;
 }
 
-/* A tensor of the file that was not taken. */
-static int refuse_untaken(const struct taking *t, const struct sl_published_family *family, int layers) {
-    char folder[160], own[160];
-    for (int i = 0; i < t->file->count; i++) {
-        bool known = false;
-        for (const struct sl_published_name *name = family->layers; name->own && !known; name++)
-            for (int s = 0; is_kernel(name) && s < 2 * layers && !known; s++) {
-                name_side(family, name, s / 2, &sides[s % 2], folder, own);
-                known = !strcmp(folder, t->file->tensor[i].name);
-            }
-        if (!known)
+/* A tensor of the file that was not taken; or none was. */
+static int check_taken(const struct taking *t, const struct sl_published_family *family) {
+    for (int i = 0; i < t->file->count; i++)
+        if (!t->taken[i])
             return sl_error_set(t->error, SL_BAD_INPUT, "%s: tensor %s: no layer of a %s with these sizes takes it",
                                 t->file->path, t->file->tensor[i].name, family->name);
-    }
+    if (t->peft->values.count) return SL_OK;
     return sl_error_set(t->error, SL_BAD_INPUT, "%s: no adapter is in it", t->file->path);
 }
 
 static int take_all(struct taking *t, const struct sl_published_family *family, int layers) {
     const size_t room = ((size_t)t->file->count + 1) * 64;
     t->peft->modules = calloc(room, 1);
-    if (!t->peft->modules) return sl_error_set(t->error, SL_FAILED, "no memory for adapters");
+    t->taken = calloc((size_t)t->file->count + 1, sizeof *t->taken);
+    if (!t->peft->modules || !t->taken) return sl_error_set(t->error, SL_FAILED, "no memory for adapters");
     for (const struct sl_published_name *name = family->layers; name->own; name++)
         if (is_kernel(name)) SL_TRY(take_name(t, family, name, layers, room));
-    return t->peft->values.count && t->taken == t->file->count ? SL_OK : refuse_untaken(t, family, layers);
+    return check_taken(t, family);
 }
 
 int sl_peft_read(struct sl_peft *peft, const char *folder, const struct sl_published_family *family,
@@ -291,6 +285,7 @@ int sl_peft_read(struct sl_peft *peft, const char *folder, const struct sl_publi
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", folder);
     SL_TRY(sl_safetensors_map(&file, path, error));
     const int status = take_all(&taking, family, transformer->blocks);
+    free(taking.taken);
     sl_store_free(&file);
     return status;
 }
