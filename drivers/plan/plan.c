@@ -161,9 +161,8 @@ static int check_job(const struct plan_job *job, struct sl_error *error) {
         const char *name;
         long long size;
     } split[] = {{"attention heads", job->heads},
-                 {"rows of the vocabulary", job->vocabulary},
                  {"rows of the perceptron's middle", (long long)job->expansion * job->hidden}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         if (split[i].size % job->tensor)
             return sl_error_set(error, SL_BAD_INPUT, "--tensor: %lld %s do not divide by %d devices", split[i].size,
                                 split[i].name, job->tensor);

@@ -130,7 +130,7 @@ static int try_layout(struct search *search, int data, int stages, int tensor, s
     const struct plan_job *job = search->job;
     struct candidate candidate = {.layout = plan_layout_of(job)};
     const double microbatches = search->batch / job->microbatch_size / data;
-    if (job->heads % tensor || job->vocabulary % tensor || job->expansion * job->hidden % tensor) return SL_OK;
+    if (job->heads % tensor || job->expansion * job->hidden % tensor) return SL_OK;
     if (stages > job->layers || microbatches != floor(microbatches)) return SL_OK;
     candidate.layout.data = data;
     candidate.layout.stages = stages;

@@ -136,11 +136,11 @@ static const struct plan_field field[] = {{"tensor", "tensor", -20, PLAN_FIELD_T
                                           {"bytes", "bytes", 12, PLAN_FIELD_BYTES},
                                           {0}};
 
-/* ROWS x COLUMNS, of which a device has one in BY_ROWS and one in BY_COLUMNS; COLUMNS 0: a vector. */
+/* ROWS x COLUMNS, of which a device has one in BY_ROWS, rounded up, and one in BY_COLUMNS; COLUMNS 0: a vector. */
 static int add(struct plan_rows *rows, const struct plan_job *job, const char *name, const char *split,
                double row_count, double columns, int by_rows, int by_columns, struct sl_error *error) {
     char shape[40], shard[40];
-    const double local_rows = row_count / by_rows, local_columns = columns / by_columns;
+    const double local_rows = ceil(row_count / by_rows), local_columns = columns / by_columns;
     const double elements = local_rows * (columns > 0 ? local_columns : 1);
     snprintf(shape, sizeof shape, columns > 0 ? "%.0f x %.0f" : "%.0f", row_count, columns);
     snprintf(shard, sizeof shard, columns > 0 ? "%.0f x %.0f" : "%.0f", local_rows, local_columns);

@@ -199,6 +199,10 @@ holds 'a layer'\''s parts' '"tensor":"W1","shape":"256 x 64","split":"by rows","
     '"tensor":"b1","shape":"256","split":"by rows","shard":"64",' '"shard":"64","elements":64,"bytes":256}' \
     '"tensor":"W2","shape":"64 x 256","split":"by columns","shard":"64 x 64"' \
     '"tensor":"embedding","shape":"1000 x 64","split":"by vocabulary","shard":"250 x 64"'
+call --section tensor --json --hidden 64 --tensor 8 --heads 8 --vocabulary 50257 --precision f32
+holds 'a vocabulary that does not divide' '"tensor":"embedding","shape":"50257 x 64","split":"by vocabulary","shard":"6283 x 64"'
+call --section search --json --data 1 --stages 1 --tensor 8 --heads 8 --hidden 64 --layers 2 --vocabulary 50257 --sequence 64
+holds 'which the search divides, too' '"tensor":8,'
 for members in 1 2 3 8; do
     call --section tensor --json --tensor $members --heads 24 --hidden 24 --vocabulary 240
     holds "$members devices give what one gives" "\"layer\":\"embedding\",\"members\":$members,\"difference\":0.0}"
@@ -308,7 +312,6 @@ for times in 1,2 1,1,1,1,1 1,1,x,1 1,1,0,1 1,1,-1,1 1,,1,1 nan,1,1,1; do
     refuses_with 2 "--stage-times: \"$times\" is not 4 numbers" --stage-times $times
 done
 refuses_with 2 '--tensor: 96 attention heads do not divide by 5 devices' --tensor 5
-refuses_with 2 '--tensor: 50257 rows of the vocabulary do not divide by 8 devices' --vocabulary 50257
 refuses_with 2 "--tensor: 40 rows of the perceptron's middle do not divide by 16 devices" --tensor 16 --hidden 10
 refuses_with 2 '--stages: 97 stages, but only 96 layers' --stages 97
 refuses_with 2 'devices; allowed are 1048576' --data 65536

@@ -358,11 +358,13 @@ def gpt2_refusals(model, train):
         about = json.load(file)
     tensors = {name: [[*shape], list(values)] for name, (shape, values) in read("gpt2-own/adapter_model.safetensors").items()}
     at = "base_model.model.transformer.h.0.attn.c_attn.lora_"
-    mixed, odd = dict(tensors), dict(tensors)
+    mixed, odd, uneven = dict(tensors), dict(tensors), dict(tensors)
+    uneven[f"{at}B.weight"] = [[71, 6], tensors[f"{at}B.weight"][1][:426]]
     mixed[f"{at}B.weight"] = [tensors[f"{at}B.weight"][0], [1.0] * len(tensors[f"{at}B.weight"][1])]
     odd[f"{at}A.weight"] = [[4, 24], tensors[f"{at}A.weight"][1][:96]]
     for name, text, file, changes in (
             ("q, k and v that are mixed", f"tensor {at}B.weight: of rank 6, q, k and v must have adapters of their own", mixed, {}),
+            ("a B that does not divide by three", f"tensor {at}B.weight is no matrix of floats of rank 2", uneven, {}),
             ("another rank of q, k and v", f"tensor {at}A.weight is no matrix of floats of rank 2", odd, {}),
             ("another scale of theirs", "adapter_config.json: rank_pattern is there", tensors,
              {"alpha_pattern": {key: 5 for key in about["alpha_pattern"]}}),
@@ -420,6 +422,10 @@ def refusals(p, train):
             ("modules_to_save", ["lm_head"]), ("fan_in_fan_out", True), ("init_lora_weights", "pissa"):
         broken(f"{key} {of}", f"peft/adapter_config.json: {key} is ", **{key: of})
     broken("no rank", "adapter_config.json: r: there must be a number", r=None)
+    broken("a rank that is too large", "adapter_config.json: r: there must be a number", r=65537)
+    broken("an alpha that is too large", "adapter_config.json: lora_alpha: there must be a number", lora_alpha=1e7)
+    broken("B of another rank", f"tensor {at}B.weight is no matrix of floats of rank 3", lambda t: t.update({f"{at}B.weight": ([24, 2], [0.0] * 48)}))
+    broken("A of one dim", f"tensor {at}A.weight is no matrix of floats of rank 3", lambda t: t.update({f"{at}A.weight": ([72], [0.0] * 72)}))
     broken("no alpha", "adapter_config.json: lora_alpha: there must be a number", lora_alpha="a")
     broken("A without B", f"there is {at}A.weight, but no {at}B.weight", lambda t: t.pop(f"{at}B.weight"))
     broken("another rank", f"tensor {at}A.weight is no matrix of floats of rank 4", r=4)

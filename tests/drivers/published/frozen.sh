@@ -89,6 +89,40 @@ refuses 'has adapters already' generate --params alone --adapters whole --prompt
 [ ! -e x ]
 point 'and nothing is left of them'
 
+# notes FILE KEY VALUE: the checkpoint with another note, as one of version 1, which has no checksums; without VALUE, without it.
+notes() {
+    python3 - "$@" <<'END'
+import json, struct, sys
+with open("alone/step-00000004.safetensors", "rb") as file:
+    head = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    data = file.read()
+notes = head["__metadata__"]
+del notes["shardloop.xxh3"]
+notes["shardloop.checkpoint"] = "1"
+notes.pop(sys.argv[2], None)
+notes.update(zip(sys.argv[2:3], sys.argv[3:]))
+text = json.dumps(head).encode()
+with open(sys.argv[1], "wb") as file:
+    file.write(struct.pack("<Q", len(text)) + text + data)
+END
+}
+notes noted base.option elsewhere
+refuses 'noted: base.option is elsewhere in the checkpoint, neither model nor params' generate --prompt-tokens 5 --params noted
+notes noted base.option
+refuses 'noted: base.option is missing in the checkpoint, neither model nor params' train --resume noted
+notes noted option.lora-rank many
+refuses 'noted: --lora-rank is "many" in the checkpoint, which is none of its values' generate --prompt-tokens 5 --params noted
+notes noted option.lora-rank
+refuses 'noted: it has the values of adapters alone, and tells no rank of them' generate --prompt-tokens 5 --params noted
+notes noted base
+call generate --prompt-tokens 5 --params noted
+[ $status = 2 ] && grep -q 'lora_a.kernel, but no ' err
+point 'refused: adapters that know no model'
+notes noted base.xxh3.model.norm.weight
+refuses 'tensor model.norm.weight is new: the adapters of noted were trained beside others' generate --prompt-tokens 5 --params noted
+notes noted base.xxh3.other 0123456789abcdef
+refuses 'tensor other is missing: the adapters of noted were trained beside it' generate --prompt-tokens 5 --params noted
+
 mv model moved
 for command in 'train --steps 8 --resume' 'evaluate --eval-data step.safetensors --params' 'export --to y --params'; do
     refuses "alone/step-00000004.safetensors: its frozen values are those of $PWD/model, which cannot be read: No such file" $command alone
