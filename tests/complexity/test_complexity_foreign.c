@@ -257,8 +257,8 @@ static void encode(const struct complexity_row *row, int n) {
 }
 
 static struct complexity_row rows[] = {
-    {"GGUF: tensors", 128, prepare_gguf, read_weights, NULL, 0},
-    {"GGUF: parts", 64, prepare_split, read_weights, NULL, 0},
+    {"GGUF: tensors", 40, prepare_gguf, read_weights, NULL, 0},
+    {"GGUF: parts", 32, prepare_split, read_weights, NULL, 0},
     {"PEFT: layers", 64, prepare_adapters, read_adapters, "llama", 0},
     {"PEFT: layers whose q, k and v have one adapter", 64, prepare_adapters, read_adapters, "gpt2", 0},
     {"PEFT: layers, and a tensor that is refused", 64, prepare_adapters, read_adapters, "gpt2", 1},
@@ -278,7 +278,7 @@ static int add_blocks(struct complexity_row *all) {
     int count = 0;
     for (; sl_quantized_types[count].name; count++) {
         const struct sl_quantized *type = &sl_quantized_types[count];
-        all[count] = (struct complexity_row){.n = (int)(sizeof file.bytes / 5 / type->bytes),
+        all[count] = (struct complexity_row){.n = (int)(sizeof file.bytes / 17 / type->bytes),
                                              .prepare = prepare_blocks,
                                              .run = read_weights,
                                              .argument = count};
@@ -296,7 +296,7 @@ int main(void) {
     static const char *const written[] = {"model.gguf", "adapter_config.json", "adapter_model.safetensors",
                                           "text",       "tokens.bin",          "tokenizer.json"};
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) name_file(written[i]), unlink(path);
-    for (int n = 64; n <= 256; n *= 2)
+    for (int n = 32; n <= 512; n *= 2)
         for (int i = 0; i < n; i++) {
             char name[40];
             name_part(i, n, name);
