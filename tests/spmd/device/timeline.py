@@ -98,8 +98,9 @@ def beside(works, name):
     return len(calls), sum(any(product.is_beside(call) for product in products) for call in calls)
 
 
-def check(points, account, result, about, *names):
-    """Of the step that each coordinate took last."""
+def look(account, names):
+    """Of the step that each coordinate took last: calls by name, with those beside products; how many steps; and calls in
+    a stream that computes."""
     found = {name: [0, 0] for name in names}
     mixed, steps = [], 0
     for thread in trainers(account):
@@ -110,6 +111,16 @@ def check(points, account, result, about, *names):
         for name in names:
             for i, count in enumerate(beside(works, name)):
                 found[name][i] += count
+    return found, steps, mixed
+
+
+def check(points, build, record, job, about, *names):
+    """How much is beside products depends on when hosts come, too: on a busy machine the job is run up to three times."""
+    for _ in range(3):
+        result, account = read(build, record, *job)
+        found, steps, mixed = look(account, names)
+        if all(count > 0 and 3 * free >= count for count, free in found.values()):
+            break
     points.point(result.returncode == 0 and steps > 1 and not mixed,
                  f"{about}: in {steps} coordinates' steps, in which no host waits, NCCL's calls have streams of their own",
                  result.stderr[-300:], mixed[:3])
@@ -162,10 +173,8 @@ def main():
     points = Points()
     with tempfile.TemporaryDirectory() as folder:
         record = os.path.join(folder, "record")
-        result, account = read(build, record, *PIPELINE)
-        check(points, account, result, "a pipeline", "ncclSend", "ncclRecv", "ncclReduceScatter")
-        result, account = read(build, record, *SHARDED)
-        check(points, account, result, "FSDP", "ncclAllGather", "ncclReduceScatter")
+        check(points, build, record, PIPELINE, "a pipeline", "ncclSend", "ncclRecv", "ncclReduceScatter")
+        check(points, build, record, SHARDED, "FSDP", "ncclAllGather", "ncclReduceScatter")
     print(f"1..{points.count}")
 
 
