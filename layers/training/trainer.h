@@ -51,7 +51,8 @@ struct sl_trainer_options {
     /* Called once after parameters are declared, to replace their keys. May be NULL. */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
     /* Called before each pass of a training step; returns the dropout keys [iterations][layers of a stage] of that
-     * pass. NULL: keys follow from the global position. */
+     * pass. NULL: the key of step number n, from 1, is fold_in(fold_in(key of `seed`, 1), n), and words follow from the
+     * global position. */
     const struct sl_key *(*step_keys)(void *arg);
     void *arg;
 };
