@@ -692,6 +692,7 @@ static void check_sequence_alone(const struct sl_kernels *kernels, const struct 
     if (s->places) one.shape.places += number * n;
     one.o = device_floats(wide), one.dq = device_floats(wide), one.logsum = device_floats(n * s->heads);
     one.dkv = random_device_floats(&(struct numbers){1}, keys, UNTOUCHED, UNTOUCHED);
+    one.scratch = device_floats(KERNELS(0)->attention->scratch(&one.shape) / sizeof(float)); /* by more teams */
     run_forward(kernels, &one);
     assert_memory_equal(one.o, many->o + number * wide, wide * sizeof *one.o);
     for (size_t h = 0; h < s->heads; h++)
@@ -701,8 +702,8 @@ static void check_sequence_alone(const struct sl_kernels *kernels, const struct 
         assert_memory_equal(one.dq, many->dq + number * wide, wide * sizeof *one.dq);
         assert_memory_equal(one.dkv, many->dkv + number * keys, keys * sizeof *one.dkv);
     }
-    float *const arrays[] = {one.o, one.dq, one.logsum, one.dkv};
-    for (size_t i = 0; i < 4; i++) release_array(arrays[i]);
+    float *const arrays[] = {one.o, one.dq, one.logsum, one.dkv, one.scratch};
+    for (size_t i = 0; i < 5; i++) release_array(arrays[i]);
 }
 
 /* Three sequences of which each has too few blocks for the kernels that take many; LONGEST as for check_documents. */
