@@ -12,15 +12,6 @@ fi
 python3 "$tool" tokens step.safetensors
 data='--data step.safetensors --sequence 16 --batch 4'
 
-# refuses TEXT ARGUMENT...
-refuses() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && says "transformer $1: " "$text"
-    point "refused: $*"
-}
-
 # trains DIR ARGUMENT...: four steps of the run, saved in DIR.
 trains() {
     save=$1
@@ -80,12 +71,12 @@ point 'which a resumed run reads, too'
 
 # ---- what is refused ----
 
-refuses 'it is for adapters of a model that --model or --params gives' train $data --attention gqa --lora-rank 2 --save x --no-save-frozen
-refuses '--save-frozen: is read only with --save' train $data --model model --lora-rank 2 --no-save-frozen
-refuses '--save-frozen: is read only with --lora-rank' train $data --model model --save x --no-save-frozen
-refuses 'it is for adapters of a model that' train --resume whole --save whole --steps 8 --no-save-frozen
-refuses 'alone/step-00000004.safetensors has the values of adapters alone: go on with them by --resume' train $data --params alone
-refuses 'has adapters already' generate --params alone --adapters whole --prompt-tokens 5
+refused 'it is for adapters of a model that --model or --params gives' train $data --attention gqa --lora-rank 2 --save x --no-save-frozen
+refused '--save-frozen: is read only with --save' train $data --model model --lora-rank 2 --no-save-frozen
+refused '--save-frozen: is read only with --lora-rank' train $data --model model --save x --no-save-frozen
+refused 'it is for adapters of a model that' train --resume whole --save whole --steps 8 --no-save-frozen
+refused 'alone/step-00000004.safetensors has the values of adapters alone: go on with them by --resume' train $data --params alone
+refused 'has adapters already' generate --params alone --adapters whole --prompt-tokens 5
 [ ! -e x ]
 point 'and nothing is left of them'
 
@@ -107,25 +98,25 @@ with open(sys.argv[1], "wb") as file:
 END
 }
 notes noted base.option elsewhere
-refuses 'noted: base.option is elsewhere in the checkpoint, neither model nor params' generate --prompt-tokens 5 --params noted
+refused 'noted: base.option is elsewhere in the checkpoint, neither model nor params' generate --prompt-tokens 5 --params noted
 notes noted base.option
-refuses 'noted: base.option is missing in the checkpoint, neither model nor params' train --resume noted
+refused 'noted: base.option is missing in the checkpoint, neither model nor params' train --resume noted
 notes noted option.lora-rank many
-refuses 'noted: --lora-rank is "many" in the checkpoint, which is none of its values' generate --prompt-tokens 5 --params noted
+refused 'noted: --lora-rank is "many" in the checkpoint, which is none of its values' generate --prompt-tokens 5 --params noted
 notes noted option.lora-rank
-refuses 'noted: it has the values of adapters alone, and tells no rank of them' generate --prompt-tokens 5 --params noted
+refused 'noted: it has the values of adapters alone, and tells no rank of them' generate --prompt-tokens 5 --params noted
 notes noted base
 call generate --prompt-tokens 5 --params noted
 [ $status = 2 ] && grep -q 'lora_a.kernel, but no ' err
 point 'refused: adapters that know no model'
 notes noted base.xxh3.model.norm.weight
-refuses 'tensor model.norm.weight is new: the adapters of noted were trained beside others' generate --prompt-tokens 5 --params noted
+refused 'tensor model.norm.weight is new: the adapters of noted were trained beside others' generate --prompt-tokens 5 --params noted
 notes noted base.xxh3.other 0123456789abcdef
-refuses 'tensor other is missing: the adapters of noted were trained beside it' generate --prompt-tokens 5 --params noted
+refused 'tensor other is missing: the adapters of noted were trained beside it' generate --prompt-tokens 5 --params noted
 
 mv model moved
 for command in 'train --steps 8 --resume' 'evaluate --eval-data step.safetensors --params' 'export --to y --params'; do
-    refuses "alone/step-00000004.safetensors: its frozen values are those of $PWD/model, which cannot be read: No such file" $command alone
+    refused "alone/step-00000004.safetensors: its frozen values are those of $PWD/model, which cannot be read: No such file" $command alone
 done
 cp -r moved model
 python3 -c "
@@ -133,9 +124,9 @@ data = bytearray(open('model/model.safetensors', 'rb').read())
 data[-10] ^= 1 # of the last tensor
 open('model/model.safetensors', 'wb').write(data)"
 for command in 'train --steps 8 --resume' 'evaluate --eval-data step.safetensors --params' 'generate --prompt-tokens 5 --params'; do
-    refuses "has other values now: the adapters of alone/step-00000004.safetensors were trained beside the old ones" $command alone
+    refused "has other values now: the adapters of alone/step-00000004.safetensors were trained beside the old ones" $command alone
 done
 rm -r model
 cp -r "$models/gpt2" model
-refuses "$PWD/model: tensor" evaluate --eval-data step.safetensors --params alone
+refused "$PWD/model: tensor" evaluate --eval-data step.safetensors --params alone
 plan
