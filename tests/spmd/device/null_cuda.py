@@ -280,7 +280,7 @@ def bound_steps(points, build, work):
     record = os.path.join(work, "record")
     for driver, *arguments in JOBS:
         name = f"{driver} {without_sizes(arguments)}".strip()
-        for _ in range(3):  # a run that finds its peak too low, by chance on a busy machine, waits for products
+        for _ in range(3):  # on a busy machine all tries may take too long, so that what a search measures is counted
             counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
             waits = counts.get("wait", 0) / coordinates(arguments)
             if waits <= MOST_WAITS:
