@@ -28,7 +28,7 @@ static int take_activation(struct sl_pipeline *p, const struct sl_action *action
 /* The microbatch's rows of the batch; NULL on ranks that were given none. */
 static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
     const float *inputs = p->batch.inputs;
-    return inputs ? inputs + (size_t)microbatch * (size_t)p->options.rows * (size_t)p->in : NULL;
+    return inputs ? inputs + input_row(p, microbatch) : NULL;
 }
 
 /* A call for COUNT microbatches, MICROBATCH the first of them. */
@@ -229,12 +229,13 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     set_microbatches(p, action);
     p->context.accumulate = p->step->accumulate;
     if (p->weights_follow) SL_TRY(begin_weight_gradients(p, action->loop));
-    void *to = NULL; /* nobody needs the gradient of the batch */
+    float *wanted = p->options.batch_gradient, *dx = wanted ? wanted + input_row(p, action->microbatch) : NULL;
+    void *to = NULL;
     if (!action->has_input)
         SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &to));
     else if (!is_first(p, action->loop))
         to = p->input_gradients + hidden_bytes(p, action->microbatch);
-    float *dx = to ? rows_for(p, stage->in, to) : NULL;
+    if (to) dx = rows_for(p, stage->in, to);
     struct sl_result result;
     const float *x = kept_x(p, action->loop, action->microbatch), *dy = gradient_of(p, action);
     ask(p, stage->in, to, &result);

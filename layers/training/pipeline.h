@@ -74,6 +74,10 @@ struct sl_pipeline_options {
     /* Gradients of layers that are parts of the parameters (sl_model_part_layers) are complete one after another: the
      * schedule has all W of a loop after one action (sl_schedule_weights_at_once). */
     bool layers_apart;
+    /* Receives the gradient of the batch's inputs in each call of sl_pipeline_train: [rows of a call, in] in the
+     * caller's device memory. All coordinates with the first stage set it, or none (NULL). SL_BAD_INPUT if that stage
+     * reads tokens. */
+    float *batch_gradient;
     int passes; /* calls of sl_pipeline_train with UNREAD that follow each other at most; 0 counts as 1 */
 };
 

@@ -102,6 +102,10 @@ static inline size_t output_row(const struct sl_pipeline *p, int microbatch) { r
 static inline size_t loss_row(const struct sl_pipeline *p, int microbatch) {
     return slot_row(p, microbatch, p->model->loss->out);
 }
+/* Of the batch's inputs. */
+static inline size_t input_row(const struct sl_pipeline *p, int microbatch) {
+    return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->in;
+}
 
 static inline size_t batch_rows(const struct sl_pipeline *p) {
     return (size_t)p->microbatches * (size_t)p->options.rows;

@@ -40,7 +40,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->global_layer = p->model->first_half ? p->model->first_half[loop] / 2 : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
     plan_handed(p, plan);
-    plan->has_dx = !is_first(p, loop);
+    plan->has_dx = !is_first(p, loop) || p->options.batch_gradient;
     plan->nobody_waits = is_first(p, loop) || p->options.schedule->crowded;
     SL_TRY(sl_module_plan(stage, plan));
     SL_TRY(plan_kept(p, plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
@@ -142,13 +142,16 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
 }
 
 /* A first stage that reads tokens takes no inputs. */
-static void find_reads(struct sl_pipeline *p) {
+static int find_reads(struct sl_pipeline *p) {
     for (int l = 0; l < p->model->loops; l++) {
         const unsigned reads = sl_module_reads(p->model->stage[l]);
         p->reads |= reads;
         if (is_first(p, l)) p->reads_inputs = !(reads & SL_READS_TOKENS);
     }
     if (has_loss(p)) p->reads |= sl_module_reads(p->model->loss);
+    if (!p->options.batch_gradient || p->reads_inputs || !sl_pipeline_inputs(p)) return SL_OK;
+    return sl_fail(p->self, SL_BAD_INPUT,
+                   "the pipeline's batch_gradient: the first stage reads tokens, which have no gradient");
 }
 
 static int make_arrays(struct sl_pipeline *p) {
@@ -212,7 +215,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->run = sl_schedule_run(options->schedule, SL_FORWARD);
     p->actions = &options->schedule->rank[p->rank];
     SL_TRY(set_widths(p));
-    find_reads(p);
+    SL_TRY(find_reads(p));
     if (!p->options.slots)
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     SL_TRY(make_arrays(p));
