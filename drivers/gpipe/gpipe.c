@@ -9,6 +9,7 @@
 
 #include "collectives/engines.h"
 #include "drivers/gpipe/gpipe.h"
+#include "drivers/gpipe/pool.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/placement_report.h"
@@ -22,6 +23,10 @@ struct config {
     struct sl_common_options common;
     int microbatches, partitions; /* 0: the article's */
     const char *fail, *trace;
+    bool queues;
+    int workers, attempts;
+    double trouble, task_ms;
+    const char *kill;
 };
 
 #define FIELD(name) offsetof(struct config, name)
@@ -34,11 +39,30 @@ static const struct sl_option pipeline_table[] = {
     {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@ACTION",
      .help = "make a coordinate fail just before an action, such as 2@B3: F, B, I or W (forward, backward, input or "
              "weight gradient) and a microbatch; 1@1F2 names the stage, too. It fails in the first run that has the "
-             "action"},
-    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
+             "action. With --queues the task of a partition, such as 1@F2, fails in its first attempt"},
+    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM, .read = "!queues",
      .help =
          "record when each coordinate of the pipeline without tensor parallelism did its work, and write it to FILE "
          "(Chrome trace events, as Perfetto reads them)"},
+    {0},
+};
+
+static const struct sl_option queues_table[] = {
+    {"queues", SL_OPTION_FLAG, FIELD(queues),
+     .help = "run pipelines as the article does: a main thread issues the tasks of each clock cycle to worker threads "
+             "through queues. pipe counts the partitions, and each coordinate of tensor has a main thread"},
+    {"workers", SL_OPTION_INTEGER, FIELD(workers), .min = 1, .max = GPIPE_MOST_WORKERS, .zero = "active",
+     .read = "queues",
+     .help = "worker threads, or active: in each cycle as many as there are active partitions. With tensor parallelism "
+             "there is one"},
+    {"attempts", SL_OPTION_INTEGER, FIELD(attempts), .min = 1, .max = 1000, .read = "queues",
+     .help = "how often a task is tried that fails, or whose worker dies"},
+    {"kill", SL_OPTION_TEXT, FIELD(kill), .value = "COORDINATE@ACTION", .read = "queues",
+     .help = "let the worker die that gets a task of a partition, such as 1@F2: F or B, and a microbatch"},
+    {"trouble", SL_OPTION_REAL, FIELD(trouble), .min = 0, .max = 1, .read = "queues",
+     .help = "probability with which an attempt fails; half of those that fail end their worker, too"},
+    {"task-ms", SL_OPTION_REAL, FIELD(task_ms), .min = 0, .max = 1000, .read = "queues",
+     .help = "milliseconds that each task takes longer, as if a device were at it"},
     {0},
 };
 
@@ -57,7 +81,7 @@ static bool read_number(const char **text, int *number) {
     return true;
 }
 
-static int read_failure(struct gpipe_failure *failure, const char *text, struct sl_error *error) {
+static int read_failure(struct gpipe_failure *failure, const char *option, const char *text, struct sl_error *error) {
     const char *at = text;
     *failure = (struct gpipe_failure){.text = text, .stage = -1};
     bool read = read_number(&at, &failure->coordinate) && *at++ == '@';
@@ -65,9 +89,9 @@ static int read_failure(struct gpipe_failure *failure, const char *text, struct 
     failure->action = read && *at && strchr("FBIW", *at) ? *at++ : 0;
     if (failure->action && read_number(&at, &failure->microbatch) && !*at) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
-                        "--fail: \"%.80s\" is not COORDINATE@ACTION, an action being F, B, I or W and a microbatch, as "
+                        "%s: \"%.80s\" is not COORDINATE@ACTION, an action being F, B, I or W and a microbatch, as "
                         "in 2@B3, or with the stage before it, as in 1@1F2",
-                        text);
+                        option, text);
 }
 
 /* ---- the article's two tests ---- */
@@ -77,8 +101,9 @@ enum { PIPELINE, TENSOR, EXPERIMENTS };
 struct experiment {
     struct gpipe_network network;
     struct gpipe_run single, parallel;
+    struct gpipe_queues queues;
     double roundings; /* see allowed() */
-    double output, gradient, allowed_output, allowed_gradient;
+    double output, gradient, batch_gradient, allowed_output, allowed_gradient, allowed_batch_gradient;
 };
 
 /* test_pipeline: linear layers 1-1, a partition each; microbatch i is the number i. Without the pipeline, too, the
@@ -108,9 +133,41 @@ static int open_tensor(struct experiment *experiment, const struct config *confi
     return gpipe_open(&experiment->single, &experiment->network, 1, error);
 }
 
+/* Where coordinates communicate within tasks, all must do them in one order. */
+static void choose_queues(struct experiment *experiment, const struct config *config) {
+    experiment[PIPELINE].queues = (struct gpipe_queues){.workers = config->workers,
+                                                        .attempts = config->attempts,
+                                                        .trouble = config->trouble,
+                                                        .task_ms = config->task_ms,
+                                                        .seed = config->common.seed};
+    experiment[TENSOR].queues = (struct gpipe_queues){.workers = 1, .attempts = 1, .task_ms = config->task_ms};
+    for (int e = 0; config->queues && e < EXPERIMENTS; e++) experiment[e].parallel.queues = &experiment[e].queues;
+}
+
+/* FAILURE is that of a task which OPTION names, in the pipeline without tensor parallelism. */
+static int read_task(struct gpipe_failure *failure, const struct gpipe_run *run, const char *option, const char *text,
+                     struct sl_error *error) {
+    SL_TRY(read_failure(failure, option, text, error));
+    if (gpipe_has(run, failure)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "%s: \"%.80s\" is no task: partitions 0 to %d, actions F and B, microbatches 0 to %d", option,
+                        text, run->partitions - 1, run->schedule.microbatches - 1);
+}
+
+static int read_tasks(struct experiment *experiment, struct gpipe_failure *failure, struct gpipe_failure *death,
+                      const struct config *config, struct sl_error *error) {
+    struct gpipe_run *run = &experiment[PIPELINE].parallel;
+    if (config->fail) SL_TRY(read_task(failure, run, "--fail", config->fail, error));
+    if (config->kill) SL_TRY(read_task(death, run, "--kill", config->kill, error));
+    if (config->fail) run->failure = failure;
+    if (config->kill) experiment[PIPELINE].queues.death = death;
+    return SL_OK;
+}
+
 /* Everything that can be wrong is found out before anything is printed. */
-static int prepare(struct experiment *experiment, struct gpipe_failure *failure, const struct config *config,
-                   struct sl_engine *engine, struct sl_error *error) {
+static int prepare(struct experiment *experiment, struct gpipe_failure *failure, struct gpipe_failure *death,
+                   const struct config *config, struct sl_engine *engine, struct sl_error *error) {
+    choose_queues(experiment, config);
     experiment[PIPELINE].parallel.name = "the pipeline";
     experiment[TENSOR].parallel.name = "the pipeline with tensor parallelism";
     SL_TRY(sl_common_open(&config->common, &experiment[TENSOR].parallel.mesh, engine, error));
@@ -120,8 +177,9 @@ static int prepare(struct experiment *experiment, struct gpipe_failure *failure,
     }
     SL_TRY(open_pipeline(&experiment[PIPELINE], config, error));
     SL_TRY(open_tensor(&experiment[TENSOR], config, error));
+    if (config->queues) return read_tasks(experiment, failure, death, config, error);
     if (!config->fail) return SL_OK;
-    SL_TRY(read_failure(failure, config->fail, error));
+    SL_TRY(read_failure(failure, "--fail", config->fail, error));
     for (int e = 0; e < EXPERIMENTS; e++) {
         if (!gpipe_has(&experiment[e].parallel, failure)) continue;
         experiment[e].parallel.failure = failure;
@@ -222,6 +280,11 @@ static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine,
                           struct sl_trace_file *trace, struct sl_error *error) {
     const struct sl_trace_run about = gpipe_about(run, sl_cores_of(engine));
     size_t events = 0;
+    if (run->queues) {
+        SL_TRY(pass(run, engine, error));
+        if (!config->common.json && sl_speaks(engine)) gpipe_print_queues(run);
+        return SL_OK;
+    }
     SL_TRY(sl_trace_file_open(trace, &about, 1, error));
     run->trace = trace;
     SL_TRY(pass(run, engine, error));
@@ -254,8 +317,10 @@ static int compare_runs(struct experiment *experiment, struct sl_error *error) {
     const struct gpipe_run *single = &experiment->single, *parallel = &experiment->parallel;
     const struct gpipe_network *network = &experiment->network;
     const size_t outputs = (size_t)network->batch * (size_t)network->columns[network->layers];
-    double largest_output = 0, largest_gradient = 0;
+    const size_t inputs = (size_t)network->batch * (size_t)network->columns[0];
+    double largest_output = 0, largest_gradient = 0, largest_of_batch = 0;
     compare(outputs, single->outputs, parallel->outputs, &experiment->output, &largest_output);
+    compare(inputs, single->batch_gradient, parallel->batch_gradient, &experiment->batch_gradient, &largest_of_batch);
     for (int i = 0; i < network->values.count; i++) {
         const struct sl_tensor *expected = sl_store_find(&single->gradients, network->values.tensor[i].name);
         const struct sl_tensor *given = sl_store_find(&parallel->gradients, network->values.tensor[i].name);
@@ -267,27 +332,41 @@ static int compare_runs(struct experiment *experiment, struct sl_error *error) {
     }
     experiment->allowed_output = allowed(experiment, largest_output);
     experiment->allowed_gradient = allowed(experiment, largest_gradient);
+    experiment->allowed_batch_gradient = allowed(experiment, largest_of_batch);
     return SL_OK;
 }
 
 static int judge(const struct experiment *experiment, struct sl_error *error) {
-    const bool outputs = experiment->output <= experiment->allowed_output;
-    if (outputs && experiment->gradient <= experiment->allowed_gradient) return SL_OK;
-    return sl_error_set(error, SL_CHECK_FAILED, "%s: the %s differ from those on one device by %.3g, allowed is %.3g",
-                        experiment->parallel.name, outputs ? "gradients" : "outputs",
-                        outputs ? experiment->gradient : experiment->output,
-                        outputs ? experiment->allowed_gradient : experiment->allowed_output);
+    const struct {
+        const char *name;
+        double difference, allowed;
+    } compared[] = {{"outputs", experiment->output, experiment->allowed_output},
+                    {"gradients", experiment->gradient, experiment->allowed_gradient},
+                    {"gradients of the batch", experiment->batch_gradient, experiment->allowed_batch_gradient}};
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++) {
+        if (compared[i].difference <= compared[i].allowed) continue;
+        return sl_error_set(error, SL_CHECK_FAILED,
+                            "%s: the %s differ from those on one device by %.3g, allowed is %.3g",
+                            experiment->parallel.name, compared[i].name, compared[i].difference, compared[i].allowed);
+    }
+    return SL_OK;
 }
 
 /* ---- results ---- */
 
 static int report_json(const struct experiment *experiment, struct sl_error *error) {
     const struct experiment *pipeline = &experiment[PIPELINE], *tensor = &experiment[TENSOR];
-    return sl_json_print(stdout, "stdout",
-                         json_pack("{so so so so}", "pipeline_output", sl_json_real(pipeline->output),
-                                   "pipeline_gradient", sl_json_real(pipeline->gradient), "tensor_output",
-                                   sl_json_real(tensor->output), "tensor_gradient", sl_json_real(tensor->gradient)),
-                         error);
+    const struct gpipe_record *record = &pipeline->parallel.record;
+    json_t *object =
+        json_pack("{so so so so so so}", "pipeline_output", sl_json_real(pipeline->output), "pipeline_gradient",
+                  sl_json_real(pipeline->gradient), "pipeline_batch_gradient", sl_json_real(pipeline->batch_gradient),
+                  "tensor_output", sl_json_real(tensor->output), "tensor_gradient", sl_json_real(tensor->gradient),
+                  "tensor_batch_gradient", sl_json_real(tensor->batch_gradient));
+    if (object && pipeline->parallel.queues)
+        json_object_update_new(object, json_pack("{si si si si so}", "tasks", record->tasks, "attempts",
+                                                 record->attempts, "workers_started", record->started, "workers_died",
+                                                 record->died, "utilization", sl_json_real(record->utilization)));
+    return sl_json_print(stdout, "stdout", object, error);
 }
 
 static void report_table(const struct experiment *experiment) {
@@ -296,10 +375,12 @@ static void report_table(const struct experiment *experiment) {
                                               {"outputs", 10},
                                               {"allowed", 10},
                                               {"gradients", 10},
+                                              {"allowed", 10},
+                                              {"batch", 10},
                                               {"allowed", 10}};
     struct sl_table table;
     printf("\n");
-    sl_table_begin(&table, stdout, 6, column);
+    sl_table_begin(&table, stdout, 8, column);
     for (int e = 0; e < EXPERIMENTS; e++) {
         char mesh[SL_MAX_AXES * (SL_AXIS_NAME + 12)];
         sl_table_cell(&table, "%s", experiment[e].parallel.name);
@@ -308,6 +389,8 @@ static void report_table(const struct experiment *experiment) {
         sl_table_cell(&table, "%.3g", experiment[e].allowed_output);
         sl_table_cell(&table, "%.3g", experiment[e].gradient);
         sl_table_cell(&table, "%.3g", experiment[e].allowed_gradient);
+        sl_table_cell(&table, "%.3g", experiment[e].batch_gradient);
+        sl_table_cell(&table, "%.3g", experiment[e].allowed_batch_gradient);
     }
 }
 
@@ -337,13 +420,13 @@ static int come_together(struct sl_spmd *self, void *arg) {
 static int run_all(struct experiment *experiment, const struct config *config, struct sl_trace_file *trace,
                    struct sl_error *error) {
     struct sl_engine engine;
-    struct gpipe_failure failure;
-    SL_TRY(prepare(experiment, &failure, config, &engine, error));
+    struct gpipe_failure failure, death;
+    SL_TRY(prepare(experiment, &failure, &death, config, &engine, error));
     if (config->common.show_placement)
-        return sl_placement_report(&experiment[TENSOR].parallel.mesh, &engine, config->common.json, error);
+        return sl_placement_report(&experiment[TENSOR].parallel.on, &engine, config->common.json, error);
     engine.error = error;
     /* That there are as many processes as the largest mesh has coordinates: before anything is printed. */
-    if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.mesh, &engine, come_together, NULL));
+    if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.on, &engine, come_together, NULL));
     if (config->trace && sl_speaks(&engine)) SL_TRY(sl_trace_file_create(trace, "--trace", config->trace, error));
     if (!config->common.json) SL_TRY(print_schedule(config, error));
     engine.spare = true; /* the mesh with tensor parallelism is the largest */
@@ -360,14 +443,14 @@ static int run_all(struct experiment *experiment, const struct config *config, s
         SL_TRY(report_json(experiment, error));
     } else {
         report_table(experiment);
-        SL_TRY(report_forecasts(experiment, &engine, error));
+        if (!config->queues) SL_TRY(report_forecasts(experiment, &engine, error));
     }
     for (int e = 0; e < EXPERIMENTS; e++) SL_TRY(judge(&experiment[e], error));
     return SL_OK;
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.common = sl_common_defaults(1)};
+    struct config config = {.common = sl_common_defaults(1), .workers = 1, .attempts = 3};
     config.common.mesh = GPIPE_PIPE_AXIS "=2," GPIPE_TENSOR_AXIS "=4";
     struct sl_options options = {
         .program = "gpipe",
@@ -375,9 +458,12 @@ int main(int argc, char **argv) {
             "Shows the clock cycles of GPipe, and that a pipeline, and one with tensor parallelism, compute "
             "what one device does; or what happens where a coordinate fails. The axes of the mesh, which is that "
             "of the pipeline with tensor parallelism, are pipe and tensor.",
+        .brief = {"mesh microbatches partitions fail trace queues workers attempts kill seed json",
+                  (const char *const[]){"--microbatches 8 --partitions 4", "--queues --workers active --kill 0@B1",
+                                        "--fail 2@B3", NULL}},
         .engine = &config.common.engine,
         .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", run_table, &config},
-                               {"Pipeline", pipeline_table, &config}),
+                               {"Pipeline", pipeline_table, &config}, {"Queues", queues_table, &config}),
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};

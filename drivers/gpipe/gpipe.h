@@ -1,4 +1,4 @@
-/* gpipe.h - what the files of the driver gpipe share: a network of linear layers, and one run of it on a mesh. */
+/* gpipe.h - the definitions that the driver's files share: a network of linear layers, and one run of it on a mesh. */
 #ifndef SL_DRIVERS_GPIPE_GPIPE_H
 #define SL_DRIVERS_GPIPE_GPIPE_H
 
@@ -34,16 +34,43 @@ struct gpipe_failure {
     char action;
 };
 
+/* How a pipeline of queues and workers runs (fit.c). */
+struct gpipe_queues {
+    int workers;    /* 0: as many as the cycle has active partitions */
+    int attempts;   /* that a task has at most */
+    double trouble; /* probability with which an attempt fails; half of these end their worker, too */
+    double task_ms; /* that each task takes longer, as if a device were at it */
+    uint64_t seed;  /* of the trouble */
+    const struct gpipe_failure *death; /* the task whose first worker dies; its COORDINATE is a partition; NULL: none */
+};
+
+struct gpipe_place {
+    int microbatch, partition;
+    bool backward;
+};
+
+/* What became of the tasks, at coordinate 0. */
+struct gpipe_record {
+    struct gpipe_place *order; /* [tasks], as their outputs came; NULL: not wanted */
+    int tasks, attempts, started, died;
+    double utilization; /* of the workers: time at tasks over time alive */
+};
+
 struct gpipe_run {
     const char *name; /* in messages */
     const struct gpipe_network *network;
-    struct sl_mesh mesh;
+    const struct gpipe_queues *queues; /* NULL: a pipeline of coordinates */
+    struct sl_mesh mesh;               /* as it was asked for */
+    struct sl_mesh on;                 /* on which it runs: with queues all partitions are each coordinate's */
+    int partitions;
     struct sl_schedule schedule;         /* lowered; for the batch as so many microbatches */
     const struct gpipe_failure *failure; /* NULL: none */
     struct sl_trace_file *trace;         /* what each coordinate did when; NULL: not recorded */
     /* Filled in. */
     float *outputs;                            /* [batch, last columns] */
+    float *batch_gradient;                     /* [batch, columns[0]]: of the inputs */
     struct sl_store gradients;                 /* of all parameters */
+    struct gpipe_record record;                /* with queues */
     struct sl_watch watch[SL_MAX_COORDINATES]; /* of the pass */
 };
 
@@ -57,6 +84,14 @@ bool gpipe_has(const struct gpipe_run *run, const struct gpipe_failure *failure)
 struct sl_trace_run gpipe_about(const struct gpipe_run *run, int cores);
 /* One pass forward and backward. */
 int gpipe_pass(struct gpipe_run *run, const struct sl_engine *engine);
+
+/* Prints the order of the tasks of a run with queues, and what workers had to do (queues.c). */
+void gpipe_print_queues(const struct gpipe_run *run);
+/* The program of a run with queues (fit.c); ARG is the run. */
+int gpipe_fit(struct sl_spmd *self, void *arg);
+
+/* Layers of partition r of R, from r * layers / R on (run.c). NULL without memory. Free with sl_module_free. */
+struct sl_module *gpipe_stage(const struct gpipe_network *network, const struct sl_mesh *mesh, int r, int ranks);
 
 /* ---- modules (modules.c); as for those in layers/modules/modules.h ---- */
 

@@ -14,6 +14,9 @@
 static size_t outputs_of(const struct gpipe_network *network) {
     return (size_t)network->batch * (size_t)network->columns[network->layers];
 }
+static size_t inputs_of(const struct gpipe_network *network) {
+    return (size_t)network->batch * (size_t)network->columns[0];
+}
 
 /* COUNT of the next random numbers in [-BOUND, BOUND) as parameter layers.LAYER.NAME. */
 static int add_value(struct gpipe_network *network, int layer, const char *name, int dims, const size_t *shape,
@@ -41,7 +44,7 @@ int gpipe_network_open(struct gpipe_network *network, const int *columns, bool r
                        struct sl_error *error) {
     *network = (struct gpipe_network){.relu = relu, .batch = batch, .layers = -1};
     for (; *columns; columns++) network->columns[++network->layers] = *columns;
-    const size_t inputs = (size_t)batch * (size_t)network->columns[0];
+    const size_t inputs = inputs_of(network);
     network->inputs = calloc(inputs, sizeof *network->inputs);
     if (!network->inputs || add_values(network, sl_fold_in(sl_key_of_seed(seed), 1)))
         return sl_error_set(error, SL_FAILED, "no memory for a network");
@@ -77,23 +80,46 @@ static int check_mesh(const struct gpipe_run *run, struct sl_error *error) {
     return SL_OK;
 }
 
+/* With queues each coordinate has all partitions: what is left of the mesh is tensor parallelism. */
+static int choose_mesh(struct gpipe_run *run, struct sl_error *error) {
+    const int shards = sl_mesh_axis_size(&run->mesh, GPIPE_TENSOR_AXIS);
+    char mesh[64];
+    run->on = run->mesh;
+    if (!run->queues) return SL_OK;
+    snprintf(mesh, sizeof mesh, shards > 1 ? GPIPE_TENSOR_AXIS "=%d" : GPIPE_PIPE_AXIS "=%d", shards);
+    return sl_mesh_parse(&run->on, mesh, error);
+}
+
+static int take_results(struct gpipe_run *run, struct sl_error *error) {
+    const size_t tasks = 2 * (size_t)run->partitions * (size_t)run->schedule.microbatches;
+    run->outputs = calloc(outputs_of(run->network), sizeof *run->outputs);
+    run->batch_gradient = calloc(inputs_of(run->network), sizeof *run->batch_gradient);
+    if (run->queues) run->record.order = calloc(tasks, sizeof *run->record.order);
+    if (run->outputs && run->batch_gradient && (run->record.order || !run->queues)) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "no memory for the results");
+}
+
 int gpipe_open(struct gpipe_run *run, const struct gpipe_network *network, int microbatches, struct sl_error *error) {
     run->network = network;
     SL_TRY(check_mesh(run, error));
-    const int stages = sl_mesh_axis_size(&run->mesh, GPIPE_PIPE_AXIS);
-    SL_TRY(sl_schedule_make(&run->schedule, "gpipe", stages, 1, microbatches, error));
+    SL_TRY(choose_mesh(run, error));
+    run->partitions = sl_mesh_axis_size(&run->mesh, GPIPE_PIPE_AXIS);
+    SL_TRY(sl_schedule_make(&run->schedule, "gpipe", run->partitions, 1, microbatches, error));
     SL_TRY(sl_schedule_lower(&run->schedule, error));
-    run->outputs = calloc(outputs_of(network), sizeof *run->outputs);
-    return run->outputs ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the outputs");
+    return take_results(run, error);
 }
 
 void gpipe_free(struct gpipe_run *run) {
     sl_schedule_free(&run->schedule);
     free(run->outputs);
+    free(run->batch_gradient);
+    free(run->record.order);
     sl_store_free(&run->gradients);
 }
 
 bool gpipe_has(const struct gpipe_run *run, const struct gpipe_failure *failure) {
+    if (run->queues && !strchr("FB", failure->action)) return false;
+    if (run->queues && failure->stage >= 0 && failure->stage != failure->coordinate) return false;
     if (failure->coordinate >= run->mesh.size || failure->microbatch >= run->schedule.microbatches) return false;
     const int axis = sl_mesh_find_axis(&run->mesh, GPIPE_PIPE_AXIS);
     const int stage = axis < 0 ? 0 : sl_mesh_index(&run->mesh, failure->coordinate, axis);
@@ -119,7 +145,7 @@ struct worker {
     struct sl_model model;
     struct sl_parameters parameters;
     struct sl_pipeline *pipeline;
-    float *outputs; /* as the run's, in the device's memory */
+    float *outputs, *batch_gradient; /* as the run's, in the device's memory */
 };
 
 static struct sl_module *build_layer(const struct gpipe_network *network, const struct sl_mesh *mesh, int layer) {
@@ -131,9 +157,7 @@ static struct sl_module *build_layer(const struct gpipe_network *network, const 
                      : sl_column_parallel(name, in, out, mesh, GPIPE_TENSOR_AXIS);
 }
 
-/* Layers of rank r of R: from r * layers / R on. */
-static struct sl_module *build_stage(const struct gpipe_network *network, const struct sl_mesh *mesh, int rank,
-                                     int ranks) {
+struct sl_module *gpipe_stage(const struct gpipe_network *network, const struct sl_mesh *mesh, int rank, int ranks) {
     struct sl_module *part[2 * SL_MAX_COORDINATES];
     int parts = 0;
     for (int l = rank * network->layers / ranks; l < (rank + 1) * network->layers / ranks; l++) {
@@ -147,11 +171,13 @@ static int build(struct worker *worker, struct sl_spmd *self) {
     const struct gpipe_run *run = worker->run;
     const struct gpipe_network *network = run->network;
     const int rank = sl_axis_index(self, GPIPE_PIPE_AXIS), ranks = sl_axis_size(self, GPIPE_PIPE_AXIS);
-    worker->stage = build_stage(network, self->mesh, rank, ranks);
+    worker->stage = gpipe_stage(network, self->mesh, rank, ranks);
     if (run->failure && run->failure->coordinate == self->coordinate)
         worker->stage = gpipe_failing(worker->stage, run->failure);
     worker->outputs = sl_device.take(outputs_of(network) * sizeof *worker->outputs);
-    if (!worker->stage || !worker->outputs) return sl_fail(self, SL_FAILED, "no memory for the model");
+    if (rank == 0) worker->batch_gradient = sl_device.take(inputs_of(network) * sizeof *worker->batch_gradient);
+    if (!worker->stage || !worker->outputs || (rank == 0 && !worker->batch_gradient))
+        return sl_fail(self, SL_FAILED, "no memory for the model");
     worker->model = (struct sl_model){.loops = 1, .stage = &worker->stage, .layers = 1};
     if (rank < ranks - 1) return SL_OK;
     worker->model.loss = gpipe_sum(worker->stage->out, worker->outputs);
@@ -166,7 +192,8 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
                                                 .schedule = &run->schedule,
                                                 .gemm = sl_gemm_find(NULL, &self->error),
                                                 .rows = run->network->batch / run->schedule.microbatches,
-                                                .wgrad_group = 1};
+                                                .wgrad_group = 1,
+                                                .batch_gradient = worker->batch_gradient};
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
     worker->parameters.stage_axis = GPIPE_PIPE_AXIS;
     worker->parameters.held = &self->held;
@@ -180,14 +207,18 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
     return sl_pipeline_open(worker->pipeline);
 }
 
-/* Coordinate 0 receives what the last stage has put out, and all gradients. */
+/* Coordinate 0, which has the gradient of the batch, receives the last stage's outputs and all other gradients. */
 static int collect(struct worker *worker, struct sl_spmd *self) {
     struct gpipe_run *run = worker->run;
     const int axis = sl_mesh_find_axis(self->mesh, GPIPE_PIPE_AXIS);
     const int last = axis < 0 ? 0 : sl_mesh_neighbour(self->mesh, 0, axis, self->mesh->axis[axis].size - 1);
     const size_t count = outputs_of(run->network);
     SL_TRY(sl_broadcast(self, &worker->world, SL_F32, worker->outputs, worker->outputs, count, last));
-    if (self->coordinate == 0) sl_device.copy(run->outputs, worker->outputs, count * sizeof *run->outputs);
+    if (self->coordinate == 0) {
+        sl_device.copy(run->outputs, worker->outputs, count * sizeof *run->outputs);
+        sl_device.copy(run->batch_gradient, worker->batch_gradient,
+                       inputs_of(run->network) * sizeof *run->batch_gradient);
+    }
     return sl_export(self, &worker->world, &worker->parameters, SL_GRADIENTS, 1.0f, &run->gradients);
 }
 
@@ -218,9 +249,10 @@ static int program(struct sl_spmd *self, void *arg) {
     sl_module_free(worker.stage);
     sl_module_free(worker.model.loss);
     sl_device.give(worker.outputs);
+    sl_device.give(worker.batch_gradient);
     return status;
 }
 
 int gpipe_pass(struct gpipe_run *run, const struct sl_engine *engine) {
-    return sl_run(&run->mesh, engine, program, run);
+    return sl_run(&run->on, engine, run->queues ? gpipe_fit : program, run);
 }

@@ -2,7 +2,7 @@
 # gpipe.sh DRIVERS REACH - the driver `gpipe`: clock cycles, timelines, differences, failures; prints TAP. Where REACH is
 # small, each action fails before one microbatch, not before three, and the convolution is test_convolution's.
 driver=$1/gpipe reach=$2
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 # ---- the article's clock cycles, and the timeline ----
 
@@ -97,15 +97,15 @@ point 'and 7 on 4'
 # ---- differences ----
 
 number='[0-9]+\.[0-9]+(e-[0-9]+)?'
-object="\\{\"pipeline_output\":$number,\"pipeline_gradient\":$number,"
-object="$object\"tensor_output\":$number,\"tensor_gradient\":$number\\}"
+object="\\{\"pipeline_output\":$number,\"pipeline_gradient\":$number,\"pipeline_batch_gradient\":$number,"
+object="$object\"tensor_output\":$number,\"tensor_gradient\":$number,\"tensor_batch_gradient\":$number\\}"
 
 # equal ARGUMENT...: one object on stdout, no difference of the pipeline and some of rounding with tensor parallelism.
 equal() {
     call --json "$@"
     [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 1 ] && grep -qxE "$object" out &&
         tr -d '{}"' <out | tr ',:' '\n\n' | paste - - |
-        awk '$2 > ($1 ~ /^pipeline/ ? 0 : 1e-5) { bad = 1 } END { exit bad || NR != 4 }'
+        awk '$2 > ($1 ~ /^pipeline/ ? 0 : 1e-5) { bad = 1 } END { exit bad || NR != 6 }'
     point "equal to one device: $*"
 }
 equal
