@@ -8,6 +8,7 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/schedule/all.h"
 #include "drivers/schedule/costs.h"
+#include "drivers/schedule/curve.h"
 #include "drivers/schedule/drawing.h"
 #include "drivers/schedule/study.h"
 #include "drivers/schedule/synthesis.h"
@@ -27,6 +28,8 @@ struct config {
     double communication;
     struct sl_stage_costs cost;
     const char *costs, *compare, *over, *output;
+    const char *curve, *machine;
+    int batch, width_of_layers;
     struct schedule_synthesis_options synthesis;
 };
 
@@ -43,11 +46,12 @@ struct subject {
 
 #define FIELD(name) offsetof(struct config, name)
 /* Where it is told how long a schedule takes; where a run is compared, what was measured takes their place. */
-#define TIMES "simulate&!compare|format=svg/html/json&!compare|all"
+#define TOLD "simulate&!compare&!curve|format=svg/html/json&!compare&!curve|all"
+#define TIMES TOLD "|curve&!machine"
 #define COSTS TIMES "|synthesize"
 
 static const struct sl_option schedule_table[] = {
-    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule", .read = "!file&!all&!synthesize",
+    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule", .read = "!file&!all&!synthesize&!curve",
      .word = sl_schedule_word, .help = "the schedule: one of those below (default: looped-bfs)"},
     {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = SL_MAX_STAGES, .read = "!file",
      .help = "ranks of the pipeline (default 4)"},
@@ -55,14 +59,26 @@ static const struct sl_option schedule_table[] = {
      .help = "stages of each rank (default 2, or 1 if the schedule cannot have more)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536, .read = "!file",
      .help = "parts of a batch (default 8)"},
-    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT, .read = "!all&!synthesize",
+    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT, .read = "!all&!synthesize&!curve",
      .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
-    {"fsdp", SL_OPTION_FLAG, FIELD(fsdp), .read = "!all&simulate|compare|check|!all&!format=table/indices",
+    {"fsdp", SL_OPTION_FLAG, FIELD(fsdp),
+     .read = "!all&!curve&simulate|compare|check|!all&!curve&!format=table/indices",
      .help = "parameters are sharded over data: a stage's are gathered ahead of use, and at most two stages' at once"},
     {"all", SL_OPTION_FLAG, FIELD(all),
      .help = "compare all schedules that fit --stages and --microbatches, the fastest first, on one model: each has "
              "--loops stages a rank, or the nearest number that it can have, and costs are of a stage where it has "
              "that many"},
+    {"curve", SL_OPTION_TEXT, FIELD(curve), .value = "NAME,NAME...", .read = "!all&!synthesize&!compare&!file",
+     .help = "utilization of schedules over the batch, of 1, 2, 4 to --microbatches of them, with --communication "
+             "without and with it: a table, a drawing or JSON lines"},
+    {"machine", SL_OPTION_TEXT, FIELD(machine), .value = "FILE", .path = SL_PATH_TEXT, .read = "curve",
+     .help =
+         "of batches of 1, 2, 4 to --batch rows, in as many microbatches as are best: small ones take the rates that "
+         "products of few rows have on the machine in FILE (docs/planning.md)"},
+    {"batch", SL_OPTION_INTEGER, FIELD(batch), .min = 1, .max = 1 << 20, .read = "machine",
+     .help = "rows of the largest batch"},
+    {"layer-width", SL_OPTION_INTEGER, FIELD(width_of_layers), .min = 1, .max = 1 << 16, .read = "machine",
+     .help = "rows and columns of a layer's kernel, of which a rank has one a loop"},
     {0},
 };
 static const struct sl_option output_table[] = {
@@ -71,29 +87,29 @@ static const struct sl_option output_table[] = {
          "how it is shown: a table with a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a "
          "drawn timeline, with --compare the run under its prediction, and the same as a page for browsers, which "
          "zooms and tells of each box; a JSON object, with --all one a line"},
-    {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME", .read = "format=svg/html&!compare&!all",
+    {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME", .read = "format=svg/html&!compare&!all&!curve",
      .word = sl_schedule_word,
      .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model, "
              "which has fewer and thicker stages where NAME has fewer loops"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
-    {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20, .read = "format=table&!compare&!all",
+    {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20, .read = "format=table&!compare&!all&!curve",
      .help = "columns of a schedule's table: a longer one goes on below; 0 is the terminal's width, and no limit where "
              "stdout is "
              "no terminal"},
-    {"check", SL_OPTION_FLAG, FIELD(check), .read = "format=table/indices/json&!all",
+    {"check", SL_OPTION_FLAG, FIELD(check), .read = "format=table/indices/json&!all&!curve",
      .help = "print what was proven about the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
      .help = "messages that may wait between two ranks, each way (default: the fewest that are enough, at least 2)"},
-    {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536, .read = TIMES "|compare|check",
+    {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536, .read = TIMES "|compare|check|curve",
      .help =
          "microbatches in one weight-gradient product; the product runs after the gradient was sent, as in training "
          "(default: a backward is one piece)"},
     {0},
 };
 static const struct sl_option simulation_table[] = {
-    {"simulate", SL_OPTION_FLAG, FIELD(simulate), .read = "!format=csv&!all",
+    {"simulate", SL_OPTION_FLAG, FIELD(simulate), .read = "!format=csv&!all&!curve",
      .help = "print how long the schedule takes, and where ranks are idle"},
     {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = SL_MAX_COST, .read = COSTS,
      .help = "ms that a stage takes for the forward of a microbatch"},
@@ -110,11 +126,11 @@ static const struct sl_option simulation_table[] = {
      .help = "ms to gather a stage's parameters over data, each time; only with --fsdp"},
     {"optimizer", SL_OPTION_REAL, FIELD(cost.optimizer), .max = SL_MAX_COST, .read = TIMES,
      .help = "ms that the optimizer takes for a stage's parameters, once a step"},
-    {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .read = TIMES,
+    {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .read = TIMES "|curve",
      .help = "reduce a stage's gradients while others compute"},
-    {"cores", SL_OPTION_INTEGER, FIELD(cores), .min = 0, .max = 4096, .read = COSTS "|compare",
+    {"cores", SL_OPTION_INTEGER, FIELD(cores), .min = 0, .max = 4096, .read = COSTS "|compare|curve",
      .help = "cores that the ranks share, in equal shares of those that have work; 0: each has one"},
-    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT, .read = COSTS "|compare",
+    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT, .read = TOLD "|synthesize|compare",
      .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
              "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that "
              "--trace of a training has written"},
@@ -349,6 +365,28 @@ static int print(const struct config *config, const struct subject *subject, con
 
 /* ---- what is asked for ---- */
 
+static int run_curve(const struct config *config, const struct sl_output *output, struct sl_error *error) {
+    if (config->format != TABLE && config->format != SVG && config->format != JSON)
+        return sl_error_set(error, SL_BAD_INPUT, "--curve: its formats are table, svg and json");
+    const struct schedule_curve_options curve = {.names = config->curve,
+                                                 .stages = one_of(config->stages, 4, 4),
+                                                 .loops = one_of(config->loops, 2, 2),
+                                                 .microbatches = one_of(config->microbatches, 64, 64),
+                                                 .buffers = config->buffers,
+                                                 .group = config->group,
+                                                 .cost = config->cost,
+                                                 .communication = config->communication,
+                                                 .overlap = config->overlap,
+                                                 .cores = config->cores,
+                                                 .machine = config->machine,
+                                                 .batch = config->batch,
+                                                 .width = config->width_of_layers,
+                                                 .format = config->format == SVG    ? SCHEDULE_CURVE_SVG
+                                                           : config->format == JSON ? SCHEDULE_CURVE_JSON
+                                                                                    : SCHEDULE_CURVE_TABLE};
+    return schedule_curve(&curve, output, error);
+}
+
 /* In JSON, whether the schedule runs is part of the answer. */
 static int tell_refuted(const struct config *config, struct subject *subject, const struct sl_output *output,
                         struct sl_error *error) {
@@ -395,13 +433,19 @@ static int run_all(const struct config *config, const struct sl_output *output, 
 static int run(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct sl_output output;
     SL_TRY(sl_output_open(&output, config->output, error));
-    const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, error);
+    const int status = config->all     ? run_all(config, &output, error)
+                       : config->curve ? run_curve(config, &output, error)
+                                       : run_one(config, subject, &output, error);
     const int closed = sl_output_close(&output, status, error);
     return closed ? closed : status;
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.overlap = true, .cost = {1, 1, 1, 0, 0, 0}, .synthesis = SCHEDULE_SYNTHESIS_DEFAULTS};
+    struct config config = {.overlap = true,
+                            .cost = {1, 1, 1, 0, 0, 0},
+                            .batch = 4096,
+                            .width_of_layers = 1024,
+                            .synthesis = SCHEDULE_SYNTHESIS_DEFAULTS};
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",
