@@ -73,8 +73,10 @@ const struct sl_option sl_layout_table[] = {
              "float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
-    {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
-     .help = "print how each parameter is sharded, and do nothing else"},
+    {"show-shardings", SL_OPTION_CHOICE, FIELD(show_shardings), .value = "no|each|stacked", .plain = "each",
+     .help =
+         "print how each parameter is sharded, or with stacked the shapes and specs of arrays that are stacked over "
+         "ranks, loops and layers; do nothing else"},
     {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
      .help = "print how much memory each coordinate needs, and for which parts; do nothing else"},
     {0},

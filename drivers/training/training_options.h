@@ -12,6 +12,9 @@
 
 enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
 
+/* How parameters are listed: a row for each of a rank's parameters, or one for all that are stacked. */
+enum sl_shardings { SL_SHARDINGS_NONE, SL_SHARDINGS_EACH, SL_SHARDINGS_STACKED };
+
 /* --lr-schedule; the default of some drivers depends on their data. */
 enum sl_rate_schedule { SL_RATE_DEFAULT = -1, SL_RATE_CONSTANT, SL_RATE_COSINE };
 
@@ -40,7 +43,8 @@ struct sl_training_options {
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */
     int storage;   /* 1: what is kept and handed over, and caches, are bf16 */
-    bool fsdp, show_shardings, dry_run;
+    bool fsdp, dry_run;
+    int show_shardings; /* enum sl_shardings */
     /* By sl_optimizer_section. */
     struct sl_optimizer_flags optimizer;
     /* By sl_rate_table. */

@@ -310,9 +310,10 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         refuses "--$name: \"\" is not " $driver --$name ''
     done
     refuses '--graph: "yes" is not one of off|auto|on' $driver --graph yes
-    for name in fsdp no-fsdp prefetch no-prefetch overlap no-overlap show-shardings; do
+    for name in fsdp no-fsdp prefetch no-prefetch overlap no-overlap; do
         refuses "--$name=1: takes no value" $driver --$name=1
     done
+    refuses '--show-shardings: "1" is not one of no|each|stacked' $driver --show-shardings=1
     refuses 'there is no' $driver --schedule nope
     "$drivers/schedule" --name 1f1b --stages 4 --microbatches 8 --format csv >table
     refuses '--schedule: is read only without --schedule-file' $driver --schedule nope --schedule-file table

@@ -342,6 +342,20 @@ done
 call --hidden 16 --show-shardings --json --fsdp
 [ $status = 0 ] && grep -q '"parameter":"blocks.0.input_dense.kernel","shape":\[16,16\],"shard":\[16,8\],"spec":"-,data","model":0}' out
 point 'shardings of the third run'
+driver=$drivers/looping_pipeline
+call --show-shardings stacked
+[ $status = 0 ] && grep -qE '^blocks\.\*\.input_dense\.kernel +\[4, 2, 1, 512, 512\] +model,-,-,-,- +8$' out &&
+    grep -qE '^input_dense\.kernel +\[4, 784, 512\] +model,-,- +1$' out && [ "$(wc -l <out)" = 13 ]
+point "the notebook's stacked shapes and specs"
+call --show-shardings stacked --layers 9 --rng global --schedule gpipe
+[ $status = 0 ] && grep -qE '^blocks\.\*\.input_dense\.kernel +\[9, 512, 512\] +model,-,- +9$' out
+point 'stages of different sizes have one axis of layers'
+driver=$drivers/transformer
+call train --mesh data=2,pipe=2,tensor=2 --show-shardings stacked --json
+[ $status = 0 ] && [ "$(wc -l <out)" = 23 ] &&
+    grep -q '^{"parameter":"blocks.\*.layers.\*.mlp.up.kernel","stacked":\[2,1,3,256,1024\],"spec":"pipe,-,-,tensor,data","arrays":6}$' out
+point 'stacked, with tensor and data in the specs'
+refused '--show-shardings: "all" is not one of no|each|stacked' train --show-shardings=all
 
 # ---- real data ----
 
