@@ -75,14 +75,14 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
             const size_t column = s.from / LANES * LANES, end = sl_round_up(s.end, LANES);
             const struct rows a = from_row(part, first), a_rope = from_row(part_rope, first);
             if (column < end)
-                multiply((struct product){s.count,
-                                          end - column,
-                                          from > 0,
-                                          scores + first * BLOCK + column,
-                                          BLOCK,
-                                          {{own, a.at, a.stride, 1, turned->own + column, BLOCK},
-                                           {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}},
-                                          .wanted = wanted});
+                multiply_terms((struct product){s.count,
+                                                end - column,
+                                                from > 0,
+                                                scores + first * BLOCK + column,
+                                                BLOCK,
+                                                {{own, a.at, a.stride, 1, turned->own + column, BLOCK},
+                                                 {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}},
+                                                .wanted = wanted});
             first += s.count;
         }
     }
@@ -108,7 +108,7 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
     float *column = scores + group, *largest = s->largest + group, *factor = s->factor + group;
     float high[LANES], also[LANES], sum[LANES];
     size_t key = hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* from here on not all lanes see it */
-    for (; key < keys; key++) hide(column + key * BLOCK, (int32_t)(ahead + (int64_t)key - (int64_t)group));
+    for (; LANES > 1 && key < keys; key++) hide(column + key * BLOCK, (int32_t)(ahead + (int64_t)key - (int64_t)group));
     for (int l = 0; l < LANES; l++) also[l] = high[l] = largest[l];
     for (key = 0; key + 2 <= keys; key += 2) {
         const float *row = column + key * BLOCK, *next = row + BLOCK;

@@ -82,7 +82,7 @@ SL_INLINE void add_products(const enum sl_dtype dtype, size_t cols, const float 
         const vector at = load(x + c);
         for (size_t i = 0; i < LANES; i++) sum[i] += at * load_as(dtype, rows, smaller(i, last) * stride + c);
     }
-    for (; c < cols; c++) {
+    for (; LANES > 1 && c < cols; c++) {
         for (size_t i = 0; i < LANES; i++) rest[i] += x[c] * sl_load_float(dtype, rows, smaller(i, last) * stride + c);
     }
 }
@@ -109,7 +109,7 @@ SL_INLINE void make_scores(const enum sl_dtype dtype, const struct query *query,
     for (size_t key = 0; key < keys; key += LANES) {
         for (size_t head = 0; head < heads; head++) {
             if (head == 0) fetch_rows(dtype, query, query->k, from + key + LANES, LANES);
-            if (key + LANES <= keys)
+            if (LANES == 1 || key + LANES <= keys)
                 score(dtype, query, head, from + key, LANES, s->p[head] + key);
             else
                 score(dtype, query, head, from + key, keys - key, s->p[head] + key);
@@ -145,7 +145,7 @@ SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softma
  * the values' first column would be. */
 SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, const float *p,
                         const void *const row[STEP], bool fresh, float factor, float *o) {
-    if (first + LANES <= end) {
+    if (LANES == 1 || first + LANES <= end) {
         vector sum = {0};
         if (!fresh) sum = factor * load(o + first);
         for (int i = 0; i < STEP; i++) sum += p[i] * load_as(dtype, row[i], first);

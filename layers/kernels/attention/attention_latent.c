@@ -136,6 +136,7 @@ SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, 
                                        const void *b, size_t b_row, bool accumulate, float *y, const int vectors) {
     vector sum[ABREAST_VECTORS];
     for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
+    FEW_COPIES
     for (size_t l = 0; l < depth; l++) {
         for (int v = 0; v < vectors; v++) sum[v] += x[l] * load_as(dtype, b, l * b_row + first + (size_t)(v * LANES));
     }
@@ -146,40 +147,44 @@ SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, 
     }
 }
 
-/* A sum waits for its last term: so as many go together as there are, up to ABREAST_VECTORS. */
-SL_INLINE void multiply_row_as(const enum sl_dtype dtype, size_t cols, size_t depth, const float *x, const void *b,
-                               size_t b_row, bool accumulate, float *y) {
-    const size_t wide = ABREAST_VECTORS * LANES;
-    EACH_TILE()
-    for (size_t c = 0; c < cols; c += wide) {
-        const size_t end = smaller(c + wide, cols), step = b_row + nothing();
-        size_t j = c;
+/* Columns from J on to END of multiply_row. A sum waits for its last term: so as many go together as there are, up to
+ * ABREAST_VECTORS. */
+SL_INLINE void multiply_columns_of_row(const enum sl_dtype dtype, size_t j, size_t end, size_t depth, const float *x,
+                                       const void *b, size_t b_row, bool accumulate, float *y) {
 #define SL_VECTORS_ABREAST(vectors)                                                                                    \
     for (; j + (vectors) * LANES <= end; j += (vectors) * LANES)                                                       \
-    multiply_vectors_of_row(dtype, j, depth, x, b, step, accumulate, y, vectors)
-        SL_VECTORS_ABREAST(ABREAST_VECTORS);
-        SL_VECTORS_ABREAST(ABREAST_VECTORS / 2);
-        SL_VECTORS_ABREAST(ABREAST_VECTORS / 4);
-        SL_VECTORS_ABREAST(1);
+    multiply_vectors_of_row(dtype, j, depth, x, b, b_row, accumulate, y, vectors)
+    SL_VECTORS_ABREAST(ABREAST_VECTORS);
+    SL_VECTORS_ABREAST(ABREAST_VECTORS / 2);
+    SL_VECTORS_ABREAST(ABREAST_VECTORS / 4);
+    SL_VECTORS_ABREAST(1);
 #undef SL_VECTORS_ABREAST
-        for (; j < end; j++) {
-            float sum = 0.0f;
-            for (size_t l = 0; l < depth; l++) sum += x[l] * sl_load_float(dtype, b, l * step + j);
-            y[j] = accumulate ? sum + y[j] : sum;
-        }
+    for (; LANES > 1 && j < end; j++) {
+        float sum = 0.0f;
+        for (size_t l = 0; l < depth; l++) sum += x[l] * sl_load_float(dtype, b, l * b_row + j);
+        y[j] = accumulate ? sum + y[j] : sum;
     }
 }
 
 /* y [1, cols] (+)= x [1, depth] b [depth, cols], which begins at element FIRST of the table. */
 SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth, const float *x, const void *table,
                             size_t first, size_t b_row, bool accumulate, float *y) {
-    if (query->shape.cached == SL_BF16)
-        multiply_row_as(SL_BF16, cols, depth, x, (const uint16_t *)table + first, b_row, accumulate, y);
-    else if (cols % LANES == 0)
-        multiply_row_as(SL_F32, cols, depth, x, (const float *)table + first, b_row, accumulate, y);
-    else
-        multiply_parts((struct product){
-            1, cols, accumulate, y, cols, {{depth, x, depth, 1, (const float *)table + first, b_row}}, .wanted = NULL});
+    const bool half = query->shape.cached == SL_BF16;
+    const uint16_t *halves = (const uint16_t *)table + first;
+    const float *floats = (const float *)table + first;
+    if (!half && cols % LANES) {
+        multiply_parts(
+            (struct product){1, cols, accumulate, y, cols, {{depth, x, depth, 1, floats, b_row}}, .wanted = NULL});
+        return;
+    }
+    EACH_TILE()
+    for (size_t c = 0; c < cols; c += ABREAST_VECTORS * LANES) {
+        const size_t end = smaller(c + ABREAST_VECTORS * LANES, cols), step = b_row + nothing();
+        if (half)
+            multiply_columns_of_row(SL_BF16, c, end, depth, x, halves, step, accumulate, y);
+        else
+            multiply_columns_of_row(SL_F32, c, end, depth, x, floats, step, accumulate, y);
+    }
 }
 
 /* ---- scores ---- */

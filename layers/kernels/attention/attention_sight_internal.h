@@ -110,7 +110,7 @@ SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t 
         float *row = o + i * (stride + nothing());
         size_t c = 0;
         for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
-        for (; c < cols; c++) row[c] *= by;
+        for (; LANES > 1 && c < cols; c++) row[c] *= by;
     }
 }
 

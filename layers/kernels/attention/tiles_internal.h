@@ -226,15 +226,15 @@ SL_INLINE void add_tile(const float *c, size_t c_row, const float *by, vector su
     }
 }
 
-SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bool by_rows, const int rows,
-                    const int vectors) {
+SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bool by_rows, const int count,
+                    const int rows, const int vectors) {
     vector sum[TALL][PAIR];
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
         SL_UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
-    for (int t = 0; t < TERMS; t++) { /* without depth it may have no arrays */
+    for (int t = 0; t < count; t++) { /* without depth it may have no arrays */
         const bool climbs = SCALES && t == 0 && p->stairs;
         const size_t all = p->term[t].depth, terms = climbs ? clamp((int64_t)row + rows - p->ahead, all) : all;
         if (terms) add_term(&p->term[t], terms, row, column, sum, by_rows, rows, vectors);
@@ -256,51 +256,59 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bo
     }
 }
 
-/* Up to DOWN rows from ROW on. */
-SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const bool by_rows, const int down,
-                     const int vectors) {
+/* Up to DOWN rows from ROW on, of COUNT terms. */
+SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const bool by_rows, const int count,
+                     const int down, const int vectors) {
     const size_t end = smaller(row + (size_t)down, p->rows);
     if (row + (size_t)down == end) {
-        tile(p, row, column, by_rows, down, vectors);
+        tile(p, row, column, by_rows, count, down, vectors);
         return;
     }
     if (down > 8 && row + 8 <= end) {
-        tile(p, row, column, by_rows, 8, vectors);
+        tile(p, row, column, by_rows, count, 8, vectors);
         row += 8;
     }
     if (down > 4 && row + 4 <= end) {
-        tile(p, row, column, by_rows, 4, vectors);
+        tile(p, row, column, by_rows, count, 4, vectors);
         row += 4;
     }
     if (SCALES && down > 2 && row + 2 <= end) {
-        tile(p, row, column, by_rows, 2, vectors);
+        tile(p, row, column, by_rows, count, 2, vectors);
         row += 2;
     }
-    for (; row < end; row++) tile(p, row, column, by_rows, 1, vectors);
+    for (; row < end; row++) tile(p, row, column, by_rows, count, 1, vectors);
 }
 
-/* BY_ROWS is a word of the loops' bodies: an argument would be in memory there, where threads share the tiles. */
-#define ALL_TILES(p, all, by_rows)                                                                                     \
+/* BY_ROWS and MOST are words of the loops' bodies: arguments would be in memory there, where threads share the tiles.
+ */
+#define ALL_TILES(p, all, by_rows, most)                                                                               \
     const tile_count across = (all) / (PAIR * LANES), down = ((p)->rows + DOWN - 1) / DOWN;                            \
     const size_t paired = across * (PAIR * LANES);                                                                     \
     SHARED_PRODUCT(p);                                                                                                 \
     EACH_TILE()                                                                                                        \
     for (tile_count t = 0; t < across * down; t++) {                                                                   \
         if (ASKS && PRODUCT(p)->wanted && PRODUCT(p)->wanted->count) ask(PRODUCT(p)->wanted);                          \
-        tiles(PRODUCT(p), t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);                        \
+        tiles(PRODUCT(p), t / across * DOWN, t % across * (PAIR * LANES), by_rows, most, DOWN, PAIR);                  \
     }                                                                                                                  \
     if (PAIR == 1 || paired == (all)) return;                                                                          \
     EACH_TILE()                                                                                                        \
-    for (size_t row = 0; row < PRODUCT(p)->rows; row += TALL) tiles(PRODUCT(p), row, paired, by_rows, TALL, 1)
+    for (size_t row = 0; row < PRODUCT(p)->rows; row += TALL) tiles(PRODUCT(p), row, paired, by_rows, most, TALL, 1)
 
-TILES void tiles_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true); }
-TILES void tiles_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false); }
+TILES void tiles_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, TERMS); }
+TILES void tiles_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, TERMS); }
+TILES void first_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, 1); }
+TILES void first_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, 1); }
 
-/* COLS: a multiple of LANES. */
-SL_INLINE void multiply_vectors(const struct product *p, size_t cols) {
+/* Of COUNT terms. COLS: a multiple of LANES. A CPU has the code for all terms alone, as there is little of it. */
+SL_INLINE void multiply_vectors(const struct product *p, size_t cols, const int count) {
     const struct term *term = &p->term[0];
-    if (term->a_row == 1 && term->a_column > 1)
+    const bool by_terms = term->a_row == 1 && term->a_column > 1, first = PAIR == 1 && count == 1;
+    if (by_terms && first)
+        first_by_terms(p, cols);
+    else if (by_terms)
         tiles_by_terms(p, cols);
+    else if (first)
+        first_by_rows(p, cols);
     else
         tiles_by_rows(p, cols);
 }
@@ -320,7 +328,7 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
                                  .term = {{term->depth, term->a, term->a_row, term->a_column, b, LANES}},
                                  .stairs = p->stairs,
                                  .ahead = p->ahead};
-    multiply_vectors(&copy, LANES);
+    multiply_vectors(&copy, LANES, 1);
     for (size_t i = 0; i < p->rows; i++) {
         float *to = p->c + i * p->c_row + column;
         for (size_t j = 0; j < rest; j++) {
@@ -333,9 +341,12 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
 
 SL_INLINE void multiply(struct product p) {
     const size_t whole = p.cols / LANES * LANES;
-    if (whole) multiply_vectors(&p, whole);
+    if (whole) multiply_vectors(&p, whole, 1);
     if (whole < p.cols) multiply_rest(&p, whole);
 }
+
+/* The sum of all terms, in whole vectors. */
+SL_INLINE void multiply_terms(struct product p) { multiply_vectors(&p, p.cols, TERMS); }
 
 /* ---- rows of a matrix ---- */
 
@@ -361,6 +372,7 @@ SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, 
             SL_UNROLL
             for (size_t j = 0; j < 4; j++) store(out + (c + j) * wide, factor * columns[j]);
         }
+        FEW_COPIES
         for (size_t c = whole; c < cols; c++) {
             for (size_t j = 0; j < LANES; j++) out[c * wide + j] = j < rows ? factor * in[j * stride + c] : 0.0f;
         }
@@ -394,7 +406,7 @@ SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t st
         float *out = y + i * cols;
         size_t c = 0;
         for (; c + LANES <= cols; c += LANES) store(out + c, load_bf16(in + c));
-        for (; c < cols; c++) out[c] = sl_float_of_bf16(in[c]);
+        for (; LANES > 1 && c < cols; c++) out[c] = sl_float_of_bf16(in[c]);
     }
 }
 
@@ -406,7 +418,7 @@ SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     for (; i + LANES <= n; i += LANES) sum += load_as(dtype, x, i) * load(y + i);
     float lane[LANES], rest = 0.0f;
     store(lane, sum);
-    for (; i < n; i++) {
+    for (; LANES > 1 && i < n; i++) {
         const float *factor = y + i;
         SETTLE(factor); /* a compiler that multiplied vectors here would round products for one type, and not for the
                            other */
