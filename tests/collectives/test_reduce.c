@@ -26,11 +26,15 @@ static void reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, f
 
 static void (*reduce)(enum sl_reduction, enum sl_dtype, float, size_t, int, const void *const *, int, void *const *);
 
-/* Sums of these depend on their order, and integers wrap around. */
+/* Sums of these depend on their order, and integers wrap around. Some are infinite in all arrays, or have no exponent
+ * of f16's. */
 static void fill(enum sl_dtype dtype) {
     for (int m = 0; m < MEMBERS; m++) {
         for (int i = 0; i < MOST; i++) {
-            const float value = (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + m * 13) % 101);
+            const float sign = i % 2 ? -1.0f : 1.0f;
+            const float value = sign * (i % 31 == 5   ? INFINITY
+                                        : i % 31 == 6 ? 0x1p-20f * (float)(m + 1)
+                                                      : 1.0f / (float)(1 + (i * 7 + m * 13) % 101));
             if (dtype == SL_I32)
                 x[m].i32[i] = (uint32_t)(i + 1) * 0x9e3779b9u * (uint32_t)(m + 1);
             else
@@ -96,7 +100,7 @@ static void expect_all(size_t count, int inputs) {
     expect(SL_TREE, SL_F32, 1.0f / 3, count, inputs);
 }
 
-static const int members[] = {1, 2, 5, MEMBERS};
+static const int members[] = {1, 2, 3, 5, 7, MEMBERS}; /* seven and a result are all that a launch has as parameters */
 
 static void all_levels_agree(void **state) {
     (void)state;
@@ -108,7 +112,7 @@ static void all_levels_agree(void **state) {
         setenv("SHARDLOOP_CPU_LEVEL", name, 1);
         assert_int_equal(sl_cpu_level(), level);
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-            for (int m = 0; m < 4; m++) expect_all(counts[c], members[m]);
+            for (size_t m = 0; m < sizeof members / sizeof *members; m++) expect_all(counts[c], members[m]);
     }
     unsetenv("SHARDLOOP_CPU_LEVEL");
 }
@@ -116,32 +120,39 @@ static void all_levels_agree(void **state) {
 static void devices_agree(void **state) {
     (void)state;
     reduce = reduce_on_device;
-    for (int m = 0; m < 4; m++) {
+    for (size_t m = 0; m < sizeof members / sizeof *members; m++) {
         expect_all(1, members[m]);
         expect_all(MOST, members[m]);
     }
 }
 
-/* Matrices in three arrays whose rows lie apart; what lies between the output's rows stays. */
+/* Matrices in arrays whose rows lie apart; what lies between the output's rows stays. */
+static void expect_apart(enum sl_reduction reduction, enum sl_dtype dtype, int inputs, bool on_device) {
+    const struct sl_matrices m = {3, 4, 70, {600, 90}, {330, 80}};
+    const void *in[MEMBERS];
+    void *out[2] = {&y[0], &y[1]};
+    const size_t size = sl_dtype_size(dtype);
+    fill(dtype);
+    memset(y, 0x55, MEMBERS * sizeof *y);
+    memset(&want, 0x55, sizeof want);
+    for (size_t i = 0; i < m.count * m.rows; i++) {
+        const size_t from = i / m.rows * m.in[0] + i % m.rows * m.in[1];
+        void *to = (char *)&want + size * (i / m.rows * m.out[0] + i % m.rows * m.out[1]);
+        for (int k = 0; k < inputs; k++) in[k] = (char *)&x[k] + size * from;
+        sl_reduce(reduction, dtype, 0.5f, m.columns, inputs, in, 1, &to);
+    }
+    for (int k = 0; k < inputs; k++) in[k] = &x[k];
+    (on_device ? sl_reduce_on_device : sl_reduce_matrices)(reduction, dtype, 0.5f, &m, inputs, in, 2, out);
+    for (int k = 0; k < 2; k++) assert_memory_equal(&y[k], &want, sizeof want);
+}
+
 static void rows_may_lie_apart(void **state) {
     (void)state;
-    const struct sl_matrices m = {3, 4, 70, {600, 90}, {330, 80}};
     for (enum sl_dtype dtype = SL_F32; dtype <= SL_I32; dtype++) {
-        const void *in[3];
-        void *out[2] = {&y[0], &y[1]};
-        const size_t size = sl_dtype_size(dtype);
-        fill(dtype);
-        memset(y, 0x55, MEMBERS * sizeof *y);
-        memset(&want, 0x55, sizeof want);
-        for (size_t i = 0; i < m.count * m.rows; i++) {
-            const size_t from = i / m.rows * m.in[0] + i % m.rows * m.in[1];
-            void *to = (char *)&want + size * (i / m.rows * m.out[0] + i % m.rows * m.out[1]);
-            for (int k = 0; k < 3; k++) in[k] = (char *)&x[k] + size * from;
-            sl_reduce(SL_SUM, dtype, 0.5f, m.columns, 3, in, 1, &to);
-        }
-        for (int k = 0; k < 3; k++) in[k] = &x[k];
-        sl_reduce_matrices(SL_SUM, dtype, 0.5f, &m, 3, in, 2, out);
-        for (int k = 0; k < 2; k++) assert_memory_equal(&y[k], &want, sizeof want);
+        expect_apart(SL_SUM, dtype, 3, false);
+        expect_apart(SL_SUM, dtype, 3, true);
+        expect_apart(SL_SUM, dtype, MEMBERS, true);
+        expect_apart(SL_TREE, dtype, 3, true);
     }
 }
 

@@ -200,6 +200,7 @@ static void many_rows_equal_the_oracle(void **state) {
     check(&numbers, (struct sl_latent_attention){132, 2, 3, 6, 3, 5, 2, 7, SL_F32}, 1.0f);
     check(&numbers, (struct sl_latent_attention){264, 1, 1, 2, 2, 36, 4, 44, SL_F32}, 1.0f);
     check(&numbers, (struct sl_latent_attention){4, 66, 4, 72, 1, 20, 0, 37, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){264, 1, 1, 2, 5, 7, 2, 10, SL_F32}, 1.0f);
 }
 
 /* Scores of more than +-100, where exp has no numbers; and keys that cannot be told apart. */

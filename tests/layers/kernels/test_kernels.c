@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3, 512}, {2, 1100}};
+static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3, 300}, {3, 512}, {2, 1100}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
@@ -263,6 +263,31 @@ static void the_largest_is_found_by_its_bits(void **state) {
             release_array(room);
             release_array(x);
         }
+    }
+}
+
+/* Threads of a GPU share the elements of a part: its largest may be anywhere, and all are added. */
+static void parts_may_have_many_elements(void **state) {
+    (void)state;
+    const size_t n = 40 * SL_SUM_ROOM, places[] = {0, 1, 2, 4, 7, 8, 12, 16, 28, 31, 32, 39};
+    FOR_EACH_LEVEL(kernels) {
+        float *x = random_device_floats(&(struct numbers){19}, n, -1, 1);
+        double *room = device_array(SL_SUM_ROOM, sizeof *room);
+        int32_t *bits = device_array(1, sizeof *bits);
+        double squares = 0, *sum = device_array(1, sizeof *sum);
+        for (size_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
+        *sum = 0;
+        kernels->sum_of_squares(n, x, room, sum);
+        expect_close("squares", 0, *sum, squares, 1e-12, 0);
+        for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+            *bits = 0;
+            x[places[p]] = -3.0f;
+            kernels->largest_bits(n, x, room, bits);
+            assert_int_equal(*bits, bits_of(3.0f));
+            x[places[p]] = 0;
+        }
+        void *const arrays[] = {x, room, bits, sum};
+        for (int a = 0; a < 4; a++) release_array(arrays[a]);
     }
 }
 
@@ -751,6 +776,7 @@ int main(void) {
         cmocka_unit_test(squares_are_summed_in_double),
         cmocka_unit_test(squares_are_summed_as_whole_numbers),
         cmocka_unit_test(the_largest_is_found_by_its_bits),
+        cmocka_unit_test(parts_may_have_many_elements),
         cmocka_unit_test(rounds_to_the_nearest_bf16),
         cmocka_unit_test(rounds_as_many_as_it_is_given),
         cmocka_unit_test(widens_and_settles),

@@ -415,7 +415,7 @@ static void expect_rotation(int level, size_t cols, double angle_sign, const flo
 static void pairs_are_rotated_and_rotated_back(void **state) {
     (void)state;
     enum { POSITIONS = 12 };
-    const size_t cols_of[] = {2, 8, 10, 64, 130}, sequence = 5, rows = 3 * sequence;
+    const size_t cols_of[] = {2, 8, 10, 64, 302}, sequence = 5, rows = 3 * sequence;
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {7};
         for (int k = 0; k < 5; k++) {
@@ -489,6 +489,29 @@ static void heads_are_rotated(void **state) {
             void *const arrays[] = {cosine, sine, before, x, places};
             for (int a = 0; a < 5; a++) release_array(arrays[a]);
         }
+    }
+}
+
+/* Places that do not fit 16 bits. */
+static void places_may_be_far(void **state) {
+    (void)state;
+    enum { PLACES = 65540 };
+    const int32_t given[] = {65537, 1};
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {18};
+        float *cosine = random_device_floats(&numbers, PLACES, -1, 1),
+              *sine = random_device_floats(&numbers, PLACES, -1, 1);
+        float *before = random_device_floats(&numbers, 4, -2, 2), *x = device_copy(before, 4 * sizeof *before);
+        int32_t *places = device_copy(given, sizeof given);
+        sl_kernels_available(level)->published->rotate_heads(2, 1, 2, 2, 0, places, true, cosine, sine, false, x,
+                                                             (struct sl_settled){0});
+        for (size_t r = 0; r < 2; r++) {
+            const double c = cosine[given[r]], s = sine[given[r]];
+            expect_close("first", r, x[2 * r], before[2 * r] * c - before[2 * r + 1] * s, 1e-6, 3e-7);
+            expect_close("second", r, x[2 * r + 1], before[2 * r + 1] * c + before[2 * r] * s, 1e-6, 3e-7);
+        }
+        void *const arrays[] = {cosine, sine, before, x, places};
+        for (int a = 0; a < 5; a++) release_array(arrays[a]);
     }
 }
 
@@ -587,6 +610,35 @@ static void gates_are_swish(void **state) {
     }
 }
 
+/* Of one column, of fewer than a warp has lanes, and of more than a team has threads; the mean is one of more columns.
+ */
+static void rows_are_centered(void **state) {
+    (void)state;
+    static const size_t widths[] = {1, 7, 300};
+    enum { CENTERED = 5 };
+    FOR_EACH_LEVEL(kernels) {
+        const struct sl_published_kernels *published = sl_kernels_available(level)->published;
+        struct numbers numbers = {11};
+        for (int w = 0; w < 3; w++) {
+            const size_t cols = widths[w], whole = 2 * cols;
+            float *x = random_device_floats(&numbers, CENTERED * cols, 1, 2), *sums = device_floats(CENTERED);
+            float *y = device_floats(CENTERED * cols);
+            published->row_sums(CENTERED, cols, x, sums);
+            published->center_rows(CENTERED, cols, whole, sums, x, y);
+            for (size_t r = 0; r < CENTERED; r++) {
+                double sum = 0;
+                for (size_t c = 0; c < cols; c++) sum += x[r * cols + c];
+                expect_close("sum", r, sums[r], sum, 1e-6, 0);
+                for (size_t i = r * cols; i < (r + 1) * cols; i++)
+                    expect_close("y", i, y[i], x[i] - sum / (double)whole, 1e-6, 1e-6);
+            }
+            release_array(x);
+            release_array(sums);
+            release_array(y);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_copied),
@@ -600,9 +652,11 @@ int main(void) {
         cmocka_unit_test(gelu_far_out),
         cmocka_unit_test(pairs_are_rotated_and_rotated_back),
         cmocka_unit_test(heads_are_rotated),
+        cmocka_unit_test(places_may_be_far),
         cmocka_unit_test(tokens_are_looked_up),
         cmocka_unit_test(gradients_are_added_to_their_tokens_rows_in_order),
         cmocka_unit_test(gates_are_swish),
+        cmocka_unit_test(rows_are_centered),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,25 @@ static void sgd_gives_pytorch_numbers(void **state) {
     json_decref(facts);
 }
 
+/* Of more elements than a team of a GPU has threads, each is updated once, by as many teams as there are. */
+static void long_arrays_are_updated_to_their_ends(void **state) {
+    (void)state;
+    enum { N = 1001, TIMES = 8 };
+    struct sl_optimizer_options options = sl_sgd_defaults(0.25f);
+    options.momentum = 0.5f;
+    for (int time = 0; time < TIMES; time++) {
+        struct storage storage;
+        make_storage(&storage, 1, (size_t[]){N}, (bool[]){false}, 0);
+        for (int i = 0; i < N; i++) {
+            storage.loop.value[i] = (float)i;
+            storage.loop.gradient[i] = (float)(N - i);
+        }
+        update(&storage, 1, &options, sl_kernels_available(0), 1, 1.0f);
+        for (int i = 0; i < N; i++) assert_true(storage.loop.value[i] == (float)i - 0.25f * (float)(N - i));
+        free_storage(&storage);
+    }
+}
+
 /* ---- through the trainer ---- */
 
 static struct job train_for(int steps, const char *mesh, const struct sl_optimizer_options *options, bool zero) {
@@ -205,11 +224,9 @@ static void patterns_are_apart_by_commas(void **state) {
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_gives_pytorch_numbers),
-        cmocka_unit_test(the_trainer_takes_sgd_steps),
-        cmocka_unit_test(sharing_the_state_out_changes_no_bits),
-        cmocka_unit_test(a_rule_leaves_biases_and_norms_out),
-        cmocka_unit_test(the_first_rule_that_matches_decides),
+        cmocka_unit_test(sgd_gives_pytorch_numbers),          cmocka_unit_test(long_arrays_are_updated_to_their_ends),
+        cmocka_unit_test(the_trainer_takes_sgd_steps),        cmocka_unit_test(sharing_the_state_out_changes_no_bits),
+        cmocka_unit_test(a_rule_leaves_biases_and_norms_out), cmocka_unit_test(the_first_rule_that_matches_decides),
         cmocka_unit_test(patterns_are_apart_by_commas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
