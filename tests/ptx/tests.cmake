@@ -1,17 +1,10 @@
 # The tests of the preset ptx: programs of the preset cuda, and scripts that run its drivers.
 include(../managed.cmake)
-option(SL_PTX_COVERED "each test leaves which basic blocks it has run, for tests/ptx/coverage and tests/ptx/mutants" OFF)
-set(covers)
-if(SL_PTX_COVERED)
-    set(covers ${CMAKE_CURRENT_SOURCE_DIR}/covered ${CMAKE_CURRENT_BINARY_DIR}/coverage)
-endif()
 
+# Each test leaves which basic blocks of kernels it has run, for coverage and mutants.
 function(sl_ptx_add name)
-    set(wrapped ${covers})
-    if(wrapped)
-        list(TRANSFORM wrapped APPEND /${name} AT 1)
-    endif()
-    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${wrapped} ${ARGN})
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/covered
+        ${CMAKE_CURRENT_BINARY_DIR}/coverage/${name} ${ARGN})
     set(environment LD_LIBRARY_PATH=${libraries} XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache)
     string(REGEX REPLACE "^(test|nccl)_" "" subject ${name})
     if(subject IN_LIST sl_managed_subjects)
@@ -36,12 +29,13 @@ sl_ptx_add(test_opcodes ${isa}/test_opcodes.py $<TARGET_FILE:sl_executor> 300 ${
 sl_ptx_add(test_checker ${isa}/test_checker.py $<TARGET_FILE:sl_executor>)
 
 # Kernels
-foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_kernels attention_latent hashes settled kept parts stripes
+foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_latent hashes settled kept parts stripes
         fours decode_parts gemm_sums gemm_adding dropout dropout_kernels sgd operands summands stored_stream optimizer experts random
         reduce sums convolution regression classifier device window)
     sl_ptx_test(${subject})
 endforeach()
 set_property(TEST test_convolution APPEND PROPERTY ENVIRONMENT SL_TEST_FILTER=*gradient*) # whole runs take minutes here
+sl_ptx_test(attention_kernels few)
 sl_ptx_test(gemm few)
 sl_ptx_test(collectives)
 sl_ptx_add(nccl_collectives ${cuda}/tests/test_collectives nccl few)
@@ -51,7 +45,7 @@ sl_ptx_test(modules few)
 foreach(subject gqa mla sharded_modules)
     sl_ptx_test(${subject} local few)
 endforeach()
-foreach(subject gradient_check tensor_parallel zero stored_gradients token_modules)
+foreach(subject gradient_check tensor_parallel zero stored_gradients token_modules leaves)
     sl_ptx_test(${subject})
 endforeach()
 sl_ptx_test(transformer local small)
@@ -79,9 +73,12 @@ foreach(file ../gpu_quick/losses losses)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
 endforeach()
 
-# Whether tests notice the changes of tests/ptx/mutation/hand.py, each tried by those that have run its block before.
-if(SL_PTX_COVERED)
-    get_property(run DIRECTORY PROPERTY TESTS)
-    add_test(NAME mutants_by_hand COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/mutants ${CMAKE_BINARY_DIR} --hand)
-    set_tests_properties(mutants_by_hand PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200 ENVIRONMENT SL_TEST_SECONDS=7200 DEPENDS "${run}")
-endif()
+# Of what these have run: which instructions none has, and whether changes are noticed, those by hand and drawn ones.
+get_property(run DIRECTORY PROPERTY TESTS)
+function(sl_ptx_judge name script)
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${CMAKE_BINARY_DIR} ${ARGN})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 RUN_SERIAL ON TIMEOUT 7200 ENVIRONMENT SL_TEST_SECONDS=7200 DEPENDS "${run}")
+endfunction()
+sl_ptx_judge(coverage coverage)
+sl_ptx_judge(mutants_by_hand mutants --hand)
+sl_ptx_judge(mutants mutants)

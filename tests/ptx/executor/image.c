@@ -158,7 +158,6 @@ static void make_blocks(struct ptx_kernel *kernel, const json_t *rows) {
     kernel->blocks = (uint32_t)json_array_size(rows);
     kernel->block = zeros(kernel->blocks, sizeof *kernel->block);
     kernel->kinds = zeros(kernel->blocks, sizeof *kernel->kinds);
-    kernel->ran = zeros(kernel->blocks, sizeof *kernel->ran);
     json_array_foreach(rows, i, row) bytes += make_ops(NULL, json_object_get(row, "ops"));
     char *ops = kernel->ops = need(malloc(bytes + 1));
     json_array_foreach(rows, i, row) {
@@ -262,8 +261,8 @@ static void drop_kernel(struct ptx_kernel *kernel) {
         free((char *)(uintptr_t)kernel->site[i].file);
         free((char *)(uintptr_t)kernel->site[i].text);
     }
-    void *const parts[] = {kernel->name, kernel->block, kernel->kinds,     kernel->array, kernel->given,
-                           kernel->ran,  kernel->site,  kernel->constants, kernel->ops};
+    void *const parts[] = {kernel->name,  kernel->block, kernel->kinds,     kernel->array,
+                           kernel->given, kernel->site,  kernel->constants, kernel->ops};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }
 

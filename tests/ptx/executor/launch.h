@@ -3,8 +3,8 @@
  *
  * The environment: SL_PTX_SEED=n (orders of warps, blocks and copies repeat those of seed n, which a report names),
  * SL_PTX_CHECK=0 (nothing is checked but bounds and alignment) or tell (races are told and do not end the run),
- * SL_PTX_COUNTS=FILE (a line of JSON a launch), SL_PTX_COVERAGE=FILE (a line for each basic block that a process has
- * run), SL_PTX_IMAGES=FOLDER (images that are there are taken from there: mutants). */
+ * SL_PTX_COUNTS=FILE (a line of JSON a launch), SL_PTX_COVERAGE=FILE (a line for each launch: the basic blocks that
+ * have run), SL_PTX_IMAGES=FOLDER (images that are there are taken from there: mutants). */
 #ifndef PTX_LAUNCH_H
 #define PTX_LAUNCH_H
 

@@ -157,17 +157,23 @@ static void tell_counts(const struct ptx_team *team, const void *parameters) {
     free(line);
 }
 
-/* A line, KERNEL BLOCK, for each basic block that this process runs for the first time. */
+/* A line: a mark, which tells it from text that is written to the same place, the kernel, and which of its basic blocks
+ * have run, a bit each, the first four in the first hexadecimal digit. */
 static void tell_coverage(const struct ptx_team *team) {
-    char *lines = NULL;
-    size_t bytes = 0;
-    FILE *text = open_memstream(&lines, &bytes);
-    for (uint32_t b = 0; text && b < team->kernel->blocks; b++)
-        if (team->ran[b] && !__atomic_fetch_add(&team->kernel->ran[b], team->ran[b], __ATOMIC_RELAXED))
-            fprintf(text, "%s %u\n", team->kernel->name, b);
-    if (text) fclose(text);
-    if (bytes) append(ptx_options()->coverage, lines, bytes);
-    free(lines);
+    char *line = NULL;
+    size_t bytes;
+    FILE *text = open_memstream(&line, &bytes);
+    if (!text) return;
+    fprintf(text, "\036%s ", team->kernel->name);
+    for (uint32_t b = 0; b < team->kernel->blocks; b += 4) {
+        uint32_t digit = 0;
+        for (uint32_t k = b; k < b + 4 && k < team->kernel->blocks; k++) digit |= (team->ran[k] > 0) << (k - b);
+        fputc("0123456789abcdef"[digit], text);
+    }
+    fputc('\n', text);
+    fclose(text);
+    append(ptx_options()->coverage, line, bytes);
+    free(line);
 }
 
 void ptx_launch_ends(struct ptx_team *team, const void *parameters) {

@@ -55,7 +55,6 @@ struct ptx_kernel {
     struct ptx_site *site;
     uint32_t sites;
     char *ops;
-    uint64_t *ran;    /* launches so far: times that each block has run */
     const char *line; /* of the image: what it is made of */
     bool made;
 };

@@ -78,6 +78,17 @@ def kernels(build):
     return list(found.values())
 
 
+class Point:
+    """A point of a test: its name ("": what is none), whether it is ok, seconds, and the blocks that it runs, a bit each, by kernel."""
+
+    def __init__(self, row):
+        self.name, self.ok, self.seconds = row["point"], row["ok"], row["seconds"]
+        self.ran = {kernel: int(digits[::-1], 16) for kernel, digits in row["ran"].items()}
+
+    def runs(self, kernel, block):
+        return bool(self.ran.get(kernel, 0) >> block & 1)
+
+
 class Test:
     """A test of the preset: a command, its environment, and what it covers (covered)."""
 
@@ -90,12 +101,14 @@ class Test:
 
 
 def tests(build):
-    """Those that have left what they cover: ctest has run them."""
+    """Those that have left what they cover: ctest has run them since the last image was translated."""
+    folder = pathlib.Path(build) / "tests/ptx"
+    translated = max(image.json_path.stat().st_mtime for image in images(build))
     shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], capture_output=True, text=True, check=True)
     found = []
     for row in json.loads(shown.stdout)["tests"]:
-        path = pathlib.Path(build) / "tests/ptx/coverage" / row["name"]
-        if path.exists():
+        path = folder / "coverage" / row["name"]
+        if path.exists() and path.stat().st_mtime > translated:
             with path.open(encoding="utf-8") as lines:
-                found.append(Test(row, [json.loads(line) for line in lines]))
+                found.append(Test(row, [Point(json.loads(line)) for line in lines]))
     return found

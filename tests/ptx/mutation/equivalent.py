@@ -5,9 +5,34 @@ import barriers
 import flow
 from changes import FLOATS, NUMBER
 
-# (kernel, kind, the instruction, reason): regular expressions that match all of it, for mutants that no test notices.
+# (kernel, kind, the source line, the instruction, reason): regular expressions that match all of it, for mutants that no test notices.
 LIST = [
-    (r".*", "a row beyond the end", r"setp\.gt\.u32 %p\d+, %r\d+, 2", "a reduction over warps has one more round, in which each lane keeps its own value"),
+    (r".*", "a row beyond the end", r".*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
+     "a reduction over warps has one more round, in which each lane keeps its own value"),
+    (r"sl_attention_decode_device", "a row beyond the end", r"for \(size_t i = 0; i < whole; i\+\+\) \{", r"setp\.lt\.u64 .*",
+     "weights are relative to any of a row's scores, as well as to the largest"),
+    (r"attention_forward.*", "an accumulator not cleared", r"(FORWARD|KERNELS)\(.*", r"mov\.f32 .*, 0f00000000",
+     "what there is before a row's first keys is multiplied by 0"),
+    (r"attention_keys_any.*", "a wait of cp.async removed", r".*", r"cp\.async\.wait_all",
+     "a team's own rows are not copied there; tests notice the other wait"),
+    (r"sum_heads", "a constant off by one", r"SL_BLOCKS\(.*", r"setp\.gt\.u64 .*, -4", "a block has one element on GPUs"),
+    (r"drop_parts", "a constant off by one", r"x = x > 89\.0f \? 89\.0f : x;", r"selp\.f32 .*", "one over more than e^89 is zero"),
+    (r"update_with_momentum", "a row beyond the end", r"for \(size_t i = 0; i < n; i\+\+\) \{", r"setp\.lt\.u64 .*",
+     "a block takes one round of as many elements as it has threads"),
+    (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
+    (r"add_parts", "another comparison", r"for \(size_t once = 0; once < 1; once\+\+\) \{", r"setp\.ne\.s64 .*", "one row has one block"),
+    (r".*", "another comparison", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
+     "a reduction over warps has one more round, in which each lane keeps its own value"),
+    (r"attention_forward.*", "another comparison", r"if \(next < end\) bring_keys\(.*", r"setp\.gt\.u32 .*", "a block of no keys is brought"),
+    (r"rms_norm_forward", "a row beyond the end", r"for \(size_t r = 0; r < rows; r\+\+\) \{", r"min\.u64 .*",
+     "the next block has that row, too, and stores the same"),
+    (r"add_bias", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads store what the first one does"),
+    (r".*", "another comparison", r"const bool subnormal = .*", r"setp\.lt\.f32 .*", "the smallest normal number has the same logarithm either way"),
+    (r".*", "a constant off by one", r"for \(size_t r = 0; r < count; r\+\+\) \{", r"setp\.eq\.s64 .*, 0", "whether a loop's end is beyond all numbers"),
+    (r".*", "a constant off by one", r".*", r"and\.b64 .*, -4294967296", "short numbers are divided as long ones are"),
+    (r"softmax_dlogits", "a load of another width", r".*", r"ld\.shared\.u64 .*", "arrays of the tests have less than 2^32 elements"),
+    (r"attention_queries.*", "an add for a sub", r"for \(size_t e = from \+ c; e < from \+ c \+ 2; e\+\+\)", r"add\.s64 .*, -?\d+",
+     "whether a loop's end is beyond all numbers"),
 ]
 
 
@@ -67,8 +92,29 @@ def narrow_reads(kernel, instruction, new):
 
 
 def waits_for_nothing(kernel, instruction, new):
-    """A wait of cp.async in a kernel without copies."""
-    return instruction.name == "cp" and not new and not any(getattr(s, "name", "") == "cp" and {"ca", "cg"} & set(s.mods) for s in kernel.statements)
+    """A wait of cp.async to which no copy comes that has not been waited for."""
+    if instruction.name != "cp" or new:
+        return False
+    home = next(block for block in flow.make_blocks(kernel) if instruction in block.body)
+    seen, work = set(), [(home, home.body[: home.body.index(instruction)])]
+    while work:
+        block, statements = work.pop()
+        last = next((s for s in reversed(statements) if s.name == "cp" and ({"ca", "cg", "wait_all"} & set(s.mods))), None)
+        if last and "wait_all" not in last.mods:
+            return False
+        for source in block.sources if not last else []:
+            if source not in seen:
+                seen.add(source)
+                work.append((source, source.body))
+    return True
+
+
+def looks_for_long_numbers(kernel, instruction, new):
+    """Whether a division is one of numbers of more than 32 bits, which others have in the same way."""
+    if instruction.name != "setp" or instruction.ops[2] != "0":
+        return False
+    makers = [s for s in kernel.statements if hasattr(s, "ops") and instruction.ops[1] in flow.writes(s, kernel.registers)]
+    return bool(makers) and all(s.name == "and" and s.ops[2] == "-4294967296" for s in makers) and new[0].mods[0] == "lt"
 
 
 def is_of_block(kernel, register, depth=8):
@@ -103,7 +149,8 @@ REASONS = [
     ("both are equal where it differs", the_larger),
     ("it adds zero", adds_nothing),
     ("the other bits are not used", narrow_reads),
-    ("nothing is copied", waits_for_nothing),
+    ("no copy is under way", waits_for_nothing),
+    ("no number has more than 32 bits", looks_for_long_numbers),
 ]
 
 
@@ -121,9 +168,9 @@ def seen(module, kernel, instruction, new):
     return None
 
 
-def listed(kernel, kind, instruction):
-    """The reason that the list gives."""
-    for row in LIST:
-        if all(re.fullmatch(pattern, text) for pattern, text in zip(row, (kernel, kind, instruction))):
-            return row[3]
+def listed(*texts):
+    """The reason that the list gives; TEXTS: the kernel, the kind, the source line, the instruction."""
+    for *patterns, reason in LIST:
+        if all(re.fullmatch(pattern, text) for pattern, text in zip(patterns, texts)):
+            return reason
     return None

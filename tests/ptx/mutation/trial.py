@@ -11,8 +11,8 @@ CHECKER = 86  # exit status
 class Candidate:
     """A test, or one point of it, that runs a block."""
 
-    def __init__(self, test, point, seconds, whole):
-        self.test, self.point, self.seconds, self.whole = test, point, seconds, whole
+    def __init__(self, test, point, seconds):
+        self.test, self.point, self.seconds = test, point, seconds
         at = next(i for i, word in enumerate(test.command) if os.path.basename(word) == "covered")
         self.command = test.command[at + 2 :]
         self.name = test.name + (": " + point if point else "")
@@ -45,19 +45,16 @@ class Candidate:
 
 
 def candidates(tests, kernel, block):
-    """Those that run it: the point of each program that ran it first, then the whole program; cheap programs, which are those of
-    kernels, before others. A point that failed as it was covered tells nothing."""
+    """Those that run it, cheapest first: points of programs, which are run alone, and whole scripts. What failed as it was covered
+    tells nothing."""
     found = []
     for test in tests:
-        whole = sum(p["seconds"] for p in test.points)
-        ok = all(p.get("ok", True) for p in test.points)
-        by_name = any(os.path.basename(word).startswith("test_") for word in test.command)
-        here = [p for p in test.points if kernel in p["ran"] and block in p["ran"][kernel]]
-        points = [p for p in here if p["point"] and p.get("ok", True)] if by_name else []
-        found += [Candidate(test, p["point"], p["seconds"], whole) for p in points]
-        if here and ok and len(test.points) != 2:  # one, and what ran behind it
-            found.append(Candidate(test, None, whole, whole))
-    return sorted(found, key=lambda c: (c.whole, c.seconds))
+        here = [point for point in test.points if point.runs(kernel, block)]
+        if any(os.path.basename(word).startswith("test_") for word in test.command):
+            found += [Candidate(test, point.name, point.seconds) for point in here if point.ok and point.name]
+        elif here and all(point.ok for point in test.points):
+            found.append(Candidate(test, None, sum(point.seconds for point in test.points)))
+    return sorted(found, key=lambda candidate: candidate.seconds)
 
 
 def try_out(mutant, tests, folder, seed, most_seconds):
