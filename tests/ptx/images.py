@@ -1,7 +1,8 @@
 """images.py BUILD FOLDER PROGRAM... - writes FOLDER/build.ninja, which translates the PTX of the programs' images for the
-executor: FOLDER/SHA-256.jsonl, the hash being the image's. BUILD, of the preset cuda, keeps the PTX of each image in
+executor: FOLDER/SHA-256.jsonl, the hash being the image's; beside it SHA-256.registers, which its kernels have. BUILD, of the preset cuda, keeps the PTX of each image in
 ptx/SHA-256 (tests/ptx/toolkit). Exit status 1: an image's is not there."""
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -10,10 +11,14 @@ import sys
 
 MACHINE_CUDA = 190
 HERE = pathlib.Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
+sys.path.append(str(HERE.parent / "spmd/device"))
+import kernels  # noqa: E402 (its folder is that of the tests of devices)
+
 RULES = """# Written by {script}.
 ninja_required_version = 1.10
 rule translate
-  command = python3 {here}/translate/translate.py $in $out
+  command = python3 {here}/translate/translate.py $in $registers $out
   description = translating $title
 """
 TRANSLATOR = " ".join(str(HERE / "translate" / name) for name in ("translate.py", "inline.py", "instructions.py", "flow.py", "text.py"))
@@ -31,24 +36,25 @@ def size_of(data, at):
 
 
 def images_of(path):
-    """SHA-256 of each image for GPUs in the program at PATH."""
+    """(SHA-256, registers of a thread by kernel) of each image for GPUs in the program at PATH."""
     data = pathlib.Path(path).read_bytes()
     at = data.find(b"\x7fELF", 1)
     while at >= 0:
         if struct.unpack_from("<H", data, at + 18)[0] == MACHINE_CUDA:
-            yield hashlib.sha256(data[at : at + size_of(data, at)]).hexdigest()
+            image = data[at : at + size_of(data, at)]
+            yield hashlib.sha256(image).hexdigest(), kernels.Image(image).attributes(kernels.REGISTERS)
         at = data.find(b"\x7fELF", at + 4)
 
 
 def kept(build, programs):
-    """The PTX files of each image of the programs."""
+    """(PTX files, registers) of each image of the programs."""
     found = {}
     for program in programs:
-        for image in images_of(program):
+        for image, registers in images_of(program):
             files = sorted((build / "ptx" / image).glob("*.ptx"))
             if not files:
                 sys.exit(f"images.py: {program} has an image whose PTX is not in {build}/ptx: remove {build}, and build it anew")
-            found.setdefault(image, files)
+            found.setdefault(image, (files, registers))
     return found
 
 
@@ -62,10 +68,14 @@ def main():
     build, folder, *programs = sys.argv[1:]
     images = kept(pathlib.Path(build), programs)
     lines = [RULES.format(script=__file__, here=HERE)]
-    for image, files in sorted(images.items()):
-        names = " ".join(title(file.read_text(encoding="utf-8")) for file in files)
-        lines.append(f"build {image}.jsonl: translate {' '.join(str(file.resolve()) for file in files)} | {TRANSLATOR}\n  title = {names}\n")
     pathlib.Path(folder).mkdir(exist_ok=True)
+    for image, (files, registers) in sorted(images.items()):
+        names = " ".join(title(file.read_text(encoding="utf-8")) for file in files)
+        path = pathlib.Path(folder, f"{image}.registers")
+        if not path.exists():
+            path.write_text(json.dumps(registers), encoding="utf-8")
+        lines.append(f"build {image}.jsonl: translate {' '.join(str(file.resolve()) for file in files)} | {path.name} {TRANSLATOR}\n"
+                     f"  title = {names}\n  registers = {path.name}\n")
     (pathlib.Path(folder) / "build.ninja").write_text("".join(lines), encoding="utf-8")
     print(f"{len(images)} images of {len(programs)} programs")
 

@@ -171,6 +171,7 @@ static void make_kernel(const struct ptx_module *module, struct ptx_kernel *kern
     kernel->parameter_bytes = field(row, "parameter_bytes");
     kernel->shared_bytes = field(row, "shared_bytes");
     kernel->static_bytes = field(row, "static_bytes");
+    kernel->registers = field(row, "registers");
     kernel->local_bytes = field(row, "local_bytes");
     kernel->most_threads = field(row, "most_threads");
     kernel->frame_bytes = field(row, "frame_bytes");

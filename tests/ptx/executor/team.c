@@ -229,6 +229,12 @@ static void refuse(const struct ptx_kernel *kernel, const char *what, unsigned g
     _Exit(86);
 }
 
+/* Of a block of so many threads: a GPU hands them to warps, by 256. */
+static uint32_t registers_of(const struct ptx_kernel *kernel, uint32_t threads) {
+    const uint32_t of_warp = (32 * kernel->registers + 255) / 256 * 256;
+    return (threads + 31) / 32 * of_warp;
+}
+
 void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsigned blocks, unsigned threads,
                 unsigned dynamic, const void *parameters, size_t bytes) {
     if (!the_team) the_team = make_team();
@@ -244,6 +250,8 @@ void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsi
         refuse(kernel, "bytes of shared memory", all, PTX_SHARED_MOST);
     if (kernel->static_bytes > 48 << 10)
         refuse(kernel, "bytes of static shared memory", kernel->static_bytes, 48 << 10);
+    const uint32_t registers = registers_of(kernel, threads);
+    if (registers > PTX_REGISTERS_MOST) refuse(kernel, "registers of a block", registers, PTX_REGISTERS_MOST);
     const uint64_t number = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED), shared_at = team->view.shared_at;
     team->view = (struct ptx_team_view){module, 0, blocks, threads, dynamic, start + dynamic, start, shared_at};
     team->kernel = kernel;

@@ -9,6 +9,7 @@
 #include "warp.h"
 
 enum { PTX_MOST_WARPS = 32, PTX_BARRIERS = 16, PTX_NEAR = 256, PTX_SHARED_MOST = 227 << 10, PTX_COPIES = 128 };
+enum { PTX_REGISTERS_MOST = 65536 }; /* of a block */
 
 struct ptx_pending { /* an asynchronous copy of one lane */
     uint64_t to, from;

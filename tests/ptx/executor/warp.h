@@ -46,6 +46,7 @@ struct ptx_given {      /* a parameter's place */
 struct ptx_kernel {
     char *name;
     uint32_t static_bytes; /* of shared memory as a GPU has it, without the gaps between arrays */
+    uint32_t registers;    /* of a thread, as ptxas has counted them; 0: it has not seen the kernel */
     uint32_t parameter_bytes, shared_bytes, local_bytes, most_threads, frame_bytes, place_bytes, blocks, arrays, givens;
     struct ptx_basic *block;
     uint16_t (*kinds)[PTX_KINDS];

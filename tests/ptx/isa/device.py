@@ -45,9 +45,9 @@ class Memory:
 class Program:
     """A module: its kernels can be launched."""
 
-    def __init__(self, device, source):
+    def __init__(self, device, source, registers):
         self.device, self.library = device, device.library
-        lines = translate.translate([text.Module(HEAD + source)])
+        lines = translate.translate([text.Module(HEAD + source)], registers)
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:  # a child may never come to the end of its program
             file.write("".join(json.dumps(line) + "\n" for line in lines))
             file.flush()
@@ -69,8 +69,9 @@ class Device:
     def memory(self, size, data=None, kind=DEVICE):
         return Memory(self, size, data, kind)
 
-    def program(self, source):
-        return Program(self, source)
+    def program(self, source, registers=None):
+        """REGISTERS of a thread, by kernel, as far as ptxas has counted them."""
+        return Program(self, source, registers)
 
 
 def outcome(action, seed=None):

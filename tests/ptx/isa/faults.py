@@ -19,13 +19,14 @@ HEAD = """
     mov.u32 %%i, %%tid.x; mov.u32 %%n, %%ctaid.x; mul.wide.u32 %%c, %%i, 4; add.s64 %%d, %%a, %%c;
 """
 # said: of a fault, what its first line says; None: there is none. who: thread and block, or None
-Case = collections.namedtuple("Case", "name body said who threads blocks dynamic a b variables limits")
+Case = collections.namedtuple("Case", "name body said who threads blocks dynamic a b variables limits registers")
 CASES = []
 NUMBERS = struct.pack("<64I", *range(64))
 
 
-def case(name, body, said, who=None, threads=32, blocks=1, dynamic=0, a=("data", NUMBERS, DEVICE), b=("none", 256, DEVICE), variables="", limits=""):
-    CASES.append(Case(name, body, said, who, threads, blocks, dynamic, a, b, variables, limits))
+def case(name, body, said, who=None, threads=32, blocks=1, dynamic=0, a=("data", NUMBERS, DEVICE), b=("none", 256, DEVICE), variables="", limits="",
+         registers=0):
+    CASES.append(Case(name, body, said, who, threads, blocks, dynamic, a, b, variables, limits, registers))
 
 
 def pair(name, body, said, near, **given):
@@ -223,6 +224,8 @@ def copies():
 def limits():
     pair("threads beyond the limit", "", "kernel: 1025 threads a block, at most 1024", {"threads": 1024}, threads=1025)
     pair("threads beyond the kernel's own", "", "kernel: 129 threads a block, at most 128", {"threads": 128}, threads=129, limits=" .maxntid 128, 1, 1")
+    pair("registers beyond the limit", "", "kernel: 69632 registers of a block, at most 65536", {"registers": 128}, threads=512, registers=129)
+    pair("registers beyond the limit, of the last warp", "", "kernel: 66816 registers of a block, at most 65536", {"threads": 256}, threads=257, registers=225)
     case("no blocks", "", "kernel: 0 blocks, at most 2147483647", blocks=0)
     case("blocks beyond the limit", "", "kernel: 4294967295 blocks, at most 2147483647", blocks=4294967295)
     case("shared memory beyond the limit", "st.shared.u32 [words], 1;", "kernel: 232460 bytes of shared memory, at most 232448", dynamic=232448 - 128 + 12, threads=1)

@@ -28,7 +28,7 @@ def memory(device, given):
 
 
 def launch(device, case):
-    program = device.program(faults.source(case))
+    program = device.program(faults.source(case), {"kernel": case.registers})
     parameters = struct.pack("<QQ", memory(device, case.a), memory(device, case.b))
     program.launch("kernel", parameters, case.blocks, case.threads, case.dynamic)
     return "passed"

@@ -53,6 +53,7 @@ class Image:
         used = {r for s in kernel.statements if hasattr(s, "ops") for o in s.ops for r in re.findall(r"[\w$.]+", o)}
         shared = [v for v in module.variables if v.space == "shared" and v.name in used]
         row = translate.Translation(module, kernel, numbers, shared).row()
+        row["registers"] = 0  # ptxas has not seen it
         lines[1 + head["kernels"].index(kernel.name)] = json.dumps(row, separators=(",", ":"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / self.json_path.name).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""translate.py IN.ptx... OUT.jsonl - an image of PTX modules as the executor reads it (image.c): a line of JSON for its
-variables and the kernels' names, then a line for each kernel.
+"""translate.py IN.ptx... [IN.registers] OUT.jsonl - an image of PTX modules as the executor reads it (image.c): a line of JSON
+for its variables and the kernels' names, then a line for each kernel. IN.registers: a JSON object, how many registers of a
+thread ptxas gave each kernel of the image (images.py).
 
 A register is a place in the warp's frame, which it shares with others that live at other times; a lane changes only its own
 part. Numbers, addresses and parameters have places, too, which nothing changes. A place's two top bits say where it lies:
@@ -251,8 +252,8 @@ def initial(variable, numbers):
     return data.hex(), pointers
 
 
-def translate(modules):
-    """The image's lines. Of several modules' variables with one name there is one, as nvlink has it."""
+def translate(modules, registers=None):
+    """The image's lines. REGISTERS of a thread, by kernel, as far as they are known. Of several modules' variables with one name there is one, as nvlink has it."""
     numbers, variables, kernels = {}, [], []
     for module in modules:
         for variable in module.variables:
@@ -265,7 +266,7 @@ def translate(modules):
             inline(kernel, functions)
             used = {r for s in kernel.statements if hasattr(s, "ops") for o in s.ops for r in re.findall(r"[\w$.]+", o)}
             shared = [v for v in module.variables if v.space == "shared" and v.name in used]
-            kernels.append(Translation(module, kernel, numbers, shared).row())
+            kernels.append(Translation(module, kernel, numbers, shared).row() | {"registers": (registers or {}).get(kernel.name, 0)})
     rows = [[v.name, v.bytes, v.align, *initial(v, numbers)] for v in variables]
     return [{"kinds": KINDS, "variables": rows, "kernels": [kernel["name"] for kernel in kernels]}] + kernels
 
@@ -273,11 +274,14 @@ def translate(modules):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    modules = []
+    modules, registers = [], {}
     for path in sys.argv[1:-1]:
         with open(path) as source:
-            modules.append(Module(source.read()))
-    lines = translate(modules)
+            if path.endswith(".registers"):
+                registers = json.load(source)
+            else:
+                modules.append(Module(source.read()))
+    lines = translate(modules, registers)
     with open(sys.argv[-1], "w") as target:
         for line in lines:
             target.write(json.dumps(line, separators=(",", ":")) + "\n")
