@@ -20,7 +20,8 @@ ORDER = """
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl
-    layers/kernels/operands layers/kernels/onednn layers/kernels/rows layers/storage/quantized
+    layers/kernels/operands layers/kernels/onednn layers/storage/quantized
+    layers/kernels/rows
     layers/kernels/attention
     layers/kernels layers/storage
     layers/tokenizers

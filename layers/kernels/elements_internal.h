@@ -99,12 +99,6 @@ static void widen_bf16(size_t n, const uint16_t *x, float *y) {
     for (size_t i = 0; i < n; i += SL_FOUR) SL_BY_FOUR(widen_few, i, n, HALVES_AT(x + i) | FLOATS_AT(y + i), x, y);
 }
 
-SL_INLINE void settle_few(const size_t count, size_t i, const bool stores, float *x, uint16_t *y) {
-    const few_halves rounded = round_floats(count, load_floats(count, x + i));
-    if (stores) store_halves(count, rounded, y + i);
-    store_floats(count, widen_halves(count, rounded), x + i);
-}
-
 static void settle_bf16(size_t n, float *x, uint16_t *y) {
     if (!y) {
         SL_ELEMENTWISE(is_device_ptr(x))

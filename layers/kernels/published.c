@@ -1,121 +1,171 @@
 /* published.c - what published models have beside what sequence.c does: heads that are rotated, gated silu, gelu with
  * erf, rows around their mean. Built as kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
 #include "layers/kernels/sequence.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
 /* ---- rotations ---- */
 
-/* With HALVES as a constant: the two columns of a pair are WIDTH / 2 apart, or side by side. */
-SL_INLINE void turn(size_t pairs, const bool halves, const float *c, const float *s, float sign, float *x) {
-    const size_t step = halves ? 1 : 2, apart = halves ? pairs : 1;
-    SL_LANES()
-    for (size_t i = 0; i < pairs; i++) {
-        const float first = x[i * step], second = x[i * step + apart], by = sign * s[i];
-        x[i * step] = first * c[i] - second * by;
-        x[i * step + apart] = second * c[i] + first * by;
+/* Pairs from I on of a head X, whose columns are PAIRS apart; left as leave_few says. */
+SL_INLINE void turn_few(const size_t count, size_t i, size_t pairs, const float *cosine, const float *sine, float sign,
+                        const bool rounds, const bool stores, float *x, uint16_t *stored) {
+    const few_floats c = load_floats(count, cosine + i), s = load_floats(count, sine + i);
+    few_floats first = load_floats(count, x + i), second = load_floats(count, x + pairs + i);
+    for (size_t k = 0; k < count; k++) {
+        const float one = OF(first, k), other = OF(second, k), by = sign * OF(s, k);
+        OF(first, k) = one * OF(c, k) - other * by;
+        OF(second, k) = other * OF(c, k) + one * by;
+    }
+    leave_few(count, i, first, true, rounds, stores, x, stored);
+    leave_few(count, pairs + i, second, true, rounds, stores, x, stored);
+}
+
+/* Pair I, of neighbours. */
+SL_INLINE void turn_pair(size_t i, const float *cosine, const float *sine, float sign, float *x) {
+    const float first = x[2 * i], second = x[2 * i + 1], by = sign * sine[i];
+    x[2 * i] = first * cosine[i] - second * by;
+    x[2 * i + 1] = second * cosine[i] + first * by;
+}
+
+/* Pairs BEGIN to END of all heads of a row. */
+SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const bool halves, const float *cosine,
+                    const float *sine, float sign, const bool rounds, const bool stores, float *x, uint16_t *stored) {
+    for (size_t h = 0; h < heads; h++, x += 2 * pairs, stored += stores ? 2 * pairs : 0) {
+        if (halves) {
+            SL_IN_BLOCK()
+            for (size_t i = begin; i < end; i += SL_FOUR)
+                SL_BY_FOUR(turn_few, i, end,
+                           FLOATS_AT(cosine) | FLOATS_AT(sine) | FLOATS_AT(x) | FLOATS_AT(x + pairs) |
+                               (stores ? HALVES_AT(stored) : 0),
+                           pairs, cosine, sine, sign, rounds, stores, x, stored);
+        } else {
+            SL_IN_BLOCK()
+            for (size_t i = begin; i < end; i++) turn_pair(i, cosine, sine, sign, x);
+            if (rounds) settle_block(2 * begin, 2 * end, x, stores ? stored : NULL);
+        }
     }
 }
 
+/* On devices with a thread for each element one has four pairs, of all heads of a row; elsewhere a row. */
 static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left) {
-    const size_t pairs = width / 2;
+    const size_t pairs = width / 2, few = SL_BLOCK < pairs ? SL_FOUR : pairs, pieces = (pairs + few - 1) / few;
     const float sign = back ? -1.0f : 1.0f;
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(places, cosine, sine, x, stored))
-    for (size_t r = 0; r < rows; r++) {
+    SL_BLOCKS(is_device_ptr(places, cosine, sine, x, stored))
+    for (size_t b = 0; b < rows * pieces; b++) {
+        const size_t r = b / pieces, begin = b % pieces * few, end = pairs - begin < few ? pairs : begin + few;
         const size_t angles = (position + (places ? (size_t)places[r] : r % sequence)) * pairs;
-        for (size_t h = 0; h < heads; h++) {
-            float *head = x + (r * heads + h) * width;
-            if (halves)
-                turn(pairs, true, cosine + angles, sine + angles, sign, head);
-            else
-                turn(pairs, false, cosine + angles, sine + angles, sign, head);
-        }
-        if (rounds) settle_elements(r * heads * width, (r + 1) * heads * width, x, stored);
+        const float *c = cosine + angles, *s = sine + angles;
+        float *row = x + r * heads * width;
+        uint16_t *halves_of = stored ? stored + r * heads * width : NULL;
+#define TURN(...)                                                                                                      \
+    (halves ? turn(begin, end, pairs, heads, true, c, s, sign, __VA_ARGS__, row, halves_of)                            \
+            : turn(begin, end, pairs, heads, false, c, s, sign, __VA_ARGS__, row, halves_of))
+        if (!rounds)
+            TURN(false, false);
+        else if (stored)
+            TURN(true, true);
+        else
+            TURN(true, false);
+#undef TURN
     }
 }
 
 /* ---- gated silu ---- */
 
-/* Blocks are rounded while they are in the first-level cache. */
+/* Pieces are rounded while they are in the first-level cache; on GPUs a thread has four elements. */
+enum { PIECE = SL_BLOCK > SL_FOUR ? SL_BLOCK : SL_FOUR };
 
-static size_t end_of_block(size_t first, size_t n) { return n - first < SL_BLOCK ? n : first + SL_BLOCK; }
+static size_t end_of_piece(size_t first, size_t n) { return n - first < PIECE ? n : first + PIECE; }
+
+/* FUNCTION for all elements of a piece. */
+#define IN_PIECE(function, first, end, addresses, ...)                                                                 \
+    do {                                                                                                               \
+        SL_IN_BLOCK()                                                                                                  \
+        for (size_t i = first; i < (end); i += SL_FOUR) SL_BY_FOUR(function, i, end, addresses, __VA_ARGS__);          \
+    } while (0)
+
+SL_INLINE void settle_piece(size_t first, size_t end, float *x, uint16_t *stored) {
+    if (stored)
+        IN_PIECE(settle_few, first, end, FLOATS_AT(x + i) | HALVES_AT(stored + i), true, x, stored);
+    else
+        IN_PIECE(settle_few, first, end, FLOATS_AT(x + i), false, x, NULL);
+}
+
+SL_INLINE void gate_few(const size_t count, size_t i, const bool floats, const bool rounds, const bool stores,
+                        const float *gate, const float *x, float *y, uint16_t *stored) {
+    const few_floats gates = load_floats(count, gate + i);
+    few_floats values = load_floats(count, x + i);
+    for (size_t k = 0; k < count; k++) OF(values, k) = OF(gates, k) / (1.0f + sl_exp(-OF(gates, k))) * OF(values, k);
+    leave_few(count, i, values, floats, rounds, stores, y, stored);
+}
 
 static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
                          struct sl_settled x_left, struct sl_settled left) {
     const bool rounds_gate = gate_left.rounds, rounds_x = x_left.rounds, rounds = left.rounds;
     uint16_t *gate_stored = gate_left.stored, *x_stored = x_left.stored, *stored = left.stored;
     SL_BLOCKS(is_device_ptr(gate, x, y, gate_stored, x_stored, stored))
-    for (size_t first = 0; first < n; first += SL_BLOCK) {
-        const size_t end = end_of_block(first, n);
-        if (rounds_gate) settle_block(first, end, gate, gate_stored);
-        if (rounds_x) settle_block(first, end, x, x_stored);
-        if (y) {
-            SL_IN_BLOCK()
-            for (size_t i = first; i < end; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
-            if (rounds) settle_block(first, end, y, stored);
-        } else {
-            SL_IN_BLOCK()
-            for (size_t i = first; i < end; i++)
-                stored[i] = sl_bf16_of_float(gate[i] / (1.0f + sl_exp(-gate[i])) * x[i]);
-        }
+    for (size_t first = 0; first < n; first += PIECE) {
+        const size_t end = end_of_piece(first, n);
+        if (rounds_gate) settle_piece(first, end, gate, gate_stored);
+        if (rounds_x) settle_piece(first, end, x, x_stored);
+        if (!y)
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | HALVES_AT(stored + i), false, true,
+                     true, gate, x, NULL, stored);
+        else
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | FLOATS_AT(y + i), true, false,
+                     false, gate, x, y, NULL);
+        if (y && rounds) settle_piece(first, end, y, stored);
     }
 }
 
-struct gate_gradient {
-    float gate, x;
-};
-
-SL_INLINE struct gate_gradient gate_gradient(size_t i, const void *gate, const void *x, const bool half,
-                                             const float *dy) {
-    const float g = element(gate, half, i), s = 1.0f / (1.0f + sl_exp(-g));
-    return (struct gate_gradient){dy[i] * element(x, half, i) * (s * (1.0f + g * (1.0f - s))), dy[i] * (g * s)};
-}
-
-SL_INLINE void gate_gradients(size_t first, size_t end, const void *gate, const void *x, const bool half,
-                              const float *dy, float *dgate, float *dx) {
-    SL_IN_BLOCK()
-    for (size_t i = first; i < end; i++) {
-        const struct gate_gradient gradient = gate_gradient(i, gate, x, half, dy);
-        dgate[i] = gradient.gate;
-        dx[i] = gradient.x;
+/* Gradients of gates and of x, as floats or, where there are no FLOATS, as bf16. */
+SL_INLINE void gradient_few(const size_t count, size_t i, const bool floats, const bool half, const void *gate,
+                            const void *x, const float *dy, float *dgate, float *dx, uint16_t *dgate_stored,
+                            uint16_t *dx_stored) {
+    const few_floats slopes = load_floats(count, dy + i);
+    few_floats gates = load_elements(count, half, gate, i), values = load_elements(count, half, x, i);
+    for (size_t k = 0; k < count; k++) {
+        const float g = OF(gates, k), s = 1.0f / (1.0f + sl_exp(-g));
+        OF(gates, k) = OF(slopes, k) * OF(values, k) * (s * (1.0f + g * (1.0f - s)));
+        OF(values, k) = OF(slopes, k) * (g * s);
     }
+    leave_few(count, i, gates, floats, false, !floats, dgate, dgate_stored);
+    leave_few(count, i, values, floats, false, !floats, dx, dx_stored);
 }
 
-SL_INLINE void store_gradients(size_t first, size_t end, const void *gate, const void *x, const bool half,
-                               const float *dy, uint16_t *dgate, uint16_t *dx) {
-    SL_IN_BLOCK()
-    for (size_t i = first; i < end; i++) {
-        const struct gate_gradient gradient = gate_gradient(i, gate, x, half, dy);
-        dgate[i] = sl_bf16_of_float(gradient.gate);
-        dx[i] = sl_bf16_of_float(gradient.x);
-    }
-}
+/* Where elements from I on of what is read lie, as FLOATS_AT. */
+#define READ_AT(half)                                                                                                  \
+    ((half) ? HALVES_AT((const uint16_t *)gate + i) | HALVES_AT((const uint16_t *)x + i)                               \
+            : FLOATS_AT((const float *)gate + i) | FLOATS_AT((const float *)x + i)) |                                  \
+        FLOATS_AT(dy + i)
 
 static void gate_backward(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
                           float *dx, struct sl_settled dgate_left, struct sl_settled dx_left) {
     const bool rounds_dgate = dgate_left.rounds, rounds_dx = dx_left.rounds;
     uint16_t *dgate_stored = dgate_left.stored, *dx_stored = dx_left.stored;
     SL_BLOCKS(is_device_ptr(gate, x, dy, dgate, dx, dgate_stored, dx_stored))
-    for (size_t first = 0; first < n; first += SL_BLOCK) {
-        const size_t end = end_of_block(first, n);
-        if (!dgate) {
-            if (half)
-                store_gradients(first, end, gate, x, true, dy, dgate_stored, dx_stored);
-            else
-                store_gradients(first, end, gate, x, false, dy, dgate_stored, dx_stored);
-            continue;
-        }
-        if (half)
-            gate_gradients(first, end, gate, x, true, dy, dgate, dx);
+    for (size_t first = 0; first < n; first += PIECE) {
+        const size_t end = end_of_piece(first, n);
+#define GRADIENTS(floats, half, addresses)                                                                             \
+    IN_PIECE(gradient_few, first, end, READ_AT(half) | (addresses), floats, half, gate, x, dy, dgate, dx,              \
+             dgate_stored, dx_stored)
+        if (!dgate && half)
+            GRADIENTS(false, true, HALVES_AT(dgate_stored + i) | HALVES_AT(dx_stored + i));
+        else if (!dgate)
+            GRADIENTS(false, false, HALVES_AT(dgate_stored + i) | HALVES_AT(dx_stored + i));
+        else if (half)
+            GRADIENTS(true, true, FLOATS_AT(dgate + i) | FLOATS_AT(dx + i));
         else
-            gate_gradients(first, end, gate, x, false, dy, dgate, dx);
-        if (rounds_dgate) settle_block(first, end, dgate, dgate_stored);
-        if (rounds_dx) settle_block(first, end, dx, dx_stored);
+            GRADIENTS(true, false, FLOATS_AT(dgate + i) | FLOATS_AT(dx + i));
+#undef GRADIENTS
+        if (dgate && rounds_dgate) settle_piece(first, end, dgate, dgate_stored);
+        if (dgate && rounds_dx) settle_piece(first, end, dx, dx_stored);
     }
 }
 
@@ -156,24 +206,57 @@ static void erf_gelu_backward(size_t n, const float *x, const float *dy, float *
 
 /* ---- rows around their mean ---- */
 
+/* On devices a team has some rows, each of which some threads go along. */
+enum { TOGETHER = SL_TOGETHER ? 8 : 1, ALONG = SL_TOGETHER ? 16 : 1 };
+
+static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
+
+SL_INLINE float sum_few(const size_t count, size_t c, const float *x, float sum) {
+    const few_floats all = load_floats(count, x + c);
+    for (size_t k = 0; k < count; k++) sum += OF(all, k);
+    return sum;
+}
+
 static void row_sums(size_t rows, size_t cols, const float *x, float *sums) {
     SL_ROWS(is_device_ptr(x, sums))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float sum = 0.0f;
-        SL_LANES(reduction(+ : sum))
-        for (size_t c = 0; c < cols; c++) sum += in[c];
-        sums[r] = sum;
+    for (size_t b = 0; b < blocks_of(rows); b++) {
+        const size_t first = b * TOGETHER, end = rows - first < TOGETHER ? rows : first + TOGETHER;
+        float parts[TOGETHER * ALONG];
+        SL_THREADS()
+        for (size_t t = 0; t < TOGETHER * ALONG; t++) {
+            const size_t count = first + t / ALONG < end ? cols : 0;
+            const float *in = x + (first + t / ALONG) * cols;
+            float sum = 0.0f;
+            SL_PRAGMA(omp simd reduction(+ : sum))
+            for (size_t c = t % ALONG * SL_FOUR; c < count; c += ALONG * SL_FOUR)
+                SL_BY_FOUR(sum = sum_few, c, count, FLOATS_AT(in), in, sum);
+            parts[t] = sum;
+        }
+        SL_THREADS()
+        for (size_t r = first; r < end; r++) {
+            float sum = parts[(r - first) * ALONG];
+            for (size_t k = 1; k < ALONG; k++) sum += parts[(r - first) * ALONG + k];
+            sums[r] = sum;
+        }
     }
 }
 
+SL_INLINE void center_few(const size_t count, size_t c, float mean, const float *x, float *y) {
+    few_floats all = load_floats(count, x + c);
+    for (size_t k = 0; k < count; k++) OF(all, k) -= mean;
+    store_floats(count, all, y + c);
+}
+
+/* Threads of a row know its mean without each other: they need no team. */
 static void center_rows(size_t rows, size_t cols, size_t whole, const float *sums, const float *x, float *y) {
-    SL_ROWS(is_device_ptr(sums, x, y))
-    for (size_t r = 0; r < rows; r++) {
+    SL_BLOCKS(is_device_ptr(sums, x, y))
+    for (size_t t = 0; t < rows * ALONG; t++) {
+        const size_t r = t / ALONG;
         const float *in = x + r * cols, mean = sums[r] / (float)whole;
         float *out = y + r * cols;
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = in[c] - mean;
+        SL_IN_BLOCK()
+        for (size_t c = t % ALONG * SL_FOUR; c < cols; c += ALONG * SL_FOUR)
+            SL_BY_FOUR(center_few, c, cols, FLOATS_AT(in) | FLOATS_AT(out), mean, in, out);
     }
 }
 

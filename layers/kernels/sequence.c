@@ -184,17 +184,26 @@ static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t
 
 /* ---- loss ---- */
 
+/* HIGHEST or the highest of logits from C on, as integers. */
+SL_INLINE int32_t highest_few(const size_t count, size_t c, const float *x, int32_t highest) {
+    const few_floats logits = load_floats(count, x + c);
+    for (size_t k = 0; k < count; k++) {
+        const int32_t order = sl_order_of_float(OF(logits, k));
+        highest = order > highest ? order : highest;
+    }
+    return highest;
+}
+
 static void row_maxima(size_t rows, size_t cols, int32_t first, const float *logits, float *maxima, float *argmaxima) {
     const int32_t classes = (int32_t)cols, lowest = sl_order_of_float(-INFINITY);
     SL_ROWS(is_device_ptr(logits, maxima, argmaxima))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
+        const size_t lead = SL_LEAD(x);
         int32_t highest = lowest, at = classes;
         SL_LANES(reduction(max : highest))
-        for (int32_t c = 0; c < classes; c++) {
-            const int32_t value = sl_order_of_float(x[c]);
-            highest = value > highest ? value : highest;
-        }
+        for (size_t c = 0; c < lead + cols; c += SL_FOUR)
+            SL_ROW_BY_FOUR(highest = highest_few, c, lead, cols, true, x, highest);
         const float max = sl_float_of_order(highest);
         SL_LANES(reduction(min : at))
         for (int32_t c = 0; c < classes; c++) {
@@ -214,6 +223,18 @@ static void copy_labels(size_t rows, size_t cols, const int32_t *x, size_t strid
     }
 }
 
+/* Powers of logits from C on become p, as leave_few says; they are added to SUM. */
+SL_INLINE float power_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
+                          float *p, uint16_t *stored, float sum) {
+    few_floats powers = load_floats(count, x + c);
+    for (size_t k = 0; k < count; k++) {
+        OF(powers, k) = sl_exp(OF(powers, k) - max);
+        sum += OF(powers, k);
+    }
+    leave_few(count, c, powers, floats, false, stores, p, stored);
+    return sum;
+}
+
 static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
                           float *p, uint16_t *stored) {
@@ -221,43 +242,44 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
     SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, p, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
+        float *out = p ? p + r * cols : NULL;
+        uint16_t *halves = stored ? stored + r * cols : NULL;
+        const size_t lead = SL_LEAD(x);
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
         /* Every thread reads these, and one changes them below: the loops between are barriers. */
         const float sum_before = begins ? 0.0f : sums[r], target_before = begins ? 0.0f : targets[r];
         const int32_t order = begins ? lowest : sl_order_of_float(before);
-        int32_t highest = order, at = classes;
+        int32_t highest = order;
         SL_LANES(reduction(max : highest))
-        for (int32_t c = 0; c < classes; c++) {
-            const int32_t value = sl_order_of_float(x[c]);
-            highest = value > highest ? value : highest;
-        }
+        for (size_t c = 0; c < lead + cols; c += SL_FOUR)
+            SL_ROW_BY_FOUR(highest = highest_few, c, lead, cols, true, x, highest);
         const bool grows = begins || highest > order;
         const float max = grows ? sl_float_of_order(highest) : before;
-        SL_LANES(reduction(min : at))
-        for (int32_t c = 0; c < classes; c++) {
-            const int32_t candidate = x[c] < max ? classes : c; /* also where one of them is NaN */
-            at = candidate < at ? candidate : at;
+        if (begins || !(max <= before)) { /* 0 is no larger than -0; NaN is */
+            int32_t at = classes;
+            SL_LANES(reduction(min : at))
+            for (int32_t c = 0; c < classes; c++) {
+                const int32_t candidate = x[c] < max ? classes : c; /* also where one of them is NaN */
+                at = candidate < at ? candidate : at;
+            }
+            argmaxima[r] = (float)(first + at);
         }
         float sum = 0.0f;
-        if (p) {
-            float *out = p + r * cols;
-            SL_LANES(reduction(+ : sum))
-            for (size_t c = 0; c < cols; c++) {
-                out[c] = sl_exp(x[c] - max);
-                sum += out[c];
-            }
-            if (stored) round_elements(cols, out, stored + r * cols);
-        } else {
-            SL_LANES(reduction(+ : sum))
-            for (size_t c = 0; c < cols; c++) {
-                const float value = sl_exp(x[c] - max);
-                stored[r * cols + c] = sl_bf16_of_float(value);
-                sum += value;
-            }
-        }
+#define POWERS(floats, stores, alike)                                                                                  \
+    do {                                                                                                               \
+        SL_LANES(reduction(+ : sum))                                                                                   \
+        for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
+            SL_ROW_BY_FOUR(sum = power_few, c, lead, cols, alike, floats, stores, x, max, out, halves, sum);           \
+    } while (0)
+        if (!p)
+            POWERS(false, true, SL_ALIKE(x, HALVES_AT(halves)));
+        else if (stored)
+            POWERS(true, true, SL_ALIKE(x, FLOATS_AT(out)) && SL_ALIKE(x, HALVES_AT(halves)));
+        else
+            POWERS(true, false, SL_ALIKE(x, FLOATS_AT(out)));
+#undef POWERS
         const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
-        if (begins || !(max <= before)) argmaxima[r] = (float)(first + at); /* 0 is no larger than -0; NaN is */
         maxima[r] = max;
         scales[r] = scale;
         sums[r] = begins ? sum : sum_before * scale + sum;
@@ -360,26 +382,51 @@ static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
     for (size_t r = 0; r < rows; r++) y[r] = labels[r] < 0 ? -1 : (int32_t)r;
 }
 
+/* FACTOR times the powers of logits from C on. */
+SL_INLINE void slope_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
+                         float factor, float *out, uint16_t *stored) {
+    few_floats slopes = load_floats(count, x + c);
+    for (size_t k = 0; k < count; k++) OF(slopes, k) = factor * sl_exp(OF(slopes, k) - max);
+    leave_few(count, c, slopes, floats, false, stores, out, stored);
+}
+
 static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
                             const float *sums, float weight, const float *logits, float *dlogits, uint16_t *stored) {
     SL_ROWS(is_device_ptr(labels, maxima, sums, logits, dlogits, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
+        float *out = dlogits ? dlogits + r * cols : NULL;
+        uint16_t *halves = stored ? stored + r * cols : NULL;
+        const size_t lead = SL_LEAD(x);
         const float max = maxima[r], factor = weight / sums[r];
-        const bool counts = labels[r] >= 0;
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
-        if (dlogits) {
-            float *out = dlogits + r * cols;
-            SL_LANES()
-            for (size_t c = 0; c < cols; c++) out[c] = counts ? factor * sl_exp(x[c] - max) : 0.0f;
-            if (label >= 0) out[label] -= weight;
-            if (stored) round_elements(cols, out, stored + r * cols);
-        } else {
+        if (labels[r] < 0) {
             SL_LANES()
             for (size_t c = 0; c < cols; c++) {
-                const float value = counts ? factor * sl_exp(x[c] - max) : 0.0f;
-                stored[r * cols + c] = sl_bf16_of_float((int64_t)c == label ? value - weight : value);
+                if (dlogits) out[c] = 0.0f;
+                if (stored) halves[c] = 0;
             }
+            continue;
+        }
+#define SLOPES(floats, stores, alike)                                                                                  \
+    do {                                                                                                               \
+        SL_LANES()                                                                                                     \
+        for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
+            SL_ROW_BY_FOUR(slope_few, c, lead, cols, alike, floats, stores, x, max, factor, out, halves);              \
+    } while (0)
+        if (!dlogits)
+            SLOPES(false, true, SL_ALIKE(x, HALVES_AT(halves)));
+        else if (stored)
+            SLOPES(true, true, SL_ALIKE(x, FLOATS_AT(out)) && SL_ALIKE(x, HALVES_AT(halves)));
+        else
+            SLOPES(true, false, SL_ALIKE(x, FLOATS_AT(out)));
+#undef SLOPES
+        const size_t labels_here = label >= 0;
+        SL_LANES() /* one thread, which reads that logit or slope and changes it */
+        for (size_t i = 0; i < labels_here; i++) {
+            const float slope = (dlogits ? out[label] : factor * sl_exp(x[label] - max)) - weight;
+            if (dlogits) out[label] = slope;
+            if (stored) halves[label] = sl_bf16_of_float(slope);
         }
     }
 }

@@ -2,9 +2,9 @@
  *
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
- *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. If a loop lies around it, no variable that
- *                                changes from turn to turn may be read behind it, before the next one: on NVIDIA
- *                                thread 0 sets the next turn's while other threads still read (tests/ptx sees it)
+ *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. On NVIDIA each thread has its own copies of the
+ *                                variables around it, so that no barrier stands before it: what it sets of them, but
+ *                                for reductions, is lost, and arrays that threads share it takes by a pointer
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
  *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
@@ -23,6 +23,7 @@
  *                                devices, which otherwise read that in memory
  *   SL_UNROLLED                  a loop over arrays of a thread's own: on GPUs as many copies of its body, each of
  *                                which knows its element, so that the arrays are registers
+ *   SL_ROLLED                    a loop of few turns: on GPUs compilers make no copies of its body
  *   SL_CREWS                     whether a kernel may have a crew's help (spmd/base/crew.h): false on devices
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
  *   SL_TOGETHER                  whether a kernel takes all parts that it is given in one region: on devices, where
@@ -66,7 +67,7 @@
 #define SL_ROWS(clauses)                                                                                               \
     sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute clauses)
-#define SL_LANES(...) SL_PRAGMA(omp parallel for simd __VA_ARGS__)
+#define SL_LANES(...) SL_PRAGMA(omp parallel for simd default(firstprivate) __VA_ARGS__) SL_ROLLED
 #define SL_BLOCKS(clauses)                                                                                             \
     sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute parallel for clauses)
@@ -78,6 +79,7 @@
 #define SL_THREADS() SL_PRAGMA(omp parallel for)
 #define SL_FOUR 4
 #define SL_UNROLLED SL_PRAGMA(clang loop unroll(full))
+#define SL_ROLLED SL_PRAGMA(clang loop unroll(disable))
 #define SL_SLICES 16
 #define SL_COLUMNS 8 /* 32 bytes, which memory gives at least; with the slices the 128 threads of a team */
 #define SL_TEAMS 264 /* two for each processor of the largest GPUs */
@@ -118,6 +120,7 @@
 
 #ifndef SL_UNROLLED
 #define SL_UNROLLED
+#define SL_ROLLED
 #endif
 
 #ifndef SL_SLICES

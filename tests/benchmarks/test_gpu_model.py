@@ -71,16 +71,16 @@ def kernels():
         rows = ("0x3e8", "1+0", "0", "0x100", "0x64", "2+0", *more)
         moved = gpu_model.predict(total(launch(f"lookup_{name}", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 1e5 * each / 1e9), f"a lookup moves {each} bytes an element")
-    for name, rows, each in (("row_sums", ("0x18", "1+0", "0x64", "2+0"), 4), ("center_rows", ("0x18", "1+0", "0x64", "2+0", "0x64", "3+0"), 8),
+    for name, rows, each in (("row_sums", ("0x18", "0x64", "1+0", "2+0"), 4), ("center_rows", ("0x18", "1+0", "0x64", "2+0", "0x64", "3+0"), 8),
                              ("scale_rows", ("0x18", "1+0", "0x64", "2+0"), 8)):
         moved = gpu_model.predict(total(launch(name, 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 2400 * each / 1e9), f"{name} moves {each} bytes an element")
     for stored, more in (("0", 0), ("9+0", 2)):
-        rows = ("0x18", "0", "0", "0x400", "0x5", "0xa", "1+0", "0xa", "0x1", "2+0", "3+0", "0x3f800000", "0x1", stored)
+        rows = ("0x2", "0x18", "0x4", "0x5", "0", "0", "0x400", *["1+0"] * 3, "0xa", "0xa", stored, "0x1", "0x1", "0x3f800000")
         moved = gpu_model.predict(total(launch("rotate_heads", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 2400 * (8 + more) / 1e9), f"heads that are rotated move {8 + more} bytes an element")
         flag = "0x1" if more else "0"
-        line = launch("gate_forward", 10, "0x960", flag, "1+0", stored, flag, "2+0", stored, "3+0", "0x1", stored)
+        line = launch("gate_forward", 10, "0x960", flag, "1+0", stored, flag, "2+0", stored, "3+0", stored, "0x1")
         moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
         point(close(moved, 2400 * (12 + 7 * more) / 1e9), f"gates that leave {3 * more} bytes beside floats")
         for floats, each in (("4+0", 12), ("0", 4)):
@@ -88,10 +88,10 @@ def kernels():
             moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
             point(close(moved, 2400 * ((4 if more else 8) + each + 2 * more) / 1e9), "and their gradients, with floats or without")
         for floats, each in (("2+0", 8 + more), ("0", 4 + more)):
-            chunk = ("0x18", "1+0", "0x64", "3+0", "0", "0x1", *["4+0"] * 3, "0x807fffff", "0x64", floats, stored, *["5+0"] * 2)
+            chunk = ("0x18", "1+0", "0x64", floats, stored, "3+0", "0", "0x1", *["4+0"] * 3, "0x807fffff", "0x64", *["5+0"] * 2)
             moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
             point(close(moved, 2400 * each / 1e9), f"a chunk's softmax moves {each} bytes an element")
-            line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", "2+0", "0x39000000", "3+0", "4+0", "0", floats, stored)
+            line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", floats, stored, "2+0", "0x39000000", "3+0", "4+0", "0")
             moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
             point(close(moved, 2400 * each / 1e9), "and so do its gradients")
     layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)

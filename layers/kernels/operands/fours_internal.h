@@ -34,11 +34,33 @@ typedef uint16_t few_halves;
         if ((end) - (i) >= SL_FOUR && (addresses) % 16 == 0) {                                                         \
             function(SL_FOUR, i, __VA_ARGS__);                                                                         \
         } else {                                                                                                       \
+            SL_ROLLED                                                                                                  \
             for (size_t each = i; each < (end) && each < (i) + SL_FOUR; each++) function(1, each, __VA_ARGS__);        \
         }                                                                                                              \
     } while (0)
 #else
 #define SL_BY_FOUR(function, i, end, addresses, ...) function(1, i, __VA_ARGS__)
+#endif
+
+/* The same for a row of COLS elements that begins LEAD elements behind the last place where four can go, its floats at
+ * X: so a row of any length goes by four but for its ends. PLACE is 0, SL_FOUR and so on, below LEAD + COLS. Other
+ * arrays must lie ALIKE. */
+#define SL_LEAD(x) ((uintptr_t)(x) / sizeof(float) % SL_FOUR)
+#define SL_ALIKE(x, addresses) ((FLOATS_AT(x) - (addresses)) % 16 == 0)
+#if SL_FOUR > 1
+#define SL_ROW_BY_FOUR(function, place, lead, cols, alike, ...)                                                        \
+    do {                                                                                                               \
+        const size_t past = (lead) + (cols) < (place) + SL_FOUR ? (lead) + (cols) : (place) + SL_FOUR;                 \
+        if ((place) >= (lead) && past == (place) + SL_FOUR && (alike)) {                                               \
+            function(SL_FOUR, (place) - (lead), __VA_ARGS__);                                                          \
+        } else {                                                                                                       \
+            SL_ROLLED                                                                                                  \
+            for (size_t each = (place) < (lead) ? (lead) : (place); each < past; each++)                               \
+                function(1, each - (lead), __VA_ARGS__);                                                               \
+        }                                                                                                              \
+    } while (0)
+#else
+#define SL_ROW_BY_FOUR(function, place, lead, cols, alike, ...) function(1, place, __VA_ARGS__)
 #endif
 
 /* COUNT elements: SL_FOUR, which are aligned, or 1, which becomes the first. */
@@ -84,6 +106,11 @@ SL_INLINE void leave_few(const size_t count, size_t i, few_floats values, const 
     const few_halves rounded = round_floats(count, values);
     if (stores) store_halves(count, rounded, stored + i);
     if (floats) store_floats(count, rounds ? widen_halves(count, rounded) : values, y + i);
+}
+
+/* Elements of X from I on become what bf16 keeps of them, and of STORED, if it STORES. */
+SL_INLINE void settle_few(const size_t count, size_t i, const bool stores, float *x, uint16_t *stored) {
+    leave_few(count, i, load_floats(count, x + i), true, true, stores, x, stored);
 }
 
 #endif

@@ -1,11 +1,12 @@
 /* norms.c - norms of whole rows, built as kernels.c is.
  *
- * In backward of RMS norms a team has some rows. Its threads read them first for their sums along columns, ALONG
- * threads a row; then, a thread a column, for dx and for what these rows add to the parameters' gradients. What all
- * teams add is summed up by a second region.
+ * Of RMS norms a team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
+ * then, in forward, for y; in backward, a thread a column, for dx and for what these rows add to the parameters'
+ * gradients. What all teams add is summed up by a second region.
  *
  * The build defines SL_NORM_KERNELS, the table's name. */
 #include "layers/kernels/rows/norms.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/layer_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
@@ -19,38 +20,73 @@ enum {
 };
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
 
 /* ---- forward of RMS norms ---- */
 
-/* Row R, inside SL_ROWS. With HALF as a constant, here and below. */
-SL_INLINE void forward_row(size_t r, size_t cols, const void *x, const bool half, const float *gamma, const float *beta,
-                           float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored) {
-    const size_t at = r * cols;
-    float sum = 0.0f;
-    SL_LANES(reduction(+ : sum))
-    for (size_t c = 0; c < cols; c++) sum += element(x, half, at + c) * element(x, half, at + c);
-    const float reciprocal = 1.0f / sl_sqrt(sum / (float)cols + epsilon);
-    SL_LANES()
-    for (size_t c = 0; c < cols; c++) {
-        const float value = element(x, half, at + c) * reciprocal * gamma[c] + beta[c];
-        if (stored) stored[at + c] = sl_bf16_of_float(value);
-        if (y) y[at + c] = rounds ? sl_bf16_part(value) : value;
+/* SUM and the squares of elements of X from I on. With HALF as a constant, here and below. */
+SL_INLINE float square_few(const size_t count, size_t i, const bool half, const void *x, float sum) {
+    const few_floats all = load_elements(count, half, x, i);
+    for (size_t k = 0; k < count; k++) sum += OF(all, k) * OF(all, k);
+    return sum;
+}
+
+/* The row of X that begins AT. */
+SL_INLINE const void *row_of(const void *x, const bool half, size_t at) {
+    return half ? (const void *)((const uint16_t *)x + at) : (const float *)x + at;
+}
+
+/* Elements from column C on of the row IN, which become those of y from AT on. */
+SL_INLINE void norm_few(const size_t count, size_t c, size_t at, const bool half, const void *in, float reciprocal,
+                        const float *gamma, const float *beta, float *y, bool rounds, uint16_t *stored) {
+    const few_floats scale = load_floats(count, gamma + c), shift = load_floats(count, beta + c);
+    few_floats values = load_elements(count, half, in, c);
+    for (size_t k = 0; k < count; k++) OF(values, k) = OF(values, k) * reciprocal * OF(scale, k) + OF(shift, k);
+    leave_few(count, at + c, values, y, rounds, stored, y, stored);
+}
+
+/* Block B of ROWS, inside SL_ROWS: ALONG threads a row, whose sums of squares are SUMS. */
+SL_INLINE void forward_block(size_t b, size_t rows, size_t cols, const void *x, const bool half, const float *gamma,
+                             const float *beta, float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored,
+                             float *sums) {
+    SL_THREADS()
+    for (size_t t = 0; t < TOGETHER * ALONG; t++) {
+        const size_t r = b * TOGETHER + t / ALONG, at = r * cols, end = r < rows ? cols : 0;
+        const void *in = row_of(x, half, at);
+        float sum = 0.0f;
+        for (size_t c = t % ALONG * SL_FOUR; c < end; c += ALONG * SL_FOUR)
+            SL_BY_FOUR(sum = square_few, c, end, ELEMENTS_AT(half, in), half, in, sum);
+        sums[t] = sum;
     }
-    rstd[r] = reciprocal;
+    SL_THREADS()
+    for (size_t t = 0; t < TOGETHER * ALONG; t++) {
+        const size_t r = b * TOGETHER + t / ALONG, at = r * cols, end = r < rows ? cols : 0;
+        const void *in = row_of(x, half, at);
+        float sum = 0.0f;
+        for (size_t k = 0; k < ALONG; k++) sum += sums[t / ALONG * ALONG + k];
+        const float reciprocal = 1.0f / sl_sqrt(sum / (float)cols + epsilon);
+        for (size_t c = t % ALONG * SL_FOUR; c < end; c += ALONG * SL_FOUR)
+            SL_BY_FOUR(norm_few, c, end,
+                       ELEMENTS_AT(half, in) | FLOATS_AT(gamma) | FLOATS_AT(beta) | FLOATS_AT(y ? y + at : y) |
+                           HALVES_AT(stored ? stored + at : stored),
+                       at, half, in, reciprocal, gamma, beta, y, rounds, stored);
+        if (end && t % ALONG == 0) rstd[r] = reciprocal;
+    }
 }
 
 /* A region each, so that no device asks in its loops what x is. */
-static void whole_norm_forward(size_t rows, size_t cols, const float *x, const float *gamma, const float *beta,
-                               float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored) {
-    SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))
-    for (size_t r = 0; r < rows; r++) forward_row(r, cols, x, false, gamma, beta, epsilon, rstd, y, rounds, stored);
-}
-
-static void whole_norm_forward_half(size_t rows, size_t cols, const void *x, const float *gamma, const float *beta,
-                                    float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored) {
-    SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))
-    for (size_t r = 0; r < rows; r++) forward_row(r, cols, x, true, gamma, beta, epsilon, rstd, y, rounds, stored);
-}
+#define FORWARD(NAME, HALF)                                                                                            \
+    static void NAME(size_t rows, size_t cols, const void *x, const float *gamma, const float *beta, float epsilon,    \
+                     float *rstd, float *y, bool rounds, uint16_t *stored) {                                           \
+        SL_ROWS(is_device_ptr(x, gamma, beta, rstd, y, stored))                                                        \
+        for (size_t b = 0; b < blocks_of(rows); b++) {                                                                 \
+            float sums[TOGETHER * ALONG];                                                                              \
+            forward_block(b, rows, cols, x, HALF, gamma, beta, epsilon, rstd, y, rounds, stored, sums);                \
+        }                                                                                                              \
+    }
+FORWARD(whole_norm_forward, false)
+FORWARD(whole_norm_forward_half, true)
+#undef FORWARD
 
 static void rms_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, const float *gamma, const float *beta,
                              float epsilon, float *rstd, float *y, struct sl_settled left) {
@@ -113,8 +149,6 @@ static void layer_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, 
 }
 
 /* ---- backward of RMS norms ---- */
-
-static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
 
 static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
 

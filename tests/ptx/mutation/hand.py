@@ -47,14 +47,14 @@ def reads_behind(source):
 
 # title, kernel, source line, instruction, which of those (from 0), change
 ROWS = [
-    ("a barrier removed", "whole_norm_forward", r"SL_LANES\(reduction.*", r"bar\.sync 0", 1, of_kind("a barrier removed")),
+    ("a barrier removed", "whole_layer_norm_forward", r"SL_LANES\(reduction.*", r"bar\.sync 0", 1, of_kind("a barrier removed")),
     ("a barrier removed behind a guarded store", "whole_norm_backward", r"SL_THREADS\(\)", r"bar\.sync 0", 2, of_kind("a barrier removed")),
-    ("a lane's index off by one", "whole_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 16, 31, -1", 0, rewritten("^16$", "15")),
-    ("a stride wrong", "whole_norm_forward", r".*", r"mul\.lo\.s64 .*", -1, of_kind("a stride wrong")),
+    ("a lane's index off by one", "whole_layer_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 16, 31, -1", 0, rewritten("^16$", "15")),
+    ("a stride wrong", "whole_layer_norm_forward", r".*", r"mul\.lo\.s64 .*", -1, of_kind("a stride wrong")),
     ("a wait of cp.async removed", "attention_forward_64", r".*cp\.async\.wait_all.*", r"cp\.async\.wait_all", 0, of_kind("a wait of cp.async removed")),
-    ("an accumulator not cleared", "whole_norm_forward", r".*", r"mov\.f32 .*, 0f00000000", 0, of_kind("an accumulator not cleared")),
-    ("a mask short of a lane", "whole_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 8, 31, -1", 0, of_kind("a mask short of a lane")),
-    ("a row beyond the end", "whole_norm_forward", r".*", r"add\.s64 .*, -1", 2, rewritten("^-1$", "0")),
+    ("an accumulator not cleared", "whole_layer_norm_forward", r".*", r"mov\.f32 .*, 0f00000000", 0, of_kind("an accumulator not cleared")),
+    ("a mask short of a lane", "whole_layer_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 8, 31, -1", 0, of_kind("a mask short of a lane")),
+    ("a row beyond the end", "whole_layer_norm_forward", r".*", r"add\.s64 .*, -1", 2, rewritten("^-1$", "0")),
     ("thread 0 alone goes on to a row, all store it", "forward", r".*\? rows\.at : rows\.at \+ by.*", r"add\.s64 .*", 0, thread_0_alone),
     ("threads store while others read the last round's", "backward", r"TILES void first_by_rows.*", r"bar\.sync 0", 0, reads_behind(r"const struct sight own = .*")),
 ]
