@@ -90,11 +90,14 @@ static int multiply(const struct task *task, const struct sl_gemm *gemm) {
         const size_t left = head * queries, right = head * keys;
         int status;
         if (makes_scores)
-            status = sl_gemm_execute(gemm, a[Q] + left, a[KV] + right, NULL, false, a[SQUARE], NULL);
+            status = sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a[Q] + left, a[KV] + right, NULL, false, a[SQUARE]),
+                                     NULL);
         else if (gemm->transpose_a)
-            status = sl_gemm_execute(gemm, a[SQUARE], a[Q] + left, NULL, false, a[DKV] + right, NULL);
+            status = sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a[SQUARE], a[Q] + left, NULL, false, a[DKV] + right),
+                                     NULL);
         else
-            status = sl_gemm_execute(gemm, a[SQUARE], a[KV] + values + right, NULL, false, a[O] + left, NULL);
+            status = sl_gemm_execute(
+                gemm, sl_gemm_floats(gemm, 1, a[SQUARE], a[KV] + values + right, NULL, false, a[O] + left), NULL);
         SL_TRY(status);
     }
     return SL_OK;

@@ -24,7 +24,8 @@ static int region(struct bench *bench) {
 
 static int product(struct bench *bench) {
     const float *a = bench->memory, *b = a + SIZE * SIZE;
-    return sl_gemm_execute(&bench->gemm, a, b, NULL, false, bench->memory + 2 * SIZE * SIZE, NULL);
+    return sl_gemm_execute(&bench->gemm,
+                           sl_gemm_floats(&bench->gemm, 1, a, b, NULL, false, bench->memory + 2 * SIZE * SIZE), NULL);
 }
 
 static int product_and_wait(struct bench *bench) {

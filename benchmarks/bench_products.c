@@ -95,7 +95,8 @@ static int multiply(const struct bench *bench, struct product *product, enum who
     const bool gradient = kinds[product->kind].transpose_a;
     const void *b = gradient ? bench->right : weights;
     float *c = (float *)(void *)(gradient ? weights : bench->right);
-    return sl_gemm_execute(&product->gemm[who], bench->left, b, NULL, false, c, NULL);
+    return sl_gemm_execute(&product->gemm[who], sl_gemm_floats(&product->gemm[who], 1, bench->left, b, NULL, false, c),
+                           NULL);
 }
 
 /* What is done once is done, and weights of the shared cache have come there. */

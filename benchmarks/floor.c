@@ -121,7 +121,7 @@ static double multiply_on_core(void *arg, int i) {
     const double began = sl_now();
     double products = 0, elapsed;
     do {
-        if (sl_gemm_execute(gemm, a, b, NULL, false, c, NULL)) return 0;
+        if (sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a, b, NULL, false, c), NULL)) return 0;
         products++;
         elapsed = sl_now() - began;
     } while (elapsed < floor->seconds);
@@ -138,12 +138,12 @@ static double multiply_on_device(struct sl_floor *floor) {
     float *c = (float *)(void *)floor->operands;
     const char *a = floor->operands + m * n * sizeof *c, *b = a + m * k * sl_dtype_size(floor->precision);
     double products = 0, elapsed;
-    sl_gemm_execute(gemm, a, b, NULL, false, c, NULL); /* what is done once */
+    sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a, b, NULL, false, c), NULL); /* what is done once */
     sl_device.settle(NULL);
     const double began = sl_now();
     do {
         for (int i = 0; i < AT_ONCE; i++)
-            if (sl_gemm_execute(gemm, a, b, NULL, false, c, NULL)) return 0;
+            if (sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a, b, NULL, false, c), NULL)) return 0;
         if (sl_device.settle(NULL)) return 0;
         products += AT_ONCE;
         elapsed = sl_now() - began;

@@ -158,8 +158,10 @@ static int conv_forward(const struct sl_module *module, struct sl_context *conte
     conv_edges(conv, context->rows, x, sent);
     SL_TRY(conv_exchange(conv, context, conv_edge(conv, context->rows), sent, received));
     conv_gather(conv, context->rows, x, received, patches);
-    return sl_gemm_execute(&conv->forward, patches, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
-                           false, y, context->queue);
+    return sl_gemm_execute(&conv->forward,
+                           sl_gemm_floats(&conv->forward, 1, patches, sl_value(module, context, KERNEL),
+                                          sl_value(module, context, BIAS), false, y),
+                           context->queue);
 }
 
 static int conv_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -169,7 +171,9 @@ static int conv_backward_input(const struct sl_module *module, struct sl_context
     float *patches = sl_at(context, &conv->patches), *sent = sl_at(context, &conv->sent), *received = sent + 2 * edge;
     (void)x;
     if (!dx) return SL_OK; /* for all coordinates that share the images */
-    SL_TRY(sl_gemm_execute(&conv->input, dy, sl_value(module, context, KERNEL), NULL, false, patches, context->queue));
+    SL_TRY(sl_gemm_execute(&conv->input,
+                           sl_gemm_floats(&conv->input, 1, dy, sl_value(module, context, KERNEL), NULL, false, patches),
+                           context->queue));
     conv_scatter(conv, context->rows, patches, dx, sent);
     SL_TRY(conv_exchange(conv, context, edge, sent, received));
     conv_add_edges(conv, context->rows, received, dx);
@@ -192,7 +196,9 @@ static int conv_backward_weight(const struct sl_module *module, struct sl_contex
     for (size_t i = 0; i < (size_t)context->wgrad_group; i++) {
         conv_gather(conv, context->rows, x + i * rows * (size_t)module->in,
                     received + i * 2 * conv_edge(conv, context->rows), patches);
-        SL_TRY(sl_gemm_execute(&conv->weight, patches, dy + i * points * out, NULL, i > 0, partial, context->queue));
+        SL_TRY(sl_gemm_execute(&conv->weight,
+                               sl_gemm_floats(&conv->weight, 1, patches, dy + i * points * out, NULL, i > 0, partial),
+                               context->queue));
     }
     context->kernels->column_sums(points * (size_t)context->wgrad_group, out, dy, false, partial + kernel);
     SL_TRY(sl_sum_over(context, conv->group, kernel + out, partial));

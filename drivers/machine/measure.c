@@ -90,7 +90,8 @@ static int run_product(struct bench *bench, void *what, double *amount) {
     const float *b = part(bench, bench->b, (k * n + half - 1) / half);
     *amount = 1;
     const float *a = part(bench, bench->a, (m * k + half - 1) / half);
-    return sl_gemm_execute(gemm, a, b, NULL, false, part(bench, bench->c, m * n), bench->self->queue);
+    return sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a, b, NULL, false, part(bench, bench->c, m * n)),
+                           bench->self->queue);
 }
 
 static double operations(const struct sl_machine_product *shape) { return 2.0 * shape->m * shape->n * shape->k; }

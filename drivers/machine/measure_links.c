@@ -48,7 +48,8 @@ struct links {
 static int work(struct links *l, int products) {
     for (int i = 0; i < products; i++) {
         const float *weights = l->in + LARGE * (i % TURN_MATRICES + 1);
-        SL_TRY(sl_gemm_execute(&l->product, l->in, weights, NULL, false, l->out, l->self->queue));
+        SL_TRY(sl_gemm_execute(&l->product, sl_gemm_floats(&l->product, 1, l->in, weights, NULL, false, l->out),
+                               l->self->queue));
     }
     return sl_device.settle(&l->self->error);
 }

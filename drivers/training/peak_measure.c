@@ -43,7 +43,9 @@ static int multiply(const struct products *products, struct sl_spmd *self, doubl
     const double began = sl_now();
     double count = 0, elapsed;
     do {
-        SL_TRY(sl_gemm_execute(&products->gemm, a, b, NULL, false, (float *)(void *)products->room, self->queue));
+        SL_TRY(sl_gemm_execute(&products->gemm,
+                               sl_gemm_floats(&products->gemm, 1, a, b, NULL, false, (float *)(void *)products->room),
+                               self->queue));
         SL_TRY(sl_device.settle(&self->error));
         count++;
         elapsed = sl_now() - began;

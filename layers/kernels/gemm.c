@@ -79,79 +79,27 @@ int sl_gemm_plan_columns(struct sl_gemm *gemm, const struct sl_gemm_backend *bac
     return status;
 }
 
-/* COUNT products follow. Sanitizers see neither into libraries nor, on the host, into the plain loops (kernels.cmake).
- */
-static void tell_sanitizers(const struct sl_gemm *gemm, int count, const void *a, enum sl_dtype weights, const void *b,
-                            const float *bias, struct sl_settled settled, float *c) {
-    const size_t m = (size_t)count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    const size_t element = sl_dtype_size(gemm->transpose_a ? weights : gemm->dtype);
-    if (!SL_SANITIZED || sl_device.reaches(a)) return; /* a device is not told of */
-    sl_will_read(a, m * k * element);
-    sl_will_read(b, k * n * sl_dtype_size(weights));
-    if (gemm->epilogue == SL_EPILOGUE_BIAS) sl_will_read(bias, n * sizeof *bias);
-    sl_will_write(c, m * n * sizeof *c);
-    if (settled.stored) sl_will_write(settled.stored, m * n * sizeof *settled.stored);
+/* Sanitizers see neither into libraries nor, on the host, into the plain loops (kernels.cmake). */
+static void tell_sanitizers(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays) {
+    const struct sl_rows *a = &arrays->a, *b = &arrays->b, *bias = &arrays->bias, *c = &arrays->c.rows;
+    const size_t m = (size_t)arrays->count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    if (!SL_SANITIZED || sl_device.reaches(a->at)) return; /* a device is not told of */
+    sl_will_read(a->at, m * k * sl_dtype_size(a->type));
+    sl_will_read(b->at, k * n * sl_dtype_size(b->type));
+    if (gemm->epilogue == SL_EPILOGUE_BIAS) sl_will_read(bias->at, n * sl_dtype_size(bias->type));
+    sl_will_write(c->at, m * n * sl_dtype_size(c->type));
+    if (arrays->c.copy.at) sl_will_write(arrays->c.copy.at, m * n * sl_dtype_size(arrays->c.copy.type));
 }
 
-int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                    float *c, void *queue) {
-    tell_sanitizers(gemm, 1, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
-    return gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
-}
-
-int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                         bool accumulate, float *c, void *queue) {
-    const struct sl_gemm_backend *backend = gemm->backend;
-    const size_t m = (size_t)gemm->m, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
-    if (backend->execute_many && count > 1) return backend->execute_many(gemm, count, a, b, bias, accumulate, c, queue);
-    for (int i = 0; i < count; i++, c += m * (size_t)gemm->n) {
-        const void *rows = (const char *)a + (size_t)i * m * row;
-        SL_TRY(backend->execute(gemm, rows, b, bias, accumulate, c, queue));
-    }
-    return SL_OK;
-}
-
-bool sl_gemm_settles(const struct sl_gemm *gemm) { return gemm->backend->execute_settled != NULL; }
-
-int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                            struct sl_settled settled, float *c, void *queue) {
-    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, settled, c);
-    return gemm->backend->execute_settled(gemm, count, a, b, bias, settled, c, queue);
-}
-
-int sl_gemm_execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                           const float *x, float *c, void *queue) {
-    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, (struct sl_settled){0}, c);
-    return gemm->backend->execute_adding(gemm, count, a, b, bias, x, c, queue);
-}
-
-/* These lie in a device's memory, of which sanitizers are not told. */
-int sl_gemm_execute_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                         const uint16_t *x, uint16_t *c, void *queue) {
-    return gemm->backend->execute_bf16(gemm, count, a, b, bias, x, c, queue);
-}
-
-int sl_gemm_execute_gelu(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                         uint16_t *x, uint16_t *y, void *queue) {
-    return gemm->backend->execute_gelu(gemm, count, a, b, bias, x, y, queue);
-}
-
-int sl_gemm_execute_slope(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
-                          uint16_t *dx, void *queue) {
-    return gemm->backend->execute_slope(gemm, count, a, b, x, dx, queue);
+int sl_gemm_execute(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue) {
+    tell_sanitizers(gemm, &arrays);
+    return gemm->backend->execute(gemm, &arrays, queue);
 }
 
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,
                     enum sl_epilogue epilogue) {
     const struct sl_gemm gemm = {SL_F32, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL, 0, 0};
     return backend->widens && backend->widens(&gemm);
-}
-
-int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                             bool accumulate, struct sl_settled settled, float *c, void *queue) {
-    tell_sanitizers(gemm, count, a, SL_BF16, b, bias, settled, c);
-    return gemm->backend->execute_widening(gemm, count, a, b, bias, accumulate, settled, c, queue);
 }
 
 bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int m, int n,
@@ -164,20 +112,8 @@ void sl_gemm_pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void 
     gemm->backend->pack(gemm, weights, b, packed, queue);
 }
 
-int sl_gemm_execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
-                           const float *bias, struct sl_settled settled, float *c, void *queue) {
-    tell_sanitizers(gemm, 1, a, weights, packed, bias, settled, c);
-    return gemm->backend->execute_packed(gemm, weights, a, packed, bias, settled, c, queue);
-}
-
 bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
-    return backend->execute_summing && (dtype == SL_BF16 || backend->sums_floats);
-}
-
-int sl_gemm_execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
-                            float *sums, void *queue) {
-    tell_sanitizers(gemm, 1, a, gemm->dtype, b, NULL, (struct sl_settled){0}, c);
-    return gemm->backend->execute_summing(gemm, a, b, accumulate, c, sums, queue);
+    return backend->sums && (dtype == SL_BF16 || backend->sums_floats);
 }
 
 void sl_gemm_release(struct sl_gemm *gemm) {

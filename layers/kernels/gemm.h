@@ -3,8 +3,8 @@
  *     C[m, n] = op(A) op(B)  (+ bias[n])  (+ X[m, n])  or  C += op(A) op(B)
  * op(A) is [m, k]: A is stored as [m, k], or as [k, m] when transposed. op(B) is [k, n]: B is stored as [k, n], or as
  * [n, k] when transposed. All arrays are row-major, and dense but where a plan says otherwise (sl_gemm_plan_columns). A
- * and B are float (SL_F32) or bf16 in uint16_t (SL_BF16); sums are always float, and so are C and bias, but where a
- * function says otherwise. On one CPU the same plan gives the same bits for the same operands. */
+ * and B are float (SL_F32) or bf16 in uint16_t (SL_BF16); sums are always float. On one CPU the same plan gives the
+ * same bits for the same operands. */
 #ifndef SL_LAYERS_KERNELS_GEMM_H
 #define SL_LAYERS_KERNELS_GEMM_H
 
@@ -16,7 +16,7 @@ SL_BEGIN_C
 
 /* What a product does besides: it adds a bias, or leaves the sums of B's columns, too, which are a bias's gradient
  * where B is that of a layer's result. Or it leaves gelu (in its tanh form) of itself, with a bias or without, or
- * itself times gelu's slope: of bf16 alone, for sl_gemm_execute_gelu and sl_gemm_execute_slope. */
+ * itself times gelu's slope: of bf16 alone. */
 enum sl_epilogue {
     SL_EPILOGUE_NONE,
     SL_EPILOGUE_BIAS,
@@ -38,45 +38,38 @@ struct sl_gemm {
     int a_stride, c_stride; /* elements from a row of A as it is stored, or of C, to the next; 0: dense */
 };
 
+/* The arrays of COUNT products that share B: A is [count][m, k], C is [count][m, n], and every row has the bits that it
+ * has in a product of its own. A must not be transposed, unless COUNT is 1. A, B and what C may be are those that the
+ * plan's backend takes, as the functions below tell; a plan that has strides has them of A, C and X. */
+struct sl_gemm_arrays {
+    int count;           /* at least 1 */
+    struct sl_rows a, b; /* of the plan's type; bf16 beside a plan for floats where sl_gemm_widens */
+    bool packed;         /* B is a copy by sl_gemm_pack */
+    struct sl_rows bias; /* [n], of C's type; read only if the plan has that epilogue */
+    struct sl_rows x;    /* [count][m, n], of C's type: is added. C itself: that is added to, never together with a
+                            bias, rounding or a copy. Another array: where sl_gemm_adds. At is NULL: nothing is added */
+    struct sl_rows gelu; /* [count][m, n] bf16: the product and the bias, of which C is gelu; or what SLOPE reads */
+    struct sl_out c;     /* floats; rounded or with a copy, where sl_gemm_settles; bf16, where sl_gemm_leaves_bf16 */
+    float *sums;         /* [n]: the sums of the columns of B [k, n], in an order of the backend's; with
+                            SL_EPILOGUE_SUMS */
+};
+
 struct sl_gemm_backend {
     const char *name;
     const char *missing;                    /* NULL, or the CMake setting that builds it: "SL_ONEDNN=ON" */
     bool on_device;                         /* operands lie in the device's memory (sl_device.reaches) */
     bool takes_columns;                     /* sl_gemm_plan_columns */
+    bool settles, adds, leaves_bf16;        /* sl_gemm_settles, sl_gemm_adds, sl_gemm_leaves_bf16 */
+    bool sums, sums_floats;                 /* sl_gemm_sums: of bf16; of floats, too */
     bool (*supports)(enum sl_dtype dtype);  /* whether it can multiply DTYPE on this CPU; NULL: always */
     bool (*has_tiles)(enum sl_dtype dtype); /* whether it multiplies DTYPE by a CPU's matrix unit; NULL: it does not */
     int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
-    int (*execute)(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue);
-    /* sl_gemm_execute_many; NULL: COUNT calls of execute. */
-    int (*execute_many)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                        bool accumulate, float *c, void *queue);
-    /* sl_gemm_execute_settled; NULL: never. */
-    int (*execute_settled)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                           struct sl_settled settled, float *c, void *queue);
-    /* sl_gemm_widens, of a product of floats that is not planned yet, and sl_gemm_execute_widening; NULL: never. */
+    int (*execute)(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue);
+    /* sl_gemm_widens, of a product of floats that is not planned yet; NULL: never. */
     bool (*widens)(const struct sl_gemm *gemm);
-    int (*execute_widening)(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                            bool accumulate, struct sl_settled settled, float *c, void *queue);
-    /* sl_gemm_packs, of a product that is not planned yet, sl_gemm_pack, and sl_gemm_execute_packed; NULL: never. */
+    /* sl_gemm_packs, of a product that is not planned yet, and sl_gemm_pack; NULL: never. */
     bool (*packs)(const struct sl_gemm *gemm, enum sl_dtype weights);
     void (*pack)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
-    int (*execute_packed)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
-                          const float *bias, struct sl_settled settled, float *c, void *queue);
-    /* sl_gemm_execute_adding; NULL: never. */
-    int (*execute_adding)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                          const float *x, float *c, void *queue);
-    /* sl_gemm_execute_bf16, sl_gemm_execute_gelu and sl_gemm_execute_slope; NULL: never. */
-    int (*execute_bf16)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                        const uint16_t *x, uint16_t *c, void *queue);
-    int (*execute_gelu)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                        uint16_t *x, uint16_t *y, void *queue);
-    int (*execute_slope)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
-                         uint16_t *dx, void *queue);
-    /* sl_gemm_execute_summing; NULL: never. Of bf16, and of floats if SUMS_FLOATS. */
-    int (*execute_summing)(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
-                           float *sums, void *queue);
-    bool sums_floats;
     void (*release)(struct sl_gemm *gemm);
     /* Which version of a library it is, and which of the CPU's instructions it uses, into TEXT; NULL: its name says
      * all.
@@ -110,65 +103,43 @@ int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, en
 int sl_gemm_plan_columns(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n,
                          int k, bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, int a_stride,
                          int c_stride, struct sl_error *error);
-/* Computes the product. BIAS is read only if the plan has that epilogue. ACCUMULATE adds to C, and never goes together
- * with a bias. On a device with queues the product is enqueued on QUEUE (NULL: on the calling thread's queue). On CPUs
- * QUEUE is NULL, or the calling thread's struct sl_crew, which helps, and does not change a bit. */
-int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                    float *c, void *queue);
-/* The same for COUNT products that share B: A is [count][m, k], C is [count][m, n], and every row has the bits that it
- * has in a product of its own. A must not be transposed. */
-int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                         bool accumulate, float *c, void *queue);
-/* Whether the backend leaves products as a struct sl_settled says, and sl_gemm_execute_many that does so, without
- * ACCUMULATE: in the pass that stores the sums or adds the bias, or while the sums of a product are near. */
-bool sl_gemm_settles(const struct sl_gemm *gemm);
-int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                            struct sl_settled settled, float *c, void *queue);
-/* Whether BACKEND adds an array to a product as that ends. Not on CPUs, whose caches have what a sum then reads. */
-static inline bool sl_gemm_adds(const struct sl_gemm_backend *backend) { return backend->execute_adding != NULL; }
-/* sl_gemm_execute_many, whose C is that product, bias and all, plus X [count][m, n], which is another array than C, but
- * where the backend leaves bf16 alone. A row has the bits that it has in a product of its own. */
-int sl_gemm_execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                           const float *x, float *c, void *queue);
-/* Whether products of bf16 leave bf16 alone, with gelu or its slope, too. Not on CPUs. */
-static inline bool sl_gemm_leaves_bf16(const struct sl_gemm_backend *backend) { return backend->execute_bf16 != NULL; }
-/* sl_gemm_execute_adding of a plan for bf16, all of whose arrays are bf16: C is rounded once, when BIAS, if the plan
- * has one, and X, which may be NULL, have been added to the product. */
-int sl_gemm_execute_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                         const uint16_t *x, uint16_t *c, void *queue);
-/* X [count][m, n] = the products and the bias, and Y = gelu(X), of a plan for bf16 with such an epilogue; gelu may read
- * X before it is rounded. */
-int sl_gemm_execute_gelu(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                         uint16_t *x, uint16_t *y, void *queue);
-/* DX [count][m, n] = the products times gelu'(X), of a plan for bf16 with that epilogue. */
-int sl_gemm_execute_slope(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
-                          uint16_t *dx, void *queue);
+/* Computes what ARRAYS say. On a device with queues the product is enqueued on QUEUE (NULL: on the calling thread's
+ * queue). On CPUs QUEUE is NULL, or the calling thread's struct sl_crew, which helps, and does not change a bit. */
+int sl_gemm_execute(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue);
+/* COUNT products of operands of GEMM's type that leave floats: C = A B + BIAS, which may be NULL; or C += A B, if it
+ * ACCUMULATES. */
+static inline struct sl_gemm_arrays sl_gemm_floats(const struct sl_gemm *gemm, int count, const void *a, const void *b,
+                                                   const float *bias, bool accumulate, float *c) {
+    return (struct sl_gemm_arrays){.count = count,
+                                   .a = sl_rows_of(gemm->dtype, a),
+                                   .b = sl_rows_of(gemm->dtype, b),
+                                   .bias = sl_rows_f32(bias),
+                                   .x = sl_rows_f32(accumulate ? c : NULL),
+                                   .c = sl_out_f32(c)};
+}
+/* Whether C may be rounded floats, with a copy in bf16 or without: in the pass that stores the sums or adds the bias,
+ * or while the sums of a product are near. */
+static inline bool sl_gemm_settles(const struct sl_gemm_backend *backend) { return backend->settles; }
+/* Whether BACKEND adds another array than C to a product as that ends. Not on CPUs, whose caches have what a sum then
+ * reads. */
+static inline bool sl_gemm_adds(const struct sl_gemm_backend *backend) { return backend->adds; }
+/* Whether C of a plan for bf16 may be bf16, with gelu or its slope, too: rounded once, when the bias and X have been
+ * added; but gelu may read the product before it is rounded. Not on CPUs. */
+static inline bool sl_gemm_leaves_bf16(const struct sl_gemm_backend *backend) { return backend->leaves_bf16; }
 /* Whether products of floats of these shapes take a B that lies as bf16, and a transposed A, too: they widen it as they
- * read it. */
+ * read it, with the bits that they have for those floats. */
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a, bool transpose_b,
                     enum sl_epilogue epilogue);
-/* sl_gemm_execute_many of a plan for floats, for which sl_gemm_widens, with the bits that it has for the floats that
- * are read; C is left as SETTLED says, which must not go together with ACCUMULATE. */
-int sl_gemm_execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                             bool accumulate, struct sl_settled settled, float *c, void *queue);
 /* Whether products of M rows, and of fewer, planned for operands of DTYPE and a B [k, n] that lies as WEIGHTS, are
- * faster by a copy of B that sl_gemm_pack makes. */
+ * faster by a copy of B that sl_gemm_pack makes. They have the bits that they have from B itself. */
 bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int m, int n,
                    int k);
 /* PACKED, as many bytes as B, becomes such a copy for plans with GEMM's n and k, of any rows. It is good for the same
  * QUEUE. */
 void sl_gemm_pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
-/* The product of a plan for so few rows, from a copy of B: with the bits that it has from B itself, left as SETTLED
- * says. */
-int sl_gemm_execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
-                           const float *bias, struct sl_settled settled, float *c, void *queue);
 /* Whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: for bf16, and for floats where it rounds these to TF32
- * anyway, for it may add them up so. */
+ * anyway, for it may add them up so. B must not be transposed. */
 bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype);
-/* C (+)= op(A) B of a plan with that epilogue, and SUMS [n] = the sums of the columns of B [k, n], in float and in an
- * order of the backend's. B must not be transposed. */
-int sl_gemm_execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
-                            float *sums, void *queue);
 void sl_gemm_release(struct sl_gemm *gemm);
 
 SL_END_C

@@ -83,20 +83,21 @@ static void finish(const struct part *part, const float *sums, const float *bias
     }
 }
 
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
+static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
     (void)queue;
     const struct sl_few_rows *few = sl_few_rows_select();
-    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    const struct matrix left = {gemm->dtype, a, gemm->transpose_a ? 1 : k, gemm->transpose_a ? m : 1};
-    const struct matrix right = {gemm->dtype, b, gemm->transpose_b ? k : n, 1}; /* as it is stored */
+    const size_t m = (size_t)arrays->count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const struct matrix left = {arrays->a.type, arrays->a.at, gemm->transpose_a ? 1 : k, gemm->transpose_a ? m : 1};
+    const struct matrix right = {arrays->b.type, arrays->b.at, gemm->transpose_b ? k : n, 1}; /* as it is stored */
+    const float *bias = gemm->epilogue == SL_EPILOGUE_BIAS ? arrays->bias.at : NULL;
+    float *c = arrays->c.rows.at;
     struct blocks blocks;
     for (size_t j = 0; j < n; j += COLUMNS) {
         const size_t cols = smaller(COLUMNS, n - j), width = gemm->transpose_b ? cols : sl_round_up(cols, few->lanes);
         for (size_t i = 0; i < m; i += ROWS) {
             const struct part part = {i, j, smaller(ROWS, m - i), cols, width};
             multiply(few, gemm, &left, &right, &part, &blocks);
-            finish(&part, blocks.c, gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, accumulate, n, c);
+            finish(&part, blocks.c, bias, arrays->x.at != NULL, n, c);
         }
     }
     return SL_OK;

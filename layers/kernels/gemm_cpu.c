@@ -230,11 +230,15 @@ struct operands {
     float *c;
 };
 
-static struct operands operands_of(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *b,
-                                   const float *bias, bool accumulate, float *c) {
-    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    return (struct operands){
-        .gemm = gemm, .weights = weights, .a = a, .b = b, .bias = added, .accumulate = accumulate, .c = c};
+static struct operands operands_of(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays) {
+    return (struct operands){.gemm = gemm,
+                             .weights = arrays->b.type,
+                             .a = arrays->a.at,
+                             .b = arrays->b.at,
+                             .bias = gemm->epilogue == SL_EPILOGUE_BIAS ? arrays->bias.at : NULL,
+                             .accumulate = arrays->x.at != NULL,
+                             .settled = sl_settled_of(&arrays->c),
+                             .c = arrays->c.rows.at};
 }
 
 static const void *rows_of(const struct operands *o, size_t first) {
@@ -369,10 +373,11 @@ static int multiply_product(const struct operands *o, size_t number) {
     const struct sl_settled settled = sl_settled_from(o->settled, first * n);
     const void *a = rows_of(o, first);
     float *c = o->c + first * n;
-    if (settled.rounds && sl_gemm_settles(product))
-        return sl_gemm_execute_settled(product, 1, a, o->b, o->bias, settled, c, NULL);
-    SL_TRY(sl_gemm_execute(product, a, o->b, o->bias, o->accumulate, c, NULL));
-    if (settled.rounds) sl_many_rows_select()->settle((size_t)product->m, n, NULL, settled, c);
+    const bool settles = settled.rounds && sl_gemm_settles(product->backend);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(product, 1, a, o->b, o->bias, o->accumulate, c);
+    if (settles) arrays.c = sl_out_settled(c, settled);
+    SL_TRY(sl_gemm_execute(product, arrays, NULL));
+    if (settled.rounds && !settles) sl_many_rows_select()->settle((size_t)product->m, n, NULL, settled, c);
     return SL_OK;
 }
 
@@ -408,33 +413,15 @@ static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
     return SL_OK;
 }
 
-static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                        bool accumulate, float *c, void *queue) {
-    const struct operands operands = operands_of(gemm, gemm->dtype, a, b, bias, accumulate, c);
-    return multiply(&operands, count, queue);
-}
-
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
-    return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
-}
-
-static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                           struct sl_settled settled, float *c, void *queue) {
-    struct operands operands = operands_of(gemm, gemm->dtype, a, b, bias, false, c);
-    operands.settled = settled;
-    return multiply(&operands, count, queue);
+static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
+    const struct operands operands = operands_of(gemm, arrays);
+    if (!arrays->packed) return multiply(&operands, arrays->count, queue);
+    multiply_strips(&operands, queue);
+    return SL_OK;
 }
 
 /* The library would have to be given a copy. */
 static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_select()->lanes) || fits_many(gemm); }
-
-static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                            bool accumulate, struct sl_settled settled, float *c, void *queue) {
-    struct operands operands = operands_of(gemm, SL_BF16, a, b, bias, accumulate, c);
-    operands.settled = settled;
-    return multiply(&operands, count, queue);
-}
 
 /* ---- weights that are copied for few rows ---- */
 
@@ -452,26 +439,15 @@ static void pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *
     sl_packed_weights_fill(&shape, b, packed, queue);
 }
 
-static int execute_packed(const struct sl_gemm *gemm, enum sl_dtype weights, const void *a, const void *packed,
-                          const float *bias, struct sl_settled settled, float *c, void *queue) {
-    struct operands operands = operands_of(gemm, weights, a, packed, bias, false, c);
-    operands.settled = settled;
-    multiply_strips(&operands, queue);
-    return SL_OK;
-}
-
 /* Of many rows of floats. */
 static void describe(char *text, size_t size) { sl_gemm_describe(library_for(SL_F32), text, size); }
 
 const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu",
+                                            .settles = true,
                                             .plan = plan,
                                             .execute = execute,
-                                            .execute_many = execute_many,
-                                            .execute_settled = execute_settled,
                                             .widens = widens,
-                                            .execute_widening = execute_widening,
                                             .packs = packs,
                                             .pack = pack,
-                                            .execute_packed = execute_packed,
                                             .release = release,
                                             .describe = describe};

@@ -369,6 +369,13 @@ static void do_rest(const struct sl_gemm *gemm, const struct call *call, size_t 
         kernels->gelu_forward_stored(n, call->before, call->c);
 }
 
+/* Where the library's product does not leave the sums of B's columns, a region does. */
+static void sum_columns(const struct sl_gemm *gemm, const struct call *call) {
+    float *sums = (float *)(uintptr_t)call->vector;
+    if (gemm->epilogue != SL_EPILOGUE_SUMS || choice_of(gemm, call)->epilogue == SL_EPILOGUE_SUMS) return;
+    sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, call->b, gemm->dtype == SL_BF16, false, sums);
+}
+
 /* All operands ROWS rows of A further on. */
 static struct call from(const struct sl_gemm *gemm, const struct call *call, size_t rows) {
     const size_t in = rows * (size_t)a_stride(gemm) * sl_dtype_size(gemm->dtype);
@@ -385,6 +392,7 @@ static struct call from(const struct sl_gemm *gemm, const struct call *call, siz
 static int execute_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
     if (!open_call(queue, gemm, call)) return SL_FAILED;
     if (count == 1 || merges(queue, gemm, count, call)) {
+        sum_columns(gemm, call);
         SL_TRY(multiply(queue, gemm, call));
         do_rest(gemm, call, (size_t)count * (size_t)gemm->m);
         return SL_OK;
@@ -396,69 +404,33 @@ static int execute_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm,
     return SL_OK;
 }
 
-static int execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                          const float *x, float *c, void *queue) {
-    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c, .result = FLOATS};
-    return execute_call(queue_of(queue), gemm, count, &call);
-}
-
-static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                        bool accumulate, float *c, void *queue) {
-    return execute_adding(gemm, count, a, b, bias, accumulate ? c : NULL, c, queue);
-}
-
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
-    return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
-}
-
-static int execute_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                        const uint16_t *x, uint16_t *c, void *queue) {
-    struct call call = {.a = a, .b = b, .vector = bias, .x = x, .c = c, .result = HALVES};
-    return execute_call(queue_of(queue), gemm, count, &call);
-}
-
-static int execute_gelu(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                        uint16_t *x, uint16_t *y, void *queue) {
-    struct call call = {.a = a, .b = b, .vector = bias, .before = x, .c = y, .result = HALVES};
-    return execute_call(queue_of(queue), gemm, count, &call);
-}
-
-static int execute_slope(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *x,
-                         uint16_t *dx, void *queue) {
-    struct call call = {.a = a, .b = b, .before = x, .c = dx, .result = HALVES};
-    return execute_call(queue_of(queue), gemm, count, &call);
-}
-
-static int execute_summing(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c,
-                           float *sums, void *queue_or_none) {
-    struct sl_cuda_queue *queue = queue_of(queue_or_none);
-    struct call call = {.a = a, .b = b, .vector = sums, .x = accumulate ? c : NULL, .c = c, .result = FLOATS};
-    if (!open_call(queue, gemm, &call)) return SL_FAILED;
-    if (choice_of(gemm, &call)->epilogue != SL_EPILOGUE_SUMS)
-        sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, b, gemm->dtype == SL_BF16, false, sums);
-    return multiply(queue, gemm, &call);
+static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
+    const bool sums = gemm->epilogue == SL_EPILOGUE_SUMS;
+    struct call call = {.a = arrays->a.at,
+                        .b = arrays->b.at,
+                        .vector = sums ? arrays->sums : arrays->bias.at,
+                        .before = arrays->gelu.at,
+                        .x = arrays->x.at,
+                        .c = arrays->c.rows.at,
+                        .result = arrays->c.rows.type == SL_BF16 ? HALVES : FLOATS};
+    return execute_call(queue_of(queue), gemm, arrays->count, &call);
 }
 
 const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
                                                .on_device = true,
                                                .takes_columns = true,
+                                               .adds = true,
+                                               .leaves_bf16 = true,
+                                               .sums = true,
                                                .plan = plan,
                                                .execute = execute,
-                                               .execute_many = execute_many,
-                                               .execute_adding = execute_adding,
-                                               .execute_bf16 = execute_bf16,
-                                               .execute_gelu = execute_gelu,
-                                               .execute_slope = execute_slope,
-                                               .execute_summing = execute_summing,
                                                .release = release};
 const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
                                                     .on_device = true,
                                                     .takes_columns = true,
+                                                    .adds = true,
+                                                    .sums = true,
+                                                    .sums_floats = true,
                                                     .plan = plan,
                                                     .execute = execute,
-                                                    .execute_many = execute_many,
-                                                    .execute_adding = execute_adding,
-                                                    .execute_summing = execute_summing,
-                                                    .sums_floats = true,
                                                     .release = release};

@@ -286,24 +286,20 @@ static int multiply(const struct sl_gemm *gemm, const void *a, const void *b, co
     return done ? SL_OK : SL_FAILED; /* only memory can have run out */
 }
 
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
-    const float *rest;
-    (void)queue;
-    SL_TRY(multiply(gemm, a, b, bias, accumulate, c, &rest));
-    if (rest) add_bias(gemm, rest, c);
-    return SL_OK;
-}
-
-/* Product by product, in the pass that adds the bias. */
-static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                           struct sl_settled settled, float *c, void *queue) {
+/* Product by product; the pass that adds the bias rounds, too. */
+static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
+    const struct sl_settled settled = sl_settled_of(&arrays->c);
+    const char *a = arrays->a.at;
+    float *c = arrays->c.rows.at;
     const float *rest;
     (void)queue;
-    for (size_t i = 0; i < (size_t)count; i++, c += m * n) {
-        SL_TRY(multiply(gemm, (const char *)a + i * m * row, b, bias, false, c, &rest));
-        sl_many_rows_select()->settle(m, n, rest, sl_settled_from(settled, i * m * n), c);
+    for (size_t i = 0; i < (size_t)arrays->count; i++, c += m * n) {
+        SL_TRY(multiply(gemm, a + i * m * row, arrays->b.at, arrays->bias.at, arrays->x.at != NULL, c, &rest));
+        if (settled.rounds)
+            sl_many_rows_select()->settle(m, n, rest, sl_settled_from(settled, i * m * n), c);
+        else if (rest)
+            add_bias(gemm, rest, c);
     }
     return SL_OK;
 }
@@ -323,8 +319,8 @@ static void describe_library(char *text, size_t size) {
 const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn",
                                                .supports = supports,
                                                .has_tiles = has_tiles,
+                                               .settles = true,
                                                .plan = plan,
                                                .execute = execute,
-                                               .execute_settled = execute_settled,
                                                .release = release,
                                                .describe = describe_library};

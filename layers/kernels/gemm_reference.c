@@ -42,14 +42,17 @@ SL_INLINE void multiply_row(enum sl_dtype type_a, enum sl_dtype type_b, size_t n
     }
 }
 
-SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct sl_gemm *gemm, size_t m, const void *a,
-                        const void *b, const float *bias, bool accumulate, const float *x, struct sl_settled left,
-                        float *c) {
-    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
+/* A and B of these types. */
+SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct sl_gemm *gemm,
+                        const struct sl_gemm_arrays *arrays) {
+    const size_t m = (size_t)arrays->count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
-    const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b, rounds = left.rounds;
-    const bool adds = x != NULL;
-    uint16_t *stored = left.stored;
+    const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b;
+    const void *a = arrays->a.at, *b = arrays->b.at;
+    const float *bias = arrays->bias.at, *x = arrays->x.at;
+    float *c = arrays->c.rows.at;
+    uint16_t *stored = arrays->c.copy.at;
+    const bool accumulate = x == c, adds = x && !accumulate, rounds = arrays->c.rounds;
     SL_ROWS(is_device_ptr(a, b, bias, x, c, stored))
     for (size_t i = 0; i < m; i++) {
         float *row = c + i * n;
@@ -67,62 +70,27 @@ SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct
     }
 }
 
-static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                           struct sl_settled settled, float *c, void *queue) {
-    const size_t m = (size_t)count * (size_t)gemm->m;
-    (void)queue;
-    if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, false, NULL, settled, c);
-    else
-        multiply(SL_F32, SL_F32, gemm, m, a, b, bias, false, NULL, settled, c);
-    return SL_OK;
-}
-
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
-    const struct sl_settled plain = {0};
-    (void)queue;
-    if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, SL_BF16, gemm, (size_t)gemm->m, a, b, bias, accumulate, NULL, plain, c);
-    else
-        multiply(SL_F32, SL_F32, gemm, (size_t)gemm->m, a, b, bias, accumulate, NULL, plain, c);
-    return SL_OK;
-}
-
-static int execute_adding(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
-                          const float *x, float *c, void *queue) {
-    const size_t m = (size_t)count * (size_t)gemm->m;
-    const struct sl_settled plain = {0};
-    (void)queue;
-    if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, false, x, plain, c);
-    else
-        multiply(SL_F32, SL_F32, gemm, m, a, b, bias, false, x, plain, c);
-    return SL_OK;
-}
-
 static bool widens(const struct sl_gemm *gemm) {
     (void)gemm;
     return true;
 }
 
-static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
-                            bool accumulate, struct sl_settled settled, float *c, void *queue) {
-    const size_t m = (size_t)count * (size_t)gemm->m;
+static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
     (void)queue;
-    if (gemm->transpose_a)
-        multiply(SL_BF16, SL_BF16, gemm, m, a, b, bias, accumulate, NULL, settled, c);
+    if (arrays->a.type == SL_BF16)
+        multiply(SL_BF16, SL_BF16, gemm, arrays);
+    else if (arrays->b.type == SL_BF16)
+        multiply(SL_F32, SL_BF16, gemm, arrays);
     else
-        multiply(SL_F32, SL_BF16, gemm, m, a, b, bias, accumulate, NULL, settled, c);
+        multiply(SL_F32, SL_F32, gemm, arrays);
     return SL_OK;
 }
 
 const struct sl_gemm_backend sl_gemm_reference = {.name = "reference",
                                                   .on_device = true,
+                                                  .settles = true,
+                                                  .adds = true,
                                                   .plan = plan,
                                                   .execute = execute,
-                                                  .execute_settled = execute_settled,
-                                                  .execute_adding = execute_adding,
                                                   .widens = widens,
-                                                  .execute_widening = execute_widening,
                                                   .release = release};

@@ -1,5 +1,6 @@
-/* dtype.h - element types of arrays. A new one is added here alone: a constant, a row of the table (dtype.c), and a
- * case of sl_load_float and sl_store_float. Where code needs more than that, the compiler warns (-Wswitch). */
+/* dtype.h - element types of arrays, and arrays that know theirs: rows that kernels and products read, and results that
+ * they write. A new type is added here alone: a constant, a row of the table (dtype.c), and a case of sl_load_float and
+ * sl_store_float. Where code needs more than that, the compiler warns (-Wswitch). */
 #ifndef SL_SPMD_BASE_DTYPE_H
 #define SL_SPMD_BASE_DTYPE_H
 
@@ -61,6 +62,40 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
         ((uint16_t *)array)[i] = sl_f16_of_float(value);
         return;
     }
+}
+
+/* Rows that are read or written. The owner of the memory is the caller. */
+struct sl_rows {
+    void *at; /* NULL: there is no such array */
+    enum sl_dtype type;
+    int stride; /* elements from the beginning of a row to that of the next one; 0: the rows are dense, or elements
+                   without rows */
+};
+
+/* A result: its values, and perhaps a second form of them. Five forms occur: floats; floats that are rounded to bf16;
+ * bf16; rounded floats with a copy in bf16; floats of all digits with a copy in bf16. */
+struct sl_out {
+    struct sl_rows rows;
+    struct sl_rows copy; /* in bf16; at is NULL: there is none */
+    bool rounds;         /* floats have the values that bf16 has */
+};
+
+static inline struct sl_rows sl_rows_of(enum sl_dtype type, const void *at) {
+    return (struct sl_rows){(void *)(uintptr_t)at, type, 0};
+}
+static inline struct sl_rows sl_rows_f32(const float *at) { return sl_rows_of(SL_F32, at); }
+static inline struct sl_rows sl_rows_bf16(const uint16_t *at) { return sl_rows_of(SL_BF16, at); }
+
+static inline struct sl_out sl_out_f32(float *at) { return (struct sl_out){.rows = sl_rows_f32(at)}; }
+static inline struct sl_out sl_out_bf16(uint16_t *at) { return (struct sl_out){.rows = sl_rows_bf16(at)}; }
+/* Floats Y that are left as LEFT says; if Y is NULL, what LEFT stores alone. */
+static inline struct sl_out sl_out_settled(float *y, struct sl_settled left) {
+    if (!y) return sl_out_bf16(left.stored);
+    return (struct sl_out){.rows = sl_rows_f32(y), .copy = sl_rows_bf16(left.stored), .rounds = left.rounds};
+}
+/* How the floats of OUT are left. */
+static inline struct sl_settled sl_settled_of(const struct sl_out *out) {
+    return (struct sl_settled){out->rounds, (uint16_t *)out->copy.at};
 }
 
 SL_END_C

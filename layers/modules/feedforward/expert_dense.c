@@ -203,7 +203,8 @@ static int add_kernel_gradient(const struct sl_module *module, struct sl_context
     struct sl_context alone = rows_alone(context, rows);
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(&alone, &dense->leaves, &dense->products, x, b, accumulate, kernel);
-    return sl_products_multiply(context, &dense->products.weight_gradient, a, b, NULL, accumulate, kernel);
+    const struct sl_gemm *gemm = &dense->products.weight_gradient;
+    return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, a, b, NULL, accumulate, kernel));
 }
 
 /* Of one microbatch. */

@@ -245,7 +245,8 @@ static int multiply_router(const struct sl_module *module, struct sl_context *co
     const float *kernel = sl_value(module, context, 0);
     if (has_leaves(module))
         return sl_leaf_products_forward(context, &experts->leaves, &experts->router, x, kernel, logits);
-    return sl_products_multiply(context, &experts->router.forward, x, kernel, NULL, false, logits);
+    const struct sl_gemm *gemm = &experts->router.forward;
+    return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, x, kernel, NULL, false, logits));
 }
 
 /* Adds what comes through the logits to DX [rows, columns]. */
@@ -253,13 +254,15 @@ static int add_router_dx(const struct sl_module *module, struct sl_context *cont
     const struct experts *experts = own(module);
     const struct sl_gemm *gemm = &experts->router.input_gradient;
     const float *kernel = sl_value(module, context, 0), *dy = at(module, context, D_LOGITS);
-    if (!has_leaves(module)) return sl_products_multiply(context, gemm, dy, kernel, NULL, true, dx);
+    if (!has_leaves(module))
+        return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, dy, kernel, NULL, true, dx));
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t width = experts->leaves.width, in = (size_t)module->in, rows = experts->routing.rows;
     float *slice = at(module, context, ROWS);
     for (size_t first = 0; first < in; first += width) {
         kernels->copy_block(rows, width, dx + first, in, slice, width);
-        SL_TRY(sl_products_multiply(context, gemm, dy, kernel + first * experts->routing.experts, NULL, true, slice));
+        const float *part = kernel + first * experts->routing.experts;
+        SL_TRY(sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, dy, part, NULL, true, slice)));
         kernels->copy_block(rows, width, slice, width, dx + first, in);
     }
     return SL_OK;
@@ -275,7 +278,8 @@ static int add_router_gradient(const struct sl_module *module, struct sl_context
     if (has_leaves(module))
         return sl_leaf_products_weight_gradient(&floats, &experts->leaves, &experts->router, x, dy, context->accumulate,
                                                 gradient);
-    return sl_products_multiply(context, &experts->router.weight_gradient, x, dy, NULL, context->accumulate, gradient);
+    const struct sl_gemm *gemm = &experts->router.weight_gradient;
+    return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, x, dy, NULL, context->accumulate, gradient));
 }
 
 /* GATES [rows, choices]: gradients of this coordinate's columns. */

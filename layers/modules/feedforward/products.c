@@ -252,51 +252,10 @@ static int told(struct sl_context *context, int status) {
     return sl_fail(context->self, status, "no memory for a matrix product");
 }
 
-int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                              const void *b, const float *bias, bool accumulate, float *c) {
+int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, struct sl_gemm_arrays arrays) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_many(gemm, count, a, b, bias, accumulate, c, context->queue);
+    const int status = sl_gemm_execute(gemm, arrays, context->queue);
     sl_profile_end(context->profile, before);
-    return told(context, status);
-}
-
-int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
-                         const float *bias, bool accumulate, float *c) {
-    return sl_products_multiply_many(context, gemm, 1, a, b, bias, accumulate, c);
-}
-
-static int multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                             const uint16_t *b, const float *bias, bool accumulate, struct sl_settled settled,
-                             float *c) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_widening(gemm, count, a, b, bias, accumulate, settled, c, context->queue);
-    sl_profile_end(context->profile, before);
-    return told(context, status);
-}
-
-int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                                  const uint16_t *b, const float *bias, bool accumulate, float *c) {
-    return multiply_widening(context, gemm, count, a, b, bias, accumulate, (struct sl_settled){0}, c);
-}
-
-static int multiply_settled(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                            const void *b, const float *bias, struct sl_settled settled, float *c) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_settled(gemm, count, a, b, bias, settled, c, context->queue);
-    sl_profile_end(context->profile, before);
-    return told(context, status);
-}
-
-/* C = A KERNEL, by the kernel's copy. */
-static int multiply_packed(struct sl_context *context, const struct sl_products *products, const void *a,
-                           const float *bias, float *c, struct sl_result *result) {
-    const void *packed = context->caches->cache[products->packed].data;
-    const struct sl_settled settled = result ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status =
-        sl_gemm_execute_packed(&products->forward, products->kernel, a, packed, bias, settled, c, context->queue);
-    sl_profile_end(context->profile, before);
-    if (result) result->done = true;
     return told(context, status);
 }
 
@@ -326,102 +285,76 @@ static bool leaves_bf16(const struct sl_gemm *gemm, const struct sl_result *resu
     return result && result->unread && result->stored && gemm->dtype == SL_BF16 && sl_gemm_leaves_bf16(gemm->backend);
 }
 
-/* RESULT = A B + BIAS + X, as bf16. */
-static int multiply_bf16(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                         const void *b, const uint16_t *bias, const uint16_t *x, struct sl_result *result) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_bf16(gemm, count, a, b, bias, x, result->stored, context->queue);
-    sl_profile_end(context->profile, before);
+/* C is bf16 alone, as RESULT asks. */
+static void leave_bf16(struct sl_result *result, const uint16_t *bias, struct sl_gemm_arrays *arrays) {
+    arrays->bias = sl_rows_bf16(bias);
+    arrays->gelu = sl_rows_bf16(result->gelu);
+    arrays->c = sl_out_bf16(result->stored);
     result->done = true;
-    return told(context, status);
 }
 
-/* The same with a gelu's part. */
-static int multiply_gelu(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                         const void *b, const uint16_t *bias, struct sl_result *result) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_gelu(gemm, count, a, b, bias, result->gelu, result->stored, context->queue);
-    sl_profile_end(context->profile, before);
-    result->done = true;
-    return told(context, status);
-}
-
-static int multiply_slope(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                          const void *b, struct sl_result *result) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_slope(gemm, count, a, b, result->gelu, result->stored, context->queue);
-    sl_profile_end(context->profile, before);
-    result->done = true;
-    return told(context, status);
-}
-
-/* C = A B + bias + what is to be added. */
-static int multiply_adding(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                           const void *b, const float *bias, struct sl_summand *summand, float *c) {
-    const struct sl_gemm *gemm = &products->forward;
-    const float *x = summand->x;
-    if (summand->stored && leaves_bf16(gemm, summand->result)) {
-        summand->done = true;
-        return multiply_bf16(context, gemm, count, a, b, rounded_bias(context, products, bias), summand->stored,
-                             summand->result);
+/* What the call has to add is added. Floats are rounded by whoever keeps the sum. */
+static void add_summand(struct sl_context *context, const struct sl_products *products, const float *bias,
+                        struct sl_gemm_arrays *arrays) {
+    struct sl_summand *const summand = context->summand;
+    float *c = arrays->c.rows.at;
+    summand->done = true;
+    if (summand->stored && leaves_bf16(&products->forward, summand->result)) {
+        leave_bf16(summand->result, rounded_bias(context, products, bias), arrays);
+        arrays->x = sl_rows_bf16(summand->stored);
+        return;
     }
-    if (!x) context->kernels->widen_bf16((size_t)count * (size_t)gemm->m * (size_t)gemm->n, summand->stored, c);
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_adding(gemm, count, a, b, bias, x ? x : c, c, context->queue);
-    sl_profile_end(context->profile, before);
-    summand->done = true; /* as floats: whoever keeps the sum rounds it */
-    return told(context, status);
+    const size_t n = (size_t)arrays->count * (size_t)products->forward.m * (size_t)products->forward.n;
+    if (!summand->x) context->kernels->widen_bf16(n, summand->stored, c);
+    arrays->x = sl_rows_f32(summand->x ? summand->x : c);
 }
 
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
-    count *= products->leaves;
-    const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm));
-    const struct sl_settled settled = settles ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
-    if (reads_copy(context, products, count, kernel))
-        return multiply_packed(context, products, a, bias, c, settles ? result : NULL);
-    if (settles) result->done = true;
-    if (widens) return multiply_widening(context, gemm, count, a, kernel, bias, false, settled, c);
-    const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
-    if (settles) return multiply_settled(context, gemm, count, a, b, bias, settled, c);
-    if (result && result->gelu)
-        return multiply_gelu(context, &products->gelu, count, a, b, rounded_bias(context, products, bias), result);
-    if (leaves_bf16(gemm, result))
-        return multiply_bf16(context, gemm, count, a, b, rounded_bias(context, products, bias), NULL, result);
-    if (context->summand && sl_gemm_adds(gemm->backend))
-        return multiply_adding(context, products, count, a, b, bias, context->summand, c);
-    return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
+    const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm->backend));
+    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count * products->leaves, a, kernel, bias, false, c);
+    arrays.packed = reads_copy(context, products, arrays.count, kernel);
+    if (arrays.packed)
+        arrays.b = sl_rows_of(products->kernel, context->caches->cache[products->packed].data);
+    else if (widens)
+        arrays.b.type = SL_BF16;
+    else
+        arrays.b =
+            sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
+    if (settles) {
+        arrays.c = sl_out_settled(c, (struct sl_settled){true, result->stored});
+        result->done = true;
+    } else if (leaves_bf16(gemm, result)) {
+        leave_bf16(result, rounded_bias(context, products, bias), &arrays);
+    } else if (context->summand && !widens && !arrays.packed && sl_gemm_adds(gemm->backend)) {
+        add_summand(context, products, bias, &arrays);
+    }
+    return sl_products_multiply(context, result && result->gelu ? &products->gelu : gemm, arrays);
 }
 
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                                const void *kernel, bool accumulate, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->input_gradient;
-    count *= products->leaves;
-    if (products->widens_input)
-        return sl_products_multiply_widening(context, gemm, count, a, kernel, NULL, accumulate, c);
-    const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
-    if (result && result->gelu) return multiply_slope(context, &products->slope, count, a, b, result);
-    if (leaves_bf16(gemm, result)) return multiply_bf16(context, gemm, count, a, b, NULL, NULL, result);
-    return sl_products_multiply_many(context, gemm, count, a, b, NULL, accumulate, c);
-}
-
-/* The library's product overwrites sums: those of later groups are added by a region. */
-static int multiply_summing(struct sl_context *context, const struct sl_products *products, const void *a,
-                            const void *b, bool accumulate, float *c, float *bias) {
-    const struct sl_gemm *gemm = &products->weight_gradient;
-    float *sums = context->accumulate ? sl_at(context, &products->added) : bias;
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute_summing(gemm, a, b, accumulate, c, sums, context->queue);
-    sl_profile_end(context->profile, before);
-    if (status == SL_OK && context->accumulate) context->kernels->add((size_t)gemm->n, sums, bias);
-    return told(context, status);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count * products->leaves, a, kernel, NULL, accumulate, c);
+    if (products->widens_input) {
+        arrays.b.type = SL_BF16;
+        return sl_products_multiply(context, gemm, arrays);
+    }
+    arrays.b =
+        sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
+    if (leaves_bf16(gemm, result)) leave_bf16(result, NULL, &arrays);
+    return sl_products_multiply(context, result && result->gelu ? &products->slope : gemm, arrays);
 }
 
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
                                 const void *b, bool accumulate, float *c, float *bias) {
     const struct sl_gemm *gemm = &products->weight_gradient;
-    if (products->sums) return multiply_summing(context, products, a, b, accumulate, c, bias);
-    if (products->widens_weight) return sl_products_multiply_widening(context, gemm, 1, a, b, NULL, accumulate, c);
-    return sl_products_multiply(context, gemm, a, b, NULL, accumulate, c);
+    const bool adds = products->sums && context->accumulate; /* the product overwrites sums: a region adds them */
+    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, 1, a, b, NULL, accumulate, c);
+    if (products->widens_weight) arrays.a.type = arrays.b.type = SL_BF16;
+    arrays.sums = adds ? sl_at(context, &products->added) : bias;
+    SL_TRY(sl_products_multiply(context, gemm, arrays));
+    if (adds) context->kernels->add((size_t)gemm->n, arrays.sums, bias);
+    return SL_OK;
 }

@@ -85,16 +85,8 @@ const void *sl_products_gradient(const struct sl_products *products, const struc
  * summand of y, of coordinates or leaves. WHOLE: the input gradient's is all of dx. */
 void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
                        bool biased, bool adds_up, bool whole);
-/* C = A B, or C += A B with ACCUMULATE; plus BIAS if GEMM has that epilogue. The profile counts the time as a
- * product. */
-int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
-                         const float *bias, bool accumulate, float *c);
-/* The same for COUNT products that share B, as sl_gemm_execute_many. */
-int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                              const void *b, const float *bias, bool accumulate, float *c);
-/* C (+)= A B (+ BIAS) of floats and a B that lies as bf16, as sl_gemm_execute_widening. */
-int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
-                                  const uint16_t *b, const float *bias, bool accumulate, float *c);
+/* sl_gemm_execute, whose time the profile counts as a product's. */
+int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, struct sl_gemm_arrays arrays);
 /* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL is as
  * products->kernel. Where the product can leave C as RESULT says, it does; RESULT may be NULL. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,

@@ -207,9 +207,10 @@ static int attend_to_chunks(const struct sl_module *module, struct sl_context *c
     sl_device.copy(bias + mla->columns, bias_of(module, context, true), bytes);
     for (size_t first = 0; first < (size_t)context->position; first += chunk) {
         take_chunk(module, context, cached, first, chunk);
-        SL_TRY(sl_products_multiply_many(context, &mla->expansion, context->rows / context->sequence,
-                                         sl_at(context, &mla->latents), kernel, bias, false,
-                                         sl_mla_at(module, context, KEYS_VALUES)));
+        SL_TRY(sl_products_multiply(context, &mla->expansion,
+                                    sl_gemm_floats(&mla->expansion, context->rows / context->sequence,
+                                                   sl_at(context, &mla->latents), kernel, bias, false,
+                                                   sl_mla_at(module, context, KEYS_VALUES))));
         attend_to_chunk(module, context, chunk);
     }
     return SL_OK;

@@ -169,8 +169,9 @@ static int multiply(struct sl_context *context, struct chunk *chunk, size_t colu
     if (!again || reads_rows(chunk->products))
         return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits, NULL);
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
+    const struct sl_gemm *gemm = &chunk->products->forward;
     count *= chunk->products->leaves;
-    return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
+    return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, count, x, chunk->kernel, NULL, false, logits));
 }
 
 /* The logits of padding become those of what never comes: it has no part in maxima, sums and gradients. */
@@ -189,8 +190,9 @@ static int add_gradient(struct sl_context *context, const struct chunk *chunk, i
     const struct sl_products *products = chunk->products;
     if (reads_rows(products))
         return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, dx, NULL);
-    return sl_products_multiply_many(context, &products->input_gradient, count * products->leaves, a, chunk->kernel,
-                                     NULL, accumulate, dx);
+    const struct sl_gemm *gemm = &products->input_gradient;
+    count *= products->leaves;
+    return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, count, a, chunk->kernel, NULL, accumulate, dx));
 }
 
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
@@ -224,12 +226,14 @@ static int multiply_gradient(struct sl_context *context, const struct sl_token_c
     const struct sl_gemm *gemm = &c->products->weight_gradient;
     const size_t columns = chunks->columns, of_leaf = rows / (size_t)chunks->leaves * sl_dtype_size(gemm->dtype);
     float *to = dtable + c->begin * columns;
-    if (chunks->leaves == 1) return sl_products_multiply(context, gemm, a, b, NULL, accumulate, to);
+    if (chunks->leaves == 1)
+        return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, a, b, NULL, accumulate, to));
     const struct sl_tree tree = {context->kernels, c->classes * columns, to, sl_at(context, &chunks->waiting)};
     for (int leaf = 0; leaf < chunks->leaves; leaf++) {
         const size_t before = (size_t)leaf * of_leaf;
-        SL_TRY(sl_products_multiply(context, gemm, (const char *)a + before * c->classes,
-                                    (const char *)b + before * columns, NULL, false, sl_tree_summand(&tree, leaf)));
+        const void *own_a = (const char *)a + before * c->classes, *own_b = (const char *)b + before * columns;
+        float *summand = sl_tree_summand(&tree, leaf);
+        SL_TRY(sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, own_a, own_b, NULL, false, summand)));
         sl_tree_add(&tree, leaf);
     }
     return SL_OK;

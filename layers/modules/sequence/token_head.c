@@ -263,18 +263,21 @@ static int multiply_last(const struct sl_module *module, struct sl_context *cont
                          float *logits) {
     const struct token_head *head = own(module);
     const struct sl_gemm *gemm = &head->last_product;
-    if (gemm->dtype == SL_F32 && !context->parameters->working_bf16)
-        return sl_products_multiply(context, gemm, x, sl_value(module, context, 0), NULL, false, logits);
-    const uint16_t *rows = sl_rounded_value(module, context, 0);
-    if (head->widens_last) return sl_products_multiply_widening(context, gemm, 1, x, rows, NULL, false, logits);
-    if (gemm->dtype == SL_BF16) {
-        uint16_t *rounded = sl_at(context, &head->rounded_last);
-        context->kernels->round_bf16(sequences * columns_of(module), x, rounded);
-        return sl_products_multiply(context, gemm, rounded, rows, NULL, false, logits);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, 1, x, NULL, NULL, false, logits);
+    if (gemm->dtype == SL_F32 && !context->parameters->working_bf16) {
+        arrays.b = sl_rows_f32(sl_value(module, context, 0));
+        return sl_products_multiply(context, gemm, arrays);
     }
-    float *widened = sl_at(context, &head->table_last);
-    context->kernels->widen_bf16(sl_token_classes(&head->table) * columns_of(module), rows, widened);
-    return sl_products_multiply(context, gemm, x, widened, NULL, false, logits);
+    const uint16_t *rows = sl_rounded_value(module, context, 0);
+    arrays.b = sl_rows_bf16(rows);
+    if (gemm->dtype == SL_BF16) {
+        arrays.a = sl_rows_bf16(sl_at(context, &head->rounded_last));
+        context->kernels->round_bf16(sequences * columns_of(module), x, arrays.a.at);
+    } else if (!head->widens_last) {
+        arrays.b = sl_rows_f32(sl_at(context, &head->table_last));
+        context->kernels->widen_bf16(sl_token_classes(&head->table) * columns_of(module), rows, arrays.b.at);
+    }
+    return sl_products_multiply(context, gemm, arrays);
 }
 
 /* Y [sequences, size] of each sequence's last token, the same on all coordinates. */

@@ -18,7 +18,7 @@ static void multiply_by_library(const struct sl_gemm *shape, const float *a, con
     assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_onednn, SL_F32, shape->m, shape->n, shape->k, shape->transpose_a,
                                   shape->transpose_b, bias ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, &error),
                      SL_OK);
-    assert_int_equal(sl_gemm_execute(&gemm, a, b, bias, accumulate, c, NULL), SL_OK);
+    assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a, b, bias, accumulate, c), NULL), SL_OK);
     sl_gemm_release(&gemm);
 }
 

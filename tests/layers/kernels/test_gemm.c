@@ -109,10 +109,10 @@ static int execute_at(const struct product *product, bool accumulate, float *c, 
     const size_t bytes = elements_of(product) * sizeof *c;
     char *a = place(product, product->a.data, product->a.bytes, a_by);
     char *b = place(product, product->b.data, product->b.bytes, b_by);
-    char *bias = place(product, product->bias, (size_t)gemm->n * sizeof(float), 0);
+    void *bias = place(product, product->bias, (size_t)gemm->n * sizeof(float), 0);
     char *result = place(product, product->before, bytes, c_by);
-    int status = sl_gemm_execute(gemm, a + a_by, b + b_by, gemm->epilogue ? (float *)(void *)bias : NULL, accumulate,
-                                 (float *)(void *)(result + c_by), NULL);
+    void *to = result + c_by;
+    int status = sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a + a_by, b + b_by, bias, accumulate, to), NULL);
     if (apart(product->gemm.backend))
         sl_device.copy(c, result + c_by, bytes);
     else
@@ -326,25 +326,24 @@ static void computes_in_the_calling_thread(void **state) {
 
 /* Products of COUNT microbatches at once: A and C of PRODUCT are those of all of them. */
 static void expect_same_rows(const struct product *product, int count, bool accumulate) {
-    const struct sl_gemm *all = &product->gemm;
-    const size_t bytes = elements_of(product) * sizeof(float), part = (size_t)count;
-    const float *bias = all->epilogue ? product->bias : NULL;
-    const char *a = product->a.data;
-    float *merged = memcpy(malloc(bytes), product->before, bytes);
-    float *alone = memcpy(malloc(bytes), product->before, bytes);
+    const struct sl_gemm *whole = &product->gemm;
+    const size_t part = (size_t)count, row = product->a.bytes / part, each = elements_of(product) / part;
+    const size_t bytes = elements_of(product) * sizeof(float);
+    const char *a = product->a.data, *b = product->b.data;
+    const float *bias = product->bias;
+    float *all = memcpy(malloc(bytes), product->before, bytes);
+    float *one = memcpy(malloc(bytes), product->before, bytes);
     struct sl_gemm gemm;
-    assert_int_equal(sl_gemm_plan(&gemm, all->backend, all->dtype, all->m / count, all->n, all->k, false,
-                                  all->transpose_b, all->epilogue, NULL),
+    assert_int_equal(sl_gemm_plan(&gemm, whole->backend, whole->dtype, whole->m / count, whole->n, whole->k, false,
+                                  whole->transpose_b, whole->epilogue, NULL),
                      SL_OK);
-    assert_int_equal(sl_gemm_execute_many(&gemm, count, a, product->b.data, bias, accumulate, merged, NULL), SL_OK);
+    assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, count, a, b, bias, accumulate, all), NULL), SL_OK);
     for (size_t i = 0; i < part; i++)
-        assert_int_equal(sl_gemm_execute(&gemm, a + i * (product->a.bytes / part), product->b.data, bias, accumulate,
-                                         alone + i * (bytes / part / sizeof(float)), NULL),
-                         SL_OK);
-    assert_memory_equal(merged, alone, bytes);
+        sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a + i * row, b, bias, accumulate, one + i * each), NULL);
+    assert_memory_equal(all, one, bytes);
     sl_gemm_release(&gemm);
-    free(merged);
-    free(alone);
+    free(all);
+    free(one);
 }
 
 static void microbatches_at_once_have_the_same_bits(void **state) {
@@ -384,8 +383,9 @@ static void settling_waits_for_products(void **state) {
         unsetenv("SHARDLOOP_MEMORY");
         assert_non_null(c);
         for (int i = 0; i < ROUNDS; i++) {
+            const struct sl_gemm_arrays arrays = sl_gemm_floats(&product.gemm, 1, a, b, NULL, false, c);
             memset(c, 0, N * N * sizeof *c);
-            assert_int_equal(sl_gemm_execute(&product.gemm, a, b, NULL, false, c, NULL), SL_OK);
+            assert_int_equal(sl_gemm_execute(&product.gemm, arrays, NULL), SL_OK);
             assert_int_equal(sl_device.settle(NULL), SL_OK);
             expect_product(&product, false, c);
         }

@@ -36,8 +36,10 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
                    x = make_operand(numbers, SL_F32, false, m * n, by);
     struct operand c = make_operand(numbers, SL_F32, false, m * n, 0);
     float *result = floats(m * n), *added = floats(m * n);
-    assert_int_equal(
-        sl_gemm_execute_adding(&gemm, COUNT, a.data, b.data, biased ? bias.data : NULL, x.data, c.data, NULL), SL_OK);
+    struct sl_gemm_arrays arrays =
+        sl_gemm_floats(&gemm, COUNT, a.data, b.data, biased ? bias.data : NULL, false, c.data);
+    arrays.x = sl_rows_f32(x.data);
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     sl_device.copy(result, c.data, m * n * sizeof *result);
     sl_device.copy(added, x.data, m * n * sizeof *added);
     assert_int_equal(sl_device.settle(NULL), SL_OK);

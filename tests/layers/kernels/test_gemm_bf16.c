@@ -49,6 +49,19 @@ static void open_run(struct run *run, struct numbers *numbers, const struct sl_g
     open_wide_run(run, numbers, backend, shape, epilogue, by, (const int[]){0, 0});
 }
 
+/* Whether the plan has a bias, and what is added. */
+static void multiply(const struct run *run, bool biased, bool adds) {
+    const struct sl_gemm_arrays arrays = {.count = COUNT,
+                                          .a = sl_rows_bf16(run->a.data),
+                                          .b = sl_rows_bf16(run->b.data),
+                                          .bias = sl_rows_bf16(biased ? run->bias.data : NULL),
+                                          .x = sl_rows_bf16(adds ? run->x.data : NULL),
+                                          .gelu =
+                                              sl_rows_bf16(run->gemm.epilogue >= SL_EPILOGUE_GELU ? run->x.data : NULL),
+                                          .c = sl_out_bf16(run->c.data)};
+    assert_int_equal(sl_gemm_execute(&run->gemm, arrays, NULL), SL_OK);
+}
+
 static void read_halves(const struct operand *from, size_t n, float *to) {
     uint16_t *half = array_of(n, sizeof *half);
     sl_device.copy(half, from->data, n * sizeof *half);
@@ -127,9 +140,7 @@ static void check_sums(struct numbers *numbers, const struct sl_gemm_backend *ba
     const bool biased = form & 1, adds = form & 2;
     struct run run;
     open_run(&run, numbers, backend, shape, biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, form & 4 ? 1 : 0);
-    assert_int_equal(sl_gemm_execute_bf16(&run.gemm, COUNT, run.a.data, run.b.data, biased ? run.bias.data : NULL,
-                                          adds ? run.x.data : NULL, run.c.data, NULL),
-                     SL_OK);
+    multiply(&run, biased, adds);
     read_results(&run);
     expect_sum(&run, biased, adds);
     assert_memory_equal(run.before, run.x.value, run.m * run.n * sizeof *run.before);
@@ -145,9 +156,7 @@ static void check_columns(struct numbers *numbers, const struct sl_gemm_backend 
     for (size_t i = 0; i < sizeof wider / sizeof *wider; i++) {
         open_wide_run(&run, numbers, backend, shape, biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, form & 4 ? 1 : 0,
                       wider[i]);
-        assert_int_equal(sl_gemm_execute_bf16(&run.gemm, COUNT, run.a.data, run.b.data, biased ? run.bias.data : NULL,
-                                              adds ? run.x.data : NULL, run.c.data, NULL),
-                         SL_OK);
+        multiply(&run, biased, adds);
         read_results(&run);
         expect_sum(&run, biased, adds);
         expect_untouched(&run);
@@ -169,7 +178,9 @@ static void check_transposed_columns(struct numbers *numbers, const struct sl_ge
     assert_int_equal(sl_gemm_plan_columns(&gemm, backend, SL_BF16, shape[0], shape[1], shape[2], true, false,
                                           SL_EPILOGUE_SUMS, (int)stride, 0, NULL),
                      SL_OK);
-    assert_int_equal(sl_gemm_execute_summing(&gemm, a.data, b.data, false, c.data, sums.data, NULL), SL_OK);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(&gemm, 1, a.data, b.data, NULL, false, c.data);
+    arrays.sums = sums.data;
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     sl_device.copy(got, c.data, m * n * sizeof *got);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     for (size_t i = 0; i < m * n; i++) {
@@ -191,15 +202,12 @@ static void check_gelu(struct numbers *numbers, const struct sl_gemm_backend *ba
     const bool biased = form & 1;
     struct run run;
     open_run(&run, numbers, backend, shape, biased ? SL_EPILOGUE_BIAS_GELU : SL_EPILOGUE_GELU, form & 4 ? 1 : 0);
-    assert_int_equal(sl_gemm_execute_gelu(&run.gemm, COUNT, run.a.data, run.b.data, biased ? run.bias.data : NULL,
-                                          run.x.data, run.c.data, NULL),
-                     SL_OK);
+    multiply(&run, biased, false);
     read_results(&run);
     expect_gelu(&run, biased);
     close_run(&run);
     open_run(&run, numbers, backend, shape, SL_EPILOGUE_SLOPE, form & 4 ? 1 : 0);
-    assert_int_equal(sl_gemm_execute_slope(&run.gemm, COUNT, run.a.data, run.b.data, run.x.data, run.c.data, NULL),
-                     SL_OK);
+    multiply(&run, false, false);
     read_results(&run);
     expect_slope(&run);
     assert_memory_equal(run.before, run.x.value, run.m * run.n * sizeof *run.before);

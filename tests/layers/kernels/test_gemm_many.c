@@ -27,10 +27,13 @@ static void check(struct numbers *numbers, const char *level, const struct shape
     assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_cpu, s->dtype, s->m, s->n, s->k, false, s->transposed,
                                   s->accumulate ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS, NULL),
                      SL_OK);
-    assert_int_equal(sl_gemm_execute_many(&gemm, s->count, a, b, bias, s->accumulate, many, NULL), SL_OK);
+    assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, s->count, a, b, bias, s->accumulate, many), NULL),
+                     SL_OK);
     for (size_t i = 0; i < (size_t)s->count; i++)
-        assert_int_equal(sl_gemm_execute(&gemm, a + i * row_bytes, b, bias, s->accumulate, alone + i * part, NULL),
-                         SL_OK);
+        assert_int_equal(
+            sl_gemm_execute(
+                &gemm, sl_gemm_floats(&gemm, 1, a + i * row_bytes, b, bias, s->accumulate, alone + i * part), NULL),
+            SL_OK);
     if (memcmp(many, alone, rows * n * sizeof *many))
         fail_msg("level %s: %d x m %d, n %d, k %d, %s, transposed %d, accumulate %d: other bits", level, s->count, s->m,
                  s->n, s->k, sl_dtypes[s->dtype].name, s->transposed, s->accumulate);
@@ -73,11 +76,10 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
 static void multiply(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                      bool settles, float *c, uint16_t *stored, struct sl_crew *crew) {
     const struct sl_settled settled = {.rounds = true, .stored = stored};
-    const bool accumulate = gemm->epilogue == SL_EPILOGUE_NONE;
-    if (settles)
-        assert_int_equal(sl_gemm_execute_settled(gemm, count, a, b, bias, settled, c, crew), SL_OK);
-    else
-        assert_int_equal(sl_gemm_execute_many(gemm, count, a, b, bias, accumulate, c, crew), SL_OK);
+    const bool accumulate = gemm->epilogue == SL_EPILOGUE_NONE && !settles;
+    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count, a, b, bias, accumulate, c);
+    if (settles) arrays.c = sl_out_settled(c, settled);
+    assert_int_equal(sl_gemm_execute(gemm, arrays, crew), SL_OK);
 }
 
 static void check_shared(struct numbers *numbers, const char *level, const struct shape *s, bool settles,
@@ -144,11 +146,12 @@ static void check_settled(struct numbers *numbers, const char *level, const stru
     const enum sl_epilogue epilogue = s->accumulate ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS;
     assert_int_equal(
         sl_gemm_plan(&gemm, &sl_gemm_cpu, s->dtype, s->m, s->n, s->k, false, s->transposed, epilogue, NULL), SL_OK);
-    assert_true(sl_gemm_settles(&gemm));
-    assert_int_equal(sl_gemm_execute_many(&gemm, s->count, a, b, bias, false, want, NULL), SL_OK);
+    assert_true(sl_gemm_settles(gemm.backend));
+    struct sl_gemm_arrays arrays = sl_gemm_floats(&gemm, s->count, a, b, bias, false, want);
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     for (size_t i = 0; i < rows * n; i++) sl_settle(want, stores ? want_stored : NULL, i);
-    const struct sl_settled settled = {.rounds = true, .stored = stores ? stored : NULL};
-    assert_int_equal(sl_gemm_execute_settled(&gemm, s->count, a, b, bias, settled, got, NULL), SL_OK);
+    arrays.c = sl_out_settled(got, (struct sl_settled){.rounds = true, .stored = stores ? stored : NULL});
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     if (memcmp(got, want, rows * n * sizeof *got) || memcmp(stored, want_stored, (rows * n + 1) * sizeof *stored))
         fail_msg("level %s: %d x m %d, n %d, k %d, %s, transposed %d, bias %d, stored %d: other bits", level, s->count,
                  s->m, s->n, s->k, sl_dtypes[s->dtype].name, s->transposed, !s->accumulate, stores);

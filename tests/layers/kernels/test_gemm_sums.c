@@ -52,7 +52,9 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
     struct operand a = make_operand(numbers, dtype, true, k * m, by), b = make_operand(numbers, dtype, true, k * n, by);
     float *before = random_floats(numbers, m * n, -1.0f, 1.0f), *c = floats(m * n), *sums = floats(n);
     float *product = make_result(before, m * n), *left = make_result(before, n);
-    assert_int_equal(sl_gemm_execute_summing(&gemm, a.data, b.data, accumulate, product, left, NULL), SL_OK);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(&gemm, 1, a.data, b.data, NULL, accumulate, product);
+    arrays.sums = left;
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     sl_device.copy(c, product, m * n * sizeof *c);
     sl_device.copy(sums, left, n * sizeof *sums);
     assert_int_equal(sl_device.settle(NULL), SL_OK);

@@ -105,7 +105,7 @@ static void check_blocked(struct operands *o, int level) {
         assert_int_equal(
             sl_gemm_plan(&gemm, &sl_gemm_blocked, SL_BF16, 1, (int)o->n, (int)o->k, false, false, epilogue, NULL),
             SL_OK);
-        sl_gemm_execute(&gemm, o->a_bf16, o->b_bf16, bias, false, o->want, NULL);
+        sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, o->a_bf16, o->b_bf16, bias, false, o->want), NULL);
         sl_gemm_release(&gemm);
         sl_one_row_available(0)->bf16(o->n, o->n, o->k, o->a_bf16, o->b_bf16, bias, o->c);
         expect_bits(o, sl_one_row_available(0)->lanes);
@@ -161,10 +161,9 @@ static void multiply(struct operands *o, enum sl_dtype dtype, enum sl_dtype weig
                                   biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, NULL),
                      SL_OK);
     memset(c, 0xff, o->n * sizeof *c);
-    if (weights == dtype)
-        sl_gemm_execute(&gemm, a, b, biased ? o->bias : NULL, false, c, crew);
-    else
-        sl_gemm_execute_widening(&gemm, 1, a, b, biased ? o->bias : NULL, false, (struct sl_settled){0}, c, crew);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(&gemm, 1, a, b, biased ? o->bias : NULL, false, c);
+    arrays.b.type = weights;
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, crew), SL_OK);
     sl_gemm_release(&gemm);
 }
 

@@ -115,19 +115,20 @@ static void check_plan(struct operands *o, int m, enum sl_dtype dtype, enum sl_d
     const int n = (int)o->n, k = (int)o->k;
     const void *a = dtype == SL_BF16 ? (const void *)o->a_bf16 : o->a;
     const void *b = weights == SL_BF16 ? (const void *)o->b_bf16 : o->b;
-    const struct sl_settled rounded = {true, o->want_stored}, to = {true, o->stored};
     struct sl_gemm few, many;
     assert_int_equal(sl_gemm_plan(&few, backend, dtype, m, n, k, false, false, epilogue, NULL), SL_OK);
     assert_int_equal(sl_gemm_plan(&many, backend, dtype, 40, n, k, false, false, epilogue, NULL), SL_OK);
     memset(o->packed, 0xff, o->n * o->k * sl_dtype_size(weights));
     sl_gemm_pack(&many, weights, b, o->packed, crew);
     for (int settles = 0; settles < 2; settles++) {
-        const struct sl_settled want = settles ? rounded : (struct sl_settled){0};
-        if (weights == dtype)
-            sl_gemm_execute_settled(&few, 1, a, b, o->bias, want, o->want, crew);
-        else
-            sl_gemm_execute_widening(&few, 1, a, b, o->bias, false, want, o->want, crew);
-        sl_gemm_execute_packed(&few, weights, a, o->packed, o->bias, settles ? to : (struct sl_settled){0}, o->c, crew);
+        struct sl_gemm_arrays arrays = sl_gemm_floats(&few, 1, a, b, o->bias, false, o->want);
+        arrays.b.type = weights;
+        if (settles) arrays.c = sl_out_settled(o->want, (struct sl_settled){true, o->want_stored});
+        assert_int_equal(sl_gemm_execute(&few, arrays, crew), SL_OK);
+        arrays.packed = true;
+        arrays.b.at = o->packed;
+        arrays.c = sl_out_settled(o->c, (struct sl_settled){settles, settles ? o->stored : NULL});
+        assert_int_equal(sl_gemm_execute(&few, arrays, crew), SL_OK);
         expect_bits(o, (size_t)m, weights == dtype ? "a plan" : "a plan that widens", sl_crew_threads(crew));
         if (settles) assert_memory_equal(o->stored, o->want_stored, (size_t)m * o->n * sizeof *o->stored);
     }

@@ -125,10 +125,13 @@ static void expect_same_rows(const struct sl_gemm *gemm, size_t count, const voi
     assert_true(merged && alone);
     sl_device.copy(merged, before, bytes);
     sl_device.copy(alone, before, bytes);
-    assert_int_equal(sl_gemm_execute_many(gemm, (int)count, a, b, bias, accumulate, merged, NULL), SL_OK);
+    assert_int_equal(sl_gemm_execute(gemm, sl_gemm_floats(gemm, (int)count, a, b, bias, accumulate, merged), NULL),
+                     SL_OK);
     for (size_t i = 0; i < count; i++)
-        assert_int_equal(sl_gemm_execute(gemm, (const char *)a + i * rows, b, bias, accumulate, alone + i * part, NULL),
-                         SL_OK);
+        assert_int_equal(
+            sl_gemm_execute(
+                gemm, sl_gemm_floats(gemm, 1, (const char *)a + i * rows, b, bias, accumulate, alone + i * part), NULL),
+            SL_OK);
     sl_device.copy(here, merged, bytes);
     sl_device.copy(also, alone, bytes);
     assert_memory_equal(here, also, bytes);

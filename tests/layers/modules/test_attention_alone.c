@@ -56,27 +56,9 @@ const struct sl_kernels *__wrap_sl_kernels_select(void) {
 
 static int left; /* products that have left bf16 alone */
 
-/* As GPUs' products: of a backend that leaves floats. */
-static int leave_bf16(const struct sl_gemm *gemm, int count, const void *a, const void *b, const uint16_t *bias,
-                      const uint16_t *x, uint16_t *c, void *queue) {
-    const size_t n = (size_t)count * (size_t)gemm->m * (size_t)gemm->n, columns = (size_t)gemm->n;
-    const size_t stride = gemm->c_stride ? (size_t)gemm->c_stride : columns;
-    float *sums = floats(n), *added = floats(columns);
-    struct sl_gemm dense = *gemm;
-    dense.c_stride = 0;
-    for (size_t i = 0; bias && i < columns; i++) added[i] = sl_float_of_bf16(bias[i]);
-    const int status = sl_gemm_execute_many(&dense, count, a, b, added, false, sums, queue);
-    left++;
-    for (size_t i = 0; i < n; i++)
-        c[i / columns * stride + i % columns] = sl_bf16_of_float(sums[i] + (x ? sl_float_of_bf16(x[i]) : 0.0f));
-    free(sums);
-    free(added);
-    return status;
-}
-
 /* Rows as they are multiplied, of A, whose columns may be some of wider ones. */
-static uint16_t *dense_rows(const struct sl_gemm *gemm, const void *a) {
-    const size_t rows = (size_t)(gemm->transpose_a ? gemm->k : gemm->m);
+static uint16_t *dense_rows(const struct sl_gemm *gemm, int count, const void *a) {
+    const size_t rows = (size_t)(gemm->transpose_a ? gemm->k : count * gemm->m);
     const size_t columns = (size_t)(gemm->transpose_a ? gemm->m : gemm->k);
     const size_t stride = gemm->a_stride ? (size_t)gemm->a_stride : columns;
     uint16_t *dense = array_of(rows * columns, sizeof *dense);
@@ -85,21 +67,43 @@ static uint16_t *dense_rows(const struct sl_gemm *gemm, const void *a) {
     return dense;
 }
 
-static int multiply_columns(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias,
-                            bool accumulate, float *c, void *queue) {
-    uint16_t *dense = dense_rows(gemm, a);
-    const int status = sl_gemm_reference.execute(gemm, dense, b, bias, accumulate, c, queue);
-    assert_int_equal(gemm->c_stride, 0); /* that is execute_bf16's */
+static int multiply_dense(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue) {
+    uint16_t *dense = dense_rows(gemm, arrays.count, arrays.a.at);
+    arrays.a.at = dense;
+    const int status = sl_gemm_reference.execute(gemm, &arrays, queue);
     free(dense);
     return status;
 }
 
-static int sum_columns(const struct sl_gemm *gemm, const void *a, const void *b, bool accumulate, float *c, float *sums,
-                       void *queue) {
-    const size_t n = (size_t)gemm->n;
-    memset(sums, 0, n * sizeof *sums);
-    for (size_t i = 0; i < (size_t)gemm->k * n; i++) sums[i % n] += sl_float_of_bf16(((const uint16_t *)b)[i]);
-    return multiply_columns(gemm, a, b, NULL, accumulate, c, queue);
+/* As GPUs' products leave bf16: of those that leave floats. */
+static int leave_bf16(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue) {
+    const uint16_t *bias = arrays.bias.at, *x = arrays.x.at;
+    const size_t n = (size_t)arrays.count * (size_t)gemm->m * (size_t)gemm->n, columns = (size_t)gemm->n;
+    const size_t stride = gemm->c_stride ? (size_t)gemm->c_stride : columns;
+    float *sums = floats(n), *added = floats(columns);
+    uint16_t *c = arrays.c.rows.at;
+    for (size_t i = 0; bias && i < columns; i++) added[i] = sl_float_of_bf16(bias[i]);
+    arrays.bias = sl_rows_f32(added);
+    arrays.x.at = NULL;
+    arrays.c = sl_out_f32(sums);
+    const int status = multiply_dense(gemm, arrays, queue);
+    left++;
+    for (size_t i = 0; i < n; i++)
+        c[i / columns * stride + i % columns] = sl_bf16_of_float(sums[i] + (x ? sl_float_of_bf16(x[i]) : 0.0f));
+    free(sums);
+    free(added);
+    return status;
+}
+
+/* With the sums of B's columns, which the plan may want. */
+static int multiply_columns(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
+    const size_t n = (size_t)gemm->n, all = gemm->epilogue == SL_EPILOGUE_SUMS ? (size_t)gemm->k * n : 0;
+    const uint16_t *b = arrays->b.at;
+    if (arrays->c.rows.type == SL_BF16) return leave_bf16(gemm, *arrays, queue);
+    assert_int_equal(gemm->c_stride, 0); /* that is for bf16 */
+    if (all) memset(arrays->sums, 0, n * sizeof *arrays->sums);
+    for (size_t i = 0; i < all; i++) arrays->sums[i % n] += sl_float_of_bf16(b[i]);
+    return multiply_dense(gemm, *arrays, queue);
 }
 
 /* ---- modules ---- */
@@ -187,7 +191,7 @@ static void check(int number, const struct sl_gemm_backend *gemm, enum sl_dtype 
     struct rig with = run(number, gemm, storage, follow, true);
     const int seen[] = {q, o, d_o, d, left};
     struct rig without = run(number, gemm, storage, follow, false);
-    const bool rotates = number == 3, stored = storage == SL_BF16, from_product = stored && gemm->execute_bf16;
+    const bool rotates = number == 3, stored = storage == SL_BF16, from_product = stored && gemm->leaves_bf16;
     const double most = from_product ? 0x1p-6 : 0.0;
     size_t n, same;
     float *gradients = gradients_of(&with, &n), *want = gradients_of(&without, &same);
@@ -196,7 +200,7 @@ static void check(int number, const struct sl_gemm_backend *gemm, enum sl_dtype 
     assert_int_equal(seen[1], stored);
     assert_int_equal(seen[2], from_product);
     assert_int_equal(seen[3], rotates ? 1 : 3);
-    if (gemm->execute_bf16) assert_true(seen[4] > left);
+    if (gemm->leaves_bf16) assert_true(seen[4] > left);
     assert_int_equal(n, same);
     expect_same("y", with.outputs, with.y, without.y, 0.0);
     expect_same("dx", with.inputs, with.dx, without.dx, most);
@@ -216,7 +220,7 @@ static void check_all(const struct sl_gemm_backend *gemm) {
 static struct sl_gemm_backend summing(void) {
     struct sl_gemm_backend gemm = sl_gemm_reference;
     gemm.execute = multiply_columns;
-    gemm.execute_summing = sum_columns;
+    gemm.sums = true;
     return gemm;
 }
 
@@ -228,8 +232,8 @@ static void attention_without_floats_has_the_same_bits(void **state) {
 
 static struct sl_gemm_backend leaving_bf16(void) {
     struct sl_gemm_backend gemm = summing();
-    gemm.execute_bf16 = leave_bf16;
-    gemm.execute_settled = NULL;
+    gemm.leaves_bf16 = true;
+    gemm.settles = false;
     return gemm;
 }
 
