@@ -185,7 +185,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
         sequence->rms_norm_forward(ROWS, COLUMNS, COLUMNS, x, rows, bench->b, bench->b, 1e-6f, rows + ROWS, y);
         return KERNEL_FLOATS;
     case SL_MACHINE_GELU:
-        sequence->gelu_forward(KERNEL_FLOATS, x, y);
+        sequence->gelu_forward(KERNEL_FLOATS, sl_rows_f32(x), NULL, sl_out_f32(y));
         return KERNEL_FLOATS;
     case SL_MACHINE_SOFTMAX:
         sequence->softmax_chunk(ROWS, COLUMNS, 0, x, (const int32_t *)(const void *)(bench->c + POOL - 16 * ROWS), true,

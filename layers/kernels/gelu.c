@@ -1,8 +1,10 @@
 /* gelu.c - gelu in its tanh form (Hendrycks & Gimpel 2016), and its VJP, built as kernels.c is.
  *
- * The build defines SL_GELU_FORWARD, SL_GELU_BACKWARD, and both with _BF16, _ROUNDED and _STORED behind them, the
- * functions' names, and lets the compiler fuse a * b + c: arithmetic takes longer here than memory does. */
+ * Each combination of types that occurs has a function of its own, so that its loop has no choice. The build defines
+ * SL_GELU_FORWARD and SL_GELU_BACKWARD, the names of the two that choose, and lets the compiler fuse a * b + c:
+ * arithmetic takes longer here than memory does. */
 #include "layers/kernels/sequence.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
@@ -37,106 +39,86 @@ SL_INLINE float gelu_slope(float x) {
     return s * (1.0f + v * (e * s) * (gelu_linear + 3.0f * gelu_cubic * (v * v)));
 }
 
-/* ---- floats ---- */
+/* An element. The callers pass constants: types of arrays that are read, and which of those that may be written are. */
 
-void SL_GELU_FORWARD(size_t n, const float *x, float *y) {
-    for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SL_PIECE ? n : first + SL_PIECE;
-        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
-        fetch(x, end, next);
-        fetch_to_write(y, end, next);
-        SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
-        for (size_t i = first; i < end; i++) y[i] = gelu_of(x[i]);
+/* VALUE becomes element I of Y, rounded if it becomes one of STORED, too. */
+SL_INLINE void leave(size_t i, float value, const bool floats, const bool stores, float *y, uint16_t *stored) {
+    const uint16_t rounded = sl_bf16_of_float(value);
+    if (stores) stored[i] = rounded;
+    if (floats) y[i] = stores ? sl_float_of_bf16(rounded) : value;
+}
+
+SL_INLINE void forward(size_t i, const enum sl_dtype type, const bool stores_x, const bool floats, const bool stores,
+                       const void *x, uint16_t *x_stored, float *y, uint16_t *stored) {
+    float value = sl_load_float(type, x, i);
+    if (stores_x) {
+        const uint16_t half = sl_bf16_of_float(value);
+        x_stored[i] = half;
+        value = sl_float_of_bf16(half);
     }
+    leave(i, gelu_of(value), floats, stores, y, stored);
 }
 
-void SL_GELU_BACKWARD(size_t n, const float *x, const float *dy, float *dx) {
-    for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SL_PIECE ? n : first + SL_PIECE;
-        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
-        fetch(x, end, next);
-        fetch(dy, end, next);
-        fetch_to_write(dx, end, next);
-        SL_ELEMENTWISE(is_device_ptr(x, dy, dx), simdlen(ABREAST))
-        for (size_t i = first; i < end; i++) dx[i] = dy[i] * gelu_slope(x[i]);
+/* Beside an x in bf16 floats of dy are not rounded yet. */
+SL_INLINE void backward(size_t i, const enum sl_dtype type, const enum sl_dtype dy_type, const bool floats,
+                        const bool stores, const void *x, const void *dy, float *dx, uint16_t *stored) {
+    float gradient = sl_load_float(dy_type, dy, i);
+    if (type == SL_BF16 && dy_type == SL_F32) gradient = sl_bf16_part(gradient);
+    leave(i, gradient * gelu_slope(sl_load_float(type, x, i)), floats, stores, dx, stored);
+}
+
+#define FORWARD(name, type, stores_x, floats, stores)                                                                  \
+    static void name(size_t n, const void *x, uint16_t *x_stored, float *y, uint16_t *stored) {                        \
+        for (size_t first = 0, end; first < n; first = end) {                                                          \
+            end = n - first < SL_PIECE ? n : first + SL_PIECE;                                                         \
+            const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;                                               \
+            fetch_typed(type, x, end, next);                                                                           \
+            if (stores_x) fetch_half_to_write(x_stored, end, next);                                                    \
+            if (floats) fetch_to_write(y, end, next);                                                                  \
+            if (stores) fetch_half_to_write(stored, end, next);                                                        \
+            SL_ELEMENTWISE(is_device_ptr(x, x_stored, y, stored), simdlen(ABREAST))                                    \
+            for (size_t i = first; i < end; i++) forward(i, type, stores_x, floats, stores, x, x_stored, y, stored);   \
+        }                                                                                                              \
     }
-}
 
-/* ---- what products alone read ---- */
-
-void SL_GELU_FORWARD_ROUNDED(size_t n, const float *x, uint16_t *y) {
-    SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(gelu_of(x[i]));
-}
-
-void SL_GELU_BACKWARD_ROUNDED(size_t n, const float *x, const float *dy, uint16_t *dx) {
-    SL_ELEMENTWISE(is_device_ptr(x, dy, dx), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) dx[i] = sl_bf16_of_float(dy[i] * gelu_slope(x[i]));
-}
-
-/* ---- what is stored as bf16 ---- */
-
-/* With FLOATS as a constant, so that loops have no choice: whether what is stored is wanted as floats, too. */
-SL_INLINE void forward_bf16(size_t n, const float *x, uint16_t *x_stored, const bool floats, float *y,
-                            uint16_t *y_stored) {
-    for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SL_PIECE ? n : first + SL_PIECE;
-        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
-        fetch(x, end, next);
-        fetch_half_to_write(x_stored, end, next);
-        if (floats) fetch_to_write(y, end, next);
-        fetch_half_to_write(y_stored, end, next);
-        SL_ELEMENTWISE(is_device_ptr(x, x_stored, y, y_stored), simdlen(ABREAST))
-        for (size_t i = first; i < end; i++) {
-            const uint16_t half = sl_bf16_of_float(x[i]), result = sl_bf16_of_float(gelu_of(sl_float_of_bf16(half)));
-            x_stored[i] = half;
-            y_stored[i] = result;
-            if (floats) y[i] = sl_float_of_bf16(result);
-        }
+#define BACKWARD(name, type, dy_type, floats, stores)                                                                  \
+    static void name(size_t n, const void *x, const void *dy, float *dx, uint16_t *stored) {                           \
+        for (size_t first = 0, end; first < n; first = end) {                                                          \
+            end = n - first < SL_PIECE ? n : first + SL_PIECE;                                                         \
+            const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;                                               \
+            fetch_typed(type, x, end, next);                                                                           \
+            fetch_typed(dy_type, dy, end, next);                                                                       \
+            if (floats) fetch_to_write(dx, end, next);                                                                 \
+            if (stores) fetch_half_to_write(stored, end, next);                                                        \
+            SL_ELEMENTWISE(is_device_ptr(x, dy, dx, stored), simdlen(ABREAST))                                         \
+            for (size_t i = first; i < end; i++) backward(i, type, dy_type, floats, stores, x, dy, dx, stored);        \
+        }                                                                                                              \
     }
+
+FORWARD(gelu_forward_f32, SL_F32, false, true, false)
+FORWARD(gelu_forward_rounded, SL_F32, false, false, true)
+FORWARD(gelu_forward_bf16, SL_BF16, false, false, true)
+FORWARD(gelu_forward_kept, SL_F32, true, false, true)
+FORWARD(gelu_forward_kept_f32, SL_F32, true, true, true)
+
+BACKWARD(gelu_backward_f32, SL_F32, SL_F32, true, false)
+BACKWARD(gelu_backward_rounded, SL_F32, SL_F32, false, true)
+BACKWARD(gelu_backward_bf16, SL_BF16, SL_BF16, false, true)
+BACKWARD(gelu_backward_kept, SL_BF16, SL_F32, false, true)
+BACKWARD(gelu_backward_kept_f32, SL_BF16, SL_F32, true, true)
+
+void SL_GELU_FORWARD(size_t n, struct sl_rows x, uint16_t *x_stored, struct sl_out y) {
+    float *floats = out_floats(&y);
+    (x.type == SL_BF16 ? gelu_forward_bf16
+     : !x_stored       ? floats ? gelu_forward_f32 : gelu_forward_rounded
+     : floats          ? gelu_forward_kept_f32
+                       : gelu_forward_kept)(n, x.at, x_stored, floats, out_halves(&y));
 }
 
-void SL_GELU_FORWARD_BF16(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored) {
-    if (y)
-        forward_bf16(n, x, x_stored, true, y, y_stored);
-    else
-        forward_bf16(n, x, x_stored, false, NULL, y_stored);
-}
-
-SL_INLINE void backward_bf16(size_t n, const uint16_t *x, const float *dy, const bool floats, float *dx,
-                             uint16_t *dx_stored) {
-    for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SL_PIECE ? n : first + SL_PIECE;
-        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
-        fetch_half(x, end, next);
-        fetch(dy, end, next);
-        if (floats) fetch_to_write(dx, end, next);
-        fetch_half_to_write(dx_stored, end, next);
-        SL_ELEMENTWISE(is_device_ptr(x, dy, dx, dx_stored), simdlen(ABREAST))
-        for (size_t i = first; i < end; i++) {
-            const uint16_t result = sl_bf16_of_float(sl_bf16_part(dy[i]) * gelu_slope(sl_float_of_bf16(x[i])));
-            if (floats) dx[i] = sl_float_of_bf16(result);
-            dx_stored[i] = result;
-        }
-    }
-}
-
-void SL_GELU_BACKWARD_BF16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored) {
-    if (dx)
-        backward_bf16(n, x, dy, true, dx, dx_stored);
-    else
-        backward_bf16(n, x, dy, false, NULL, dx_stored);
-}
-
-/* ---- of what a product has left as bf16 ---- */
-
-void SL_GELU_FORWARD_STORED(size_t n, const uint16_t *x, uint16_t *y) {
-    SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(gelu_of(sl_float_of_bf16(x[i])));
-}
-
-void SL_GELU_BACKWARD_STORED(size_t n, const uint16_t *x, uint16_t *dx) {
-    SL_ELEMENTWISE(is_device_ptr(x, dx), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++)
-        dx[i] = sl_bf16_of_float(sl_float_of_bf16(dx[i]) * gelu_slope(sl_float_of_bf16(x[i])));
+void SL_GELU_BACKWARD(size_t n, struct sl_rows x, struct sl_rows dy, struct sl_out dx) {
+    float *floats = out_floats(&dx);
+    (x.type == SL_F32     ? floats ? gelu_backward_f32 : gelu_backward_rounded
+     : dy.type == SL_BF16 ? gelu_backward_bf16
+     : floats             ? gelu_backward_kept_f32
+                          : gelu_backward_kept)(n, x.at, dy.at, floats, out_halves(&dx));
 }

@@ -364,9 +364,9 @@ static void do_rest(const struct sl_gemm *gemm, const struct call *call, size_t 
     const size_t n = rows * (size_t)gemm->n;
     if (!has_gelu(gemm->epilogue) || choice_of(gemm, call)->epilogue == gemm->epilogue) return;
     if (gemm->epilogue == SL_EPILOGUE_SLOPE)
-        kernels->gelu_backward_stored(n, call->before, call->c);
+        kernels->gelu_backward(n, sl_rows_bf16(call->before), sl_rows_bf16(call->c), sl_out_bf16(call->c));
     else
-        kernels->gelu_forward_stored(n, call->before, call->c);
+        kernels->gelu_forward(n, sl_rows_bf16(call->before), NULL, sl_out_bf16(call->c));
 }
 
 /* Where the library's product does not leave the sums of B's columns, a region does. */

@@ -38,9 +38,6 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_device SL_ATTENTION_KERNELS=sl_attention_kernels_device
         SL_ATTENTION_DECODE=sl_attention_decode_device SL_LATENT_KERNELS=sl_latent_kernels_device
         SL_GELU_FORWARD=sl_gelu_forward_device SL_GELU_BACKWARD=sl_gelu_backward_device
-        SL_GELU_FORWARD_BF16=sl_gelu_forward_bf16_device SL_GELU_BACKWARD_BF16=sl_gelu_backward_bf16_device
-        SL_GELU_FORWARD_ROUNDED=sl_gelu_forward_rounded_device SL_GELU_BACKWARD_ROUNDED=sl_gelu_backward_rounded_device
-        SL_GELU_FORWARD_STORED=sl_gelu_forward_stored_device SL_GELU_BACKWARD_STORED=sl_gelu_backward_stored_device
         SL_OPERAND_KERNELS=sl_operand_kernels_device SL_NORM_KERNELS=sl_norm_kernels_device
         SL_DROPOUT_KERNELS=sl_dropout_kernels_device
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_PUBLISHED_KERNELS=sl_published_kernels_device SL_DRAWS=sl_draws_device SL_REDUCE=sl_reduce_on_device)
@@ -99,9 +96,6 @@ function(sl_add_level level)
         SL_LATENT_KERNELS=sl_latent_kernels_${level} SL_PUBLISHED_KERNELS=sl_published_kernels_${level}
         SL_DRAWS=sl_draws_${level}
         SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level}
-        SL_GELU_FORWARD_BF16=sl_gelu_forward_bf16_${level} SL_GELU_BACKWARD_BF16=sl_gelu_backward_bf16_${level}
-        SL_GELU_FORWARD_ROUNDED=sl_gelu_forward_rounded_${level} SL_GELU_BACKWARD_ROUNDED=sl_gelu_backward_rounded_${level}
-        SL_GELU_FORWARD_STORED=sl_gelu_forward_stored_${level} SL_GELU_BACKWARD_STORED=sl_gelu_backward_stored_${level}
         SL_OPERAND_KERNELS=sl_operand_kernels_${level} SL_NORM_KERNELS=sl_norm_kernels_${level}
         SL_DROPOUT_KERNELS=sl_dropout_kernels_${level})
 endfunction()

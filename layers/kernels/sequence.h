@@ -8,7 +8,7 @@
 #define SL_LAYERS_KERNELS_SEQUENCE_H
 
 #include "spmd/base/base.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 
 SL_BEGIN_C
 
@@ -49,22 +49,13 @@ struct sl_sequence_kernels {
     void (*rms_norm_backward_weight)(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
                                      const float *rstd, float *dgamma, float *dbeta);
 
-    /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016): both [n], y may be x. */
-    void (*gelu_forward)(size_t n, const float *x, float *y);
-    /* dx = dy gelu'(x): all [n], dx may be x or dy. */
-    void (*gelu_backward)(size_t n, const float *x, const float *dy, float *dx);
-    /* The same two between arrays that are stored as bf16, in the bits of kernels.h's settle_bf16 before and after
-     * them. x_stored = x, which is not rounded yet; y_stored = y = gelu(x_stored); Y NULL: no floats of it. All [n]. */
-    void (*gelu_forward_bf16)(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored);
-    /* dx_stored = dx = dy gelu'(x); DY is not rounded yet. DX NULL: no floats of it. All [n], dx_stored may be x, dx
-     * may be dy. */
-    void (*gelu_backward_bf16)(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
-    /* y, or dx, of the two of floats, rounded to bf16 alone: where products read nothing else. All [n]. */
-    void (*gelu_forward_rounded)(size_t n, const float *x, uint16_t *y);
-    void (*gelu_backward_rounded)(size_t n, const float *x, const float *dy, uint16_t *dx);
-    /* y = gelu(x), and dx = dx gelu'(x), of bf16 alone. All [n]. */
-    void (*gelu_forward_stored)(size_t n, const uint16_t *x, uint16_t *y);
-    void (*gelu_backward_stored)(size_t n, const uint16_t *x, uint16_t *dx);
+    /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016), of N elements: floats of floats, where y may be x; bf16 of
+     * floats or of bf16. Unless X_STORED is NULL, x is floats that are not rounded yet: x_stored becomes what bf16 has
+     * of them, and y gelu of that, as bf16 or as rounded floats with a copy. */
+    void (*gelu_forward)(size_t n, struct sl_rows x, uint16_t *x_stored, struct sl_out y);
+    /* dx = dy gelu'(x), of N elements: floats or bf16 of floats; bf16 of bf16; and of an x in bf16 and a dy of floats
+     * that are not rounded yet bf16, or rounded floats with a copy. dx may be x or dy. */
+    void (*gelu_backward)(size_t n, struct sl_rows x, struct sl_rows dy, struct sl_out dx);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2], or, unless PLACES [rows] is
@@ -160,30 +151,12 @@ extern const struct sl_published_kernels sl_published_kernels_v2, sl_published_k
 extern const struct sl_published_kernels sl_published_kernels_device; /* in builds for devices */
 
 /* The two of gelu (gelu.c). */
-typedef void sl_gelu_forward(size_t n, const float *x, float *y);
-typedef void sl_gelu_backward(size_t n, const float *x, const float *dy, float *dx);
-typedef void sl_gelu_forward_bf16(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored);
-typedef void sl_gelu_backward_bf16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
-typedef void sl_gelu_forward_rounded(size_t n, const float *x, uint16_t *y);
-typedef void sl_gelu_backward_rounded(size_t n, const float *x, const float *dy, uint16_t *dx);
-typedef void sl_gelu_forward_stored(size_t n, const uint16_t *x, uint16_t *y);
-typedef void sl_gelu_backward_stored(size_t n, const uint16_t *x, uint16_t *dx);
+typedef void sl_gelu_forward(size_t n, struct sl_rows x, uint16_t *x_stored, struct sl_out y);
+typedef void sl_gelu_backward(size_t n, struct sl_rows x, struct sl_rows dy, struct sl_out dx);
 extern sl_gelu_forward sl_gelu_forward_v2, sl_gelu_forward_v3, sl_gelu_forward_v4;
 extern sl_gelu_backward sl_gelu_backward_v2, sl_gelu_backward_v3, sl_gelu_backward_v4;
-extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_v2, sl_gelu_forward_bf16_v3, sl_gelu_forward_bf16_v4;
-extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_v2, sl_gelu_backward_bf16_v3, sl_gelu_backward_bf16_v4;
-extern sl_gelu_forward_rounded sl_gelu_forward_rounded_v2, sl_gelu_forward_rounded_v3, sl_gelu_forward_rounded_v4;
-extern sl_gelu_backward_rounded sl_gelu_backward_rounded_v2, sl_gelu_backward_rounded_v3, sl_gelu_backward_rounded_v4;
-extern sl_gelu_forward_stored sl_gelu_forward_stored_v2, sl_gelu_forward_stored_v3, sl_gelu_forward_stored_v4;
-extern sl_gelu_backward_stored sl_gelu_backward_stored_v2, sl_gelu_backward_stored_v3, sl_gelu_backward_stored_v4;
 extern sl_gelu_forward sl_gelu_forward_device; /* in builds for devices */
 extern sl_gelu_backward sl_gelu_backward_device;
-extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_device;
-extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_device;
-extern sl_gelu_forward_rounded sl_gelu_forward_rounded_device;
-extern sl_gelu_backward_rounded sl_gelu_backward_rounded_device;
-extern sl_gelu_forward_stored sl_gelu_forward_stored_device;
-extern sl_gelu_backward_stored sl_gelu_backward_stored_device;
 
 SL_END_C
 #endif

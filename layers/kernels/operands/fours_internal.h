@@ -7,7 +7,7 @@
 #ifndef SL_LAYERS_KERNELS_OPERANDS_FOURS_INTERNAL_H
 #define SL_LAYERS_KERNELS_OPERANDS_FOURS_INTERNAL_H
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 #include "spmd/device/offload.h"
 
 #include <stdint.h>
@@ -98,6 +98,14 @@ SL_INLINE few_floats load_elements(const size_t count, const bool half, const vo
     return load_floats(count, (const float *)x + i);
 }
 #define ELEMENTS_AT(half, x) ((half) ? HALVES_AT(x) : FLOATS_AT(x))
+
+/* The floats of OUT, and its bf16, alone or as a copy; NULL: there are none. */
+SL_INLINE float *out_floats(const struct sl_out *out) {
+    return out->rows.type == SL_F32 ? (float *)out->rows.at : NULL;
+}
+SL_INLINE uint16_t *out_halves(const struct sl_out *out) {
+    return (uint16_t *)(out->rows.type == SL_BF16 ? out->rows.at : out->copy.at);
+}
 
 /* VALUES become elements from I on of Y, if there are FLOATS, which it ROUNDS or not, and of STORED, if it STORES: what
  * a struct sl_settled says. */

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "spmd/base/dtype.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
@@ -23,6 +24,12 @@ SL_INLINE void fetch(const float *array, size_t first, size_t end) {
 }
 SL_INLINE void fetch_half(const uint16_t *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 0);
+}
+SL_INLINE void fetch_typed(enum sl_dtype type, const void *array, size_t first, size_t end) {
+    if (type == SL_BF16)
+        fetch_half(array, first, end);
+    else
+        fetch(array, first, end);
 }
 SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 1);

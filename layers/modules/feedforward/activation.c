@@ -233,37 +233,37 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+/* Where a gelu leaves its result: as bf16 alone where only products read it, else as the floats Y. */
+static struct sl_out gelu_out(struct sl_context *context, float *y) {
     uint16_t *operand = sl_operand_result(context);
-    if (operand) {
-        context->kernels->sequence->gelu_forward_rounded(elements(module, context), x, operand);
-        context->result->done = true;
-    } else {
-        context->kernels->sequence->gelu_forward(elements(module, context), x, y);
-    }
+    if (!operand) return sl_out_f32(y);
+    context->result->done = true;
+    return sl_out_bf16(operand);
+}
+
+static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), NULL, gelu_out(context, y));
     return SL_OK;
 }
 
 static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
-    uint16_t *operand = sl_operand_result(context);
-    if (dx && operand) {
-        context->kernels->sequence->gelu_backward_rounded(elements(module, context), x, dy, operand);
-        context->result->done = true;
-    } else if (dx) {
-        context->kernels->sequence->gelu_backward(elements(module, context), x, dy, dx);
-    }
+    if (dx)
+        context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_f32(x), sl_rows_f32(dy),
+                                                  gelu_out(context, dx));
     return SL_OK;
 }
 
 static void gelu_forward_stored(const struct sl_module *module, struct sl_context *context, const float *x,
                                 uint16_t *x_stored, float *y, uint16_t *y_stored) {
-    context->kernels->sequence->gelu_forward_bf16(elements(module, context), x, x_stored, y, y_stored);
+    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), x_stored,
+                                             sl_out_settled(y, (struct sl_settled){true, y_stored}));
 }
 
 static void gelu_backward_stored(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                                  const float *dy, float *dx, uint16_t *dx_stored) {
-    context->kernels->sequence->gelu_backward_bf16(elements(module, context), x, dy, dx, dx_stored);
+    context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_bf16(x), sl_rows_f32(dy),
+                                              sl_out_settled(dx, (struct sl_settled){true, dx_stored}));
 }
 
 static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

@@ -307,19 +307,19 @@ static void gelu_and_its_slope(void **state) {
             float *x = random_device_floats(&numbers, n, n % 2 ? -13 : -2, n % 2 ? 13 : 2), *y = device_floats(n),
                   *dy = random_device_floats(&numbers, n, -1, 1), *slope = device_floats(n), *dx = device_floats(n);
             for (size_t i = 0; i < n; i++) slope[i] = 1.0f;
-            kernels->gelu_forward(n, x, y);
-            kernels->gelu_backward(n, x, slope, slope);
-            kernels->gelu_backward(n, x, dy, dx);
+            kernels->gelu_forward(n, sl_rows_f32(x), NULL, sl_out_f32(y));
+            kernels->gelu_backward(n, sl_rows_f32(x), sl_rows_f32(slope), sl_out_f32(slope));
+            kernels->gelu_backward(n, sl_rows_f32(x), sl_rows_f32(dy), sl_out_f32(dx));
             for (size_t i = 0; i < n; i++) { /* an error of the exponent is one of the result as many times as large */
                 const double relative = 4e-7 * (1 + fmax(0, -gelu_argument(x[i])));
                 expect_close(at_level(level, "gelu"), i, y[i], gelu(x[i]), relative, 2e-37);
                 expect_close(at_level(level, "gelu slope"), i, slope[i], gelu_slope(x[i]), relative, 3e-7);
                 assert_true(dx[i] == dy[i] * slope[i]);
             }
-            kernels->gelu_backward(n, x, dy, dy);
+            kernels->gelu_backward(n, sl_rows_f32(x), sl_rows_f32(dy), sl_out_f32(dy));
             assert_memory_equal(dy, dx, n * sizeof *dx);
             memcpy(slope, x, n * sizeof *x);
-            kernels->gelu_forward(n, slope, slope);
+            kernels->gelu_forward(n, sl_rows_f32(slope), NULL, sl_out_f32(slope));
             assert_memory_equal(slope, y, n * sizeof *y);
             release_array(x);
             release_array(y);
@@ -345,31 +345,34 @@ static void gelu_rounds_what_is_stored(void **state) {
             x_kept[n] = y_kept[n] = 0x1234;
             y[n] = dx[n] = 3;
             passes->settle_bf16(n, settled, kept);
-            kernels->gelu_forward(n, settled, want);
+            kernels->gelu_forward(n, sl_rows_f32(settled), NULL, sl_out_f32(want));
             passes->settle_bf16(n, want, want_kept);
             for (int floats = 0; floats < 2; floats++) {
                 memset(x_kept, 0, n * sizeof *kept);
                 memset(y_kept, 0, n * sizeof *kept);
-                kernels->gelu_forward_bf16(n, x, x_kept, floats ? y : NULL, y_kept);
+                kernels->gelu_forward(n, sl_rows_f32(x), x_kept,
+                                      sl_out_settled(floats ? y : NULL, (struct sl_settled){true, y_kept}));
                 assert_memory_equal(x_kept, kept, n * sizeof *kept);
                 assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             }
             assert_memory_equal(y, want, n * sizeof *y);
             memset(y_kept, 0, n * sizeof *kept);
-            kernels->gelu_forward_stored(n, kept, y_kept);
+            kernels->gelu_forward(n, sl_rows_bf16(kept), NULL, sl_out_bf16(y_kept));
             assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             memcpy(want, dy, n * sizeof *dy);
             passes->settle_bf16(n, want, NULL);
-            kernels->gelu_backward(n, settled, want, want);
+            kernels->gelu_backward(n, sl_rows_f32(settled), sl_rows_f32(want), sl_out_f32(want));
             passes->settle_bf16(n, want, want_kept);
-            kernels->gelu_backward_bf16(n, x_kept, dy, NULL, y_kept);
+            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy), sl_out_bf16(y_kept));
             assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             passes->round_bf16(n, dy, y_kept);
-            kernels->gelu_backward_stored(n, x_kept, y_kept);
+            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_bf16(y_kept), sl_out_bf16(y_kept));
             assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             memset(y_kept, 0, n * sizeof *kept);
-            kernels->gelu_backward_bf16(n, x_kept, dy, dx, y_kept);
-            kernels->gelu_backward_bf16(n, x_kept, dy, dy, x_kept);
+            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy),
+                                   sl_out_settled(dx, (struct sl_settled){true, y_kept}));
+            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy),
+                                   sl_out_settled(dy, (struct sl_settled){true, x_kept}));
             assert_memory_equal(dx, want, n * sizeof *dx);
             assert_memory_equal(dy, want, n * sizeof *dx);
             assert_memory_equal(x_kept, want_kept, n * sizeof *kept);
@@ -388,8 +391,8 @@ static void gelu_far_out(void **state) {
     float *x = device_copy(values, sizeof values), *y = device_floats(N), *slope = device_floats(N);
     FOR_EACH_LEVEL(kernels) {
         for (size_t i = 0; i < N; i++) slope[i] = 1.0f;
-        kernels->gelu_forward(N, x, y);
-        kernels->gelu_backward(N, x, slope, slope);
+        kernels->gelu_forward(N, sl_rows_f32(x), NULL, sl_out_f32(y));
+        kernels->gelu_backward(N, sl_rows_f32(x), sl_rows_f32(slope), sl_out_f32(slope));
         for (size_t i = 0; i < N - 1; i++) {
             expect_close(at_level(level, "gelu"), i, y[i], x[i] > 1 ? x[i] : x[i] < -1 ? 0 : x[i] / 2, 1e-6, 1e-30);
             expect_close(at_level(level, "gelu slope"), i, slope[i], fabsf(x[i]) < 1 ? 0.5 : x[i] > 0, 1e-6, 1e-30);

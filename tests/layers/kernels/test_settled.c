@@ -451,12 +451,12 @@ static void check_operands(const struct sl_kernels *kernels, size_t n, const flo
     kernels->operands->multiply(n, x, dy, rounded);
     sl_device.settle(NULL);
     expect_rounded(n, plain, rounded);
-    kernels->sequence->gelu_forward(n, x, plain);
-    kernels->sequence->gelu_forward_rounded(n, x, rounded);
+    kernels->sequence->gelu_forward(n, sl_rows_f32(x), NULL, sl_out_f32(plain));
+    kernels->sequence->gelu_forward(n, sl_rows_f32(x), NULL, sl_out_bf16(rounded));
     sl_device.settle(NULL);
     expect_rounded(n, plain, rounded);
-    kernels->sequence->gelu_backward(n, x, dy, plain);
-    kernels->sequence->gelu_backward_rounded(n, x, dy, rounded);
+    kernels->sequence->gelu_backward(n, sl_rows_f32(x), sl_rows_f32(dy), sl_out_f32(plain));
+    kernels->sequence->gelu_backward(n, sl_rows_f32(x), sl_rows_f32(dy), sl_out_bf16(rounded));
     sl_device.settle(NULL);
     expect_rounded(n, plain, rounded);
     release_array(plain);
