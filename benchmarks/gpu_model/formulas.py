@@ -70,7 +70,7 @@ BYTES = {
     "layer_norm_rounded": lambda p: 10 * p[0] * p[2],
     "layer_norm_backward_input": lambda p: p[0] * p[2] * (12 + 4 * p[7]),
     "layer_norm_backward_weight": lambda p: p[2] * p[3] * p[4] * (HALF[p[8]] + HALF[p[9]]),
-    "silu": lambda p: 12 * p[0],
+    "silu_f32": lambda p: 12 * p[0],
     "silu_rounded": lambda p: 10 * p[0],
     "silu_kept_of": lambda p: p[0] * (HALF[p[1]] + left(p[6], p[8]) + 2),
     "multiply_kept_of": lambda p: p[0] * (HALF[p[1]] + 2 + left(p[6], p[8])),

@@ -3,6 +3,7 @@
  *
  * The build defines SL_DROPOUT_KERNELS, the table's name. */
 #include "layers/kernels/dropout.h"
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/vector_math.h"
@@ -68,29 +69,28 @@ SL_INLINE void drop_rows(const bool silu, struct sl_key key, uint32_t first_row,
 SL_INLINE void drop_all(const bool silu, const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays) {
     const float gain = 1.0f / arrays->keep;
     const struct sl_key *keys = words->keys;
-    const bool half = arrays->half, rounds = arrays->left.rounds;
-    float *y = arrays->y, *slope = arrays->slope;
-    uint16_t *stored = arrays->left.stored, *slope_stored = arrays->slope_stored;
+    const bool half = arrays->x.type == SL_BF16, rounds = arrays->y.rounds, halves = arrays->slope.type == SL_BF16;
+    float *y = out_floats(&arrays->y), *slope = halves ? NULL : arrays->slope.at;
+    uint16_t *stored = out_halves(&arrays->y), *slope_stored = halves ? arrays->slope.at : NULL;
     if (!keys) {
         drop_rows(silu, words->key, words->first_row, words->rows, words->first_col, words->cols, arrays->threshold,
-                  gain, arrays->x, half, y, rounds, stored, slope, slope_stored);
+                  gain, arrays->x.at, half, y, rounds, stored, slope, slope_stored);
         return;
     }
     for (size_t k = 0; k < words->parts; k += KEYS) {
         const size_t left = words->parts - k, at = k * words->part;
-        const char *x = (const char *)arrays->x + at * (half ? sizeof *stored : sizeof *y);
+        const char *x = (const char *)arrays->x.at + at * sl_dtype_size(arrays->x.type);
         drop_parts(silu, left < KEYS ? left : KEYS, keys + k * words->next, words->next, words->part, arrays->threshold,
                    gain, x, half, y ? y + at : NULL, rounds, stored ? stored + at : NULL, slope ? slope + at : NULL,
                    slope ? NULL : slope_stored + at);
     }
 }
 
-static void dropout(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays) {
-    drop_all(false, words, arrays);
+static void drop_arrays(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays) {
+    if (arrays->silu)
+        drop_all(true, words, arrays);
+    else
+        drop_all(false, words, arrays);
 }
 
-static void silu_dropout(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays) {
-    drop_all(true, words, arrays);
-}
-
-const struct sl_dropout_kernels SL_DROPOUT_KERNELS = {.dropout = dropout, .silu_dropout = silu_dropout};
+const struct sl_dropout_kernels SL_DROPOUT_KERNELS = {.drop = drop_arrays};

@@ -2,11 +2,11 @@
  * longer than a hash does. One source (dropout.c), built as kernels.c is.
  *
  * The words, and so the bits, are those of sl_draws' words_each and words_global; what is made of them is that of
- * sl_kernels' dropout_forward and silu_dropout_forward. */
+ * sl_operand_kernels' dropout. */
 #ifndef SL_LAYERS_KERNELS_DROPOUT_H
 #define SL_LAYERS_KERNELS_DROPOUT_H
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 #include "spmd/random.h"
 
 SL_BEGIN_C
@@ -22,19 +22,16 @@ struct sl_dropout_words {
 
 /* What is read and written: all [elements]. */
 struct sl_dropout_arrays {
-    const void *x; /* bf16 if HALF, else floats */
-    bool half;
-    uint32_t threshold;     /* an element is kept whose word's upper 23 bits are below it, */
-    float keep;             /* and divided by this */
-    float *y;               /* NULL where only what is stored will be read */
-    struct sl_settled left; /* how y is left */
-    float *slope;           /* dy/dx, may be x; or NULL: */
-    uint16_t *slope_stored; /* it is left as bf16 alone */
+    bool silu; /* y is silu of x that is dropped, else x */
+    struct sl_rows x;
+    uint32_t threshold; /* an element is kept whose word's upper 23 bits are below it, */
+    float keep;         /* and divided by this */
+    struct sl_out y;
+    struct sl_rows slope; /* dy/dx; floats of it may be x */
 };
 
 struct sl_dropout_kernels {
-    void (*dropout)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays);
-    void (*silu_dropout)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays);
+    void (*drop)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays);
 };
 
 extern const struct sl_dropout_kernels sl_dropout_kernels_v2, sl_dropout_kernels_v3, sl_dropout_kernels_v4;

@@ -6,7 +6,6 @@
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/elements_internal.h"
 #include "layers/kernels/hashes_internal.h"
-#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/layer_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
@@ -18,10 +17,6 @@
 #include <string.h>
 
 /* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
-
-enum {
-    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
-};
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -245,57 +240,6 @@ static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const fl
     }
 }
 
-/* ---- activation and dropout ---- */
-
-SL_INLINE void silu_few(const size_t count, size_t i, const float *x, float *y, float *slope) {
-    const few_floats in = load_floats(count, x + i);
-    few_floats out = in, slopes = in;
-    for (size_t k = 0; k < count; k++) {
-        const float v = OF(in, k), s = sl_sigmoid(v);
-        OF(out, k) = v * s;
-        OF(slopes, k) = s * (1.0f + v * (1.0f - s));
-    }
-    store_floats(count, out, y + i);
-    store_floats(count, slopes, slope + i);
-}
-
-static void silu(size_t n, const float *x, float *y, float *slope) {
-    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(silu_few, i, n, FLOATS_AT(x + i) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), x, y, slope);
-}
-
-/* With words that are given, which are devices' no more (dropout.h). The mask is a factor, because compilers make a
- * branch around the arithmetic of a choice. */
-static void silu_masked(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float gain, float *y,
-                        float *slope) {
-    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) {
-        const float factor = words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = sl_sigmoid(v);
-        y[i] = factor * (v * s);
-        slope[i] = factor * (s * (1.0f + v * (1.0f - s)));
-    }
-}
-
-static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
-                                 float *y, float *slope) {
-    if (words)
-        silu_masked(n, x, words, threshold, 1.0f / keep, y, slope);
-    else
-        silu(n, x, y, slope);
-}
-
-static void dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
-                            float *slope) {
-    const float gain = 1.0f / keep; /* a factor, as XLA makes of division by a constant */
-    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope))
-    for (size_t i = 0; i < n; i++) {
-        const float factor = words[i] >> 9 < threshold ? gain : 0.0f;
-        y[i] = factor * x[i];
-        slope[i] = factor;
-    }
-}
-
 /* ---- loss ---- */
 
 /* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
@@ -424,8 +368,6 @@ const struct sl_kernels SL_KERNELS = {
     .part_sums = part_sums,
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,
-    .silu_dropout_forward = silu_dropout_forward,
-    .dropout_forward = dropout_forward,
     .softmax_cross_entropy = softmax_cross_entropy,
     .add_losses = add_losses,
     .mean_squared_error = mean_squared_error,

@@ -134,14 +134,6 @@ struct sl_kernels {
                                 const float *rstd, const float *scale, const float *summand, float *dx, float *dscale,
                                 float *dbias);
 
-    /* y = silu(x), slope = silu'(x). If WORDS is not NULL, both are multiplied by mask / keep, where mask[i] is 1 if
-     * words[i] >> 9 < threshold and 0 otherwise. All [n]; y may be x. */
-    void (*silu_dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
-                                 float *y, float *slope);
-    /* y = x mask / keep, slope = mask / keep, with the same mask. */
-    void (*dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
-                            float *slope);
-
     /* Of logits [rows, classes] and labels [rows] below classes; a row with label -1 is left out. dlogits = (softmax -
      * onehot) * weight. losses [rows, 2]: a row's loss, and 1 if its largest logit (the first of equals) is the
      * label's, else 0. */

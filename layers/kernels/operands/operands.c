@@ -1,4 +1,4 @@
-/* operands.c - results that are written as bf16 as they are computed, built as kernels.c is.
+/* operands.c - results that are written as they will be read as soon as they are computed, built as kernels.c is.
  *
  * The build defines SL_OPERAND_KERNELS, the table's name. */
 #include "layers/kernels/operands/operands.h"
@@ -26,24 +26,6 @@ static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t 
         SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), a, b, y);
 }
 
-SL_INLINE void silu_few(const size_t count, size_t i, const float *x, uint16_t *y, float *slope) {
-    const few_floats in = load_floats(count, x + i);
-    few_floats out = in, slopes = in;
-    for (size_t k = 0; k < count; k++) {
-        const float v = OF(in, k), s = sl_sigmoid(v);
-        OF(out, k) = v * s;
-        OF(slopes, k) = s * (1.0f + v * (1.0f - s));
-    }
-    store_halves(count, round_floats(count, out), y + i);
-    store_floats(count, slopes, slope + i);
-}
-
-static void silu_rounded(size_t n, const float *x, uint16_t *y, float *slope) {
-    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(silu_few, i, n, FLOATS_AT(x + i) | HALVES_AT(y + i) | FLOATS_AT(slope + i), x, y, slope);
-}
-
 static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
                                float epsilon, float *normalized, float *rstd, uint16_t *y) {
     SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
@@ -69,12 +51,12 @@ static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const f
     }
 }
 
-/* ---- what is kept as bf16 ---- */
+/* ---- silu and dropout ---- */
 
-/* Devices ask once for all of a thread's elements what is there. */
-
-SL_INLINE void silu_kept_few(const size_t count, size_t i, const bool half, const bool floats, const bool rounds,
-                             const bool stores, const void *x, float *y, uint16_t *stored, uint16_t *slope) {
+/* Elements from I on. The callers pass constants, but for devices, which ask once for all of a thread's elements: the
+ * types of x and of slope, HALF and HALVES, and how y is left. */
+SL_INLINE void silu_few(const size_t count, size_t i, const bool half, const bool halves, const bool floats,
+                        const bool rounds, const bool stores, const void *x, float *y, uint16_t *stored, void *slope) {
     const few_floats in = load_elements(count, half, x, i);
     few_floats out = in, slopes = in;
     for (size_t k = 0; k < count; k++) {
@@ -83,55 +65,92 @@ SL_INLINE void silu_kept_few(const size_t count, size_t i, const bool half, cons
         OF(slopes, k) = s * (1.0f + v * (1.0f - s));
     }
     leave_few(count, i, out, floats, rounds, stores, y, stored);
-    store_halves(count, round_floats(count, slopes), slope + i);
+    if (halves)
+        store_halves(count, round_floats(count, slopes), (uint16_t *)slope + i);
+    else
+        store_floats(count, slopes, (float *)slope + i);
+}
+
+static void silu_f32(size_t n, const float *x, float *y, float *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(silu_few, i, n, FLOATS_AT(x + i) | FLOATS_AT(y + i) | FLOATS_AT(slope + i), false, false, true,
+                   false, false, x, y, NULL, slope);
+}
+
+static void silu_rounded(size_t n, const float *x, uint16_t *y, float *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(silu_few, i, n, FLOATS_AT(x + i) | HALVES_AT(y + i) | FLOATS_AT(slope + i), false, false, false,
+                   true, true, x, NULL, y, slope);
 }
 
 SL_INLINE void silu_kept_of(size_t n, const bool half, const bool floats, const bool rounds, const bool stores,
                             const void *x, float *y, uint16_t *stored, uint16_t *slope) {
     SL_ELEMENTWISE(is_device_ptr(x, y, stored, slope), simdlen(ABREAST))
     for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(silu_kept_few, i, n, ELEMENTS_AT(half, x) | FLOATS_AT(y) | HALVES_AT(stored) | HALVES_AT(slope),
-                   half, floats, rounds, stores, x, y, stored, slope);
+        SL_BY_FOUR(silu_few, i, n, ELEMENTS_AT(half, x) | FLOATS_AT(y) | HALVES_AT(stored) | HALVES_AT(slope), half,
+                   true, floats, rounds, stores, x, y, stored, slope);
 }
 
-static void silu_kept(size_t n, const void *x, bool half, float *y, struct sl_settled left, uint16_t *slope) {
-#define OF_HALVES(...) silu_kept_of(n, true, __VA_ARGS__, x, y, left.stored, slope)
-#define OF_FLOATS(...) silu_kept_of(n, false, __VA_ARGS__, x, y, left.stored, slope)
-    if (half)
-        SL_AS_LEFT(OF_HALVES, y, left);
+static void silu(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slope) {
+    float *floats = out_floats(&y);
+    const struct sl_settled left = {y.rounds, out_halves(&y)};
+#define OF_HALVES(...) silu_kept_of(n, true, __VA_ARGS__, x.at, floats, left.stored, slope.at)
+#define OF_FLOATS(...) silu_kept_of(n, false, __VA_ARGS__, x.at, floats, left.stored, slope.at)
+    if (slope.type == SL_F32 && floats)
+        silu_f32(n, x.at, floats, slope.at);
+    else if (slope.type == SL_F32)
+        silu_rounded(n, x.at, left.stored, slope.at);
+    else if (x.type == SL_BF16)
+        SL_AS_LEFT(OF_HALVES, floats, left);
     else
-        SL_AS_LEFT(OF_FLOATS, y, left);
+        SL_AS_LEFT(OF_FLOATS, floats, left);
 #undef OF_HALVES
 #undef OF_FLOATS
 }
 
 /* The mask is a factor, because compilers make a branch around the arithmetic of a choice. */
-SL_INLINE void dropout_kept_of(size_t n, const bool silu, const bool floats, const bool rounds, const bool stores,
-                               const float *x, const uint32_t *words, uint32_t threshold, float gain, float *y,
-                               uint16_t *stored, uint16_t *slope) {
+SL_INLINE void dropout_of(size_t n, const bool silu, const bool halves, const bool floats, const bool rounds,
+                          const bool stores, const float *x, const uint32_t *words, uint32_t threshold, float gain,
+                          float *y, uint16_t *stored, void *slope) {
     SL_ELEMENTWISE(is_device_ptr(x, words, y, stored, slope), simdlen(ABREAST))
     for (size_t i = 0; i < n; i++) {
         const float factor = words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = silu ? sl_sigmoid(v) : 1.0f;
         const float value = silu ? factor * (v * s) : factor * v;
+        const float derivative = silu ? factor * (s * (1.0f + v * (1.0f - s))) : factor;
         const uint16_t rounded = sl_bf16_of_float(value);
         if (stores) stored[i] = rounded;
         if (floats) y[i] = rounds ? sl_float_of_bf16(rounded) : value;
-        slope[i] = sl_bf16_of_float(silu ? factor * (s * (1.0f + v * (1.0f - s))) : factor);
+        if (halves)
+            ((uint16_t *)slope)[i] = sl_bf16_of_float(derivative);
+        else
+            ((float *)slope)[i] = derivative;
     }
 }
 
-static void dropout_kept(size_t n, bool silu, const float *x, const uint32_t *words, uint32_t threshold, float keep,
-                         float *y, struct sl_settled left, uint16_t *slope) {
-    const float gain = 1.0f / keep;
-#define WITH_SILU(...) dropout_kept_of(n, true, __VA_ARGS__, x, words, threshold, gain, y, left.stored, slope)
-#define ALONE(...) dropout_kept_of(n, false, __VA_ARGS__, x, words, threshold, gain, y, left.stored, slope)
-    if (silu)
-        SL_AS_LEFT(WITH_SILU, y, left);
+static void dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
+                    struct sl_out y, struct sl_rows slope) {
+    const float gain = 1.0f / keep; /* a factor, as XLA makes of division by a constant */
+    float *floats = out_floats(&y);
+    const struct sl_settled left = {y.rounds, out_halves(&y)};
+#define DROP(...) dropout_of(n, __VA_ARGS__, x.at, words, threshold, gain, floats, left.stored, slope.at)
+#define WITH_SILU(...) DROP(true, true, __VA_ARGS__)
+#define ALONE(...) DROP(false, true, __VA_ARGS__)
+    if (slope.type == SL_F32 && silu)
+        DROP(true, false, true, false, false);
+    else if (slope.type == SL_F32)
+        DROP(false, false, true, false, false);
+    else if (silu)
+        SL_AS_LEFT(WITH_SILU, floats, left);
     else
-        SL_AS_LEFT(ALONE, y, left);
+        SL_AS_LEFT(ALONE, floats, left);
+#undef DROP
 #undef WITH_SILU
 #undef ALONE
 }
+
+/* ---- products with slopes that are kept as bf16 ---- */
 
 SL_INLINE void multiply_kept_few(const size_t count, size_t i, const bool half, const bool floats, const bool rounds,
                                  const bool stores, const void *dy, const uint16_t *slope, float *dx,
@@ -152,21 +171,21 @@ SL_INLINE void multiply_kept_of(size_t n, const bool half, const bool floats, co
                    stores, dy, slope, dx, stored);
 }
 
-static void multiply_kept(size_t n, const void *dy, bool half, const uint16_t *slope, float *dx,
-                          struct sl_settled left) {
-#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, dy, slope, dx, left.stored)
-#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, dy, slope, dx, left.stored)
-    if (half)
-        SL_AS_LEFT(OF_HALVES, dx, left);
+static void multiply_kept(size_t n, struct sl_rows dy, const uint16_t *slope, struct sl_out dx) {
+    float *floats = out_floats(&dx);
+    const struct sl_settled left = {dx.rounds, out_halves(&dx)};
+#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, dy.at, slope, floats, left.stored)
+#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, dy.at, slope, floats, left.stored)
+    if (dy.type == SL_BF16)
+        SL_AS_LEFT(OF_HALVES, floats, left);
     else
-        SL_AS_LEFT(OF_FLOATS, dx, left);
+        SL_AS_LEFT(OF_FLOATS, floats, left);
 #undef OF_HALVES
 #undef OF_FLOATS
 }
 
 const struct sl_operand_kernels SL_OPERAND_KERNELS = {.layer_norm_forward = layer_norm_rounded,
                                                       .multiply = multiply_rounded,
-                                                      .silu_forward = silu_rounded,
-                                                      .silu_kept = silu_kept,
-                                                      .dropout_kept = dropout_kept,
+                                                      .silu = silu,
+                                                      .dropout = dropout,
                                                       .multiply_kept = multiply_kept};

@@ -1,13 +1,13 @@
-/* operands.h - results that are written as bf16 in the pass that computes them: what products alone read, without
- * floats beside it; and where the storage is bf16, what is kept, too.
+/* operands.h - results that are written as they will be read, in the pass that computes them: as floats, as bf16 where
+ * products alone read them, and, where the storage is bf16, as that, with rounded floats beside it or without.
  *
- * They are the results of the kernels of floats, rounded to the nearest, ties to even. All arrays have N elements, but
+ * Bf16 is the result of the kernels of floats, rounded to the nearest, ties to even. All arrays have N elements, but
  * for those of rows. */
 #ifndef SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 #define SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 
 #include "spmd/base/base.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 
 SL_BEGIN_C
 
@@ -17,22 +17,17 @@ struct sl_operand_kernels {
                                float epsilon, float *normalized, float *rstd, uint16_t *y);
     /* y = a b, of sl_kernels' multiply */
     void (*multiply)(size_t n, const float *a, const float *b, uint16_t *y);
-    /* y = silu(x), and slope = silu'(x) as floats, of sl_kernels' silu_dropout_forward without dropout, which has a
-     * kernel of its own on devices (dropout.h); SLOPE may be X. */
-    void (*silu_forward)(size_t n, const float *x, uint16_t *y, float *slope);
-
-    /* Where the storage is bf16. Y, or DX, is left as LEFT says, and is NULL where only what is stored will be read;
-     * all that is read as bf16 is widened first.
-     *
-     * y = silu(x), of floats, or of bf16 if HALF; slope = silu'(x) */
-    void (*silu_kept)(size_t n, const void *x, bool half, float *y, struct sl_settled left, uint16_t *slope);
-    /* y and slope of sl_kernels' silu_dropout_forward with WORDS, or, without SILU, of its dropout_forward: on hosts */
-    void (*dropout_kept)(size_t n, bool silu, const float *x, const uint32_t *words, uint32_t threshold, float keep,
-                         float *y, struct sl_settled left, uint16_t *slope);
-    /* dx = dy slope, of a dy that is bf16 if HALF, or else floats, which are rounded as they are read, as nobody has
-     * done so yet */
-    void (*multiply_kept)(size_t n, const void *dy, bool half, const uint16_t *slope, float *dx,
-                          struct sl_settled left);
+    /* y = silu(x), slope = silu'(x). Floats of slope: of floats of x, with y as floats or as bf16; the two may be x.
+     * Bf16 of slope: of floats or bf16 of x, with y in any form. */
+    void (*silu)(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slope);
+    /* Y and slope of silu(x), or, without SILU, of x, of floats of x; both are multiplied by mask / keep, where mask[i]
+     * is 1 if words[i] >> 9 < threshold and 0 otherwise. Floats of slope: with y as floats, which may be x. Bf16 of
+     * slope: with y in any form. Devices have kernels that draw the words (dropout.h). */
+    void (*dropout)(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
+                    struct sl_out y, struct sl_rows slope);
+    /* dx = dy slope, in any form, of a dy in bf16, or of floats, which are rounded as they are read, as nobody has done
+     * so yet */
+    void (*multiply_kept)(size_t n, struct sl_rows dy, const uint16_t *slope, struct sl_out dx);
 };
 
 extern const struct sl_operand_kernels sl_operand_kernels_v2, sl_operand_kernels_v3, sl_operand_kernels_v4;

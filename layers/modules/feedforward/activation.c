@@ -28,18 +28,33 @@ static const struct sl_kept *slope_of(const struct sl_module *module) {
     return &((const struct activation *)module)->slope;
 }
 
-/* Where the storage is bf16: how y, or dx, is left, at *FLOATS, NULL where nobody reads these. */
-static struct sl_settled left_of(const struct sl_context *context, float **floats) {
-    struct sl_result *result = context->result;
-    if (result && result->unread) *floats = NULL;
-    if (result) result->done = true;
-    return sl_result_settled(result);
+static struct sl_rows slope_rows(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_kept *slope = slope_of(module);
+    return slope->rounds ? sl_rows_bf16(sl_kept_halves(context, slope)) : sl_rows_f32(sl_kept_values(context, slope));
 }
 
-/* X, or DY, as bf16 where that is all that is there; else NULL. */
-static const uint16_t *stored_of(const struct sl_module *module, const struct sl_context *context, bool reads_stored,
-                                 const float *x) {
-    return reads_stored && context->storage != SL_F32 ? sl_rounded_rows(context, elements(module, context), x) : NULL;
+/* X, or DY, where slopes are: as bf16 where that is all that is there, else as floats. */
+static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, bool reads_stored,
+                              const float *x) {
+    const bool stored = slope_of(module)->rounds && reads_stored && context->storage != SL_F32;
+    const uint16_t *halves = stored ? sl_rounded_rows(context, elements(module, context), x) : NULL;
+    return halves ? sl_rows_bf16(halves) : sl_rows_f32(x);
+}
+
+/* Y, or dx, where the storage is float: as bf16 where only products read it, else as floats. */
+static struct sl_out operand_out(struct sl_context *context, float *y) {
+    uint16_t *operand = sl_operand_result(context);
+    if (!operand) return sl_out_f32(y);
+    context->result->done = true;
+    return sl_out_bf16(operand);
+}
+
+/* Y, or dx, where slopes are. */
+static struct sl_out out_of(const struct sl_module *module, struct sl_context *context, float *y) {
+    struct sl_result *result = context->result;
+    if (!slope_of(module)->rounds) return operand_out(context, y);
+    if (result) result->done = true;
+    return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
 }
 
 /* A device whose products leave bf16 alone. */
@@ -58,25 +73,18 @@ static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    uint16_t *operand = sl_operand_result(context);
     const size_t n = elements(module, context);
+    const struct sl_rows slope = slope_rows(module, context);
     (void)x;
     if (!dx) return SL_OK;
-    const struct sl_kept *kept = slope_of(module);
-    if (kept->rounds) {
-        const uint16_t *stored = stored_of(module, context, module->reads_stored_gradient, dy);
-        const struct sl_settled left = left_of(context, &dx);
-        context->kernels->operands->multiply_kept(n, stored ? (const void *)stored : dy, stored != NULL,
-                                                  sl_kept_halves(context, kept), dx, left);
-        return SL_OK;
-    }
-    const float *slope = sl_kept_values(context, kept);
-    if (operand) {
-        context->kernels->operands->multiply(n, dy, slope, operand);
-        context->result->done = true;
-    } else {
-        context->kernels->multiply(n, dy, slope, dx);
-    }
+    const struct sl_rows gradient = rows_of(module, context, module->reads_stored_gradient, dy);
+    const struct sl_out out = out_of(module, context, dx);
+    if (slope.type == SL_BF16)
+        context->kernels->operands->multiply_kept(n, gradient, slope.at, out);
+    else if (out.rows.type == SL_BF16)
+        context->kernels->operands->multiply(n, dy, slope.at, out.rows.at);
+    else
+        context->kernels->multiply(n, dy, slope.at, dx);
     return SL_OK;
 }
 
@@ -147,80 +155,50 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 
 /* ---- forward ---- */
 
-/* Without WORDS nothing is dropped. */
-static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
-                const uint32_t *words, float *y) {
-    const struct sl_operand_kernels *operands = context->kernels->operands;
-    uint16_t *operand = sl_operand_result(context);
-    const size_t n = elements(module, context);
-    const struct sl_kept *slope = slope_of(module);
-    if (slope->rounds) {
-        const uint16_t *stored = stored_of(module, context, module->reads_stored, x);
-        const struct sl_settled left = left_of(context, &y);
-        uint16_t *halves = sl_kept_halves(context, slope);
-        if (words)
-            operands->dropout_kept(n, true, x, words, threshold(kept), kept, y, left, halves);
-        else
-            operands->silu_kept(n, stored ? (const void *)stored : x, stored != NULL, y, left, halves);
-    } else if (operand && !words) { /* words are given on hosts alone, and the caller rounds y */
-        operands->silu_forward(n, x, operand, sl_kept_values(context, slope));
-        context->result->done = true;
-    } else {
-        context->kernels->silu_dropout_forward(n, x, words, threshold(kept), kept, y, sl_kept_values(context, slope));
-    }
+static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct sl_rows in = rows_of(module, context, module->reads_stored, x);
+    context->kernels->operands->silu(elements(module, context), in, out_of(module, context, y),
+                                     slope_rows(module, context));
     return SL_OK;
 }
 
-static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    return silu(module, context, x, 1.0f, NULL, y);
-}
-
-/* By KERNEL, which draws the words. */
-static int drop(const struct sl_module *module, struct sl_context *context, const float *x, float *y,
-                void (*kernel)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays)) {
+/* By a kernel that draws the words. */
+static int drop(const struct sl_module *module, struct sl_context *context, bool silu, const float *x, float *y) {
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_dropout_words words = words_of(module, context);
-    const struct sl_kept *slope = slope_of(module);
-    struct sl_dropout_arrays arrays = {.x = x, .threshold = threshold(kept), .keep = kept, .y = y};
-    if (slope->rounds) {
-        const uint16_t *stored = stored_of(module, context, module->reads_stored, x);
-        if (stored) arrays.x = stored;
-        arrays.half = stored != NULL;
-        arrays.left = left_of(context, &arrays.y);
-        arrays.slope_stored = sl_kept_halves(context, slope);
-    } else {
-        arrays.left.stored = sl_operand_result(context);
-        if (arrays.left.stored) arrays.y = NULL;
-        if (arrays.left.stored) context->result->done = true;
-        arrays.slope = sl_kept_values(context, slope);
-    }
-    kernel(&words, &arrays);
+    const struct sl_dropout_arrays arrays = {.silu = silu,
+                                             .x = rows_of(module, context, module->reads_stored, x),
+                                             .threshold = threshold(kept),
+                                             .keep = kept,
+                                             .y = out_of(module, context, y),
+                                             .slope = slope_rows(module, context)};
+    context->kernels->dropouts->drop(&words, &arrays);
+    return SL_OK;
+}
+
+/* By words that are given: on hosts, where the caller rounds floats of y. */
+static int drop_by_words(const struct sl_module *module, struct sl_context *context, bool silu, const uint32_t *words,
+                         const float *x, float *y) {
+    const float kept = keep((const struct dropout *)module, context);
+    const struct sl_out out = slope_of(module)->rounds ? out_of(module, context, y) : sl_out_f32(y);
+    context->kernels->operands->dropout(elements(module, context), silu, sl_rows_f32(x), words, threshold(kept), kept,
+                                        out, slope_rows(module, context));
     return SL_OK;
 }
 
 static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const float kept = keep((const struct dropout *)module, context);
-    const struct sl_kernels *kernels = context->kernels;
-    if (kernels->draws_dropout && kept < 1.0f) return drop(module, context, x, y, kernels->dropouts->silu_dropout);
-    return silu(module, context, x, kept, kept < 1.0f ? draw_words(module, context) : NULL, y);
+    if (keep((const struct dropout *)module, context) == 1.0f) return silu_forward(module, context, x, y);
+    if (context->kernels->draws_dropout) return drop(module, context, true, x, y);
+    return drop_by_words(module, context, true, draw_words(module, context), x, y);
 }
 
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct dropout *dropout = (const struct dropout *)module;
-    const float kept = keep(dropout, context);
-    const size_t n = elements(module, context);
-    if (context->kernels->draws_dropout) return drop(module, context, x, y, context->kernels->dropouts->dropout);
+    if (context->kernels->draws_dropout) return drop(module, context, false, x, y);
     /* Where all is kept, any words will do. */
-    const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
-    if (!slope_of(module)->rounds) {
-        context->kernels->dropout_forward(n, x, words, threshold(kept), kept, y,
-                                          sl_kept_values(context, slope_of(module)));
-        return SL_OK;
-    }
-    const struct sl_settled left = left_of(context, &y);
-    context->kernels->operands->dropout_kept(n, false, x, words, threshold(kept), kept, y, left,
-                                             sl_kept_halves(context, slope_of(module)));
-    return SL_OK;
+    const bool draws = keep(dropout, context) < 1.0f;
+    return drop_by_words(module, context, false, draws ? draw_words(module, context) : sl_at(context, &dropout->words),
+                         x, y);
 }
 
 /* ---- gelu ---- */
@@ -233,16 +211,8 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* Where a gelu leaves its result: as bf16 alone where only products read it, else as the floats Y. */
-static struct sl_out gelu_out(struct sl_context *context, float *y) {
-    uint16_t *operand = sl_operand_result(context);
-    if (!operand) return sl_out_f32(y);
-    context->result->done = true;
-    return sl_out_bf16(operand);
-}
-
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), NULL, gelu_out(context, y));
+    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), NULL, operand_out(context, y));
     return SL_OK;
 }
 
@@ -250,7 +220,7 @@ static int gelu_backward_input(const struct sl_module *module, struct sl_context
                                const float *dy, float *dx) {
     if (dx)
         context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_f32(x), sl_rows_f32(dy),
-                                                  gelu_out(context, dx));
+                                                  operand_out(context, dx));
     return SL_OK;
 }
 

@@ -37,27 +37,36 @@ static void free_arrays(struct arrays *a) {
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
 }
 
+/* Floats of what A's words leave. */
+static void drop_by_words(const struct sl_kernels *kernels, const struct arrays *a, bool silu) {
+    kernels->operands->dropout(a->n, silu, sl_rows_f32(a->x), a->words, THRESHOLD, KEEP, sl_out_f32(a->want),
+                               sl_rows_f32(a->want_slope));
+}
+
 /* A has the words that WORDS names. */
 static void expect_same(const struct sl_kernels *kernels, struct arrays *a, const struct sl_dropout_words *words) {
     const size_t n = a->n, bytes = (n + BEHIND) * sizeof(float);
-    struct sl_dropout_arrays arrays = {.x = a->x, .threshold = THRESHOLD, .keep = KEEP, .y = a->y, .slope = a->slope};
-    kernels->dropout_forward(n, a->x, a->words, THRESHOLD, KEEP, a->want, a->want_slope);
-    kernels->dropouts->dropout(words, &arrays);
-    assert_memory_equal(a->y, a->want, bytes);
-    assert_memory_equal(a->slope, a->want_slope, bytes);
-    kernels->silu_dropout_forward(n, a->x, a->words, THRESHOLD, KEEP, a->want, a->want_slope);
-    kernels->dropouts->silu_dropout(words, &arrays);
-    assert_memory_equal(a->y, a->want, bytes);
-    assert_memory_equal(a->slope, a->want_slope, bytes);
+    struct sl_dropout_arrays arrays = {.x = sl_rows_f32(a->x),
+                                       .threshold = THRESHOLD,
+                                       .keep = KEEP,
+                                       .y = sl_out_f32(a->y),
+                                       .slope = sl_rows_f32(a->slope)};
+    for (int silu = 0; silu < 2; silu++) {
+        arrays.silu = silu;
+        drop_by_words(kernels, a, silu);
+        kernels->dropouts->drop(words, &arrays);
+        assert_memory_equal(a->y, a->want, bytes);
+        assert_memory_equal(a->slope, a->want_slope, bytes);
+    }
     for (size_t i = 0; i < n; i++) a->want_stored[i] = sl_bf16_of_float(a->want[i]);
-    arrays.y = NULL;
-    arrays.left = (struct sl_settled){true, a->stored};
+    arrays.y = sl_out_bf16(a->stored);
     memset(a->slope, 0, n * sizeof *a->slope);
-    kernels->dropouts->silu_dropout(words, &arrays);
+    kernels->dropouts->drop(words, &arrays);
     assert_memory_equal(a->stored, a->want_stored, (n + BEHIND) * sizeof *a->stored);
     assert_memory_equal(a->slope, a->want_slope, bytes);
-    kernels->dropout_forward(n, a->x, a->words, THRESHOLD, KEEP, a->want, a->want_slope);
-    kernels->dropouts->dropout(words, &arrays);
+    arrays.silu = false;
+    drop_by_words(kernels, a, false);
+    kernels->dropouts->drop(words, &arrays);
     for (size_t i = 0; i < n; i++) assert_int_equal(a->stored[i], sl_bf16_of_float(a->want[i]));
     assert_memory_equal(a->slope, a->want_slope, bytes);
 }

@@ -36,19 +36,20 @@ static void settle_stored(const struct sl_kernels *k, size_t n, const struct arr
     k->settle_bf16(n, a->x, a->halves);
 }
 static void silu(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->silu_dropout_forward(n, a->x, NULL, 0, 1.0f, a->y, a->z);
+    k->operands->silu(n, sl_rows_f32(a->x), sl_out_f32(a->y), sl_rows_f32(a->z));
 }
 static void silu_rounded(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->silu_forward(n, a->x, a->halves, a->z);
+    k->operands->silu(n, sl_rows_f32(a->x), sl_out_bf16(a->halves), sl_rows_f32(a->z));
 }
 static void silu_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->silu_kept(n, a->x, false, a->y, (struct sl_settled){true, NULL}, a->halves);
+    k->operands->silu(n, sl_rows_f32(a->x), sl_out_settled(a->y, (struct sl_settled){true, NULL}),
+                      sl_rows_bf16(a->halves));
 }
 static void multiply_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->multiply_kept(n, a->x, false, a->halves, a->y, (struct sl_settled){true, NULL});
+    k->operands->multiply_kept(n, sl_rows_f32(a->x), a->halves, sl_out_settled(a->y, (struct sl_settled){true, NULL}));
 }
 static void multiply_halves(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->multiply_kept(n, a->halves, true, a->halves, a->y, (struct sl_settled){false, NULL});
+    k->operands->multiply_kept(n, sl_rows_bf16(a->halves), a->halves, sl_out_f32(a->y));
 }
 static void copy(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->sequence->copy_block(1, n, a->x, n, a->y, n);

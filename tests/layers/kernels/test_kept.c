@@ -41,6 +41,10 @@ static struct sl_settled settled_of(const struct left *left, int i) {
     return (struct sl_settled){all[i].rounds, all[i].stores ? left->stored : NULL};
 }
 
+static struct sl_out out_of(const struct left *left, int i) {
+    return sl_out_settled(floats_of(left, i), settled_of(left, i));
+}
+
 /* LEFT is WANT as all[I] says, and nothing else was written. */
 static void expect_left(const char *what, const struct left *left, int i, const float *want) {
     for (size_t k = 0; k < left->count + BEHIND; k++) {
@@ -91,13 +95,13 @@ static void free_elements(struct elements *e) {
 }
 
 static void check_silu(const struct sl_kernels *k, const struct elements *e) {
-    k->silu_dropout_forward(e->n, e->x, NULL, 0, 1.0f, e->y, e->slopes);
+    k->operands->silu(e->n, sl_rows_f32(e->x), sl_out_f32(e->y), sl_rows_f32(e->slopes));
     for (int i = 0; i < ALL; i++) {
         for (int half = 0; half < 2; half++) {
             const struct left y = make_left(e->n);
             memset(e->slope, 0xab, e->n * sizeof *e->slope);
-            k->operands->silu_kept(e->n, half ? (const void *)e->half_x : e->x, half, floats_of(&y, i),
-                                   settled_of(&y, i), e->slope);
+            k->operands->silu(e->n, half ? sl_rows_bf16(e->half_x) : sl_rows_f32(e->x), out_of(&y, i),
+                              sl_rows_bf16(e->slope));
             sl_device.settle(NULL);
             expect_left("silu", &y, i, e->y);
             expect_rounded("silu's slope", e->n, e->slope, e->slopes);
@@ -107,12 +111,13 @@ static void check_silu(const struct sl_kernels *k, const struct elements *e) {
 }
 
 static void check_words(const struct sl_kernels *k, const struct elements *e, bool silu) {
-    (silu ? k->silu_dropout_forward : k->dropout_forward)(e->n, e->x, e->words, THRESHOLD, KEEP, e->y, e->slopes);
+    k->operands->dropout(e->n, silu, sl_rows_f32(e->x), e->words, THRESHOLD, KEEP, sl_out_f32(e->y),
+                         sl_rows_f32(e->slopes));
     for (int i = 0; i < ALL; i++) {
         const struct left y = make_left(e->n);
         memset(e->slope, 0xab, e->n * sizeof *e->slope);
-        k->operands->dropout_kept(e->n, silu, e->x, e->words, THRESHOLD, KEEP, floats_of(&y, i), settled_of(&y, i),
-                                  e->slope);
+        k->operands->dropout(e->n, silu, sl_rows_f32(e->x), e->words, THRESHOLD, KEEP, out_of(&y, i),
+                             sl_rows_bf16(e->slope));
         sl_device.settle(NULL);
         expect_left("dropout", &y, i, e->y);
         expect_rounded("dropout's slope", e->n, e->slope, e->slopes);
@@ -124,19 +129,19 @@ static void check_words(const struct sl_kernels *k, const struct elements *e, bo
 static void check_drawn(const struct sl_kernels *k, const struct elements *e, bool silu) {
     const struct sl_dropout_words words = {.key = {{5, 6}}, .first_row = 9, .rows = 1, .cols = (uint32_t)e->n};
     k->draws->words_global(words.key, 9, 1, 0, words.cols, words.cols, e->words);
-    (silu ? k->silu_dropout_forward : k->dropout_forward)(e->n, e->x, e->words, THRESHOLD, KEEP, e->y, e->slopes);
+    k->operands->dropout(e->n, silu, sl_rows_f32(e->x), e->words, THRESHOLD, KEEP, sl_out_f32(e->y),
+                         sl_rows_f32(e->slopes));
     for (int i = 0; i < ALL; i++) {
         for (int half = 0; half < 2; half++) {
             const struct left y = make_left(e->n);
             memset(e->slope, 0xab, e->n * sizeof *e->slope);
-            const struct sl_dropout_arrays arrays = {.x = half ? (const void *)e->half_x : e->x,
-                                                     .half = half,
+            const struct sl_dropout_arrays arrays = {.silu = silu,
+                                                     .x = half ? sl_rows_bf16(e->half_x) : sl_rows_f32(e->x),
                                                      .threshold = THRESHOLD,
                                                      .keep = KEEP,
-                                                     .y = floats_of(&y, i),
-                                                     .left = settled_of(&y, i),
-                                                     .slope_stored = e->slope};
-            (silu ? k->dropouts->silu_dropout : k->dropouts->dropout)(&words, &arrays);
+                                                     .y = out_of(&y, i),
+                                                     .slope = sl_rows_bf16(e->slope)};
+            k->dropouts->drop(&words, &arrays);
             sl_device.settle(NULL);
             expect_left("dropout that draws", &y, i, e->y);
             expect_rounded("its slope", e->n, e->slope, e->slopes);
@@ -152,8 +157,8 @@ static void check_multiply(const struct sl_kernels *k, const struct elements *e)
     for (int i = 0; i < ALL; i++) {
         for (int half = 0; half < 2; half++) {
             const struct left dx = make_left(e->n);
-            k->operands->multiply_kept(e->n, half ? (const void *)e->half_dy : e->exact, half, e->half_x,
-                                       floats_of(&dx, i), settled_of(&dx, i));
+            k->operands->multiply_kept(e->n, half ? sl_rows_bf16(e->half_dy) : sl_rows_f32(e->exact), e->half_x,
+                                       out_of(&dx, i));
             sl_device.settle(NULL);
             expect_left("a product with slopes", &dx, i, e->y);
             free_left(&dx);

@@ -557,14 +557,19 @@ static void silu_with_and_without_dropout(void **state) {
             if (n > 2)
                 words[1] = threshold << 9, words[2] = (threshold << 9) - 1; /* the first dropped, the last kept */
             for (int masked = 0; masked < 2; masked++) {
-                kernels->silu_dropout_forward(n, x, masked ? words : NULL, threshold, keep, y, slope);
+                if (masked)
+                    kernels->operands->dropout(n, true, sl_rows_f32(x), words, threshold, keep, sl_out_f32(y),
+                                               sl_rows_f32(slope));
+                else
+                    kernels->operands->silu(n, sl_rows_f32(x), sl_out_f32(y), sl_rows_f32(slope));
                 for (size_t e = 0; e < n; e++) {
                     const double factor = !masked ? 1 : words[e] >> 9 < threshold ? 1 / (double)keep : 0;
                     expect_close(name_of(kernels, "silu"), e, y[e], factor * silu(x[e]), 2e-6, 1e-30);
                     expect_close(name_of(kernels, "silu slope"), e, slope[e], factor * silu_slope(x[e]), 2e-6, 1e-6);
                 }
             }
-            kernels->silu_dropout_forward(n, x, words, threshold, keep, x, slope);
+            kernels->operands->dropout(n, true, sl_rows_f32(x), words, threshold, keep, sl_out_f32(x),
+                                       sl_rows_f32(slope));
             assert_memory_equal(x, y, n * sizeof *y);
             release_array(x);
             release_array(y);
@@ -580,7 +585,7 @@ static void silu_far_out(void **state) {
     enum { N = sizeof values / sizeof *values };
     float *x = device_copy(values, sizeof values), *y = device_floats(N), *slope = device_floats(N);
     FOR_EACH_LEVEL(kernels) {
-        kernels->silu_dropout_forward(N, x, NULL, 0, 1.0f, y, slope);
+        kernels->operands->silu(N, sl_rows_f32(x), sl_out_f32(y), sl_rows_f32(slope));
         for (int i = 0; i < N - 1; i++) {
             expect_close(name_of(kernels, "silu"), (size_t)i, y[i], x[i] > 0 ? silu(x[i]) : 0, 1e-6, 1e-30);
             expect_close(name_of(kernels, "silu slope"), (size_t)i, slope[i], fabsf(x[i]) < 1 ? 0.5 : x[i] > 0, 1e-6,
@@ -604,7 +609,8 @@ static void dropout_keeps_what_the_words_say(void **state) {
             float *x = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n), *slope = device_floats(n);
             uint32_t *words = random_device_words(&numbers, n);
             if (n > 2) words[1] = threshold << 9, words[2] = (threshold << 9) - 1;
-            kernels->dropout_forward(n, x, words, threshold, keep, y, slope);
+            kernels->operands->dropout(n, false, sl_rows_f32(x), words, threshold, keep, sl_out_f32(y),
+                                       sl_rows_f32(slope));
             for (size_t e = 0; e < n; e++) {
                 const double factor = words[e] >> 9 < threshold ? 1 / (double)keep : 0;
                 expect_close(name_of(kernels, "dropout"), e, y[e], factor * x[e], 2e-7, 0);

@@ -45,9 +45,9 @@ static struct {
     uint32_t threshold;
 } seen;
 
-static void see_dropout(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
-                        float *slope) {
-    (void)n, (void)x, (void)words, (void)y, (void)slope;
+static void see_dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
+                        struct sl_out y, struct sl_rows slope) {
+    (void)n, (void)silu, (void)x, (void)words, (void)y, (void)slope;
     seen.keep = keep;
     seen.threshold = threshold;
 }
@@ -67,8 +67,10 @@ static void test_dropout_share_is_exact(void **state) {
         struct rig rig;
         open_rig(&rig, sl_dropout(3, rates[i]), 2, 1, 1);
         struct sl_kernels kernels = *rig.context.kernels;
-        const struct sl_dropout_kernels draws = {.dropout = see_words};
-        kernels.dropout_forward = see_dropout;
+        struct sl_operand_kernels operands = *kernels.operands;
+        const struct sl_dropout_kernels draws = {.drop = see_words};
+        operands.dropout = see_dropout;
+        kernels.operands = &operands;
         kernels.dropouts = &draws; /* on devices */
         rig.context.kernels = &kernels;
         forward(&rig);

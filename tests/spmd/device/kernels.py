@@ -52,7 +52,7 @@ FILES = {"attention.c": "sum_heads", "attention_latent.c": "make_table", "reduce
 WIDE = {
     "adamw_of": (16, 16), "add": (16, 16), "add_hash": (16, 0), "add_settled": (16, 16), "copy_settled": (16, 16),
     "fill": (0, 16), "multiply_elements": (16, 16), "multiply_kept_of": (16, 16), "multiply_rounded": (16, 8),
-    "round_bf16": (16, 8), "round_block": (16, 8), "settle_bf16": (16, 16), "silu": (16, 16), "silu_kept_of": (16, 16),
+    "round_bf16": (16, 8), "round_block": (16, 8), "settle_bf16": (16, 16), "silu_f32": (16, 16), "silu_kept_of": (16, 16),
     "silu_rounded": (16, 16), "widen_bf16": (8, 16),
 }
 
