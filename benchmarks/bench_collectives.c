@@ -79,8 +79,8 @@ static struct sl_collective describe_all_to_all(struct worker *w, size_t *bytes)
 }
 
 static struct sl_collective describe_ppermute(struct worker *w, size_t *bytes) {
-    int ring[SL_MAX_COORDINATES][2];
     const int size = w->group.size;
+    int ring[size][2];
     for (int i = 0; i < size; i++) ring[i][0] = i, ring[i][1] = (i + 1) % size;
     return sl_describe_ppermute(&w->group, SL_F32, w->in, w->out, *bytes / sizeof(float), size, ring);
 }
@@ -216,12 +216,13 @@ static int go_round(struct worker *w, void *what, int count, double *seconds) {
 }
 
 static int measure_hand_overs(struct worker *w) {
-    const int size = w->group.size, rank = w->group.rank, *member = w->group.member;
-    const int next = member[(rank + 1) % size], previous = member[(rank + size - 1) % size];
+    const int size = w->group.size, rank = w->group.rank, me = w->self->coordinate;
+    const int next = sl_group_member(&w->group, (rank + 1) % size);
+    const int previous = sl_group_member(&w->group, (rank + size - 1) % size);
     const int messages[2] = {1, size};
     struct ring ring = {0};
-    SL_TRY(sl_channel_open(w->self, &ring.send, member[rank], next, SLOT, 2));
-    SL_TRY(sl_channel_open(w->self, &ring.take, previous, member[rank], SLOT, 2));
+    SL_TRY(sl_channel_open(w->self, &ring.send, me, next, SLOT, 2));
+    SL_TRY(sl_channel_open(w->self, &ring.take, previous, me, SLOT, 2));
     for (int m = 0; m < 2; m++) {
         double us[BATCHES], line_ns[2];
         ring.messages = messages[m];
@@ -390,7 +391,7 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
     for (int code; (code = getopt_long(argc, argv, "", option, NULL)) != -1;) {
         switch (code) {
         case 'g':
-            SL_TRY(sl_read_list("groups", optarg, 2, SL_MAX_COORDINATES, &run->groups));
+            SL_TRY(sl_read_list("groups", optarg, 2, SL_MOST_COORDINATES, &run->groups));
             break;
         case 's':
             SL_TRY(sl_read_list("sizes", optarg, sizeof(float), 1 << 30, &run->sizes));

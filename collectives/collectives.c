@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/operations.h"
+#include "spmd/set.h"
 
 /* ---- groups ---- */
 
@@ -17,7 +18,7 @@ static int leave_closed(struct sl_group *group, int status) {
 static int open_group(struct sl_spmd *self, struct sl_group *group) {
     group->rank = -1;
     for (int i = 0; i < group->size; i++) {
-        if (group->member[i] == self->coordinate) group->rank = i;
+        if (sl_group_member(group, i) == self->coordinate) group->rank = i;
     }
     const int status = self->engine->table->group_open(self, group);
     return status ? leave_closed(group, status) : SL_OK;
@@ -25,7 +26,7 @@ static int open_group(struct sl_spmd *self, struct sl_group *group) {
 
 int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group) {
     *group = (struct sl_group){0};
-    group->size = sl_mesh_members(self->mesh, self->coordinate, axes, group->member);
+    group->size = sl_mesh_members(self->mesh, self->coordinate, axes, &group->members);
     if (group->size < 0) {
         char mesh[200];
         return leave_closed(group, sl_fail(self, SL_BAD_INPUT, "group: \"%.60s\" is not a list of axes of the mesh %s",
@@ -35,31 +36,47 @@ int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group
     return open_group(self, group);
 }
 
+/* Refuses a coordinate that the mesh does not have, and one that comes twice: SEEN are the ones before. */
+static int check_listed(struct sl_spmd *self, int coordinate, uint64_t *seen) {
+    if (coordinate < 0 || coordinate >= self->mesh->size) {
+        return sl_fail(self, SL_BAD_INPUT, "group: the mesh has coordinates 0 to %d, not %d", self->mesh->size - 1,
+                       coordinate);
+    }
+    if (!sl_set_adds(seen, coordinate))
+        return sl_fail(self, SL_BAD_INPUT, "group: coordinate %d is listed twice", coordinate);
+    return SL_OK;
+}
+
+/* The members of COORDINATES [count]: counted where they are as far apart as the first two, else a list. */
+static int keep_members(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group) {
+    const int stride = count > 1 ? coordinates[1] - coordinates[0] : 1;
+    bool even = true;
+    for (int i = 1; i < count; i++) even &= coordinates[i] - coordinates[i - 1] == stride;
+    group->size = count;
+    group->members = (struct sl_members){coordinates[0], .dims = 1, .count = {count}, .stride = {stride}};
+    if (even) return SL_OK;
+    group->members.list = sl_list_kept(self, count, coordinates);
+    return group->members.list ? SL_OK : sl_fail(self, SL_FAILED, "no memory for a group of %d coordinates", count);
+}
+
 int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group) {
     *group = (struct sl_group){0};
     if (count < 1 || count > self->mesh->size) {
         return sl_fail(self, SL_BAD_INPUT, "group: a list has 1 to %d coordinates, not %d", self->mesh->size, count);
     }
-    uint64_t seen = 0;
+    uint64_t seen[sl_set_words(self->mesh->size)];
+    memset(seen, 0, sizeof seen);
     size_t used = 0;
     for (int i = 0; i < count; i++) {
-        const int coordinate = coordinates[i];
-        if (coordinate < 0 || coordinate >= self->mesh->size) {
-            return leave_closed(group, sl_fail(self, SL_BAD_INPUT, "group: the mesh has coordinates 0 to %d, not %d",
-                                               self->mesh->size - 1, coordinate));
-        }
-        if (seen >> coordinate & 1) {
-            return leave_closed(group, sl_fail(self, SL_BAD_INPUT, "group: coordinate %d is listed twice", coordinate));
-        }
-        seen |= UINT64_C(1) << coordinate;
-        group->member[group->size++] = coordinate;
+        SL_TRY(check_listed(self, coordinates[i], seen));
         if (used < sizeof group->name) {
             const size_t left = sizeof group->name - used;
-            used += (size_t)snprintf(group->name + used, left, "%s%d%s", i ? "," : "{", coordinate,
+            used += (size_t)snprintf(group->name + used, left, "%s%d%s", i ? "," : "{", coordinates[i],
                                      i == count - 1 ? "}" : "");
         }
     }
-    return open_group(self, group);
+    const int status = keep_members(self, count, coordinates, group);
+    return status ? leave_closed(group, status) : open_group(self, group);
 }
 
 int sl_close_group(struct sl_spmd *self, const char *site, struct sl_group *group) {
@@ -109,19 +126,19 @@ struct sl_collective sl_describe_ppermute(const struct sl_group *group, enum sl_
         return invalid("ppermute: a group of %td members cannot have %td pairs", group->size, pairs, 0);
     }
     if (pairs && !permutation) return invalid("ppermute: the pairs are NULL", 0, 0, 0);
-    uint64_t sources = 0, destinations = 0;
+    uint64_t sources[sl_set_words(group->size)], destinations[sl_set_words(group->size)];
+    memset(sources, 0, sizeof sources);
+    memset(destinations, 0, sizeof destinations);
     for (int i = 0; i < pairs; i++) {
         const int source = permutation[i][0], destination = permutation[i][1];
         if (source < 0 || source >= group->size || destination < 0 || destination >= group->size) {
             return invalid("ppermute: the pair (%td, %td) is not within a group of %td members", source, destination,
                            group->size);
         }
-        if (sources >> source & 1) return invalid("ppermute: two pairs have the source %td", source, 0, 0);
-        if (destinations >> destination & 1) {
+        if (!sl_set_adds(sources, source)) return invalid("ppermute: two pairs have the source %td", source, 0, 0);
+        if (!sl_set_adds(destinations, destination)) {
             return invalid("ppermute: two pairs have the destination %td", destination, 0, 0);
         }
-        sources |= UINT64_C(1) << source;
-        destinations |= UINT64_C(1) << destination;
         if (destination == group->rank) call.source = source;
         if (source == group->rank) call.destination = destination;
     }

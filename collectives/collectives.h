@@ -10,8 +10,8 @@
  * waits for the calls that it has started before it frees their memory.
  *
  * Calls return SL_OK, SL_BAD_INPUT if arguments cannot be right, or SL_FAILED once the run has ended; the program
- * should then return that status. Sums are taken in member order, so results repeat bit for bit. bf16 is summed in
- * float and rounded once.
+ * should then return that status. Sums are taken in member order, so results repeat bit for bit; those of more than
+ * SL_SUM_BLOCK members are sums of such blocks, in the same order. bf16 is summed in float and rounded once.
  *
  * IN may be OUT in psum, psum_tree, pmean, pmax and broadcast. In psum_scatter over dim 0, and in psum_scatter_tree,
  * OUT may be this member's block of IN; in gather and in all_gather along dim 0 IN may be this member's block of OUT.

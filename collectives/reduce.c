@@ -15,9 +15,9 @@ enum { REGISTERS = 64 };
 enum { REGISTERS = 32 };
 #endif
 enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
-enum { FEW = 8 };  /* arrays: they are handed over one by one */
-enum { DEEP = 6 }; /* sums of a tree that wait for others, of SL_MAX_COORDINATES arrays */
-_Static_assert(SL_MAX_COORDINATES <= 1 << DEEP, "as many arrays as can come");
+enum { FEW = 8 };                /* arrays: they are handed over one by one */
+enum { SHALLOW = 6, DEEP = 20 }; /* sums of a tree that wait for others, of up to 64, and SL_MOST_COORDINATES, arrays */
+_Static_assert(SL_MOST_COORDINATES <= 1 << DEEP, "as many arrays as can come");
 
 /* ARRAY [arrays]: the inputs, then the outputs. */
 struct work {
@@ -28,9 +28,8 @@ struct work {
 };
 struct work_and_arrays {
     struct work work;
-    void *array[2 * SL_MAX_COORDINATES];
+    void *array[];
 };
-_Static_assert(sizeof(struct work_and_arrays) <= SL_MOST_CONSTANT, "a device keeps it");
 _Static_assert(sizeof(struct work) == sizeof(struct sl_matrices) + 4 * sizeof(int), "with nothing between its fields");
 
 /* Where the elements of a block lie: BLOCK is one of SL_BLOCK columns of a row, or of what is left of it. */
@@ -66,7 +65,7 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += sl_load_float(dtype, in, begin + i);
         break;
-    case SL_TREE: /* sum_tree */
+    case SL_TREE: /* never comes here */
         break;
     case SL_MAXIMUM:
         SL_IN_BLOCK()
@@ -96,13 +95,13 @@ SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, siz
 }
 
 /* The same of one element: through all digits without a branch, so that what waits needs no memory. */
-SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, int inputs, void *const *array, size_t at) {
+SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs, void *const *array, size_t at) {
     float waiting[DEEP] = {0}, sum = 0.0f;
     for (int k = 0; k < inputs; k++) {
         bool carries = true;
         sum = sl_load_float(dtype, array[k], at);
         SL_UNROLLED
-        for (int digit = 0; digit < DEEP; digit++) {
+        for (int digit = 0; digit < deep; digit++) {
             const bool waits = carries && k >> digit & 1, stays = carries && !waits && k < inputs - 1;
             const float both = waits ? waiting[digit] + sum : sum;
             waiting[digit] = stays ? sum : waiting[digit];
@@ -120,14 +119,51 @@ SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, int inputs, void *const *ar
     for (int k = (most) ? 0 : (first); k < ((most) ? (most) : (end)); k++)                                             \
         if (!(most) || (k >= (first) && k < (end)))
 
-/* The piece of N elements from IN and OUT on; whole pieces come with a constant N, and TREE is one. */
-SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const int most,
+/* How sums are taken: a constant, as a kernel for devices is made of each. */
+enum order { IN_ORDER, IN_BLOCKS, BY_TREE, BY_DEEP_TREE };
+
+enum { SUM_LEVELS = 4 }; /* SL_SUM_BLOCK to this power are more than can come */
+
+SL_INLINE void add_or_copy(size_t n, bool add, const float *x, float *sum) {
+    if (add) {
+        for (size_t i = 0; i < n; i++) sum[i] += x[i];
+    } else {
+        for (size_t i = 0; i < n; i++) sum[i] = x[i];
+    }
+}
+
+/* SL_SUM_BLOCK arrays are added in their order, and so are the sums of as many such blocks, of as many of these, and so
+ * on: what is open at each level is a sum of its own. Adds X [n], number K of INPUTS, to LEVEL [SUM_LEVELS, n]; after
+ * the last one the sum of all is the last level. */
+SL_INLINE void add_to_blocks(size_t n, int k, int inputs, const float *x, float *level) {
+    add_or_copy(n, k % SL_SUM_BLOCK != 0, x, level);
+    int done = k + 1;
+    for (int l = 1; l < SUM_LEVELS && (done % SL_SUM_BLOCK == 0 || k == inputs - 1); l++, level += n) {
+        const int block = (done - 1) / SL_SUM_BLOCK;
+        add_or_copy(n, block % SL_SUM_BLOCK != 0, level, level + n);
+        done = block + 1;
+    }
+}
+
+SL_INLINE void sum_in_blocks(enum sl_dtype dtype, int inputs, void *const *array, size_t begin, size_t n, float *sum) {
+    float level[SUM_LEVELS * PIECE];
+    for (int k = 0; k < inputs; k++) {
+        for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[k], begin + i);
+        add_to_blocks(n, k, inputs, sum, level);
+    }
+    for (size_t i = 0; i < n; i++) sum[i] = level[(SUM_LEVELS - 1) * n + i];
+}
+
+/* The piece of N elements from IN and OUT on; whole pieces come with a constant N, and ORDER is one. */
+SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const enum order order, const int most,
                             const struct work *r, void *const *array, size_t in, size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
-    if (tree && SL_BLOCK == 1) {
-        sum[0] = sum_tree_of_one(dtype, r->inputs, array, in);
-    } else if (tree) {
+    if (order == IN_BLOCKS) {
+        sum_in_blocks(dtype, r->inputs, array, in, n, sum);
+    } else if (order != IN_ORDER && SL_BLOCK == 1) {
+        sum[0] = sum_tree_of_one(dtype, order == BY_TREE ? SHALLOW : DEEP, r->inputs, array, in);
+    } else if (order != IN_ORDER) {
         sum_tree(dtype, r->inputs, array, in, n, sum);
     } else {
         SL_IN_BLOCK()
@@ -145,13 +181,13 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const bool tree, const int most,
+SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const enum order order, const int most,
                              const struct work *r, void *const *array, size_t block) {
     const struct place p = place_of(&r->matrices, block);
     size_t at = 0;
     for (; at + PIECE <= p.n; at += PIECE)
-        reduce_piece(dtype, reduction, tree, most, r, array, p.in + at, p.out + at, PIECE);
-    if (PIECE > 1 && at < p.n) reduce_piece(dtype, reduction, tree, most, r, array, p.in + at, p.out + at, p.n - at);
+        reduce_piece(dtype, reduction, order, most, r, array, p.in + at, p.out + at, PIECE);
+    if (PIECE > 1 && at < p.n) reduce_piece(dtype, reduction, order, most, r, array, p.in + at, p.out + at, p.n - at);
 }
 
 /* ---- i32: sums wrap around, and are not scaled ---- */
@@ -194,7 +230,7 @@ SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, co
     if (dtype == SL_I32)
         reduce_integers(most, r, array, block);
     else
-        reduce_floats(dtype, reduction, false, most, r, array, block);
+        reduce_floats(dtype, reduction, IN_ORDER, most, r, array, block);
 }
 
 /* Where regions read it: on a device it stays from the first time on. */
@@ -229,17 +265,21 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
     }
 }
 
-/* A kernel of its own: what waits needs memory, which others do without. */
-SL_INLINE void reduce_tree(enum sl_dtype dtype, const struct work_and_arrays *all) {
+/* Sums in another order than the arrays': kernels of their own, as what waits needs memory, which others do without. */
+SL_INLINE void reduce_in(enum sl_dtype dtype, const enum order order, const struct work_and_arrays *all) {
     const size_t blocks = blocks_of(&all->work.matrices);
     const struct work_and_arrays *r = in_reach(all);
     SL_BLOCKS(is_device_ptr(r))
-    for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_TREE, true, 0, &r->work, r->array, block);
+    for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_SUM, order, 0, &r->work, r->array, block);
 }
 
 SL_INLINE void reduce(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
-    if (reduction == SL_TREE && dtype != SL_I32)
-        reduce_tree(dtype, r);
+    if (reduction == SL_TREE && dtype != SL_I32 && r->work.inputs <= 1 << SHALLOW)
+        reduce_in(dtype, BY_TREE, r);
+    else if (reduction == SL_TREE && dtype != SL_I32)
+        reduce_in(dtype, BY_DEEP_TREE, r);
+    else if (reduction == SL_SUM && dtype != SL_I32 && r->work.inputs > SL_SUM_BLOCK)
+        reduce_in(dtype, IN_BLOCKS, r);
     else if (SL_PARAMETERS && r->work.arrays <= FEW)
         reduce_few(dtype, reduction, r);
     else
@@ -248,28 +288,29 @@ SL_INLINE void reduce(enum sl_dtype dtype, enum sl_reduction reduction, const st
 
 void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, const struct sl_matrices *matrices,
                int inputs, const void *const *input, int outputs, void *const *output) {
-    struct work_and_arrays all; /* what lies beyond the numbers is not read */
-    all.work = (struct work){*matrices, inputs, inputs + outputs, scale, reduction};
-    for (int k = 0; k < inputs; k++) all.array[k] = (void *)(uintptr_t)input[k];
-    for (int k = 0; k < outputs; k++) all.array[inputs + k] = output[k];
-    for (int k = inputs + outputs; k < FEW; k++) all.array[k] = output[0];
+    const size_t arrays = (size_t)(inputs + outputs > FEW ? inputs + outputs : FEW);
+    struct work_and_arrays *all = __builtin_alloca(sizeof *all + arrays * sizeof *all->array);
+    all->work = (struct work){*matrices, inputs, inputs + outputs, scale, reduction};
+    for (int k = 0; k < inputs; k++) all->array[k] = (void *)(uintptr_t)input[k];
+    for (int k = 0; k < outputs; k++) all->array[inputs + k] = output[k];
+    for (int k = inputs + outputs; k < FEW; k++) all->array[k] = output[0];
     switch (dtype) {
     case SL_F32:
         if (reduction == SL_SUM)
-            reduce(SL_F32, SL_SUM, &all);
+            reduce(SL_F32, SL_SUM, all);
         else if (reduction == SL_TREE)
-            reduce(SL_F32, SL_TREE, &all);
+            reduce(SL_F32, SL_TREE, all);
         else
-            reduce(SL_F32, reduction, &all);
+            reduce(SL_F32, reduction, all);
         return;
     case SL_BF16:
-        reduce(SL_BF16, reduction, &all);
+        reduce(SL_BF16, reduction, all);
         return;
     case SL_F16:
-        reduce(SL_F16, reduction, &all);
+        reduce(SL_F16, reduction, all);
         return;
     case SL_I32:
-        reduce(SL_I32, reduction, &all);
+        reduce(SL_I32, reduction, all);
         return;
     }
 }

@@ -9,8 +9,9 @@
 
 SL_BEGIN_C
 
-/* Y [rows, columns] (+)= the sum of the members' X[i] [rows, columns], in their order. Rows of X begin STRIDE floats
- * apart, those of Y as many as Y_STRIDE. Y may be one of X, if it has the same stride. All are in the host's memory. */
+/* Y [rows, columns] (+)= the sum of the members' X[i] [rows, columns], in their order (SL_SUM). Rows of X begin STRIDE
+ * floats apart, those of Y as many as Y_STRIDE. Y may be one of X, if it has the same stride. All are in the host's
+ * memory. */
 void sl_add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
                  float *y, size_t y_stride);
 

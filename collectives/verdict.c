@@ -7,8 +7,12 @@
 #include <string.h>
 
 #include "collectives/operations.h"
+#include "spmd/ranges.h"
 
-enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
+enum {
+    REST = 24,   /* bytes that always remain for "and 12 more" */
+    SCREEN = 24, /* lines */
+};
 
 /* Steps are counted from 0, as in all messages. A module of "" is none. */
 static void add_doing(const struct sl_doing *doing, char *text, size_t size) {
@@ -85,6 +89,64 @@ void sl_verdict_add_more(struct sl_error *verdict, int lines) {
     sprintf(verdict->message + strlen(verdict->message), "\n  and %d more", lines);
 }
 
+/* Adds the line of those of REST that wait where FIRST waits, and takes them out. How many it has told of; 0: it does
+ * not fit. */
+static int add_alike(struct sl_error *verdict, const struct sl_mesh *mesh, int first, uint64_t *rest,
+                     const struct sl_verdict_waits *waits) {
+    enum { RANGES = 120 };
+    const size_t words = sl_set_words(mesh->size);
+    uint64_t alike[words], peers[words];
+    char where[SL_VERDICT_PLACE], there[SL_VERDICT_PLACE], who[RANGES], whom[RANGES];
+    int count = 0;
+    memset(alike, 0, sizeof alike);
+    memset(peers, 0, sizeof peers);
+    waits->place(waits->arg, first, where);
+    for (int c = first; c < mesh->size; c++) {
+        if (!sl_set_has(rest, c) || strcmp(waits->place(waits->arg, c, there), where) != 0) continue;
+        sl_set_adds(alike, c);
+        sl_set_adds(peers, waits->peer(waits->arg, c));
+        count++;
+    }
+    const bool fits = count == 1 ? sl_verdict_add_wait(verdict, mesh, first, waits->peer(waits->arg, first), where)
+                                 : sl_verdict_add(verdict, "\n  %d coordinates (%s) wait for %s in %s", count,
+                                                  sl_mesh_describe_set(mesh, alike, who, sizeof who),
+                                                  sl_mesh_describe_set(mesh, peers, whom, sizeof whom), where);
+    if (!fits) return 0;
+    for (size_t i = 0; i < words; i++) rest[i] &= ~alike[i];
+    return count;
+}
+
+static int add_ranges(struct sl_error *verdict, const struct sl_mesh *mesh, int count, const int *coordinates,
+                      const struct sl_verdict_waits *waits) {
+    uint64_t rest[sl_set_words(mesh->size)];
+    int told = 0, of = 1;
+    memset(rest, 0, sizeof rest);
+    for (int i = 0; i < count; i++) sl_set_adds(rest, coordinates[i]);
+    for (int c = 0; c < mesh->size && of; c++) {
+        if (!sl_set_has(rest, c)) continue;
+        of = add_alike(verdict, mesh, c, rest, waits);
+        told += of;
+    }
+    return told;
+}
+
+static int add_lines(struct sl_error *verdict, const struct sl_mesh *mesh, int count, const int *coordinates,
+                     const struct sl_verdict_waits *waits) {
+    int i = 0;
+    for (bool fits = true; i < count && fits; i += fits) {
+        char where[SL_VERDICT_PLACE];
+        const int c = coordinates[i];
+        fits = sl_verdict_add_wait(verdict, mesh, c, waits->peer(waits->arg, c), waits->place(waits->arg, c, where));
+    }
+    return i;
+}
+
+void sl_verdict_add_waits(struct sl_error *verdict, const struct sl_mesh *mesh, int count, const int *coordinates,
+                          const struct sl_verdict_waits *waits) {
+    const int told = (count > SCREEN ? add_ranges : add_lines)(verdict, mesh, count, coordinates, waits);
+    if (told < count) sl_verdict_add_more(verdict, count - told);
+}
+
 /* ---- calls that differ ---- */
 
 bool sl_calls_fit(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
@@ -101,8 +163,8 @@ bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective
 }
 
 /* From the lowest bit: what the call is, then its root, from 0 for none; elements have the rest. */
-enum { DTYPE_BIT = 4, MEAN_BIT = 8, ROOT_BIT = 9, ELEMENTS_BIT = 16 };
-_Static_assert(SL_OPERATIONS <= 1 << DTYPE_BIT && SL_MAX_COORDINATES < 1 << (ELEMENTS_BIT - ROOT_BIT), "they fit");
+enum { DTYPE_BIT = 4, MEAN_BIT = 8, ROOT_BIT = 9, ELEMENTS_BIT = 30 };
+_Static_assert(SL_OPERATIONS <= 1 << DTYPE_BIT && SL_MOST_COORDINATES < 1 << (ELEMENTS_BIT - ROOT_BIT), "they fit");
 
 uint64_t sl_call_word(const struct sl_collective *call) {
     return (uint64_t)call->operation | (uint64_t)call->dtype << DTYPE_BIT | (uint64_t)(call->scale != 1) << MEAN_BIT |

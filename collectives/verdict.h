@@ -16,7 +16,7 @@ char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t
 bool sl_verdict_add(struct sl_error *verdict, const char *format, ...) SL_PRINTF(2, 3);
 
 /* Writes "coordinate 5 (data=1, model=1)" to TEXT, and returns it. */
-enum { SL_VERDICT_NAME = 200 };
+enum { SL_VERDICT_NAME = 200, SL_VERDICT_PLACE = 300 };
 const char *sl_verdict_name(const struct sl_mesh *mesh, int coordinate, char text[SL_VERDICT_NAME]);
 
 /* First lines, which sl_verdict_add_wait's lines should follow. PLACE is the peer's last call as text. It may be NULL
@@ -29,6 +29,15 @@ void sl_verdict_absent(struct sl_error *verdict, const struct sl_mesh *mesh, int
 /* Adds a line: COORDINATE waits for PEER in PLACE. If it does not fit, nothing is added and false is returned. */
 bool sl_verdict_add_wait(struct sl_error *verdict, const struct sl_mesh *mesh, int coordinate, int peer,
                          const char *place);
+/* Adds a line for each of COUNT COORDINATES that wait; of more than a screen has room for, one for all that wait in the
+ * same place, with their ranges and those of whom they wait for. PEER and PLACE tell of one of them. */
+struct sl_verdict_waits {
+    int (*peer)(void *arg, int coordinate);
+    const char *(*place)(void *arg, int coordinate, char text[SL_VERDICT_PLACE]);
+    void *arg;
+};
+void sl_verdict_add_waits(struct sl_error *verdict, const struct sl_mesh *mesh, int count, const int *coordinates,
+                          const struct sl_verdict_waits *waits);
 /* Adds a line that counts the LINES which did not fit. There is always room for it. */
 void sl_verdict_add_more(struct sl_error *verdict, int lines);
 

@@ -34,8 +34,8 @@ struct sl_waiting {
 };
 
 struct sl_waits {
-    int coordinates; /* 0: no run has ended so */
-    struct sl_waiting coordinate[SL_MAX_COORDINATES];
+    int coordinates;               /* 0: no run has ended so */
+    struct sl_waiting *coordinate; /* the mesh's [size], the caller's */
 };
 
 /* "unknown", which a coordinate is that has not answered; "computes", "waits", "returned". */

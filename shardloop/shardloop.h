@@ -51,6 +51,8 @@
 #include "spmd/mesh.h"
 #include "spmd/placement.h"
 #include "spmd/random.h"
+#include "spmd/ranges.h"
+#include "spmd/set.h"
 #include "spmd/shard_draw.h"
 #include "spmd/signature.h"
 #include "spmd/spec.h"

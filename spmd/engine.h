@@ -50,11 +50,16 @@ SL_BEGIN_C
  * ends. */
 struct sl_group {
     int size;
-    int rank; /* this coordinate's position in `member`; -1: it is not a member */
-    int member[SL_MAX_COORDINATES];
-    char name[48]; /* for verdicts: "data", "data,model", "{0,3}" */
+    int rank;                  /* this coordinate's position among the members; -1: it is not a member */
+    struct sl_members members; /* sl_group_member gives them; a list lives as long as the run */
+    char name[48];             /* for verdicts: "data", "data,model", "{0,3}" */
     void *communicator;
 };
+
+/* The coordinate at POSITION of GROUP. */
+static inline int sl_group_member(const struct sl_group *group, int position) {
+    return sl_member_at(&group->members, position);
+}
 
 enum sl_operation {
     SL_BARRIER,
@@ -71,10 +76,12 @@ enum sl_operation {
     SL_OPERATIONS
 };
 
+enum { SL_SUM_BLOCK = 64 };
+
 /* How an operation combines the blocks that come to a member, in member order. */
 enum sl_reduction {
     SL_NO_REDUCTION, /* each block has its own place in the output */
-    SL_SUM,
+    SL_SUM,  /* of more than SL_SUM_BLOCK: that of the sums of blocks of so many, which is taken in the same way */
     SL_TREE, /* a sum in the order of a tree: sl_describe_psum_tree in collectives/collectives.h */
     SL_MAXIMUM
 };
@@ -118,6 +125,9 @@ struct sl_channel {
     void *state;
 };
 
+/* The run's copy of COUNT COORDINATES, of which all that ask for the same ones share one; NULL without memory. */
+const int *sl_list_kept(struct sl_spmd *self, int count, const int *coordinates);
+
 /* A wait for a peer: an engine brackets it with sl_wait_begin and sl_wait_end, which count it. */
 struct sl_wait_mark {
     double began, cpu;
@@ -140,6 +150,7 @@ static inline double sl_wait_end(struct sl_spmd *self, struct sl_wait_mark mark)
 struct sl_engine_table {
     const char *name;
     const char *missing; /* NULL, or the CMake option that builds the engine: then the functions are absent */
+    int most;            /* coordinates of a run; 0: as many as memory allows */
     bool apart;          /* coordinates are processes and share no memory */
     bool both_ends;      /* each end of a channel has slots of its own */
     /* NULL, or a function that returns the table to use instead of this one if a launcher has started several

@@ -29,12 +29,12 @@ static int parse_axis(struct sl_axis *axis, const char *part, size_t length, str
     }
     int size = 0;
     size_t i = name + 1;
-    while (i < length && isdigit((unsigned char)part[i]) && size <= SL_MAX_COORDINATES) {
+    while (i < length && isdigit((unsigned char)part[i]) && size <= SL_MOST_COORDINATES) {
         size = 10 * size + (part[i++] - '0');
     }
-    if (i < length || i == name + 1 || size < 1 || size > SL_MAX_COORDINATES) {
+    if (i < length || i == name + 1 || size < 1 || size > SL_MOST_COORDINATES) {
         return sl_error_set(error, SL_BAD_INPUT, "mesh: the size in '%.*s' is not a number from 1 to %d", shown, part,
-                            SL_MAX_COORDINATES);
+                            SL_MOST_COORDINATES);
     }
     memcpy(axis->name, part, name);
     axis->name[name] = 0;
@@ -55,11 +55,11 @@ int sl_mesh_parse(struct sl_mesh *mesh, const char *text, struct sl_error *error
             return sl_error_set(error, SL_BAD_INPUT, "mesh: '%.80s' names the axis '%s' twice", text, axis->name);
         }
         mesh->axes++;
-        mesh->size *= axis->size; /* at most 64 * 64 here */
-        if (mesh->size > SL_MAX_COORDINATES) {
+        if ((int64_t)mesh->size * axis->size > SL_MOST_COORDINATES) {
             return sl_error_set(error, SL_BAD_INPUT, "mesh: '%.80s' has more than %d coordinates", text,
-                                SL_MAX_COORDINATES);
+                                SL_MOST_COORDINATES);
         }
+        mesh->size *= axis->size;
         if (!part[length]) return SL_OK;
         part += length + 1;
     }
@@ -80,9 +80,9 @@ int sl_mesh_check(const struct sl_mesh *mesh, struct sl_error *error) {
             return sl_error_set(error, SL_BAD_INPUT, "mesh: two axes have the name '%s'", name);
         }
         const int along = mesh->axis[axis].size;
-        if (along < 1 || along > SL_MAX_COORDINATES || size * along > SL_MAX_COORDINATES) {
+        if (along < 1 || along > SL_MOST_COORDINATES || (int64_t)size * along > SL_MOST_COORDINATES) {
             return sl_error_set(error, SL_BAD_INPUT, "mesh: a size of %d along '%s' gives not 1 to %d coordinates",
-                                along, name, SL_MAX_COORDINATES);
+                                along, name, SL_MOST_COORDINATES);
         }
         size *= along;
     }
@@ -161,17 +161,26 @@ static int mark_axes(const struct sl_mesh *mesh, const char *axes, bool *marked)
     }
 }
 
-int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, int *member) {
+int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, struct sl_members *members) {
     const bool all = !strcmp(axes, "*");
     bool varies[SL_MAX_AXES] = {false};
+    *members = (struct sl_members){.first = coordinate};
     if (!all && mark_axes(mesh, axes, varies)) return -1;
-    int count = 0;
-    for (int other = 0; other < mesh->size; other++) {
-        bool together = true;
-        for (int axis = 0; axis < mesh->axes && !all; axis++) {
-            together &= varies[axis] || sl_mesh_index(mesh, other, axis) == sl_mesh_index(mesh, coordinate, axis);
+    int size = 1;
+    for (int axis = 0; axis < mesh->axes; axis++) {
+        const int along = mesh->axis[axis].size, stride = axis_stride(mesh, axis);
+        if ((!varies[axis] && !all) || along == 1) continue;
+        int *count = &members->count[members->dims], *apart = &members->stride[members->dims];
+        members->first -= sl_mesh_index(mesh, coordinate, axis) * stride;
+        size *= along;
+        if (members->dims && apart[-1] == along * stride) { /* one counter goes through both */
+            count[-1] *= along;
+            apart[-1] = stride;
+        } else {
+            *count = along;
+            *apart = stride;
+            members->dims++;
         }
-        if (together) member[count++] = other;
     }
-    return count;
+    return size;
 }

@@ -9,7 +9,11 @@
 
 SL_BEGIN_C
 
-enum { SL_AXIS_NAME = 24 };
+enum {
+    SL_AXIS_NAME = 24,
+    /* Coordinates: more than memory has room for; numbers of a few things of each coordinate still fit an int. */
+    SL_MOST_COORDINATES = 1 << 20,
+};
 
 struct sl_axis {
     char name[SL_AXIS_NAME];
@@ -22,8 +26,8 @@ struct sl_mesh {
     int size; /* coordinates: the product of the axes' sizes */
 };
 
-/* Reads "data=2,model=4". A name is a letter followed by letters, digits or '_'; sizes are 1 to SL_MAX_COORDINATES and
- * so is their product. SL_BAD_INPUT names the part that is wrong. */
+/* Reads "data=2,model=4". A name is a letter followed by letters, digits or '_'; sizes are 1 to
+ * SL_MOST_COORDINATES and so is their product. SL_BAD_INPUT names the part that is wrong. */
 int sl_mesh_parse(struct sl_mesh *mesh, const char *text, struct sl_error *error);
 
 /* Checks a mesh that was filled in by hand: counts in range, names set and distinct, size the product. */
@@ -47,10 +51,26 @@ char *sl_mesh_describe(const struct sl_mesh *mesh, int coordinate, char *text, s
 /* Writes "data=2,model=4"; returns TEXT. */
 char *sl_mesh_print(const struct sl_mesh *mesh, char *text, size_t size);
 
-/* Lists the coordinates that differ from COORDINATE at most along AXES (comma-separated names, or "" for COORDINATE
- * alone, or "*" for the whole mesh), in coordinate order, into MEMBER[SL_MAX_COORDINATES]. Returns how many, or -1
- * where the mesh has no such axis. */
-int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, int *member);
+/* Some of a mesh's coordinates, in an order: those that DIMS counters give, the last one fastest; or a list. */
+struct sl_members {
+    int first, dims;
+    int count[SL_MAX_AXES], stride[SL_MAX_AXES];
+    const int *list; /* NULL: as the counters say */
+};
+
+/* Coordinate number I of MEMBERS, from 0. */
+static inline int sl_member_at(const struct sl_members *members, int i) {
+    if (members->list) return members->list[i];
+    int coordinate = members->first;
+    for (int dim = members->dims - 1; dim > 0; i /= members->count[dim], dim--)
+        coordinate += i % members->count[dim] * members->stride[dim];
+    return members->dims ? coordinate + i * members->stride[0] : coordinate;
+}
+
+/* Fills in MEMBERS: the coordinates that differ from COORDINATE at most along AXES (comma-separated names, or "" for
+ * COORDINATE alone, or "*" for the whole mesh), in coordinate order. Returns how many, or -1 where the mesh has no such
+ * axis. */
+int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, struct sl_members *members);
 
 SL_END_C
 #endif

@@ -13,7 +13,7 @@ struct chain {
 /* The coordinates in the order in which they are placed: blocks, one after another, of those that talk most. */
 struct walk {
     int blocks, size; /* of a block */
-    int coordinate[SL_MAX_COORDINATES];
+    int *coordinate;
 };
 
 /* The axes, those whose coordinates talk least first. */
@@ -84,7 +84,7 @@ static int64_t lay_out(const struct chain *chain, const struct spread *spread, i
  * takes the first from START on. */
 static void place_blocks(const struct chain *chain, int start, const struct walk *walk, int *place) {
     struct spread spread;
-    int at[SL_MAX_COORDINATES], best[SL_MAX_COORDINATES];
+    int at[walk->blocks], best[walk->blocks];
     int64_t least = INT64_MAX;
     measure_spread(chain, walk->size, &spread);
     for (int i = 0; i < chain->count && least > walk->blocks * spread.least; i++) {
@@ -104,9 +104,9 @@ static void place_blocks(const struct chain *chain, int start, const struct walk
 /* Each time the device that is closest to one of those before it, of several the closest to the last. So an island is
  * passed through as a whole, and so are those within it: the gaps are the distances at which islands meet. */
 static void chain_devices(const struct sl_placement_devices *devices, struct chain *chain) {
-    const int count = devices->count < SL_MAX_COORDINATES ? devices->count : SL_MAX_COORDINATES;
-    int reach[SL_MAX_COORDINATES] = {0}; /* how close the nearest one before lies */
-    bool passed[SL_MAX_COORDINATES] = {false};
+    const int count = devices->count < SL_MOST_PLACED_DEVICES ? devices->count : SL_MOST_PLACED_DEVICES;
+    int reach[SL_MOST_PLACED_DEVICES] = {0}; /* how close the nearest one before lies */
+    bool passed[SL_MOST_PLACED_DEVICES] = {false};
     int last = 0, largest = 0;
     chain->count = 0;
     for (int next = 0; next >= 0;) {
@@ -136,7 +136,8 @@ static void place_on_devices(const struct sl_placement_devices *devices, const s
         place_blocks(&chain, 0, walk, device);
         return;
     }
-    for (int i = 0; i < coordinates; i++) device[walk->coordinate[i]] = chain.place[i * chain.count / coordinates];
+    for (int i = 0; i < coordinates; i++)
+        device[walk->coordinate[i]] = chain.place[(int64_t)i * chain.count / coordinates];
 }
 
 /* The NUMA node of each coordinate's device, -1 where that is unknown. Returns whether any is known. */
@@ -218,12 +219,13 @@ static void share_pus(const struct sl_topology *topology, const struct walk *wal
 }
 
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
-                          const struct sl_placement_devices *devices, struct sl_placement *placement) {
-    struct walk walk;
-    int node[SL_MAX_COORDINATES];
+                          const struct sl_placement_devices *devices, const struct sl_placement *placement) {
+    int coordinate[mesh->size], node[mesh->size];
+    struct walk walk = {.coordinate = coordinate};
     bool nodes = false;
     walk_mesh(mesh, &walk);
-    memset(placement, -1, sizeof *placement);
+    memset(placement->pu, -1, (size_t)mesh->size * sizeof *placement->pu);
+    memset(placement->device, -1, (size_t)mesh->size * sizeof *placement->device);
     if (devices && devices->count > 0) {
         place_on_devices(devices, &walk, placement->device);
         nodes = find_nodes(devices, mesh->size, placement->device, node);

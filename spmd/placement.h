@@ -13,7 +13,9 @@
 
 SL_BEGIN_C
 
-/* The devices of this machine. At most SL_MAX_COORDINATES are used. */
+enum { SL_MOST_PLACED_DEVICES = 64 };
+
+/* The devices of this machine. At most SL_MOST_PLACED_DEVICES are used. */
 struct sl_placement_devices {
     int count;
     int (*distance)(int one, int other, void *arg); /* symmetric; 0 (joined by NVLink) is closest */
@@ -23,8 +25,8 @@ struct sl_placement_devices {
 };
 
 struct sl_placement {
-    int pu[SL_MAX_COORDINATES];     /* the operating system's number of the PU; -1: not bound */
-    int device[SL_MAX_COORDINATES]; /* the device's number; -1: none */
+    int *pu;     /* the caller's [coordinates]: the operating system's number of the PU; -1: not bound */
+    int *device; /* and this one: the device's number; -1: none */
 };
 
 /* Places the coordinates of MESH on PUs and devices.
@@ -39,7 +41,7 @@ struct sl_placement {
  *
  * If there are more coordinates than DEVICES (NULL: none), neighbours share a device. */
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
-                          const struct sl_placement_devices *devices, struct sl_placement *placement);
+                          const struct sl_placement_devices *devices, const struct sl_placement *placement);
 
 SL_END_C
 #endif

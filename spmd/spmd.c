@@ -1,8 +1,11 @@
 /* spmd.c - entering a run, and what a program asks of itself. */
 #include "spmd/spmd.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "spmd/device/device.h"
@@ -25,6 +28,13 @@ int sl_report(const struct sl_engine *engine, const struct sl_error *error) {
     return error->status;
 }
 
+int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_error *error) {
+    const struct sl_engine_table *table = engine->table;
+    if (!table->most || coordinates <= table->most) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "engine %s: a run has at most %d coordinates, not %d", table->name,
+                        table->most, coordinates);
+}
+
 /* Whether a run can start. */
 static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program,
                      struct sl_error *error) {
@@ -38,17 +48,64 @@ static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine,
                             engine->timeout);
     }
     if (!mesh || !program) return sl_error_set(error, SL_BAD_INPUT, "run: there is no %s", mesh ? "program" : "mesh");
-    return sl_mesh_check(mesh, error);
+    SL_TRY(sl_mesh_check(mesh, error));
+    return sl_engine_holds(engine, mesh->size, error);
 }
+
+/* ---- lists of coordinates ---- */
+
+struct list {
+    struct list *next;
+    int count, coordinate[];
+};
+
+/* Those of a run, which its coordinates share. */
+struct sl_lists {
+    pthread_mutex_t lock;
+    struct list *first;
+};
+
+static struct list *new_list(struct sl_lists *lists, int count, const int *coordinates) {
+    const size_t bytes = (size_t)count * sizeof *coordinates;
+    struct list *list = malloc(sizeof *list + bytes);
+    if (!list) return NULL;
+    *list = (struct list){lists->first, count};
+    memcpy(list->coordinate, coordinates, bytes);
+    return lists->first = list;
+}
+
+const int *sl_list_kept(struct sl_spmd *self, int count, const int *coordinates) {
+    struct sl_lists *lists = self->lists;
+    pthread_mutex_lock(&lists->lock);
+    struct list *list = lists->first;
+    while (list && (list->count != count || memcmp(list->coordinate, coordinates, (size_t)count * sizeof *coordinates)))
+        list = list->next;
+    if (!list) list = new_list(lists, count, coordinates);
+    pthread_mutex_unlock(&lists->lock);
+    return list ? list->coordinate : NULL;
+}
+
+static void free_lists(struct sl_lists *lists) {
+    while (lists->first) {
+        struct list *list = lists->first;
+        lists->first = list->next;
+        free(list);
+    }
+    pthread_mutex_destroy(&lists->lock);
+}
+
+/* ---- running ---- */
 
 struct placed {
     sl_program *program;
     void *arg;
+    struct sl_lists lists;
 };
 
 /* The program, on its coordinate's device. */
 static int run_placed(struct sl_spmd *self, void *arg) {
-    const struct placed *placed = arg;
+    struct placed *placed = arg;
+    self->lists = &placed->lists;
     SL_TRY(sl_device.open(self->device, &self->queue, &self->error));
     int status = placed->program(self, placed->arg);
     const int settled = sl_device.settle(self->error.status ? NULL : &self->error); /* the first one counts */
@@ -58,9 +115,12 @@ static int run_placed(struct sl_spmd *self, void *arg) {
 
 int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
     struct sl_error error = {0};
-    struct placed placed = {program, arg};
+    struct placed placed = {.program = program, .arg = arg};
     if (check_run(mesh, engine, program, &error) || sl_device.check(&error)) return sl_report(engine, &error);
-    return engine->table->run(mesh, engine, run_placed, &placed);
+    pthread_mutex_init(&placed.lists.lock, NULL);
+    const int status = engine->table->run(mesh, engine, run_placed, &placed);
+    free_lists(&placed.lists);
+    return status;
 }
 
 int sl_axis_index(const struct sl_spmd *self, const char *axis) {

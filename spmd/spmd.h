@@ -14,6 +14,7 @@
 SL_BEGIN_C
 
 struct sl_engine_table;
+struct sl_lists;
 struct sl_signature;
 struct sl_waits;
 
@@ -61,7 +62,8 @@ struct sl_spmd {
     double waited, waited_cpu, transferred, starved;
     struct sl_budget held; /* memory that this coordinate has taken, where those who take it count */
     struct sl_doing doing;
-    void *state; /* the engine's own */
+    struct sl_lists *lists; /* sl_run's own: of the groups' members */
+    void *state;            /* the engine's own */
 };
 
 /* A program. Returns SL_OK, or the status with which it cannot go on. */
@@ -71,6 +73,9 @@ typedef int sl_program(struct sl_spmd *self, void *arg);
  * at every coordinate. Any other status ends the run for all: communication calls of the other coordinates return
  * SL_FAILED at once, and the run's verdict names the coordinate and its message. ARG is passed on to PROGRAM. */
 int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
+
+/* SL_BAD_INPUT, with the engine's limit, where a run on ENGINE cannot have so many COORDINATES. sl_run checks it. */
+int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_error *error);
 
 /* Whether this process should print and write files. If a launcher has started several processes, only the one that
  * holds coordinate 0 should; after a run that has failed, the one that knows the verdict. */

@@ -65,10 +65,9 @@ static struct end *end_of(struct sl_local_channel *channel, int coordinate) {
 
 /* Opens this coordinate's end of the pair's first channel where it is not open yet. NULL without memory. */
 static struct sl_local_channel *open_end(struct sl_spmd *self, const struct sl_channel *wanted) {
-    struct sl_local_channel **at = &sl_local_self(self)->run->channels;
+    struct sl_local_channel **at = &sl_local_self(self)->run->coordinate[wanted->from].channels;
     for (; *at; at = &(*at)->next) {
-        const bool same_pair = (*at)->from == wanted->from && (*at)->to == wanted->to;
-        if (same_pair && !end_of(*at, self->coordinate)->open) break;
+        if ((*at)->to == wanted->to && !end_of(*at, self->coordinate)->open) break;
     }
     if (!*at) *at = new_channel(wanted);
     if (*at) end_of(*at, self->coordinate)->open = true;
@@ -99,12 +98,15 @@ int sl_local_channel_open(struct sl_spmd *self, struct sl_channel *channel) {
 }
 
 void sl_local_channels_close(struct sl_local_run *run) {
-    while (run->channels) {
-        struct sl_local_channel *channel = run->channels;
-        run->channels = channel->next;
-        sl_device.give(channel->memory);
-        free(channel->end[SENDER].handed);
-        free(channel);
+    for (int i = 0; i < run->mesh->size; i++) {
+        struct sl_local_channel **first = &run->coordinate[i].channels;
+        while (*first) {
+            struct sl_local_channel *channel = *first;
+            *first = channel->next;
+            sl_device.give(channel->memory);
+            free(channel->end[SENDER].handed);
+            free(channel);
+        }
     }
 }
 

@@ -13,154 +13,45 @@
  * In any mode a member moves data only out of and into buffers of members whose call is of the same kind as its own: a
  * hash tells, which lies in the cache line that tells of their arrival.
  *
+ * Members of a large group do not look at one another: they come to gates (gates.c), where the last to come compares
+ * the calls of all. It also takes sums of a few bytes, from all inputs into the communicator, from where each member
+ * copies them.
+ *
  * On devices moving is enqueued, and nobody waits: the mover's queue follows those of the members whose data it moves
  * before it does so, and theirs follow the mover's before they go on. */
-#include "collectives/copies.h"
 #include "collectives/local/communicator_internal.h"
 #include "collectives/operations.h"
-#include "collectives/reduce.h"
-#include "collectives/sums.h"
 #include "collectives/verdict.h"
 #include "spmd/device/device.h"
 
-enum { AT_ONCE = 16 }; /* runs */
+#include <string.h>
 
 /* ---- whom a call concerns ---- */
 
 static struct sl_positions all(const struct sl_collective *call) { return (struct sl_positions){0, call->group->size}; }
 
-/* The members that move data out of or into the caller's buffers; a barrier has none. */
-static struct sl_positions movers(const struct sl_collective *call) {
-    return call->operation == SL_BARRIER ? (struct sl_positions){0, 0} : sl_call_destinations(call);
+static uint32_t pass_of(const struct sl_request *request) {
+    const struct sl_group *group = request->call.group;
+    const struct sl_local_communicator *communicator = group->communicator;
+    return communicator->member[group->rank].pass[request->ticket % SL_MAX_IN_FLIGHT];
+}
+
+/* Whether the last to come has taken the sum, once the gate is open. */
+static bool is_summed(const struct sl_request *request) {
+    const struct sl_local_communicator *communicator = request->call.group->communicator;
+    return sl_local_has_gates(&request->call) && communicator->summed[pass_of(request) % SL_MAX_IN_FLIGHT];
+}
+
+/* The members that move data out of or into the caller's buffers: none in a barrier, nor where one took the sum. */
+static struct sl_positions movers(const struct sl_request *request) {
+    const struct sl_positions none = {0, 0};
+    return request->call.operation == SL_BARRIER || is_summed(request) ? none : sl_call_destinations(&request->call);
 }
 
 /* Whether the call concerns only memory of devices: then their queues wait, not their hosts. */
 static bool is_queued(const struct sl_collective *call) {
     return !sl_block_elements(call) || ((!sl_call_reads(call) || sl_device.reaches(call->input)) &&
                                         (!sl_call_writes(call) || sl_device.reaches(call->output)));
-}
-
-/* ---- moving ---- */
-
-/* Where the block for PEER begins in a caller's input, and the block from PEER in its output. */
-static const char *input_block(const struct sl_collective *call, int peer) {
-    return (const char *)call->input + sl_dtype_size(call->dtype) * (size_t)peer * call->input_view.peer;
-}
-static char *output_block(const struct sl_collective *call, int peer) {
-    return (char *)call->output + sl_dtype_size(call->dtype) * (size_t)peer * call->output_view.peer;
-}
-
-/* Bytes from the beginning of a block to its run (ROW, COLUMN). */
-static size_t run_offset(const struct sl_collective *call, const struct sl_view *view, size_t row, size_t column) {
-    return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
-}
-
-/* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], a few runs at a time: so that what
- * lies together in the output is written together. */
-static void copy_blocks(const struct sl_collective *mine, const struct sl_view *view, int count, const char *const *in,
-                        char *const *out) {
-    const struct sl_view *to = &mine->output_view;
-    const size_t size = sl_dtype_size(mine->dtype), bytes = size * mine->count[2], columns = mine->count[1];
-    if (sl_device.reaches(out[0]) || sl_device.reaches(in[0])) {
-        const struct sl_matrices matrices = sl_block_matrices(mine, view, to);
-        const bool apart = count > 1 && sl_device.reaches(out[0]) && sl_device.reaches(in[0]);
-        for (int i = 0, n; i < count; i += n) {
-            n = !apart ? 1 : count - i < SL_COLLECTED ? count - i : SL_COLLECTED;
-            if (apart)
-                sl_collect_on_device(&matrices, size, n, out + i, in + i);
-            else
-                sl_copy_matrices(&matrices, size, out[i], in[i]);
-        }
-        return;
-    }
-    for (size_t row = 0; row < mine->count[0]; row++) {
-        for (size_t column = 0; column < columns; column += AT_ONCE) {
-            const size_t runs = columns - column < AT_ONCE ? columns - column : AT_ONCE;
-            const size_t from_at = run_offset(mine, view, row, column), to_at = run_offset(mine, to, row, column);
-            for (int i = 0; i < count; i++)
-                sl_copy_rows(runs, bytes, out[i] + to_at, size * to->stride[1], in[i] + from_at,
-                             size * view->stride[1]);
-        }
-    }
-}
-
-/* The blocks of all that the caller gets one from. Of several its own is the first, so that not all members read the
- * same one at a time. */
-static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    const struct sl_positions from = sl_call_sources(mine);
-    const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
-    const char *in[SL_MAX_COORDINATES];
-    char *out[SL_MAX_COORDINATES];
-    int moved = 0;
-    for (int i = 0; i < count; i++) {
-        const int source = from.begin + (i + offset) % count;
-        in[moved] = input_block(&member[source].call[slot], mine->group->rank);
-        out[moved] = output_block(mine, source);
-        moved += in[moved] != out[moved]; /* else it is in place */
-    }
-    if (moved) copy_blocks(mine, &member[from.begin].call[slot].input_view, moved, in, out);
-    if (!count && sl_operation_of(mine)->zeros) sl_device.zero(mine->output, sl_block_bytes(mine));
-}
-
-static void combine(const struct sl_collective *mine, const struct sl_matrices *matrices, const void *const *input,
-                    int outputs, void *const *output) {
-    (sl_device.reaches(output[0]) ? sl_reduce_on_device
-                                  : sl_reduce_matrices)(sl_operation_of(mine)->reduction, mine->dtype, mine->scale,
-                                                        matrices, mine->group->size, input, outputs, output);
-}
-
-/* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */
-static void reduce(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    const int size = mine->group->size;
-    const size_t element = sl_dtype_size(mine->dtype), line = SL_CACHE_LINE / element, total = mine->count[2];
-    const size_t lines = (total + line - 1) / line, members = (size_t)size;
-    const size_t share = (lines + members - 1) / members * line, begin = share * (size_t)mine->group->rank;
-    if (begin >= total) return;
-    const void *input[SL_MAX_COORDINATES];
-    void *output[SL_MAX_COORDINATES];
-    for (int i = 0; i < size; i++) {
-        input[i] = (const char *)member[i].call[slot].input + begin * element;
-        output[i] = (char *)member[i].call[slot].output + begin * element;
-    }
-    const struct sl_matrices array = sl_one_array(share < total - begin ? share : total - begin);
-    combine(mine, &array, input, size, output);
-}
-
-/* The same of floats, whose rows are added without a call for each. */
-static void add_floats(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    const struct sl_view *to = &mine->output_view, *from = &member[mine->group->rank].call[slot].input_view;
-    for (size_t column = 0; column < mine->count[1]; column++) {
-        const float *input[SL_MAX_COORDINATES];
-        for (int i = 0; i < mine->group->size; i++)
-            input[i] = (const float *)input_block(&member[i].call[slot], mine->group->rank) + column * from->stride[1];
-        sl_add_rows(mine->count[0], mine->count[2], mine->group->size, input, from->stride[0], false,
-                    (float *)mine->output + column * to->stride[1], to->stride[0]);
-    }
-}
-
-/* The caller's own block, from all inputs. */
-static void reduce_scatter(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    const int size = mine->group->size;
-    const bool in_order = sl_operation_of(mine)->reduction == SL_SUM;
-    if (in_order && mine->dtype == SL_F32 && mine->scale == 1 && !sl_device.reaches(mine->output))
-        return add_floats(mine, member, slot);
-    const struct sl_matrices matrices =
-        sl_block_matrices(mine, &member[mine->group->rank].call[slot].input_view, &mine->output_view);
-    const void *input[SL_MAX_COORDINATES];
-    for (int i = 0; i < size; i++) input[i] = input_block(&member[i].call[slot], mine->group->rank);
-    combine(mine, &matrices, input, 1, &mine->output);
-}
-
-static void move(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    const struct sl_operation_row *operation = sl_operation_of(mine);
-    if (!sl_block_elements(mine)) return; /* pointers may be NULL then */
-    if (operation->reduction == SL_NO_REDUCTION) {
-        collect(mine, member, slot);
-    } else if (operation->cuts) {
-        reduce_scatter(mine, member, slot);
-    } else {
-        reduce(mine, member, slot);
-    }
 }
 
 /* ---- calls that differ ---- */
@@ -186,7 +77,7 @@ static int compare_kinds(struct sl_local_coordinate *me, const struct sl_request
     for (int i = range.begin; i < range.end; i++) {
         if (atomic_load_explicit(&member[i].kind[slot], memory_order_acquire) == kind) continue;
         if (stay || !may_have_left(&member[i], request->ticket))
-            return sl_local_mismatch(me, mine, &member[i].call[slot], mine->group->member[i]);
+            return sl_local_mismatch(me, mine, &member[i].call[slot], sl_group_member(mine->group, i));
     }
     return SL_OK;
 }
@@ -199,13 +90,13 @@ static int compare_sources(struct sl_local_coordinate *me, const struct sl_reque
     if (mine->source < 0) return SL_OK;
     const struct sl_collective *theirs = &member[mine->source].call[request->ticket % SL_MAX_IN_FLIGHT];
     if (theirs->destination == mine->group->rank) return SL_OK;
-    return sl_local_mismatch(me, mine, theirs, mine->group->member[mine->source]);
+    return sl_local_mismatch(me, mine, theirs, sl_group_member(mine->group, mine->source));
 }
 
 /* The same of those that have moved this one's data, unless they have been compared. */
 static int compare_movers(struct sl_local_coordinate *me, const struct sl_request *request) {
     if (sl_operation_of(&request->call)->from == SL_WITH_ALL) return SL_OK;
-    return compare_kinds(me, request, movers(&request->call), false);
+    return compare_kinds(me, request, movers(request), false);
 }
 
 /* ---- checked mode ---- */
@@ -216,15 +107,92 @@ static int compare(struct sl_local_coordinate *me, const struct sl_collective *m
     for (int i = range.begin; i < range.end; i++) {
         if (!sl_local_reached(atomic_load(&member[i].arrived.value), ticket + 1)) continue;
         const struct sl_collective *theirs = &member[i].call[ticket % SL_MAX_IN_FLIGHT];
-        if (!sl_calls_agree(mine, theirs, i)) return sl_local_mismatch(me, mine, theirs, mine->group->member[i]);
+        if (!sl_calls_agree(mine, theirs, i))
+            return sl_local_mismatch(me, mine, theirs, sl_group_member(mine->group, i));
     }
+    return SL_OK;
+}
+
+/* ---- gates ---- */
+
+/* Whether the sum is short, and of no device's memory. */
+static bool is_for_one(const struct sl_collective *call, const struct member *member, uint32_t slot) {
+    const size_t bytes = sl_block_bytes(call);
+    bool host = sl_operation_of(call)->reduction != SL_NO_REDUCTION && !sl_operation_of(call)->cuts && bytes &&
+                bytes <= SL_LOCAL_SHORT;
+    for (int i = 0; i < call->group->size && host; i++)
+        host = !sl_device.reaches(member[i].call[slot].input) && !sl_device.reaches(member[i].call[slot].output);
+    return host;
+}
+
+/* All have come: compares their calls, and takes the sum that one alone takes. */
+static int meet(struct sl_local_coordinate *me, struct sl_request *request) {
+    const struct sl_collective *call = &request->call;
+    struct sl_local_communicator *communicator = call->group->communicator;
+    const struct member *member = communicator->member;
+    const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, pass = pass_of(request) % SL_MAX_IN_FLIGHT;
+    SL_TRY(me->spmd.engine->checked ? compare(me, call, member, request->ticket, all(call))
+                                    : compare_kinds(me, request, all(call), true));
+    communicator->summed[pass] = is_for_one(call, member, slot);
+    if (!communicator->summed[pass]) return SL_OK;
+    SL_TRY(sl_local_begin_moving(me));
+    sl_local_sum(call, member, slot, communicator->sum[pass]);
+    sl_local_end_moving(me);
+    return SL_OK;
+}
+
+static int come_to_arrived(struct sl_local_coordinate *me, struct sl_request *request) {
+    struct sl_local_communicator *communicator = request->call.group->communicator;
+    struct member *mine = &communicator->member[request->call.group->rank];
+    const uint32_t pass = mine->passes++;
+    mine->pass[request->ticket % SL_MAX_IN_FLIGHT] = pass;
+    if (!sl_local_come(communicator, &communicator->arrived, request->call.group->rank, pass)) return SL_OK;
+    SL_TRY(meet(me, request));
+    sl_local_open(me, &communicator->arrived, pass);
+    return SL_OK;
+}
+
+/* Sets *MISSING to a member that has not raised its word of the call: `finished`, or `arrived`. */
+static void find_missing(const struct sl_request *request, bool finished, struct sl_local_missing *missing) {
+    struct sl_local_communicator *communicator = request->call.group->communicator;
+    struct gate *gate = finished ? &communicator->finished : &communicator->arrived;
+    const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT;
+    const int first = atomic_load_explicit(&gate->missing, memory_order_relaxed);
+    missing->peer = -1;
+    for (int i = 0; i < communicator->size && missing->peer < 0; i++) {
+        const int at = (first + i) % communicator->size;
+        struct member *member = &communicator->member[at];
+        missing->word = finished ? &member->finished[slot] : &member->arrived;
+        missing->target = request->ticket + 1;
+        if (sl_local_reached(atomic_load(&missing->word->value), missing->target)) continue;
+        missing->peer = communicator->coordinate[at];
+        if (i) atomic_store_explicit(&gate->missing, at, memory_order_relaxed);
+    }
+}
+
+/* Members whose calls are no more alike may all have arrived without opening the gate. */
+static int find_not_arrived(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing) {
+    const struct sl_request *request = arg;
+    find_missing(request, false, missing);
+    return missing->peer < 0 ? compare_kinds(me, request, all(&request->call), false) : SL_OK;
+}
+
+static int find_not_finished(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing) {
+    (void)me;
+    find_missing(arg, true, missing);
     return SL_OK;
 }
 
 /* ---- the two halves of a call ---- */
 
-static int wait_arrived(struct sl_local_coordinate *me, struct sl_local_communicator *communicator, uint32_t ticket,
-                        struct sl_positions range) {
+/* Until the members whose data this one moves have come. */
+static int wait_arrived(struct sl_local_coordinate *me, const struct sl_request *request) {
+    struct sl_local_communicator *communicator = request->call.group->communicator;
+    const struct sl_positions range = sl_call_sources(&request->call);
+    const uint32_t ticket = request->ticket;
+    if (sl_local_has_gates(&request->call))
+        return sl_local_await_open(me, &communicator->arrived, pass_of(request),
+                                   &(struct sl_local_lack){find_not_arrived, request});
     for (int i = range.begin; i < range.end; i++) {
         struct sl_local_word *arrived = &communicator->member[i].arrived;
         SL_TRY(sl_local_wait(me, arrived, ticket + 1, communicator->coordinate[i],
@@ -242,6 +210,16 @@ static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communi
             sl_local_wait(me, &member->finished[slot], ticket + 1, communicator->coordinate[i], &member->ended[slot]));
     }
     return SL_OK;
+}
+
+/* Until the members have finished that move this one's data. */
+static int wait_moved(struct sl_local_coordinate *me, const struct sl_request *request) {
+    struct sl_local_communicator *communicator = request->call.group->communicator;
+    const struct sl_positions by = movers(request);
+    if (!sl_local_has_gates(&request->call)) return wait_finished(me, communicator, request->ticket, by);
+    if (by.begin == by.end) return SL_OK;
+    return sl_local_await_open(me, &communicator->finished, pass_of(request),
+                               &(struct sl_local_lack){find_not_finished, request});
 }
 
 int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
@@ -266,6 +244,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     request->ticket = ticket;
     mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
+    if (sl_local_has_gates(call)) return come_to_arrived(me, request);
     /* Of two members the later one sees the earlier: every two calls are compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
 }
@@ -297,7 +276,7 @@ static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collecti
         queued = queued && ready;
         if (i != rank) sl_device.follow(ready);
     }
-    move(call, member, slot);
+    sl_local_move(call, member, slot);
     const int status = sl_local_mark_or_settle(me, queued, &mark);
     atomic_store_explicit(&member[rank].moved[slot], mark, memory_order_relaxed);
     atomic_store(&me->moved, mark);
@@ -316,20 +295,35 @@ static void follow_movers(const struct sl_collective *call, struct member *membe
 static int move_share(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
-    SL_TRY(me->spmd.engine->checked ? compare(me, call, communicator->member, request->ticket, sl_call_sources(call))
-                                    : compare_sources(me, request));
+    const bool gates = sl_local_has_gates(call), summed = is_summed(request);
+    const uint32_t pass = gates ? pass_of(request) : 0;
+    if (!gates)
+        SL_TRY(me->spmd.engine->checked
+                   ? compare(me, call, communicator->member, request->ticket, sl_call_sources(call))
+                   : compare_sources(me, request));
     SL_TRY(sl_local_begin_moving(me));
-    const int status = enqueue_move(me, call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
+    int status = SL_OK;
+    if (summed)
+        memcpy(call->output, communicator->sum[pass % SL_MAX_IN_FLIGHT], sl_block_bytes(call));
+    else
+        status = enqueue_move(me, call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
     sl_local_end_moving(me);
     SL_TRY(status);
     request->moved = true;
     sl_local_stamp(me, &communicator->member[call->group->rank].ended[request->ticket % SL_MAX_IN_FLIGHT]);
     sl_local_post(finished_word(request), request->ticket + 1);
+    if (gates && movers(request).end && sl_local_come(communicator, &communicator->finished, call->group->rank, pass))
+        sl_local_open(me, &communicator->finished, pass);
     return SL_OK;
 }
 
 static bool has(const struct sl_local_word *word, uint32_t target) {
     return sl_local_reached(atomic_load_explicit(&word->value, memory_order_acquire), target);
+}
+
+static bool is_open(const struct gate *gate, const struct sl_request *request) {
+    const uint32_t pass = pass_of(request);
+    return has(&gate->open[pass % SL_MAX_IN_FLIGHT], pass + 1);
 }
 
 int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
@@ -338,18 +332,21 @@ int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) 
     struct sl_local_communicator *communicator = call->group->communicator;
     struct member *member = communicator->member;
     const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, target = request->ticket + 1;
+    const bool gates = sl_local_has_gates(call);
     *done = false;
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
     if (!request->moved) {
         const struct sl_positions from = sl_call_sources(call);
-        for (int i = from.begin; i < from.end; i++)
+        if (gates && !is_open(&communicator->arrived, request)) return SL_OK;
+        for (int i = from.begin; i < from.end && !gates; i++)
             if (!has(&member[i].arrived, target)) return SL_OK;
         const double delay = self->engine->delay;
         if (delay > 0 && sl_now() < last_started(member, slot, from) + delay) return SL_OK;
         SL_TRY(move_share(me, request));
     }
-    const struct sl_positions by = movers(call);
-    for (int i = by.begin; i < by.end; i++)
+    const struct sl_positions by = movers(request);
+    if (gates && by.end && !is_open(&communicator->finished, request)) return SL_OK;
+    for (int i = by.begin; i < by.end && !gates; i++)
         if (!has(&member[i].finished[slot], target)) return SL_OK;
     SL_TRY(compare_movers(me, request));
     *done = true;
@@ -362,6 +359,7 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     struct sl_local_coordinate *me = sl_local_self(self);
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
+    const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT;
     if (!request->moved && sl_local_reached(atomic_load_explicit(&finished_word(request)->value, memory_order_relaxed),
                                             request->ticket + 1)) {
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
@@ -369,15 +367,14 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     }
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
     if (!request->moved) {
-        const struct sl_positions from = sl_call_sources(call);
-        SL_TRY(wait_arrived(me, communicator, request->ticket, from));
+        SL_TRY(wait_arrived(me, request));
         if (self->engine->delay > 0)
-            sl_local_delay(me, last_started(communicator->member, request->ticket % SL_MAX_IN_FLIGHT, from));
+            sl_local_delay(me, last_started(communicator->member, slot, sl_call_sources(call)));
         SL_TRY(move_share(me, request));
     }
-    SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
+    SL_TRY(wait_moved(me, request));
     SL_TRY(compare_movers(me, request));
-    follow_movers(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT, movers(call));
+    follow_movers(call, communicator->member, slot, movers(request));
     request->moved = false; /* it has ended: to wait again is an error */
     communicator->member[call->group->rank].under_way--;
     return SL_OK;
@@ -390,10 +387,7 @@ int sl_local_gather_from(struct sl_spmd *self, const struct sl_collective *call,
     const struct sl_local_communicator *communicator = call->group->communicator;
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
     SL_TRY(sl_local_begin_moving(me));
-    char *out[SL_MAX_COORDINATES];
-    for (int i = 0; i < call->group->size; i++) out[i] = output_block(call, i);
-    if (sl_block_elements(call))
-        copy_blocks(call, &call->input_view, call->group->size, (const char *const *)input, out);
+    if (sl_block_elements(call)) sl_local_gather(call, (const char *const *)input);
     sl_local_end_moving(me);
     return SL_OK;
 }

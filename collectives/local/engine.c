@@ -174,11 +174,14 @@ static int deliver(const struct sl_engine *engine, int status, const struct sl_e
 }
 
 static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
-    struct sl_local_run *run = sl_local_take(sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
+    const size_t size = (size_t)mesh->size, coordinates = size * sizeof(struct sl_local_coordinate);
+    struct sl_local_run *run = sl_local_take(sizeof *run + coordinates + 2 * size * sizeof *run->placement.pu);
     if (!run) {
         const struct sl_error no_memory = {SL_FAILED, "no memory to start the run"};
         return deliver(engine, SL_FAILED, &no_memory, false);
     }
+    run->placement.pu = (int *)(void *)&run->coordinate[size];
+    run->placement.device = run->placement.pu + size;
     run->mesh = mesh, run->engine = engine, run->program = program, run->arg = arg;
     pthread_mutex_init(&run->opening, NULL);
     for (int i = 0; i < mesh->size; i++) {

@@ -54,13 +54,15 @@ struct sl_local_coordinate {
     pthread_t thread;
 
     /* What others read of it; written by its own thread alone. The beat rises with every call. While it is odd the
-     * coordinate sleeps until `peer` has raised `word` to `target`; these three and the place stay as they are. */
+     * coordinate sleeps at least until `peer` has raised `word` to `target`; these three and the place stay as they
+     * are. */
     alignas(SL_CACHE_LINE) _Atomic uint32_t beat;
     _Atomic bool returned; /* no more calls come */
     _Atomic bool moving;   /* reaching into peers' buffers */
     _Atomic int peer;
     _Atomic(struct sl_local_word *) word;
     _Atomic uint32_t target;
+    _Atomic(struct sl_local_word *) bed; /* on which it sleeps */
     /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be
      * a group's text: it is read under the run's lock. */
     _Atomic(const char *) verb, object, site;
@@ -75,6 +77,10 @@ struct sl_local_coordinate {
     void *mark[SL_LOCAL_MARKS];
     unsigned marks;
     _Atomic(void *) moved; /* since it last moved data of others */
+
+    /* Under the run's lock: of groups whose first member it is, and of channels that begin at it. */
+    struct sl_local_communicator *communicators;
+    struct sl_local_channel *channels;
 };
 
 struct sl_local_run {
@@ -93,8 +99,6 @@ struct sl_local_run {
     /* Taken where groups and channels are opened and groups closed, and for verdicts: what these read of coordinates,
      * names in places and words that are waited for, is not freed meanwhile. */
     pthread_mutex_t opening;
-    struct sl_local_communicator *communicators;
-    struct sl_local_channel *channels;
 
     struct sl_local_coordinate coordinate[];
 };
@@ -121,6 +125,23 @@ void sl_local_post(struct sl_local_word *word, uint32_t value);
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
                   const struct sl_local_stamp *stamp);
 
+/* The peer that keeps a word from being raised which is raised when all peers have come: as long as it has not raised
+ * WORD to TARGET. */
+struct sl_local_missing {
+    int peer; /* -1: none is known */
+    struct sl_local_word *word;
+    uint32_t target;
+};
+/* Finds one for the call ARG of ME. SL_FAILED where all have come and the run ends, because calls differ. */
+struct sl_local_lack {
+    int (*find)(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing);
+    const void *arg;
+};
+
+/* The same of a word that the last one of several peers raises. */
+int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
+                          const struct sl_local_lack *lack, const struct sl_local_stamp *stamp);
+
 /* ---- where queues wait for each other (mark.c) ---- */
 
 /* *MARK is what peers' queues follow (sl_device.follow) before they touch what the calling coordinate's queue works on
@@ -140,7 +161,7 @@ void sl_local_marks_close(struct sl_local_coordinate *coordinate);
 /* Notes in STAMP that ME is about to raise its word: where waits are timed, and where the engine delays. */
 void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp);
 
-/* Before a wait for PEER: what divides it afterwards. */
+/* Before a wait for PEER (-1: several): what divides it afterwards. */
 struct sl_local_pause {
     struct sl_wait_mark mark;
     double seen, starved; /* the peer's latest stamp then */

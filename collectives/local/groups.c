@@ -1,33 +1,59 @@
 /* groups.c - groups of the local engine: opening and closing them, and memory that their members have in common. */
 #include "collectives/local/communicator_internal.h"
+#include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What a group of SIZE members has behind its communicator: the members, their coordinates, and what gates need. */
+struct parts {
+    size_t members, coordinates, blocks, sums;
+};
+static struct parts parts_of(int size) {
+    const size_t count = (size_t)size, blocks = size > SL_LOCAL_FEW ? (size_t)sl_local_blocks(size) : 0;
+    return (struct parts){.members = count * sizeof(struct member),
+                          .coordinates = sl_round_up(count * sizeof(int), SL_CACHE_LINE),
+                          .blocks = blocks * sizeof(struct block),
+                          .sums = blocks ? SL_MAX_IN_FLIGHT * SL_LOCAL_SHORT : 0};
+}
+
 static struct sl_local_communicator *new_communicator(const struct sl_group *group) {
-    struct sl_local_communicator *communicator =
-        sl_local_take(sizeof *communicator + (size_t)group->size * sizeof *communicator->member);
+    struct sl_local_communicator *communicator;
+    const struct parts parts = parts_of(group->size);
+    communicator =
+        sl_local_take(sizeof *communicator + parts.members + parts.coordinates + 2 * parts.blocks + parts.sums);
     if (!communicator) return NULL;
+    char *behind = (char *)communicator->member + parts.members;
     communicator->size = communicator->left = group->size;
-    memcpy(communicator->coordinate, group->member, sizeof communicator->coordinate);
+    communicator->coordinate = (int *)behind;
+    communicator->arrived.block = (struct block *)(behind += parts.coordinates);
+    communicator->finished.block = (struct block *)(behind += parts.blocks);
+    communicator->sum = (char(*)[SL_LOCAL_SHORT])(behind + parts.blocks);
+    for (int i = 0; i < group->size; i++) communicator->coordinate[i] = sl_group_member(group, i);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
     return communicator;
+}
+
+static bool has_members(const struct sl_local_communicator *communicator, const struct sl_group *group) {
+    bool same = communicator->size == group->size;
+    for (int i = 0; i < group->size && same; i++) same = communicator->coordinate[i] == sl_group_member(group, i);
+    return same;
+}
+
+/* Where the communicators of groups begin that have this one's first member. */
+static struct sl_local_communicator **communicators_of(struct sl_local_run *run, int first) {
+    return &run->coordinate[first].communicators;
 }
 
 /* The first communicator of the group's members that this coordinate has not opened: openings have the same order
  * everywhere, so the members meet, and two groups of the same members stay apart. NULL without memory. */
 static struct sl_local_communicator *open_communicator(struct sl_spmd *self, const struct sl_group *group) {
-    const uint64_t me = UINT64_C(1) << self->coordinate;
-    struct sl_local_communicator **at = &sl_local_self(self)->run->communicators;
-    for (; *at; at = &(*at)->next) {
-        const bool same = (*at)->size == group->size &&
-                          !memcmp((*at)->coordinate, group->member, (size_t)group->size * sizeof *group->member);
-        if (same && !((*at)->opened & me)) break;
-    }
+    struct sl_local_communicator **at = communicators_of(sl_local_self(self)->run, sl_group_member(group, 0));
+    while (*at && (!has_members(*at, group) || (*at)->member[group->rank].opened)) at = &(*at)->next;
     if (!*at) *at = new_communicator(group);
-    if (*at) (*at)->opened |= me;
+    if (*at) (*at)->member[group->rank].opened = true;
     return *at;
 }
 
@@ -56,7 +82,7 @@ int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const cha
         return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
     pthread_mutex_lock(&me->run->opening);
     if (--communicator->left == 0) {
-        struct sl_local_communicator **at = &me->run->communicators;
+        struct sl_local_communicator **at = communicators_of(me->run, communicator->coordinate[0]);
         while (*at != communicator) at = &(*at)->next;
         *at = communicator->next;
         free_communicator(communicator);
@@ -66,10 +92,13 @@ int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const cha
 }
 
 void sl_local_groups_close(struct sl_local_run *run) {
-    while (run->communicators) {
-        struct sl_local_communicator *communicator = run->communicators;
-        run->communicators = communicator->next;
-        free_communicator(communicator);
+    for (int i = 0; i < run->mesh->size; i++) {
+        struct sl_local_communicator **first = communicators_of(run, i);
+        while (*first) {
+            struct sl_local_communicator *communicator = *first;
+            *first = communicator->next;
+            free_communicator(communicator);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp
 
 struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me, int peer) {
     if (!me->spmd.timed) return (struct sl_local_pause){0};
+    if (peer < 0) return (struct sl_local_pause){.mark = sl_wait_begin(&me->spmd)};
     const struct sl_local_stamp *latest = &me->run->coordinate[peer].latest;
     return (struct sl_local_pause){
         .mark = sl_wait_begin(&me->spmd), .seen = get(&latest->time), .starved = get(&latest->starved)};

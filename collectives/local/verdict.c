@@ -4,10 +4,11 @@
  *
  * The peer has returned. Its return is seen first, and only then the word seen unraised.
  *
- * A circle of sleepers, each waiting for the next one's word. Sleepers post nothing, so it is enough that all were
- * asleep at one instant with all words unraised. The beats are read one by one, then for each sleeper the word and once
- * more the beat. The same odd beat twice means asleep all the while between, and every such span contains the instant
- * when the last beat had been read for the first time; a word that is unraised later was unraised then.
+ * A circle of sleepers, each waiting for the next one's word, and perhaps for others'. Sleepers post nothing, so it is
+ * enough that all were asleep at one instant with all words unraised. The beats are read one by one, then for each
+ * sleeper the word and once more the beat. The same odd beat twice means asleep all the while between, and every such
+ * span contains the instant when the last beat had been read for the first time; a word that is unraised later was
+ * unraised then.
  *
  * That a peer is absent is no proof but a decision: it is awake and has not beaten for the engine's timeout. */
 #include "collectives/local/engine.h"
@@ -36,31 +37,31 @@ static struct sl_last_call last_call(const struct sl_local_coordinate *of) {
     return place;
 }
 
-/* The latest call of COORDINATE; returns TEXT. */
-static const char *place(struct sl_local_run *run, int coordinate, char text[300]) {
+/* The latest call of COORDINATE in the run ARG; returns TEXT. */
+static const char *place(void *arg, int coordinate, char text[SL_VERDICT_PLACE]) {
+    struct sl_local_run *run = arg;
     pthread_mutex_lock(&run->opening); /* a group that is closed may be the object no more */
     const struct sl_last_call place = last_call(&run->coordinate[coordinate]);
-    sl_last_call_describe(&place, text, 300);
+    sl_last_call_describe(&place, text, SL_VERDICT_PLACE);
     pthread_mutex_unlock(&run->opening);
     return text;
 }
 
-/* A line for each of the sleepers LIST[count]. */
+static int peer_of(void *arg, int coordinate) {
+    struct sl_local_run *run = arg;
+    return atomic_load(&run->coordinate[coordinate].peer);
+}
+
+/* Lines for the sleepers LIST[count]. */
 static void append_sleepers(struct sl_error *text, struct sl_local_run *run, int count, const int *list) {
-    int i = 0;
-    for (bool fits = true; i < count && fits; i += fits) {
-        char where[300];
-        fits = sl_verdict_add_wait(text, run->mesh, list[i], atomic_load(&run->coordinate[list[i]].peer),
-                                   place(run, list[i], where));
-    }
-    if (i < count) sl_verdict_add_more(text, count - i);
+    sl_verdict_add_waits(text, run->mesh, count, list, &(struct sl_verdict_waits){peer_of, place, run});
 }
 
 static bool is_asleep(uint32_t beat) { return beat & 1; }
 
-/* A line for each coordinate that sleeps waiting for PEER. */
+/* Lines for the coordinates that sleep waiting for PEER. */
 static void append_waiters(struct sl_error *text, struct sl_local_run *run, int peer) {
-    int list[SL_MAX_COORDINATES], count = 0;
+    int list[run->mesh->size], count = 0;
     for (int i = 0; i < run->mesh->size; i++) {
         const struct sl_local_coordinate *other = &run->coordinate[i];
         if (is_asleep(atomic_load(&other->beat)) && atomic_load(&other->peer) == peer) list[count++] = i;
@@ -122,7 +123,7 @@ static int look_for_returned(struct sl_local_coordinate *me) {
     const int peer = atomic_load(&me->peer);
     if (!atomic_load(&run->coordinate[peer].returned) || !in_vain(me)) return SL_OK;
     struct sl_error text = {0};
-    char where[300];
+    char where[SL_VERDICT_PLACE];
     sl_verdict_returned(&text, run->mesh, peer, place(run, peer, where));
     append_waiters(&text, run, peer);
     return end(run, SL_FAILED, &text, true);
@@ -137,33 +138,57 @@ static bool sleeps_in_vain(const struct sl_local_coordinate *sleeper, uint32_t b
     return vain;
 }
 
-/* Follows the waits from ME until somebody is awake or comes up twice: then CIRCLE holds those in between. */
-static int find_circle(const struct sl_local_coordinate *me, int circle[SL_MAX_COORDINATES]) {
-    const struct sl_local_run *run = me->run;
-    int chain[SL_MAX_COORDINATES], position[SL_MAX_COORDINATES], length = 0;
-    uint32_t beat[SL_MAX_COORDINATES];
-    memset(position, -1, sizeof position);
-    int at = me->spmd.coordinate;
-    while (position[at] < 0) {
-        beat[length] = atomic_load(&run->coordinate[at].beat);
-        if (!is_asleep(beat[length])) return 0;
-        chain[length] = at;
-        position[at] = length++;
-        at = atomic_load(&run->coordinate[at].peer);
+/* Follows the waits from ME for STEPS; -1 where somebody on the way is awake. */
+static int follow_waits(const struct sl_local_coordinate *me, int from, int steps) {
+    for (; steps > 0; steps--) {
+        const struct sl_local_coordinate *sleeper = &me->run->coordinate[from];
+        if (!is_asleep(atomic_load(&sleeper->beat))) return -1;
+        from = atomic_load(&sleeper->peer);
     }
-    const int first = position[at];
-    for (int i = first; i < length; i++) {
-        if (!sleeps_in_vain(&run->coordinate[chain[i]], beat[i])) return 0;
-        circle[i - first] = chain[i];
-    }
-    return length - first;
+    return from;
 }
 
+/* How many wait in the circle that the waits from ME lead into, and *FIRST, the first of them on the way; 0: there is
+ * none, or none any more. As many steps as there are coordinates end in it. */
+static int find_length(const struct sl_local_coordinate *me, int *first) {
+    const int all = me->run->mesh->size, inside = follow_waits(me, me->spmd.coordinate, all);
+    int length = 1;
+    for (int at = inside; at >= 0 && (at = follow_waits(me, at, 1)) != inside; length++)
+        if (at < 0 || length == all) return 0;
+    if (inside < 0) return 0;
+    int ahead = follow_waits(me, me->spmd.coordinate, length);
+    *first = me->spmd.coordinate;
+    for (int steps = 0; *first != ahead; steps++) {
+        *first = follow_waits(me, *first, 1);
+        ahead = ahead < 0 ? -1 : follow_waits(me, ahead, 1);
+        if (*first < 0 || ahead < 0 || steps == all) return 0;
+    }
+    return length;
+}
+
+/* Whether all LENGTH sleepers from FIRST on, who go to CIRCLE, sleep in vain, and the last waits for the first. */
+static bool proves_circle(const struct sl_local_run *run, int first, int length, int *circle, uint32_t *beat) {
+    int at = first;
+    for (int i = 0; i < length; i++) {
+        circle[i] = at;
+        beat[i] = atomic_load(&run->coordinate[at].beat);
+        if (!is_asleep(beat[i])) return false;
+        at = atomic_load(&run->coordinate[at].peer);
+    }
+    for (int i = 0; i < length; i++)
+        if (!sleeps_in_vain(&run->coordinate[circle[i]], beat[i])) return false;
+    return at == first;
+}
+
+/* Most waits lead to somebody who is awake: memory is for the others. */
 static int look_for_circle(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
-    int circle[SL_MAX_COORDINATES];
-    const int length = find_circle(me, circle);
+    int first;
+    const int length = find_length(me, &first);
     if (!length) return SL_OK;
+    int circle[length];
+    uint32_t beat[length];
+    if (!proves_circle(run, first, length, circle, beat)) return SL_OK;
     struct sl_error text = {0};
     sl_verdict_deadlock(&text, length);
     append_sleepers(&text, run, length, circle);
@@ -180,7 +205,7 @@ static int look_for_absent(struct sl_local_coordinate *me, struct sl_local_watch
     watch->beat = beat;
     if (watch->absent < run->engine->timeout) return SL_OK;
     struct sl_error text = {0};
-    char where[300];
+    char where[SL_VERDICT_PLACE];
     sl_verdict_absent(&text, run->mesh, peer, run->engine->timeout, place(run, peer, where));
     append_waiters(&text, run, peer);
     return end(run, SL_FAILED, &text, true);

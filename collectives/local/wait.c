@@ -44,7 +44,7 @@ void sl_local_post(struct sl_local_word *word, uint32_t value) {
 void sl_local_wake_all(struct sl_local_run *run) {
     for (int i = 0; i < run->mesh->size; i++) {
         struct sl_local_coordinate *other = &run->coordinate[i];
-        if (atomic_load(&other->beat) & 1) futex_wake(atomic_load(&other->word));
+        if (atomic_load(&other->beat) & 1) futex_wake(atomic_load(&other->bed));
     }
 }
 
@@ -81,36 +81,84 @@ static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *wor
     return false;
 }
 
-/* Publishes the wait, then sleeps until the word is raised, looking around on each waking. */
-static int wait_asleep(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer) {
-    atomic_store_explicit(&me->peer, peer, memory_order_release);
-    atomic_store_explicit(&me->word, word, memory_order_release);
-    atomic_store_explicit(&me->target, target, memory_order_release);
+/* Publishes the wait, and that the coordinate sleeps: its beat becomes odd. */
+static void lie_down(struct sl_local_coordinate *me, struct sl_local_word *bed,
+                     const struct sl_local_missing *missing) {
+    atomic_store_explicit(&me->peer, missing->peer, memory_order_release);
+    atomic_store_explicit(&me->word, missing->word, memory_order_release);
+    atomic_store_explicit(&me->target, missing->target, memory_order_release);
+    atomic_store_explicit(&me->bed, bed, memory_order_release);
     const uint32_t beat = atomic_load_explicit(&me->beat, memory_order_relaxed);
-    atomic_store(&me->beat, beat + 1);    /* odd: SC with words, for the proofs */
-    atomic_fetch_add(&word->sleepers, 1); /* SC with the value */
+    atomic_store(&me->beat, beat + 1); /* odd: SC with words, for the proofs */
+}
+
+static void get_up(struct sl_local_coordinate *me) {
+    const uint32_t beat = atomic_load_explicit(&me->beat, memory_order_relaxed);
+    atomic_store(&me->beat, beat + 1);
+}
+
+/* Sleeps until WORD is raised, looking around on each waking, for as long as somebody is MISSING. */
+static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
+                         const struct sl_local_missing *missing) {
     struct sl_local_watch watch = {.looked = sl_now()};
     int status = SL_OK;
+    lie_down(me, word, missing);
     for (;;) {
         const uint32_t value = atomic_load(&word->value);
         if (sl_local_reached(value, target)) break;
+        if (missing->word != word && has_reached(missing->word, missing->target)) break;
         status = sl_local_look(me, &watch);
         if (status) break;
         futex_sleep(word, value);
     }
+    get_up(me);
+    return status;
+}
+
+/* Sleeps a tick at most, where it is not known who is missing: the last one is about to raise the word. */
+static int doze(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target) {
+    const uint32_t value = atomic_load(&word->value);
+    if (!sl_local_reached(value, target)) futex_sleep(word, value);
+    return atomic_load(&me->run->status) ? SL_FAILED : SL_OK;
+}
+
+/* LACK is NULL where MISSING alone raises the word. */
+static int wait_asleep(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
+                       struct sl_local_missing *missing, const struct sl_local_lack *lack) {
+    int status = SL_OK;
+    atomic_fetch_add(&word->sleepers, 1); /* SC with the value */
+    while (!status && !has_reached(word, target)) {
+        if (lack) status = lack->find(me, lack->arg, missing);
+        if (status) break;
+        status = missing->peer < 0 ? doze(me, word, target) : sleep_through(me, word, target, missing);
+    }
     atomic_fetch_sub(&word->sleepers, 1);
-    atomic_store(&me->beat, beat + 2);
+    return status;
+}
+
+static int wait_for(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
+                    struct sl_local_missing *missing, const struct sl_local_lack *lack,
+                    const struct sl_local_stamp *stamp) {
+    if (has_reached(word, target)) return SL_OK;
+    const struct sl_local_pause pause = sl_local_pause_begin(me, missing->peer);
+    int status = SL_OK;
+    /* Where many share cores, to yield only lets others yield. */
+    const bool came = (me->run->spin || !lack) && wait_awake(me->run, word, target);
+    if (!came && wait_asleep(me, word, target, missing, lack)) status = sl_local_alive(me);
+    sl_local_pause_end(me, &pause, stamp);
     return status;
 }
 
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
                   const struct sl_local_stamp *stamp) {
-    if (has_reached(word, target)) return SL_OK;
-    const struct sl_local_pause pause = sl_local_pause_begin(me, peer);
-    int status = SL_OK;
-    if (!wait_awake(me->run, word, target) && wait_asleep(me, word, target, peer)) status = sl_local_alive(me);
-    sl_local_pause_end(me, &pause, stamp);
-    return status;
+    struct sl_local_missing missing = {peer, word, target};
+    return wait_for(me, word, target, &missing, NULL, stamp);
+}
+
+int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
+                          const struct sl_local_lack *lack, const struct sl_local_stamp *stamp) {
+    struct sl_local_missing missing = {.peer = -1};
+    return wait_for(me, word, target, &missing, lack, stamp);
 }
 
 /* ---- the end of the run ---- */

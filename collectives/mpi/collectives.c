@@ -13,6 +13,12 @@
 
 /* ---- groups ---- */
 
+static uint64_t hash_of(const struct sl_group *group) {
+    int member[SL_MPI_MOST];
+    for (int i = 0; i < group->size; i++) member[i] = sl_group_member(group, i);
+    return sl_hash(member, (size_t)group->size * sizeof *member);
+}
+
 static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, const struct sl_group *group, int number) {
     const size_t size = (size_t)group->size, slots = SL_MAX_IN_FLIGHT;
     const bool shared = sl_mpi_take_mailboxes(number), signs = run->engine->checked || !shared;
@@ -29,7 +35,7 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
     communicator->group = *group;
     communicator->number = number;
     communicator->shared = shared;
-    communicator->members = sl_hash(group->member, size * sizeof *group->member);
+    communicator->members = hash_of(group);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
     for (size_t i = 0; i < slots * 4 * size; i++) communicator->requests[i] = MPI_REQUEST_NULL;
     for (size_t slot = 0; slot < slots; slot++) {
@@ -110,7 +116,7 @@ static int laggard(void *of) {
         if (sl_mpi_is_pending(c->send[p])) peer = p;
     }
     if (peer < 0) peer = sl_mpi_unheard(c);
-    return peer < 0 ? -1 : c->call.group->member[peer];
+    return peer < 0 ? -1 : sl_group_member(c->call.group, peer);
 }
 
 /* ---- after the end of the run ---- */
@@ -128,7 +134,7 @@ void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
 static void settle(struct sl_mpi_call *c) {
     const double end = sl_now() + 2;
     for (int peer = 0, round = 0; peer < c->call.group->size && sl_now() < end;) {
-        if (sl_mpi_is_pending(c->send[peer]) && !(c->run->quiet >> c->call.group->member[peer] & 1)) {
+        if (sl_mpi_is_pending(c->send[peer]) && !(c->run->quiet >> sl_group_member(c->call.group, peer) & 1)) {
             sl_mpi_turn(c->run);
             sl_mpi_pause(round++);
         } else {

@@ -125,7 +125,8 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
 static bool share_cores(const struct sl_mpi_run *run, cpu_set_t *before) {
     const struct sched_param parameters = {0};
     struct sl_topology topology;
-    struct sl_placement placement;
+    int places[2][SL_MPI_MOST];
+    const struct sl_placement placement = {places[0], places[1]};
     cpu_set_t one;
     if (!sl_mpi_process()->unbound) return false;
     sched_setscheduler(0, SCHED_BATCH, &parameters);
@@ -184,6 +185,7 @@ static int progress(struct sl_spmd *self) { return sl_mpi_turn(sl_mpi_self(self)
 
 const struct sl_engine_table sl_engine_mpi = {
     .name = "mpi",
+    .most = SL_MPI_MOST,
     .apart = true,
     .both_ends = true,
     .open = sl_mpi_open,

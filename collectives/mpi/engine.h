@@ -21,6 +21,7 @@
 
 #include <mpi.h>
 
+#include "collectives/engines.h"
 #include "collectives/operations.h"
 #include "collectives/verdict.h"
 
@@ -206,7 +207,7 @@ struct sl_mpi_watch {
     char last[SL_MPI_PLACE]; /* where the peer was then */
     /* From this coordinate on, each waits for the next. Whom the last one waits for has been asked; -1: nobody. */
     int asked, count;
-    struct sl_mpi_link chain[SL_MAX_COORDINATES];
+    struct sl_mpi_link chain[SL_MPI_MOST];
     uint32_t circle; /* what tells the circle found from others, 0 for none; and since when it has been there */
     double since;
 };

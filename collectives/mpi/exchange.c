@@ -114,16 +114,16 @@ static MPI_Datatype type_of(enum sl_dtype dtype) {
 static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count) {
     const enum sl_mpi_kind kind = c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
     sl_mpi_ok(c->run,
-              MPI_Isend(data, (int)count, type_of(c->call.dtype), c->call.group->member[peer],
+              MPI_Isend(data, (int)count, type_of(c->call.dtype), sl_group_member(c->call.group, peer),
                         sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->send[peer]),
               "MPI_Isend");
-    sl_mpi_ring_for_letter(c->call.group->member[peer]);
+    sl_mpi_ring_for_letter(sl_group_member(c->call.group, peer));
 }
 
 static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
     const enum sl_mpi_kind kind = c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
     sl_mpi_ok(c->run,
-              MPI_Irecv(data, (int)count, type_of(c->call.dtype), c->call.group->member[peer],
+              MPI_Irecv(data, (int)count, type_of(c->call.dtype), sl_group_member(c->call.group, peer),
                         sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->receive[peer]),
               "MPI_Irecv");
 }
@@ -212,7 +212,7 @@ static void exchange_summands(struct sl_mpi_call *c) {
 static void sum(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct share mine = summed_by(call, call->group->rank);
-    const void *input[SL_MAX_COORDINATES];
+    const void *input[SL_MPI_MOST];
     void *output = element(call, call->output, mine.begin);
     for (int peer = 0; peer < call->group->size; peer++) {
         input[peer] = peer == call->group->rank ? element(call, call->input, mine.begin)
@@ -238,7 +238,7 @@ static void sum_blocks(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_view tight = sl_packed_blocks(call), *view = &call->input_view;
     const int me = call->group->rank;
-    const void *input[SL_MAX_COORDINATES];
+    const void *input[SL_MPI_MOST];
     for (size_t row = 0; row < call->count[0]; row++) {
         for (size_t column = 0; column < call->count[1]; column++) {
             const size_t at = row * tight.stride[0] + column * tight.stride[1];
@@ -324,7 +324,7 @@ static void go_on(struct sl_mpi_call *c) {
 
 /* Whether all COUNT requests have ended. Reports what went wrong. */
 static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
-    MPI_Status status[2 * SL_MAX_COORDINATES];
+    MPI_Status status[2 * SL_MPI_MOST];
     int ended = 0, code = MPI_Testall(count, request, &ended, status);
     for (int i = 0; i < count && code == MPI_ERR_IN_STATUS; i++) {
         if (status[i].MPI_ERROR != MPI_SUCCESS && status[i].MPI_ERROR != MPI_ERR_PENDING) code = status[i].MPI_ERROR;
@@ -337,7 +337,7 @@ static void tell_senders(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     for (int peer = 0; peer < call->group->size && sl_block_bytes(call) > SHORT_MESSAGE; peer++)
         if (peer != call->group->rank && sl_mpi_receives_from(call, peer))
-            sl_mpi_ring_for_letter(call->group->member[peer]);
+            sl_mpi_ring_for_letter(sl_group_member(call->group, peer));
 }
 
 void sl_mpi_move_on(struct sl_mpi_call *c) {

@@ -69,7 +69,7 @@ void sl_mpi_mailboxes_clear(void) {
 }
 
 static struct sl_mpi_mailbox *box_of(const struct sl_mpi_call *c, int position) {
-    return mailbox(c->communicator->number, c->call.group->member[position]);
+    return mailbox(c->communicator->number, sl_group_member(c->call.group, position));
 }
 static struct words *words_of(const struct sl_mpi_call *c, int position) {
     return &box_of(c, position)->words[c->slot];
@@ -187,7 +187,7 @@ static bool has_room(const struct sl_mpi_call *c) {
 
 static void ring_those_at(const struct sl_mpi_call *c, struct sl_positions positions) {
     for (int peer = positions.begin; peer < positions.end; peer++)
-        if (peer != c->call.group->rank) sl_mpi_ring(c->call.group->member[peer]);
+        if (peer != c->call.group->rank) sl_mpi_ring(sl_group_member(c->call.group, peer));
 }
 
 /* Writes the next piece, if there is room. */
@@ -255,7 +255,7 @@ static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const char *own = sl_mpi_input_block(call, me) + offset_of(call, &call->input_view, s);
     char *sum = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, s);
     for (size_t run = 0; run < s->runs; run++) {
-        const void *input[SL_MAX_COORDINATES];
+        const void *input[SL_MPI_MOST];
         for (int peer = 0; peer < size; peer++)
             input[peer] = piece(c, peer, c->read, me) + bytes * (s->at + run * s->count);
         input[me] = own + bytes * run * call->input_view.stride[1];
@@ -269,7 +269,7 @@ static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
 static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const struct sl_collective *call = &c->call;
     const int me = call->group->rank;
-    const float *input[SL_MAX_COORDINATES];
+    const float *input[SL_MPI_MOST];
     pack_stretch(call, s, piece(c, me, c->read, me), sl_mpi_input_block(call, me));
     for (int peer = 0; peer < call->group->size; peer++)
         input[peer] = (const float *)(const void *)piece(c, peer, c->read, me) + s->at;
@@ -311,7 +311,7 @@ static void sum_share(const struct sl_mpi_call *c, struct range range) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size;
     const struct range share = share_of(call, range, call->group->rank);
-    const void *input[SL_MAX_COORDINATES];
+    const void *input[SL_MPI_MOST];
     for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, 0) + share.begin;
     void *output = piece(c, call->group->rank, c->read, 0) + share.begin;
     sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, share.count / sl_dtype_size(call->dtype),
@@ -354,7 +354,7 @@ static bool end_round(struct sl_mpi_call *c) {
     if (c->summed == c->read || (takes_shares(call) && find_missing(c, true) >= 0)) return false;
     if (takes_shares(call)) collect_shares(c, range_of(call, c->read));
     atomic_store(&own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
-    for (int peer = 0; peer < call->group->size; peer++) sl_mpi_ring_for_room(call->group->member[peer]);
+    for (int peer = 0; peer < call->group->size; peer++) sl_mpi_ring_for_room(sl_group_member(call->group, peer));
     return true;
 }
 

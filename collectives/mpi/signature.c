@@ -50,22 +50,22 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
         const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
         if (hears_from(c, from))
             sl_mpi_ok(c->run,
-                      MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, call->group->member[from], tag,
+                      MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, sl_group_member(call->group, from), tag,
                                 c->run->wire, &c->hear[from]),
                       "MPI_Irecv");
         if (!tells(c, to)) continue;
-        sl_mpi_ok(
-            c->run,
-            MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, call->group->member[to], tag, c->run->wire, &c->tell[to]),
-            "MPI_Isend");
-        sl_mpi_ring_for_letter(call->group->member[to]);
+        sl_mpi_ok(c->run,
+                  MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, sl_group_member(call->group, to), tag, c->run->wire,
+                            &c->tell[to]),
+                  "MPI_Isend");
+        sl_mpi_ring_for_letter(sl_group_member(call->group, to));
     }
 }
 
 /* THEIRS is NULL where it is over other members. */
 static void propose_mismatch(struct sl_mpi_call *c, const struct sl_collective *mine, int peer,
                              const struct sl_collective *theirs) {
-    const int me = c->run->spmd.coordinate, other = mine->group->member[peer];
+    const int me = c->run->spmd.coordinate, other = sl_group_member(mine->group, peer);
     struct sl_error verdict = {0};
     if (theirs)
         sl_verdict_mismatch(&verdict, c->run->mesh, mine, me, theirs, other);

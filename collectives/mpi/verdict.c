@@ -129,7 +129,7 @@ static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     memcpy(run->verdict.message, end->text, sizeof run->verdict.message);
     sl_mpi_process()->speaker = end->from;
     run->absent = end->peer;
-    if (run->absent >= 0 && run->absent < SL_MAX_COORDINATES) run->quiet |= UINT64_C(1) << run->absent;
+    if (run->absent >= 0 && run->absent < SL_MPI_MOST) run->quiet |= UINT64_C(1) << run->absent;
     if (end->number && run->engine->waits) tell_waiting(run, end->from);
 }
 
@@ -281,7 +281,7 @@ static void found_circle(struct sl_mpi_run *run, int first) {
 /* The coordinate that was asked last waits itself: on to the one that it waits for, unless that is a circle. */
 static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
-    if (watch->count == SL_MAX_COORDINATES) return;
+    if (watch->count == SL_MPI_MOST) return;
     add_link(run, answer->from, answer->peer, answer->number, answer->text);
     for (int i = 0; i < watch->count; i++) {
         if (watch->chain[i].coordinate == answer->peer) {
@@ -375,7 +375,7 @@ static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
         hear_waiting(run, message);
         break;
     case QUIET:
-        if (message->from < SL_MAX_COORDINATES) run->quiet |= UINT64_C(1) << message->from;
+        if (message->from < SL_MPI_MOST) run->quiet |= UINT64_C(1) << message->from;
         break;
     }
 }

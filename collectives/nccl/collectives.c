@@ -54,8 +54,8 @@ static int gather(struct sl_nccl_group *group, const char *site) {
 static int open_world(struct sl_nccl_coordinate *me) {
     if (me->world) return SL_OK;
     struct sl_group all = {.size = me->run->mesh->size, .rank = me->self->coordinate, .name = "*"};
-    for (int i = 0; i < all.size; i++) all.member[i] = i;
-    me->scratch = sl_nccl_take(me, (1 + 2 * SL_MAX_COORDINATES) * sizeof *me->scratch, false);
+    sl_mesh_members(me->run->mesh, me->self->coordinate, "*", &all.members);
+    me->scratch = sl_nccl_take(me, (1 + 2 * SL_NCCL_MOST) * sizeof *me->scratch, false);
     if (!me->scratch) return sl_fail(me->self, SL_FAILED, "no memory for the group \"*\"");
     SL_TRY(open_group(me, &all, &me->world));
     SL_TRY(gather(me->world, opening));
@@ -69,9 +69,9 @@ static int open_world(struct sl_nccl_coordinate *me) {
 /* Members have the color of the first of them: lists that one call opens are disjoint. MADE is NULL for others. */
 static bool split(struct sl_nccl_coordinate *me, const struct sl_group *group, struct sl_nccl_group *made) {
     struct sl_nccl_wire *wire = &me->world->wire;
-    int color = made ? group->member[0] : NCCL_SPLIT_NOCOLOR;
+    int color = made ? sl_group_member(group, 0) : NCCL_SPLIT_NOCOLOR;
     for (int i = 0; i < group->size && made; i++) {
-        if (group->member[i] < color) color = group->member[i];
+        if (sl_group_member(group, i) < color) color = sl_group_member(group, i);
     }
     if (!sl_nccl_lock(wire)) return false;
     ncclComm_t *place = made ? &me->split : &me->none;
@@ -92,7 +92,7 @@ static bool first_sum(struct sl_nccl_wire *wire) {
 /* From each to each. */
 static bool first_words(struct sl_nccl_group *group) {
     struct sl_nccl_wire *wire = &group->wire;
-    float *x = wire->me->scratch + 1, *y = x + SL_MAX_COORDINATES;
+    float *x = wire->me->scratch + 1, *y = x + SL_NCCL_MOST;
     if (!sl_nccl_lock(wire)) return false;
     bool done = SL_NCCL(wire, ncclGroupStart());
     for (int peer = 0; peer < group->group.size && done; peer++) {

@@ -18,9 +18,9 @@ typedef struct sl_mpi_signature description;
 
 struct comparison {
     struct sl_nccl_group *group;
-    description *sent, *received;   /* device: mine; [group size], and so are these: */
-    description *mine, *theirs;     /* pinned */
-    bool needs[SL_MAX_COORDINATES]; /* members */
+    description *sent, *received; /* device: mine; [group size], and so are these: */
+    description *mine, *theirs;   /* pinned */
+    bool needs[SL_NCCL_MOST];     /* members */
 };
 
 struct sl_nccl_comparisons {
@@ -120,8 +120,8 @@ static void compare(void *argument) {
         const struct sl_collective theirs = sl_mpi_call_of(&of->theirs[peer]);
         if (!of->needs[peer] || sl_calls_agree(&mine, &theirs, peer)) continue;
         struct sl_error verdict = {0};
-        sl_verdict_mismatch(&verdict, wire->me->run->mesh, &mine, group->member[group->rank], &theirs,
-                            group->member[peer]);
+        sl_verdict_mismatch(&verdict, wire->me->run->mesh, &mine, sl_group_member(group, group->rank), &theirs,
+                            sl_group_member(group, peer));
         end_run(wire->me, &verdict);
         await_abort(wire);
         return;

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/engines.h"
 #include "collectives/verdict.h"
 #include "spmd/device/cuda.h"
 

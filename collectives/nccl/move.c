@@ -190,7 +190,7 @@ bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 /* Of all members' blocks. On the device the output is in one piece: only a maximum is taken there. */
 static void combine(struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const void *input[SL_MAX_COORDINATES];
+    const void *input[SL_NCCL_MOST];
     char *blocks = c->out.host ? c->out.pinned : c->out.base;
     void *output = c->out.host ? blocks : call->output; /* on the host the first one */
     for (int i = 0; i < c->out.count; i++) input[i] = blocks + sl_block_bytes(call) * (size_t)i;

@@ -25,8 +25,8 @@ struct group {
     uint32_t ticket;
     const struct sl_collective *call;
     struct sl_mpi_signature mine[SL_MAX_IN_FLIGHT];
-    struct sl_mpi_signature (*theirs)[SL_MAX_COORDINATES]; /* [SL_MAX_IN_FLIGHT], and so are these */
-    MPI_Request (*hear)[SL_MAX_COORDINATES], (*tell)[SL_MAX_COORDINATES];
+    struct sl_mpi_signature (*theirs)[SL_NCCL_MOST]; /* [SL_MAX_IN_FLIGHT], and so are these */
+    MPI_Request (*hear)[SL_NCCL_MOST], (*tell)[SL_NCCL_MOST];
 };
 
 struct opening {
@@ -122,7 +122,7 @@ static int group_open(struct sl_nccl_coordinate *me, struct sl_nccl_group *of) {
     if (!group || !group->theirs || !group->hear || !group->tell)
         return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", of->group.name);
     for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++) {
-        for (int peer = 0; peer < SL_MAX_COORDINATES; peer++)
+        for (int peer = 0; peer < SL_NCCL_MOST; peer++)
             group->hear[slot][peer] = group->tell[slot][peer] = MPI_REQUEST_NULL;
     }
     group->of = of;
@@ -147,7 +147,7 @@ static bool agrees(struct group *group, int peer) {
     mine.group = &group->of->group;
     if (!me->run->engine->checked || sl_calls_agree(&mine, &call, peer)) return true;
     struct sl_error verdict = {0};
-    sl_verdict_mismatch(&verdict, me->run->mesh, &mine, me->self->coordinate, &call, mine.group->member[peer]);
+    sl_verdict_mismatch(&verdict, me->run->mesh, &mine, me->self->coordinate, &call, sl_group_member(mine.group, peer));
     sl_mpi_propose(host_of(me), SL_FAILED, -1, &verdict);
     return false;
 }
@@ -164,7 +164,7 @@ static int missing(void *of) {
         }
         if (group->waits_for_all) MPI_Test(&group->tell[slot][peer], &told, MPI_STATUS_IGNORE);
         if (!told || (!heard && (group->waits_for_all || sl_nccl_needs(group->call, peer))))
-            return group->of->group.member[peer];
+            return sl_group_member(&group->of->group, peer);
     }
     return -1;
 }
@@ -185,7 +185,7 @@ static int begin(struct sl_nccl_group *of, const struct sl_collective *call, uin
     struct sl_mpi_signature *mine = &group->mine[slot];
     *mine = sl_mpi_signature_of(call);
     for (int peer = 0; peer < call->group->size; peer++) {
-        const int at = call->group->member[peer];
+        const int at = sl_group_member(call->group, peer);
         if (peer == call->group->rank || !(me->run->engine->checked || sl_nccl_needs(call, peer))) continue;
         if (!ok(me, MPI_Irecv(&group->theirs[slot][peer], sizeof *mine, MPI_BYTE, at, tag, host_of(me)->wire,
                               &group->hear[slot][peer])) ||
@@ -455,6 +455,7 @@ const struct sl_nccl_hosts sl_nccl_processes = {
 
 const struct sl_engine_table sl_engine_nccl_processes = {
     .name = "nccl",
+    .most = SL_NCCL_MOST,
     .apart = true,
     .both_ends = true,
     .open = sl_mpi_open,

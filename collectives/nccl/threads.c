@@ -81,14 +81,18 @@ static struct group *new_group(const struct sl_group *group) {
     return made;
 }
 
+static bool has_members(const struct sl_group *one, const struct sl_group *other) {
+    bool same = one->size == other->size;
+    for (int i = 0; i < one->size && same; i++) same = sl_group_member(one, i) == sl_group_member(other, i);
+    return same;
+}
+
 /* The first of the same members that this coordinate has not opened. NULL without memory. */
 static struct group *open_group(struct sl_nccl_told *told, const struct sl_group *group, int coordinate) {
     const uint64_t me = UINT64_C(1) << coordinate;
     struct group **at = &told->groups;
     for (; *at; at = &(*at)->next) {
-        const bool same = (*at)->group.size == group->size &&
-                          !memcmp((*at)->group.member, group->member, (size_t)group->size * sizeof *group->member);
-        if (same && !((*at)->opened & me)) break;
+        if (!((*at)->opened & me) && has_members(&(*at)->group, group)) break;
     }
     if (!*at) *at = new_group(group);
     if (*at) (*at)->opened |= me;
@@ -129,7 +133,8 @@ static int compare(struct sl_local_coordinate *host, struct group *group, const 
     for (int i = 0; i < group->group.size; i++) {
         if (!sl_local_reached(atomic_load(&group->member[i].begun.value), ticket + 1)) continue;
         const struct sl_collective *theirs = &group->member[i].call[ticket % SL_MAX_IN_FLIGHT];
-        if (!sl_calls_agree(call, theirs, i)) return sl_local_mismatch(host, call, theirs, group->group.member[i]);
+        if (!sl_calls_agree(call, theirs, i))
+            return sl_local_mismatch(host, call, theirs, sl_group_member(&group->group, i));
     }
     return SL_OK;
 }
@@ -140,7 +145,7 @@ static int begin_checked(struct sl_local_coordinate *host, struct group *group, 
     struct member *mine = &group->member[call->group->rank];
     const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
     for (int i = 0; i < group->group.size; i++)
-        SL_TRY(sl_local_wait(host, &group->member[i].begun, earlier + 1, group->group.member[i], NULL));
+        SL_TRY(sl_local_wait(host, &group->member[i].begun, earlier + 1, sl_group_member(&group->group, i), NULL));
     pthread_mutex_lock(&group->lock);
     mine->call[ticket % SL_MAX_IN_FLIGHT] = *call;
     const int status = compare(host, group, call, ticket);
@@ -170,7 +175,8 @@ static int meet(struct sl_nccl_group *of, const struct sl_collective *call, uint
     struct group *group = of->hosts;
     for (int i = 0; i < group->group.size; i++) {
         if (!sl_nccl_needs(call, i)) continue;
-        SL_TRY(sl_local_wait(host_of(of->wire.me), &group->member[i].begun, ticket + 1, group->group.member[i], NULL));
+        SL_TRY(sl_local_wait(host_of(of->wire.me), &group->member[i].begun, ticket + 1,
+                             sl_group_member(&group->group, i), NULL));
     }
     return SL_OK;
 }

@@ -52,7 +52,7 @@ static int find_gone(const struct sl_nccl_wire *wire) {
     }
     const struct sl_group *group = &sl_nccl_group_of(wire)->group;
     for (int i = 0; i < group->size && is_gone; i++) {
-        if (is_gone(group->member[i])) return group->member[i];
+        if (is_gone(sl_group_member(group, i))) return sl_group_member(group, i);
     }
     return -1;
 }

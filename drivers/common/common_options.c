@@ -102,13 +102,20 @@ void sl_common_print_waits(const struct sl_options *options, const struct sl_err
 
 /* ---- the engine ---- */
 
+/* Without memory nobody is told. */
+static struct sl_waits *new_waits(int coordinates) {
+    struct sl_waits *waits = calloc(1, sizeof *waits + (size_t)coordinates * sizeof *waits->coordinate);
+    if (waits) waits->coordinate = (struct sl_waiting *)(waits + 1);
+    return waits;
+}
+
 int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
                    struct sl_error *error) {
     SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
     SL_TRY(open_engine(common, engine, error));
     if (common->command) engine->signature = &common->command->signature;
-    if (common->command && common->json) /* without memory nobody is told */
-        engine->waits = common->command->waits = calloc(1, sizeof *engine->waits);
+    SL_TRY(sl_engine_holds(engine, mesh->size, error));
+    if (common->command && common->json) engine->waits = common->command->waits = new_waits(mesh->size);
     engine->checked |= common->checked;
     engine->grace = time_to_return;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */

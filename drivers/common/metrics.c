@@ -10,6 +10,7 @@
 
 #include "drivers/common/output.h"
 #include "spmd/base/file.h"
+#include "spmd/ranges.h"
 
 json_t *sl_json_real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
@@ -127,4 +128,23 @@ json_t *sl_json_read(const char *what, const char *path, size_t flags, struct sl
     fclose(file);
     if (!json) sl_error_set(error, SL_BAD_INPUT, "%s%s:%d:%d: %s", what, path, wrong.line, wrong.column, wrong.text);
     return json;
+}
+
+bool sl_row_of(const struct sl_mesh *mesh, int c, bool (*alike)(const void *arg, int a, int b), const void *arg,
+               uint64_t *told, char *name, size_t size) {
+    uint64_t row[sl_set_words(mesh->size)];
+    char ranges[100];
+    int count = 0;
+    if (mesh->size <= SL_TABLE_ROWS) return sl_mesh_describe(mesh, c, name, size) != NULL;
+    if (sl_set_has(told, c)) return false;
+    memset(row, 0, sizeof row);
+    for (int other = c; other < mesh->size; other++)
+        if (!sl_set_has(told, other) && alike(arg, c, other)) count += sl_set_adds(row, other);
+    for (int other = c; other < mesh->size; other++)
+        if (sl_set_has(row, other)) sl_set_adds(told, other);
+    if (count == 1)
+        sl_mesh_describe(mesh, c, name, size);
+    else
+        snprintf(name, size, "%d: %s", count, sl_mesh_describe_set(mesh, row, ranges, sizeof ranges));
+    return true;
 }

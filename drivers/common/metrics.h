@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "spmd/base/error.h"
+#include "spmd/mesh.h"
 
 /* A JSON number, null where VALUE is not finite: JSON knows no NaN. */
 json_t *sl_json_real(double value);
@@ -44,6 +44,13 @@ struct sl_table {
 
 void sl_table_begin(struct sl_table *table, FILE *stream, int columns, const struct sl_column *column);
 void sl_table_cell(struct sl_table *table, const char *format, ...) SL_PRINTF(2, 3);
+
+/* Whether a table of MESH has a row for coordinate C, whose name goes to NAME: "5 (data=1, pipe=1)". On meshes of more
+ * than SL_TABLE_ROWS coordinates those whose rows are ALIKE have one, which says how many they are. TOLD is the set of
+ * those that have been named (spmd/set.h); the rows are asked for in the order of coordinates. */
+enum { SL_TABLE_ROWS = 64 };
+bool sl_row_of(const struct sl_mesh *mesh, int c, bool (*alike)(const void *arg, int a, int b), const void *arg,
+               uint64_t *told, char *name, size_t size);
 
 /* Reads the JSON file PATH, with jansson's FLAGS. NULL, and the error begins with WHAT, where it cannot be read. */
 json_t *sl_json_read(const char *what, const char *path, size_t flags, struct sl_error *error);

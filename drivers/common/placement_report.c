@@ -3,11 +3,13 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "drivers/common/metrics.h"
 #include "layers/training/exchange.h"
+#include "spmd/set.h"
 #include "spmd/topology.h"
 
 /* Numbers of PUs, cores, packages or nodes. */
@@ -24,7 +26,7 @@ _Static_assert(sizeof(struct sight) % sizeof(int32_t) == 0, "sent as words");
 
 struct report {
     struct sl_topology topology; /* of this process */
-    struct sight sight[SL_MAX_COORDINATES];
+    struct sight *sight;         /* [coordinates] */
 };
 
 /* ---- looking around ---- */
@@ -88,11 +90,17 @@ static char *print_numbers(const numbers *set, char *text, size_t size) {
     return text;
 }
 
-static void print_row(struct sl_table *table, const struct report *report, const struct sl_mesh *mesh, int c) {
+static bool same_sight(const void *arg, int a, int b) {
+    const struct report *report = arg;
+    return !memcmp(&report->sight[a], &report->sight[b], sizeof *report->sight);
+}
+
+static void print_row(struct sl_table *table, const struct report *report, const struct sl_mesh *mesh, int c,
+                      const char *name) {
     const struct sight *sight = &report->sight[c];
     const int sharers = count_sharers(report, mesh, c), cores = CPU_COUNT(&sight->cores);
     char text[256];
-    sl_table_cell(table, "%s", sl_mesh_describe(mesh, c, text, sizeof text));
+    sl_table_cell(table, "%s", name);
     sl_table_cell(table, "%s", sight->host);
     sl_table_cell(table, "%s", print_numbers(&sight->pus, text, sizeof text));
     sl_table_cell(table, "%s", print_numbers(&sight->packages, text, sizeof text));
@@ -126,21 +134,31 @@ static json_t *object_of(const struct report *report, const struct sl_mesh *mesh
                      sight->device < 0 ? json_null() : json_integer(sight->device));
 }
 
-int sl_placement_report(const struct sl_mesh *mesh, struct sl_engine *engine, bool json, struct sl_error *error) {
+static int print(const struct report *report, const struct sl_mesh *mesh, bool json, struct sl_error *error) {
     static const struct sl_column column[] = {{"coordinate", -28}, {"host", -16}, {"PU", 8},         {"package", 8},
                                               {"NUMA node", 10},   {"device", 7}, {"  threads", -40}};
-    struct report report = {.topology = {0}};
     struct sl_table table;
-    engine->error = error;
-    sl_topology_read(&report.topology, true);
-    SL_TRY(sl_run(mesh, engine, program, &report));
-    if (!sl_speaks(engine)) return SL_OK;
+    char name[128];
+    uint64_t told[sl_set_words(mesh->size)];
+    memset(told, 0, sizeof told);
     if (!json) sl_table_begin(&table, stdout, 7, column);
     for (int c = 0; c < mesh->size; c++) {
         if (json)
-            SL_TRY(sl_json_print(stdout, "stdout", object_of(&report, mesh, c), error));
-        else
-            print_row(&table, &report, mesh, c);
+            SL_TRY(sl_json_print(stdout, "stdout", object_of(report, mesh, c), error));
+        else if (sl_row_of(mesh, c, same_sight, report, told, name, sizeof name))
+            print_row(&table, report, mesh, c, name);
     }
     return SL_OK;
+}
+
+int sl_placement_report(const struct sl_mesh *mesh, struct sl_engine *engine, bool json, struct sl_error *error) {
+    struct report report = {.topology = {0}};
+    engine->error = error;
+    sl_topology_read(&report.topology, true);
+    report.sight = calloc((size_t)mesh->size, sizeof *report.sight);
+    if (!report.sight) return sl_error_set(error, SL_FAILED, "no memory to show %d coordinates", mesh->size);
+    int status = sl_run(mesh, engine, program, &report);
+    if (status == SL_OK && sl_speaks(engine)) status = print(&report, mesh, json, error);
+    free(report.sight);
+    return status;
 }

@@ -69,11 +69,12 @@ static int open_trace(struct network_run *run, const struct sl_trace_run *told, 
 /* On the mesh LAYOUT over the engine NAME. FORECAST NULL: nobody asks for it. */
 static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_step_forecast *forecast,
                     struct sl_error *error) {
-    struct sl_watch watch[SL_MAX_COORDINATES] = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
     SL_TRY(sl_mesh_parse(&mesh, layout, error));
     SL_TRY(sl_engine_open(&engine, name, error));
+    struct sl_watch *watch = calloc((size_t)mesh.size, sizeof *watch);
+    if (!watch) return sl_error_set(error, SL_FAILED, "no memory to watch %d coordinates", mesh.size);
     engine.error = error;
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     int status = sl_schedule_make(&run->schedule, "1f1b", sl_mesh_axis_size(&mesh, "pipe"), 1, MICROBATCHES, error);
@@ -86,6 +87,7 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
         status = sl_step_forecast_make(forecast, &told, watch, run->watched, error);
     if (status == SL_OK && run->trace && sl_speaks(&engine)) status = sl_trace_file_write(run->trace, error);
     sl_schedule_free(&run->schedule);
+    free(watch);
     return status;
 }
 

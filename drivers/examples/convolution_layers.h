@@ -74,12 +74,12 @@ static int conv_plan(struct sl_module *module, struct sl_plan *plan) {
 static int conv_exchange(const struct conv *conv, struct sl_context *context, size_t count, const float *sent,
                          float *received) {
     const struct sl_group *group = sl_group_of(context, conv->group);
-    int up[SL_MAX_COORDINATES][2], down[SL_MAX_COORDINATES][2];
     if (!group) {
         SL_ELEMENTWISE(is_device_ptr(received))
         for (size_t i = 0; i < 2 * count; i++) received[i] = 0;
         return SL_OK;
     }
+    int up[group->size][2], down[group->size][2];
     for (int i = 1; i < group->size; i++) {
         up[i - 1][0] = down[i - 1][1] = i;
         up[i - 1][1] = down[i - 1][0] = i - 1;

@@ -64,6 +64,7 @@ static const struct sl_module_type leaky = {.name = "leaky",
 /* ---- the run: the same program at every coordinate ---- */
 
 enum { INPUTS = 2, HIDDEN = 32, CLASSES = 2, BATCH = 256, MICROBATCHES = 4, STEPS = 300, WATCHED = 20 };
+enum { COORDINATES = 4 };
 
 struct run {
     struct sl_schedule schedule;
@@ -72,7 +73,7 @@ struct run {
     double loss, accuracy;
     const char *traced; /* the trace's name, NULL: none is recorded */
     struct sl_trace_file trace;
-    struct sl_watch watch[SL_MAX_COORDINATES]; /* of so many steps after the first, which touches memory */
+    struct sl_watch watch[COORDINATES]; /* of so many steps after the first, which touches memory */
 };
 
 /* Before STEP: watches the coordinate from the second step on, and no longer than WATCHED. */

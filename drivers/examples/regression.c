@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600, WATCHED = 20 };
+enum { COORDINATES = 4 };
 
 /* ---- the optimizer: m = 0.9 m + 0.1 gradient, value = value - rate sign(m) ---- */
 
@@ -41,7 +42,7 @@ struct run {
     float inputs[POINTS * INPUTS], targets[POINTS];
     const char *traced; /* the trace's name, NULL: none is recorded */
     struct sl_trace_file trace;
-    struct sl_watch watch[SL_MAX_COORDINATES]; /* of so many steps after the first, which touches memory */
+    struct sl_watch watch[COORDINATES]; /* of so many steps after the first, which touches memory */
 };
 
 struct worker {

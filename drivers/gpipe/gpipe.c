@@ -34,7 +34,7 @@ struct config {
 static const struct sl_option pipeline_table[] = {
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = MOST_MICROBATCHES,
      .help = "microbatches (default: 5 for the clock cycles, 3 for the pipeline, as in the article)"},
-    {"partitions", SL_OPTION_INTEGER, FIELD(partitions), .min = 1, .max = SL_MAX_COORDINATES,
+    {"partitions", SL_OPTION_INTEGER, FIELD(partitions), .min = 1, .max = GPIPE_MOST_LAYERS,
      .help = "partitions of the model (default: 3 for the clock cycles, 2 for the pipeline, as in the article)"},
     {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@ACTION",
      .help = "make a coordinate fail just before an action, such as 2@B3: F, B, I or W (forward, backward, input or "
@@ -111,7 +111,7 @@ struct experiment {
 static int open_pipeline(struct experiment *experiment, const struct config *config, struct sl_error *error) {
     const int microbatches = config->microbatches ? config->microbatches : 3;
     const int partitions = config->partitions ? config->partitions : 2;
-    int columns[SL_MAX_COORDINATES + 2] = {0};
+    int columns[GPIPE_MOST_LAYERS + 2] = {0};
     char mesh[32];
     for (int i = 0; i <= partitions; i++) columns[i] = 1;
     SL_TRY(gpipe_network_open(&experiment->network, columns, false, microbatches, config->common.seed, error));
@@ -208,7 +208,8 @@ static void print_task(int microbatch, int partition, bool first) {
 /* The forwards of each cycle, as Python prints the article's list of lists. */
 static void print_clock_cycles(const struct sl_schedule *schedule) {
     const int cycles = sl_schedule_iterations(schedule);
-    int at[SL_MAX_COORDINATES] = {0};
+    int at[schedule->ranks];
+    memset(at, 0, sizeof at);
     for (int time = 0; time < cycles; time++) {
         bool first = true;
         printf(time ? " [" : "[[");

@@ -9,6 +9,8 @@
 #include "spmd/schedule/schedule.h"
 
 /* The axes of its meshes. */
+enum { GPIPE_MOST_LAYERS = 1024 };
+
 #define GPIPE_PIPE_AXIS "pipe"
 #define GPIPE_TENSOR_AXIS "tensor"
 
@@ -16,7 +18,7 @@
  * kernel sharded over "tensor" by rows, the others by columns. The loss is the sum of the outputs. */
 struct gpipe_network {
     int layers, batch;
-    int columns[SL_MAX_COORDINATES + 1]; /* before the first layer, and after each */
+    int columns[GPIPE_MOST_LAYERS + 1]; /* before the first layer, and after each */
     bool relu;
     float *inputs;          /* [batch, columns[0]] */
     struct sl_store values; /* of all parameters */
@@ -67,11 +69,11 @@ struct gpipe_run {
     const struct gpipe_failure *failure; /* NULL: none */
     struct sl_trace_file *trace;         /* what each coordinate did when; NULL: not recorded */
     /* Filled in. */
-    float *outputs;                            /* [batch, last columns] */
-    float *batch_gradient;                     /* [batch, columns[0]]: of the inputs */
-    struct sl_store gradients;                 /* of all parameters */
-    struct gpipe_record record;                /* with queues */
-    struct sl_watch watch[SL_MAX_COORDINATES]; /* of the pass */
+    float *outputs;             /* [batch, last columns] */
+    float *batch_gradient;      /* [batch, columns[0]]: of the inputs */
+    struct sl_store gradients;  /* of all parameters */
+    struct gpipe_record record; /* with queues */
+    struct sl_watch *watch;     /* [coordinates], of the pass */
 };
 
 /* Makes the schedule, and room for the results; the caller has filled in the mesh, on which SL_BAD_INPUT says that the

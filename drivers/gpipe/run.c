@@ -95,7 +95,8 @@ static int take_results(struct gpipe_run *run, struct sl_error *error) {
     run->outputs = calloc(outputs_of(run->network), sizeof *run->outputs);
     run->batch_gradient = calloc(inputs_of(run->network), sizeof *run->batch_gradient);
     if (run->queues) run->record.order = calloc(tasks, sizeof *run->record.order);
-    if (run->outputs && run->batch_gradient && (run->record.order || !run->queues)) return SL_OK;
+    run->watch = calloc((size_t)run->on.size, sizeof *run->watch);
+    if (run->outputs && run->batch_gradient && run->watch && (run->record.order || !run->queues)) return SL_OK;
     return sl_error_set(error, SL_FAILED, "no memory for the results");
 }
 
@@ -114,6 +115,7 @@ void gpipe_free(struct gpipe_run *run) {
     free(run->outputs);
     free(run->batch_gradient);
     free(run->record.order);
+    free(run->watch);
     sl_store_free(&run->gradients);
 }
 
@@ -158,7 +160,7 @@ static struct sl_module *build_layer(const struct gpipe_network *network, const 
 }
 
 struct sl_module *gpipe_stage(const struct gpipe_network *network, const struct sl_mesh *mesh, int rank, int ranks) {
-    struct sl_module *part[2 * SL_MAX_COORDINATES];
+    struct sl_module *part[2 * network->layers];
     int parts = 0;
     for (int l = rank * network->layers / ranks; l < (rank + 1) * network->layers / ranks; l++) {
         struct sl_module *layer = part[parts++] = build_layer(network, mesh, l);

@@ -27,7 +27,8 @@ struct sl_journal_entry {
 struct sl_journal_side {
     const char *directory;
     struct sl_mesh mesh;
-    struct sl_journal_file *file; /* [mesh.size] */
+    int files;                    /* that have been opened: in the end mesh.size */
+    struct sl_journal_file *file; /* [files] */
     int **number;                 /* [mesh.size][tensors] of each tensor in the list of both */
     /* The step that was read last; MORE: there is one. */
     bool more;

@@ -9,13 +9,24 @@
 
 /* ---- files ---- */
 
+/* Room for one more file. */
+static int take_file(struct sl_journal_side *side, struct sl_error *error) {
+    const size_t count = (size_t)side->files + 1;
+    struct sl_journal_file *file = realloc(side->file, count * sizeof *file);
+    if (file) side->file = file;
+    int **number = realloc(side->number, count * sizeof *number);
+    if (number) side->number = number;
+    if (!file || !number) return sl_error_set(error, SL_FAILED, "no memory to compare");
+    file[side->files] = (struct sl_journal_file){0};
+    number[side->files++] = NULL;
+    return SL_OK;
+}
+
 static int open_files(struct sl_journal_side *side, struct sl_error *error) {
     char path[SL_MAX_PATH];
-    side->file = calloc(SL_MAX_COORDINATES, sizeof *side->file);
-    side->number = calloc(SL_MAX_COORDINATES, sizeof *side->number);
-    if (!side->file || !side->number) return sl_error_set(error, SL_FAILED, "no memory to compare");
     side->mesh.size = 1; /* until the first file tells */
     for (int c = 0; c < side->mesh.size; c++) {
+        SL_TRY(take_file(side, error));
         struct sl_journal_file *file = &side->file[c];
         SL_TRY(sl_journal_name(side->directory, c, path, error));
         SL_TRY(sl_journal_file_open(file, path, error));
@@ -213,8 +224,8 @@ int sl_journals_open(struct sl_journals *js, const char *a, const char *b, struc
 void sl_journals_close(struct sl_journals *js) {
     for (int s = 0; s < 2; s++) {
         struct sl_journal_side *side = &js->side[s];
-        for (int c = 0; side->file && c < SL_MAX_COORDINATES; c++) sl_journal_file_close(&side->file[c]);
-        for (int c = 0; side->number && c < SL_MAX_COORDINATES; c++) free(side->number[c]);
+        for (int c = 0; side->file && c < side->files; c++) sl_journal_file_close(&side->file[c]);
+        for (int c = 0; side->number && c < side->files; c++) free(side->number[c]);
         free(side->file);
         free(side->number);
         free(side->entry);

@@ -211,7 +211,7 @@ bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int repl
 static double speed_of(const struct sl_machine *machine, int coordinate) {
     const struct place place = place_of(machine, coordinate);
     const struct sl_machine_nodes *nodes = &machine->nodes[place.kind];
-    const double own = place.place < SL_MAX_COORDINATES ? nodes->speeds[place.place] : 0;
+    const double own = place.place < SL_MACHINE_SPEEDS ? nodes->speeds[place.place] : 0;
     return nodes->speed * (own > 0 ? own : 1);
 }
 

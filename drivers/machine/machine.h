@@ -37,23 +37,29 @@ struct sl_machine_product {
     double gflops; /* 1e9 multiplications and additions a second */
 };
 
+/* The most. */
+enum {
+    SL_MACHINE_PRODUCTS = 1024,
+    SL_MACHINE_NODES = 64,
+    SL_MACHINE_SIZES = 16,
+    SL_MACHINE_GROUPS = 16,
+    SL_MACHINE_SPEEDS = 64 /* places whose speeds are told one by one, and that are measured together */
+};
+
 struct sl_machine_nodes {
-    int count;                         /* so many alike, one after another */
-    int places;                        /* cores or devices of each */
-    bool shares;                       /* coordinates may share places; otherwise there are as many at most */
-    int core;                          /* neighbouring places of one core; 0 or 1: each is a core, or a device */
-    int gpus;                          /* neighbouring places that are GPUs, joined to each other; 0: none are */
-    int package;                       /* places that are near each other: of a package, or on one switch */
-    double memory;                     /* bytes of each place; 0: unknown */
-    double speed;                      /* of its places, as a multiple of the rates */
-    double speeds[SL_MAX_COORDINATES]; /* of its first places, as multiples of that; 0: 1 */
+    int count;                        /* so many alike, one after another */
+    int places;                       /* cores or devices of each */
+    bool shares;                      /* coordinates may share places; otherwise there are as many at most */
+    int core;                         /* neighbouring places of one core; 0 or 1: each is a core, or a device */
+    int gpus;                         /* neighbouring places that are GPUs, joined to each other; 0: none are */
+    int package;                      /* places that are near each other: of a package, or on one switch */
+    double memory;                    /* bytes of each place; 0: unknown */
+    double speed;                     /* of its places, as a multiple of the rates */
+    double speeds[SL_MACHINE_SPEEDS]; /* of its first places, as multiples of that; 0: 1 */
 };
 
 /* What is offloaded comes and goes so fast where nobody says more, as from a disk: bytes a second. */
 #define SL_MACHINE_FAR 1e9
-
-/* The most. */
-enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64, SL_MACHINE_SIZES = 16, SL_MACHINE_GROUPS = 16 };
 
 /* How fast a place reads and writes memory of which it uses so much in turns, while all others do the same. */
 struct sl_machine_memory {

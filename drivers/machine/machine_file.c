@@ -72,7 +72,7 @@ static int read_count(const struct reading *r, const char *where, json_t *object
 
 /* "speeds": [1, 0.96], which may be left out, of a node's first places. */
 static int read_speeds(const struct reading *r, json_t *list, struct sl_machine_nodes *nodes) {
-    const int most = nodes->places < SL_MAX_COORDINATES ? nodes->places : SL_MAX_COORDINATES;
+    const int most = nodes->places < SL_MACHINE_SPEEDS ? nodes->places : SL_MACHINE_SPEEDS;
     size_t i;
     json_t *number;
     if (!list) return SL_OK;
@@ -334,7 +334,7 @@ int sl_machine_read(struct sl_machine *machine, const char *path, struct sl_erro
 /* NULL where places are alike. */
 static json_t *json_of_speeds(const struct sl_machine_nodes *nodes) {
     json_t *list = nodes->speeds[0] > 0 ? json_array() : NULL;
-    for (int i = 0; list && i < nodes->places && i < SL_MAX_COORDINATES && nodes->speeds[i] > 0; i++)
+    for (int i = 0; list && i < nodes->places && i < SL_MACHINE_SPEEDS && nodes->speeds[i] > 0; i++)
         json_array_append_new(list, sl_json_real(nodes->speeds[i]));
     return list;
 }

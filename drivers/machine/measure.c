@@ -264,7 +264,7 @@ void sl_machine_compare_places(struct sl_machine *machine, const float *seconds,
     static const double alike = 0.02;
     struct sl_machine_nodes *nodes = &machine->nodes[0];
     double ratio[SL_MACHINE_PRODUCTS], least = 1, most = 1;
-    for (int i = 0; i < nodes->places && i < SL_MAX_COORDINATES; i++) {
+    for (int i = 0; i < nodes->places && i < SL_MACHINE_SPEEDS; i++) {
         nodes->speeds[i] = speed_of(seconds, count, i, ratio);
         least = fmin(least, nodes->speeds[i]);
         most = fmax(most, nodes->speeds[i]);
@@ -386,7 +386,7 @@ int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engin
                        const struct sl_measurement *measurement, struct sl_error *error) {
     const bool apart = engine->table->apart;
     const int cores = apart ? sl_launch_of_process().processes : sl_cores_of(engine), most = cores > 0 ? cores : 1;
-    const int places = most < SL_MAX_COORDINATES ? most : SL_MAX_COORDINATES;
+    const int places = most < SL_MACHINE_SPEEDS ? most : SL_MACHINE_SPEEDS;
     struct sl_engine own = *engine;
     struct run run = {machine, measurement, measurement->gemm ? measurement->gemm : sl_gemm_find(NULL, error), NULL};
     struct sl_mesh mesh = {.axes = 1, .axis[0] = {.name = "data", .size = places}, .size = places};

@@ -218,7 +218,8 @@ static int open_links(struct links *l, struct sl_spmd *self, const struct sl_gem
     SL_TRY(sl_group_axes(self, shared ? self->mesh->axis[1].name : "*", &l->world));
     const int ring = shared ? l->world.size : 2, me = l->world.rank;
     if (me < ring) {
-        const int next = l->world.member[(me + 1) % ring], before = l->world.member[(me + ring - 1) % ring];
+        const int next = sl_group_member(&l->world, (me + 1) % ring);
+        const int before = sl_group_member(&l->world, (me + ring - 1) % ring);
         SL_TRY(sl_channel_open(self, &l->send, self->coordinate, next, SL_CACHE_LINE, 2));
         SL_TRY(sl_channel_open(self, &l->take, before, self->coordinate, SL_CACHE_LINE, 2));
     }
@@ -382,7 +383,7 @@ static int program(struct sl_spmd *self, void *arg) {
  * or tied to none, in groups of up to all of them. */
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places, bool brief,
                        struct sl_machine *machine) {
-    const int most = SL_MAX_COORDINATES / SHARERS, all = SHARERS * (places < most ? places : most);
+    const int most = SL_MACHINE_SPEEDS / SHARERS, all = SHARERS * (places < most ? places : most);
     for (int tied = 0; tied < 2; tied++) {
         struct sharing sharing = {brief, machine, tied ? &machine->tied : &machine->roaming, gemm};
         for (int members = 2; members <= (tied ? SHARERS : all) && all % members == 0; members *= 2) {

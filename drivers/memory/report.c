@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "drivers/common/metrics.h"
+#include "spmd/set.h"
 #include "layers/training/exchange.h"
 #include "spmd/device/device.h"
 #include "spmd/base/hash.h"
@@ -87,6 +88,20 @@ static const char *const title[SL_MEMORY_CATEGORIES] = {
     "hand-over",  "caches",    "batch",     "offloaded", "runtime",
 };
 
+/* What a table is of. */
+struct budgets {
+    const struct sl_memory *memory;
+    bool held;
+};
+
+static const struct sl_budget *budget_of(const struct budgets *budgets, int c) {
+    return budgets->held ? &budgets->memory[c].held : &budgets->memory[c].planned;
+}
+
+static bool same_budget(const void *arg, int a, int b) {
+    return !memcmp(budget_of(arg, a), budget_of(arg, b), sizeof(struct sl_budget));
+}
+
 /* Categories of which some coordinate has nothing but 0 are left out. */
 static void print_table(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool held) {
     struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {
@@ -99,10 +114,14 @@ static void print_table(FILE *stream, const struct sl_memory *memory, const stru
         if (most.bytes[i]) column[columns++] = (struct sl_column){title[i], 10};
     column[columns++] = (struct sl_column){"total", 10};
     sl_table_begin(&table, stream, columns, column);
+    uint64_t told[sl_set_words(mesh->size)];
+    struct budgets budgets = {memory, held};
+    memset(told, 0, sizeof told);
     for (int c = 0; c < mesh->size; c++) {
-        const struct sl_budget *budget = held ? &memory[c].held : &memory[c].planned;
+        const struct sl_budget *budget = budget_of(&budgets, c);
         char name[128];
-        sl_table_cell(&table, "%s%s", held ? "held by " : "", sl_mesh_describe(mesh, c, name, sizeof name));
+        if (!sl_row_of(mesh, c, same_budget, &budgets, told, name, sizeof name)) continue;
+        sl_table_cell(&table, "%s%s", held ? "held by " : "", name);
         for (int i = 0; i < SL_MEMORY_CATEGORIES; i++)
             if (most.bytes[i]) sl_table_cell(&table, "%.2f", (double)budget->bytes[i] / 1e6);
         sl_table_cell(&table, "%.2f", (double)sl_budget_total(budget) / 1e6);

@@ -6,7 +6,7 @@
 
 #include "drivers/command_line/called.h"
 #include "drivers/plan/plan.h"
-#include "spmd/base/base.h"
+#include "spmd/mesh.h"
 #include "spmd/schedule/registry.h"
 
 const char *plan_schedule_name(const char *name, int loops) {
@@ -24,7 +24,7 @@ static bool can_train(const struct plan_job *job, const struct plan_layout *layo
     if (layout->precision == PLAN_ALL_BF16 || job->hidden % job->heads || job->hidden % layout->tensor) return false;
     if (job->hidden > MOST_CHANNELS || job->heads > MOST_HEADS || job->layers > MOST || job->sequence > MOST_BATCH)
         return false;
-    if ((double)layout->data * layout->stages * layout->tensor > SL_MAX_COORDINATES) return false;
+    if ((double)layout->data * layout->stages * layout->tensor > SL_MOST_COORDINATES) return false;
     return microbatches <= MOST && batch <= MOST_BATCH;
 }
 

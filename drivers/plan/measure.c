@@ -53,7 +53,7 @@ static void print_turns(const char *name, const struct sl_machine_turns *turns) 
 /* Only where they differ. */
 static void print_speeds(const struct sl_machine_nodes *nodes) {
     const char *name = "places, beside the first";
-    for (int i = 0; i < nodes->places && i < SL_MAX_COORDINATES && nodes->speeds[i] > 0; i++, name = "")
+    for (int i = 0; i < nodes->places && i < SL_MACHINE_SPEEDS && nodes->speeds[i] > 0; i++, name = "")
         printf("%-24s %8.3f of its rates\n", name, nodes->speeds[i]);
 }
 

@@ -21,7 +21,7 @@ struct config {
 static const struct sl_option table[] = {
     {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_DATA,
      .help = "the directory of a run with --journal DIR and --journal-messages N"},
-    {"coordinate", SL_OPTION_INTEGER, FIELD(coordinate), .min = 0, .max = SL_MAX_COORDINATES - 1,
+    {"coordinate", SL_OPTION_INTEGER, FIELD(coordinate), .min = 0, .max = SL_MOST_COORDINATES - 1,
      .help = "which coordinate of the run's mesh to run"},
     {"step", SL_OPTION_INTEGER, FIELD(step), .min = -1, .max = MOST_STEPS,
      .help =

@@ -163,7 +163,7 @@ char *report_fact_difference(const struct report_fact *fact, const struct report
 const char *report_run_cores(const struct report_run *run, char *text, size_t size) {
     const double all = coordinates(run), own = cores(run);
     *text = '\0';
-    return all <= SL_MAX_COORDINATES && own < all ? sl_cores_describe((int)all, (int)own, text, size) : text;
+    return all <= SL_MOST_COORDINATES && own < all ? sl_cores_describe((int)all, (int)own, text, size) : text;
 }
 
 /* Older runs do not tell. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/engines.h"
 #include "collectives/launcher.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
@@ -65,22 +66,19 @@ static bool predict(struct search *search, const struct sl_variant *variant, con
     return done;
 }
 
-/* Planning has room for SL_MAX_COORDINATES. What is shared over data is in proportion to 1 / replicas: of many replicas
- * the bytes follow from those of few and of twice as few. */
+/* Of more than PLANNED coordinates not each is planned, which takes time. What is shared over data is in proportion to
+ * 1 / replicas: of many replicas the bytes follow from those of few and of twice as few. */
+enum { PLANNED = 64 };
 static bool predict_many(struct search *search, const struct sl_layout *layout, struct sl_prediction *prediction) {
     const struct sl_mesh *mesh = &layout->variant.mesh;
     const int axis = sl_mesh_find_axis(mesh, sl_job_axis(search->job, SL_JOB_DATA)), data = mesh->axis[axis].size;
     const int replica = mesh->size / data, batch = layout->variant.options.batch;
     struct sl_prediction fewer;
     int few = 4;
-    while (few > 1 && (few * replica > SL_MAX_COORDINATES || data % few)) few /= 2;
-    if (replica > SL_MAX_COORDINATES || batch % data) {
-        if (!search->refusal[0])
-            snprintf(search->refusal, sizeof search->refusal,
-                     "replicas of more than %d coordinates are not planned, nor batches that do not divide by them",
-                     SL_MAX_COORDINATES);
-        return false;
-    }
+    while (few > 1 && (few * replica > PLANNED || data % few)) few /= 2;
+    if (batch % data && !search->refusal[0])
+        snprintf(search->refusal, sizeof search->refusal, "a batch of %d does not divide by %d replicas", batch, data);
+    if (batch % data) return false;
     for (int d = few > 1 ? few / 2 : few; d <= few; d *= 2) {
         struct sl_variant variant = layout->variant;
         variant.mesh.axis[axis].size = d;
@@ -101,8 +99,8 @@ static bool predict_many(struct search *search, const struct sl_layout *layout, 
 
 static void plan(struct search *search, struct sl_layout *layout) {
     const struct sl_mesh *mesh = &layout->variant.mesh;
-    layout->planned = mesh->size <= SL_MAX_COORDINATES ? predict(search, &layout->variant, mesh, &layout->prediction)
-                                                       : predict_many(search, layout, &layout->prediction);
+    layout->planned = mesh->size <= PLANNED ? predict(search, &layout->variant, mesh, &layout->prediction)
+                                            : predict_many(search, layout, &layout->prediction);
     layout->fits = layout->planned && layout->prediction.bytes <= search->memory;
 }
 
@@ -243,8 +241,8 @@ static int find_machine(struct search *search, struct sl_error *error) {
     return sl_machine_measure(&search->machine, search->engine, &brief, error);
 }
 
-static const struct sl_engine_table processes = {.name = "mpi", .apart = true, .both_ends = true},
-                                    gpus = {.name = "nccl", .apart = true, .both_ends = true};
+static const struct sl_engine_table processes = {.name = "mpi", .most = SL_MPI_MOST, .apart = true, .both_ends = true},
+                                    gpus = {.name = "nccl", .most = SL_NCCL_MOST, .apart = true, .both_ends = true};
 
 static int nodes_of(const struct sl_machine *machine) {
     int nodes = 0;
@@ -286,7 +284,7 @@ static int check_devices(struct search *search, struct sl_error *error) {
     if (sl_option_given(search->command, "mesh") && search->devices != search->job->mesh.size)
         return sl_error_set(error, SL_BAD_INPUT, "--devices %d: the mesh that is given has %d coordinates",
                             search->devices, search->job->mesh.size);
-    return sl_search_check(options, search->devices, error);
+    return SL_OK;
 }
 
 static void find_limits(struct search *search) {
@@ -309,6 +307,7 @@ static int find_layouts(struct search *search, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT, "--plan: %s has one layout", search->job->type->model);
     SL_TRY(find_machine(search, error));
     SL_TRY(find_engine(search, error));
+    SL_TRY(sl_search_check(search->options, search->engine, search->devices, error));
     if (sl_machine_room(&search->machine) < search->devices)
         return sl_error_set(error, SL_BAD_INPUT, "--devices %d: the machine \"%s\" has %d", search->devices,
                             search->machine.name, sl_machine_room(&search->machine));
@@ -379,9 +378,8 @@ static bool is_equal(const struct sl_job *job, const struct sl_layout *a, const 
 static void print_best(const struct search *search, FILE *stream) {
     const struct sl_layout *list = search->layouts.list;
     char why[64], limit[32];
-    fprintf(stream, "the best of %d layouts on %d devices of \"%s\"%s, %s each:\n",
+    fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n",
             search->layouts.count + search->pruned, search->devices, search->machine.name,
-            search->devices > SL_MAX_COORDINATES ? ", on paper, as no run has so many coordinates" : "",
             isinf(search->memory) ? "any memory" : sl_bytes_describe(search->memory, limit, sizeof limit));
     if (search->meant.table)
         fprintf(stream, "with --engine %s, as the machine has %d node%s\n", search->meant.table->name,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/engine.h"
+
 #define FIELD(name) offsetof(struct sl_search_options, name)
 
 const struct sl_option sl_search_table[] = {
@@ -25,13 +27,16 @@ const struct sl_option sl_search_table[] = {
     {0},
 };
 
-int sl_search_check(const struct sl_search_options *options, int devices, struct sl_error *error) {
+int sl_search_check(const struct sl_search_options *options, const struct sl_engine *engine, int devices,
+                    struct sl_error *error) {
     const bool on_paper = options->machine && !options->save && options->plan == SL_PLAN_SEARCH;
-    if (devices <= SL_MAX_COORDINATES || on_paper) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "--devices %d: a run has at most %d coordinates; more are planned only on paper: by --plan "
-                        "search with --machine FILE, whose layouts are not saved",
-                        devices, SL_MAX_COORDINATES);
+    const int most = engine->table->most;
+    if (!most || devices <= most || on_paper) return SL_OK;
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--devices %d: a run on engine %s has at most %d coordinates; more are planned only on paper: by --plan "
+        "search with --machine FILE, whose layouts are not saved",
+        devices, engine->table->name, most);
 }
 
 /* ---- sizes ---- */

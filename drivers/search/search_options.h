@@ -24,9 +24,10 @@ extern const struct sl_option sl_search_table[];
  * or none from 1 byte to 1e18. */
 bool sl_search_bytes(const char *text, double *bytes);
 
-/* SL_BAD_INPUT where a run would have to have more than SL_MAX_COORDINATES DEVICES: a search alone, with a machine's
- * file, plans as many on paper. */
-int sl_search_check(const struct sl_search_options *options, int devices, struct sl_error *error);
+/* SL_BAD_INPUT where a run on ENGINE cannot have as many coordinates as there are DEVICES: a search alone, with a
+ * machine's file, plans them on paper. */
+int sl_search_check(const struct sl_search_options *options, const struct sl_engine *engine, int devices,
+                    struct sl_error *error);
 
 /* Once COMMAND has been parsed: a plan that is given no mesh begins with one of one coordinate, so that what is given
  * need not fit the default. SL_BAD_INPUT where the options contradict each other. */

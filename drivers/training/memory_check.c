@@ -89,7 +89,7 @@ static void try_machines(struct advice *advice, bool stored) {
     const double bytes = divided(advice, stored), machines = ceil(bytes / advice->room);
     char what[96];
     if (stored && bytes >= divided(advice, false)) return;
-    if (machines < 2 || machines > SL_MAX_COORDINATES) return;
+    if (machines < 2 || machines > SL_MPI_MOST) return;
     snprintf(what, sizeof what, "--engine mpi --fsdp%s on %.0f machines with as much", stored ? " --storage bf16" : "",
              machines);
     advise(advice, what, bytes / machines);
@@ -115,12 +115,12 @@ static void try_smaller(struct advice *advice) {
 static void try_largest_mesh(struct advice *advice) {
     const bool stored = divided(advice, true) < divided(advice, false);
     const char *rounded = stored ? " --storage bf16" : "";
-    const double each = divided(advice, stored) / SL_MAX_COORDINATES, times = ceil(each / advice->room);
+    const double each = divided(advice, stored) / SL_MPI_MOST, times = ceil(each / advice->room);
     char what[128];
     if (each <= advice->room) return;
-    snprintf(what, sizeof what, "--engine mpi --fsdp%s on %d machines with more", rounded, SL_MAX_COORDINATES);
+    snprintf(what, sizeof what, "--engine mpi --fsdp%s on %d machines with more", rounded, SL_MPI_MOST);
     advise(advice, what, each);
-    snprintf(what, sizeof what, "a model of 1/%.0f of its size on %d with as much", times, SL_MAX_COORDINATES);
+    snprintf(what, sizeof what, "a model of 1/%.0f of its size on %d with as much", times, SL_MPI_MOST);
     advise(advice, what, each / times);
 }
 

@@ -431,10 +431,29 @@ int sl_training_describe(struct sl_training *training, const struct sl_options *
     return SL_OK;
 }
 
+static void free_notes(struct sl_training *training) {
+    free(training->trained);
+    free(training->memory);
+    free(training->profile);
+}
+
+int sl_training_take_notes(struct sl_training *training, const struct sl_mesh *mesh, struct sl_error *error) {
+    const size_t size = (size_t)mesh->size;
+    if (training->noted == mesh->size) return SL_OK;
+    free_notes(training);
+    training->noted = mesh->size;
+    training->trained = calloc(size, sizeof *training->trained);
+    training->memory = calloc(size, sizeof *training->memory);
+    training->profile = calloc(size, sizeof *training->profile);
+    if (training->trained && training->memory && training->profile) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "no memory to note what %zu coordinates do", size);
+}
+
 int sl_training_run(struct sl_training *training, struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
     struct sl_replay_place place = {0};
+    SL_TRY(sl_training_take_notes(training, &job->mesh, error));
     open_checkpoints(training, job->seed);
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
@@ -464,4 +483,5 @@ void sl_training_close(struct sl_training *training) {
     sl_store_free(&training->notes);
     sl_trace_file_free(&training->trace);
     sl_checkpoints_close(&training->checkpoints);
+    free_notes(training);
 }

@@ -70,10 +70,12 @@ struct sl_training {
     /* Filled in. */
     struct sl_checkpoints checkpoints;
     char *const *words; /* the command that runs this again; NULL: nobody wants to know */
-    double
-        trained[SL_MAX_COORDINATES]; /* parameters that --freeze leaves, at the first coordinate of each stage rank */
-    struct sl_memory memory[SL_MAX_COORDINATES];
-    struct sl_profile profile[SL_MAX_COORDINATES];
+    /* Of each coordinate, [noted]; `trained`: parameters that --freeze leaves, at the first coordinate of each stage
+     * rank. */
+    int noted;
+    double *trained;
+    struct sl_memory *memory;
+    struct sl_profile *profile;
     struct sl_graph_report graphs; /* of coordinate 0 */
     struct sl_trace_file trace;
     /* Written by coordinate 0. */
@@ -95,6 +97,9 @@ int sl_training_delay(const struct sl_training_options *options, struct sl_engin
  * driver adds values that it has found for defaults. */
 int sl_training_describe(struct sl_training *training, const struct sl_options *command,
                          const struct sl_signature *data, struct sl_error *error);
+
+/* Room for what is noted of each coordinate of MESH, unless there is as much; sl_training_run takes it, too. */
+int sl_training_take_notes(struct sl_training *training, const struct sl_mesh *mesh, struct sl_error *error);
 
 /* Trains, or does what the job's options ask for in place of that. ENGINE has been opened; it gets the options'
  * delay.

@@ -73,7 +73,7 @@ static bool read_layout(struct sl_journal_file *file) {
     file->data_axis = json_string_value(json_object_get(layout, "data_axis"));
     file->stage_axis = json_string_value(json_object_get(layout, "stage_axis"));
     if (!file->mesh || !file->data_axis || !file->stage_axis) return false;
-    if (!read_number(file->head, "coordinate", 0, SL_MAX_COORDINATES - 1, &file->coordinate) ||
+    if (!read_number(file->head, "coordinate", 0, SL_MOST_COORDINATES - 1, &file->coordinate) ||
         !read_number(layout, "stages", 1, MOST_NUMBER, &file->stages) ||
         !read_number(layout, "microbatches", 1, MOST_NUMBER, &file->microbatches) ||
         !read_number(layout, "rows", 1, INT32_MAX, &file->rows) ||

@@ -1,6 +1,7 @@
 /* groups.c - opens the groups over which modules communicate, and finds them by name. */
 #include "layers/modules/groups.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* One axis, along which every coordinate is alone. */
@@ -20,22 +21,30 @@ int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *c
 }
 
 void sl_groups_close(struct sl_groups *groups, struct sl_spmd *self) {
-    for (int i = 0; i < groups->count; i++) sl_group_close(self, &groups->group[i]);
+    for (int i = 0; i < groups->count; i++) {
+        sl_group_close(self, &groups->group[i]);
+        free(groups->memory[i]);
+        groups->memory[i] = NULL;
+    }
     groups->count = 0;
+}
+
+static int share(struct sl_spmd *self, const struct sl_group *group, const void *own, const char ***memory) {
+    if (!*memory) *memory = malloc((size_t)group->size * sizeof **memory);
+    if (!*memory) return sl_fail(self, SL_FAILED, "no memory for %d members' addresses", group->size);
+    return sl_all_gather(self, group, SL_I32, &own, (void *)*memory, sizeof own / sizeof(int32_t));
 }
 
 /* Addresses travel as integers: coordinates that read each other's memory are of one process. */
 int sl_groups_share(struct sl_groups *groups, struct sl_spmd *self, const void *memory) {
-    const size_t words = sizeof memory / sizeof(int32_t);
     for (int i = 0; i < groups->count && sl_reads_peers(self); i++)
-        if (groups->shares[i])
-            SL_TRY(sl_all_gather(self, &groups->group[i], SL_I32, &memory, (void *)groups->memory[i], words));
+        if (groups->shares[i]) SL_TRY(share(self, &groups->group[i], memory, &groups->memory[i]));
     return SL_OK;
 }
 
 int sl_groups_meet(const struct sl_groups *groups, struct sl_spmd *self) {
     for (int i = 0; i < groups->count; i++)
-        if (groups->memory[i][0]) SL_TRY(sl_barrier(self, &groups->group[i]));
+        if (groups->memory[i]) SL_TRY(sl_barrier(self, &groups->group[i]));
     return SL_OK;
 }
 

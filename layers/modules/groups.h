@@ -18,8 +18,8 @@ struct sl_groups {
     bool by_tree[SL_MAX_GROUPS]; /* sums over the group are in the order of psum_tree */
     bool shares[SL_MAX_GROUPS];  /* set while planning: modules gather parameters' values over the group */
     /* Of a group that shares: where the members' memory of parameters begins, which is laid out alike and which this
-     * coordinate can read. NULL: values are gathered by calls. */
-    const char *memory[SL_MAX_GROUPS][SL_MAX_COORDINATES];
+     * coordinate can read, [group size]. NULL: values are gathered by calls. */
+    const char **memory[SL_MAX_GROUPS];
 };
 
 /* Opens a group over each entry of AXES, which are written as for sl_group_axes; the list ends with NULL, and a NULL

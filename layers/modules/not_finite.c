@@ -249,7 +249,7 @@ void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameter
 /* The text travels as integers, to which nobody else adds anything. */
 int sl_not_finite_agree(struct sl_not_finite *found, const struct sl_group *world, char text[SL_NOT_FINITE_TEXT]) {
     enum { WORDS = SL_NOT_FINITE_TEXT / sizeof(int32_t), ORDER = sizeof found->order / sizeof(int32_t) };
-    struct sl_not_finite_order all[SL_MAX_COORDINATES];
+    struct sl_not_finite_order all[world->size];
     int32_t words[WORDS] = {0};
     int first = 0;
     SL_TRY(sl_all_gather(found->self, world, SL_I32, &found->order, all, ORDER));

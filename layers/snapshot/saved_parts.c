@@ -190,7 +190,7 @@ static int save(struct save *s, const struct sl_checkpoint *about, const struct 
     struct sl_spmd *self = s->self;
     struct sl_trainer *trainer = s->trainer;
     struct sl_error last = {0};
-    uint64_t roots[SL_MAX_COORDINATES];
+    uint64_t roots[self->mesh->size];
     SL_TRY(sl_saved_parts_declare(self, trainer, &s->own, &s->whole));
     if (self->coordinate == 0 && sl_checkpoint_note(&s->whole, trainer, about, settings, notes))
         sl_error_set(&s->error, SL_FAILED, "no memory to save the run");

@@ -74,7 +74,7 @@ static int find_root(struct sl_snapshot *s, int part, uint64_t *root, struct sl_
 }
 
 static void write_part(struct sl_snapshot *s, struct sl_error *error) {
-    uint64_t root[SL_MAX_COORDINATES];
+    uint64_t root[s->parts];
     char path[SL_MAX_PATH];
     int status = sl_checkpoint_part_name(s->directory, s->step, s->part, s->parts, path, error);
     if (status == SL_OK) status = sl_safetensors_write(&s->store, path, error);

@@ -203,8 +203,8 @@ static int open_part(struct source *source, int number, const json_t *value) {
 static int open_parts(struct source *source) {
     const json_t *parts = json_object_get(source->index, "parts");
     const size_t count = json_array_size(parts); /* 0 where it is no array */
-    if (count == 0 || count > SL_MAX_COORDINATES)
-        return REFUSE(source, "its parts are no list of 1 to %d", SL_MAX_COORDINATES);
+    if (count == 0 || count > SL_MOST_COORDINATES)
+        return REFUSE(source, "its parts are no list of 1 to %d", SL_MOST_COORDINATES);
     source->store->part = calloc(count, sizeof *source->store->part);
     if (!source->store->part) return no_memory(source);
     for (size_t i = 0; i < count; i++) {

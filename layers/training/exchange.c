@@ -407,11 +407,11 @@ int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
 }
 
 int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
-    int32_t count[SL_MAX_COORDINATES][2] = {{0}};
     struct sl_group world, pair;
     const int me = self->coordinate;
     if (!self->engine->table->apart) return SL_OK; /* they are all in place */
     SL_TRY(sl_group_axes(self, "*", &world));
+    int32_t count[self->mesh->size][2];
     count[me][0] = trace[me].count;
     count[me][1] = trace[me].dropped;
     SL_TRY(sl_all_gather(self, &world, SL_I32, count[me], count, 2));

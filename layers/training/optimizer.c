@@ -184,9 +184,9 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
 static void update_pieces(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     alignas(SL_CACHE_LINE) float sum[PIECE];
     void *const output = sum;
-    const bool adds = u->options->method->adds;
+    const bool adds = u->options->method->adds && u->members <= SL_SUM_BLOCK; /* else it is not the last addition */
     for (size_t count; first < end; first += count) {
-        const void *input[SL_MAX_COORDINATES];
+        const void *input[u->members];
         count = end - first < PIECE ? end - first : PIECE;
         for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + (first - u->gradient_first);
         sl_reduce(SL_SUM, SL_F32, 1.0f, count, adds ? u->members - 1 : u->members, input, 1, &output);

@@ -24,12 +24,12 @@ static int check_leaves(struct sl_spmd *self, const struct sl_pipeline_options *
     const int leaves = options->leaves;
     if (!options->leaf_axis) return SL_OK;
     const int members = sl_axis_size(self, options->leaf_axis);
-    if (leaves >= 1 && (leaves & (leaves - 1)) == 0 && leaves <= SL_MAX_COORDINATES && leaves % members == 0)
+    if (leaves >= 1 && (leaves & (leaves - 1)) == 0 && leaves <= SL_MOST_COORDINATES && leaves % members == 0)
         return SL_OK;
     return sl_fail(self, SL_BAD_INPUT,
                    "the pipeline's option leaves is %d: it must be 1, 2, 4, ..., at most %d, and a multiple of the %d "
                    "coordinates along \"%s\"",
-                   leaves, SL_MAX_COORDINATES, members, options->leaf_axis);
+                   leaves, SL_MOST_COORDINATES, members, options->leaf_axis);
 }
 
 static int check_options(struct sl_spmd *self, const struct sl_pipeline_options *options) {

@@ -233,8 +233,8 @@ static int find_odd(const struct copy *copy, int count, const struct copy *like,
 /* All speak of the same difference. */
 static int report(struct sl_spmd *self, const struct sl_group *world, const struct sums *sums,
                   const struct difference *own) {
-    struct difference all[SL_MAX_COORDINATES];
-    struct copy copies[SL_MAX_COORDINATES], copy;
+    struct difference all[world->size];
+    struct copy copies[world->size], copy;
     char one[128], other[128];
     int others;
     _Static_assert(sizeof copy % sizeof(int32_t) == 0, "sent as words");

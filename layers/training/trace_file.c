@@ -33,7 +33,10 @@ int sl_trace_file_open(struct sl_trace_file *file, const struct sl_trace_run *ru
     *file =
         (struct sl_trace_file){.run = *run, .path = file->path, .stream = file->stream, .capacity = (int)most_steps};
     file->step = calloc((size_t)most_steps, sizeof *file->step);
-    if (!file->step) return sl_error_set(error, SL_FAILED, "no memory for a trace of %d steps", file->capacity);
+    file->trace = calloc((size_t)mesh->size, sizeof *file->trace);
+    if (!file->step || !file->trace)
+        return sl_error_set(error, SL_FAILED, "no memory for a trace of %d steps", file->capacity);
+    file->coordinates = mesh->size;
     for (int c = 0; c < mesh->size; c++) {
         const int rank = index_along(run, c, run->pipe_axis);
         const int64_t wanted = steps * events_a_step(run, rank);
@@ -287,6 +290,7 @@ int sl_trace_file_write(struct sl_trace_file *file, struct sl_error *error) {
 
 void sl_trace_file_free(struct sl_trace_file *file) {
     if (file->stream) fclose(file->stream);
-    for (int c = 0; c < SL_MAX_COORDINATES; c++) free(file->trace[c].event);
+    for (int c = 0; c < file->coordinates; c++) free(file->trace[c].event);
+    free(file->trace);
     free(file->step);
 }

@@ -46,7 +46,8 @@ struct sl_trace_file {
     int capacity, steps;
     struct sl_trace_step *step; /* [capacity] */
     bool divided;               /* waiting, by the engine */
-    struct sl_trace trace[SL_MAX_COORDINATES];
+    int coordinates;
+    struct sl_trace *trace; /* [coordinates] */
 };
 
 /* Takes memory for STEPS steps, or for as many as are sensible. FILE is zero, or has been created. */

@@ -40,8 +40,8 @@ static int tie(struct sl_trainer *t, const struct sl_model *model) {
     const int last = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
     const int ends[] = {sl_schedule_rank_of(schedule, 0), last};
     const int members = model->tied == SL_TIED_RANKS ? schedule->ranks : ends[0] == last ? 1 : 2;
-    int member[SL_MAX_COORDINATES];
     if (model->tied == SL_TIED_SHARDS || members == 1 || axis < 0) return SL_OK;
+    int member[members];
     for (int i = 0; i < members; i++)
         member[i] = sl_mesh_neighbour(mesh, me, axis, model->tied == SL_TIED_RANKS ? i : ends[i]);
     for (int i = 1; i < members; i++) t->parameters.tied_elsewhere |= member[i] == me;

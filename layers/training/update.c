@@ -39,7 +39,7 @@ static bool sums(const struct sl_updates *u, int range) {
 }
 static bool gathers(const struct sl_updates *u, int range) { return u->zero && sums(u, range); }
 /* Whether the optimizer takes the gradients of RANGE from all members' memory. */
-static bool reads(const struct sl_updates *u, int range) { return u->memory[0] && sums(u, range); }
+static bool reads(const struct sl_updates *u, int range) { return u->memory && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
 /* Whether sums over data have another order than that of the members. */
 static bool by_tree(const struct sl_updates *u) { return u->leaves && u->sums.size > 3; }
@@ -55,6 +55,8 @@ int sl_updates_meet(struct sl_updates *u) {
     for (int r = 0; r < u->parameters->ranges; r++)
         if (u->parameters->range[r].room) return SL_OK; /* gradients are soon gone */
     if (!u->parameters->one_copy || u->parameters->values_only || u->clip > 0.0f || by_tree(u)) return SL_OK;
+    u->memory = malloc((size_t)u->sums.size * sizeof *u->memory);
+    if (!u->memory) return sl_fail(u->self, SL_FAILED, "no memory for %d members' addresses", u->sums.size);
     return sl_all_gather(u->self, &u->sums, SL_I32, &memory, (void *)u->memory, sizeof memory / sizeof(int32_t));
 }
 
@@ -65,6 +67,7 @@ void sl_updates_close(struct sl_updates *u) {
         if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
     struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->tied};
     for (int i = 0; i < 4; i++) sl_group_close(u->self, groups[i]);
+    free(u->memory);
     free(u->completed);
     free(u->began);
 }
@@ -134,7 +137,7 @@ static void look(struct sl_updates *u, const float *gradient, size_t count) {
 
 static int update_sum(struct sl_updates *u, int number) {
     const struct sl_range *range = &u->parameters->range[number];
-    const float *gradient[SL_MAX_COORDINATES];
+    const float *gradient[u->sums.size];
     for (int i = 0; i < u->sums.size; i++) gradient[i] = u->memory[i] + (range->gradient - u->parameters->memory);
     SL_TRY(sl_peers_begin(u->self));
     for (int i = 0; i < u->sums.size; i++) look(u, gradient[i] + range->shard, range->shard_count);
@@ -299,7 +302,7 @@ static int sum_squares(struct sl_updates *u, double *squares) {
 static int find_norm(struct sl_updates *u) {
     double squares;
     SL_TRY(sum_squares(u, &squares));
-    float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
+    float parts[2] = {(float)squares, 0.0f}, total[2 * u->world.size];
     if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);
     SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 2));
     squares = 0;

@@ -49,8 +49,8 @@ struct sl_updates {
     float clip;                     /* the largest norm of all gradients together; 0: no limit */
     double norm;                    /* norm of the last step's gradients, if it is clipped */
     /* Where the parameters' memory of the members of data begins, which is laid out alike, if the optimizer adds up
-     * their gradients where they lie; else NULL. */
-    const float *memory[SL_MAX_COORDINATES];
+     * their gradients where they lie, [sums.size]; else NULL. */
+    const float **memory;
     /* Where gradients are not finite, as far as a look at a few of them tells, values that have not been updated yet in
      * this step stay as they are, so that it can be taken again. The caller clears it before a step. */
     bool looks, lost;

@@ -17,10 +17,9 @@
 #define SL_PRINTF(template, first) __attribute__((format(printf, template, first)))
 
 enum {
-    SL_MAX_AXES = 6,         /* axes of a mesh */
-    SL_MAX_COORDINATES = 64, /* coordinates of a mesh */
-    SL_MAX_DIMS = 6,         /* dims of an array */
-    SL_CACHE_LINE = 64,      /* bytes; the unit to which shared and flat storage is padded */
+    SL_MAX_AXES = 6,    /* axes of a mesh */
+    SL_MAX_DIMS = 6,    /* dims of an array */
+    SL_CACHE_LINE = 64, /* bytes; the unit to which shared and flat storage is padded */
 };
 
 #endif

@@ -89,7 +89,7 @@ const void *sl_constants_find(struct sl_cuda_queue *queue, const void *from, siz
     struct sl_constants *own = queue->constants;
     if (!own || !bytes) return NULL; /* it could not be opened, and has said so */
     if (bytes > SL_MOST_CONSTANT) {
-        sl_cuda_fail(queue, "constants", "one has more than 4096 bytes");
+        sl_cuda_fail(queue, "constants", "one has more than 65536 bytes");
         return own->memory;
     }
     struct constant *place = look_up(own, from, bytes);

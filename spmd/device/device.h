@@ -20,7 +20,7 @@ SL_BEGIN_C
  * where it does not, or else the queue fails. */
 enum sl_graphs { SL_GRAPHS_OFF, SL_GRAPHS_AUTO, SL_GRAPHS_ON };
 
-enum { SL_MOST_CONSTANT = 4096 }; /* bytes */
+enum { SL_MOST_CONSTANT = 1 << 16 }; /* bytes */
 
 /* What became of it. */
 struct sl_graph_report {

@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 static void sleep_us(int us) {
     const struct timespec time = {us / 1000000, us % 1000000 * 1000L};
     nanosleep(&time, NULL);
@@ -251,7 +253,8 @@ static void test_channel_circle(void **state) {
     int ring = 4;
     for (int outside = 0; outside < 2; outside++) {
         const double begin = sl_now();
-        struct sl_waits waits = {0};
+        struct sl_waiting of[5];
+        struct sl_waits waits = {.coordinate = of};
         EXPECT_VERDICT(((struct test_run){.mesh = outside ? "x=5" : "x=4", .waits = &waits, .arg = &ring}),
                        hungry_program, SL_FAILED, "deadlock: 4 coordinates wait for one another",
                        "coordinate 3 (x=3) waits for coordinate 0 in take on channel 0 -> 3, opened at ring.c:1");
@@ -375,7 +378,7 @@ static void test_crowd(void **state) {
 struct giving_up {
     int status;
     const char *message;
-    int seen[SL_MAX_COORDINATES]; /* what the others' calls returned */
+    int seen[MOST_COORDINATES]; /* what the others' calls returned */
 };
 
 static int giving_up_program(struct sl_spmd *self, void *arg) {

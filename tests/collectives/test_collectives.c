@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 /* Whether the second argument is "many", in the long form: a million random calls, of shorter arrays. */
 static bool makes_many;
 
@@ -109,7 +111,7 @@ struct trial {
     enum operation operation;
     enum sl_dtype dtype;
     size_t outer, block, count;
-    int pairs, permutation[SL_MAX_COORDINATES][2];
+    int pairs, permutation[MOST_COORDINATES][2];
     int dims, split, concat;
     size_t shape[SL_MAX_DIMS], input, output; /* elements */
     int root;
@@ -136,7 +138,7 @@ static size_t pick_count(uint64_t *random) {
 }
 
 static void choose_permutation(struct trial *trial, uint64_t *random, int size) {
-    int source[SL_MAX_COORDINATES], destination[SL_MAX_COORDINATES];
+    int source[MOST_COORDINATES], destination[MOST_COORDINATES];
     for (int i = 0; i < size; i++) source[i] = destination[i] = i;
     shuffle(random, source, size);
     shuffle(random, destination, size);
@@ -258,7 +260,7 @@ static struct sl_collective describe(const struct trial *t, const struct sl_grou
 /* ---- oracles ---- */
 
 UNWATCHED static uint32_t from(const struct trial *t, const struct sl_group *group, int position, size_t i) {
-    return element(t->dtype, t->seed, group->member[position], i);
+    return element(t->dtype, t->seed, sl_group_member(group, position), i);
 }
 
 /* Output element I of all_to_all at position RANK, by indices of the arrays. */
@@ -288,7 +290,7 @@ UNWATCHED static uint32_t permuted(const struct trial *t, const struct sl_group 
 }
 
 UNWATCHED static uint32_t reduced(const struct trial *t, const struct sl_group *group, size_t i) {
-    uint32_t value[SL_MAX_COORDINATES];
+    uint32_t value[MOST_COORDINATES];
     const float scale = t->operation == PMEAN ? 1.0f / (float)group->size : 1;
     const size_t row = t->block ? i / t->block : 0, column = t->block ? i % t->block : 0;
     const size_t mine = (row * (size_t)group->size + (size_t)group->rank) * t->block + column;
@@ -337,7 +339,7 @@ static long compare(const struct trial *t, const struct sl_group *group) {
     char *want = malloc(t->bytes);
     if (!want) return 0;
     memset(want, 0xa5, t->bytes);
-    fill_in(t, want + (t->in - t->memory), group->member[group->rank]);
+    fill_in(t, want + (t->in - t->memory), sl_group_member(group, group->rank));
     fill_expected(t, group, want + (t->out - t->memory));
     long differs = memcmp(want, t->memory, t->bytes) ? 0 : -1;
     while (differs >= 0 && want[differs] == t->memory[differs]) differs++;
@@ -351,7 +353,7 @@ static long compare(const struct trial *t, const struct sl_group *group) {
 static int open_random_group(struct sl_spmd *self, uint64_t *random, struct sl_group *group) {
     const struct sl_mesh *mesh = self->mesh;
     if (pick(random, 3) == 0) {
-        int list[SL_MAX_COORDINATES];
+        int list[MOST_COORDINATES];
         for (int i = 0; i < mesh->size; i++) list[i] = i;
         shuffle(random, list, mesh->size);
         return sl_group_list(self, 1 + pick(random, mesh->size), list, group);

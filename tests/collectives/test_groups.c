@@ -4,6 +4,8 @@
 
 #include <malloc.h>
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 /* ---- what members have in common ---- */
 
 /* Each member gathers the others' columns of [2, 3] alone, as often as it likes; who cannot has no address to give. */
@@ -14,7 +16,7 @@ static int alone_program(struct sl_spmd *self, void *arg) {
     const size_t shape[] = {2, 3};
     int32_t in[6], all[24];
     const int32_t *mine = in;
-    const void *theirs[SL_MAX_COORDINATES];
+    const void *theirs[MOST_COORDINATES];
     if (!sl_reads_peers(self)) return SL_OK;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 6; i++) in[i] = 1000 * round + 100 * group.rank + i;
@@ -59,7 +61,7 @@ static int common_program(struct sl_spmd *self, void *arg) {
         int32_t all[4];
         sl_device.copy(all, number, sizeof all);
         sl_peers_end(self);
-        for (int i = 0; i < 4; i++) CHECK(self, all[i] == 100 * round + group.member[i]);
+        for (int i = 0; i < 4; i++) CHECK(self, all[i] == 100 * round + sl_group_member(&group, i));
         SL_TRY(sl_group_close(self, &group));
         if (round) SL_TRY(sl_group_close(self, &other)); /* the first one's is freed when the run ends */
     }
@@ -133,7 +135,7 @@ static int open_and_close(struct sl_spmd *self, int round) {
     SL_TRY(sl_broadcast_start(self, &request, &row, SL_I32, &own, &sum, 1, 0));
     SL_TRY(sl_group_close(self, &pair));
     SL_TRY(end_call(self, &request, round % 2 ? -1 : 0));
-    CHECK(self, sum == row.member[0] + round);
+    CHECK(self, sum == sl_group_member(&row, 0) + round);
     SL_TRY(sl_group_close(self, &row));
     SL_TRY(sl_group_close(self, &row));  /* which is empty now */
     return sl_group_close(self, &other); /* or has never been open */

@@ -59,7 +59,9 @@ static struct sl_collective describe(const struct sl_group *group, int operation
 
 static int check(struct sl_spmd *self, const struct sl_group *group, int operation, int round, const int32_t *b,
                  int count) {
-    const int size = group->size, me = group->rank, *member = group->member, share = count / size;
+    const int size = group->size, me = group->rank, share = count / size;
+    int member[size];
+    for (int m = 0; m < size; m++) member[m] = sl_group_member(group, m);
     const int elements[] = {count, count * size, count, count, share, 0};
     for (int i = 0; i < elements[operation]; i++) {
         int32_t want = 0;

@@ -118,7 +118,8 @@ static void absent_and_alone(void **state) {
 static void calls_that_differ(void **state) {
     (void)state;
     const struct sl_mesh mesh = mesh_of("data=3");
-    const struct sl_group group = {.size = 3, .rank = 0, .name = "data", .member = {0, 1, 2}};
+    const struct sl_group group = {
+        .size = 3, .rank = 0, .name = "data", .members = {.dims = 1, .count = {3}, .stride = {1}}};
     float in[6] = {0}, out[18];
     const int pair[1][2] = {{0, 1}};
     const struct sl_collective calls[] = {

@@ -560,7 +560,7 @@ train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --
 
 # ---- meshes and data ----
 
-for mesh in '' data data= data=0 data=65 data=2,data=2 2=data data=2x 'data=2,,model=2' data=8,model=16; do
+for mesh in '' data data= data=0 data=1048577 data=2,data=2 2=data data=2x 'data=2,,model=2' data=8,model=16; do
     refuses "" looping_pipeline --dry-run --mesh "$mesh"
 done
 refuses "--data: \"images\" is not random, fashion-mnist or fashion-mnist:DIR" $train --dry-run --data images

@@ -13,6 +13,9 @@
 
 #include "spmd/engine.h"
 #include "spmd/random.h"
+#include "spmd/ranges.h"
+
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
 
 /* Uniform in [0, n), the same in every run. */
 static uint32_t draw(uint32_t n) {
@@ -24,13 +27,13 @@ static void random_mesh(struct sl_mesh *mesh) {
     *mesh = (struct sl_mesh){.axes = (int)draw(SL_MAX_AXES) + 1, .size = 1};
     for (int axis = 0; axis < mesh->axes; axis++) {
         snprintf(mesh->axis[axis].name, SL_AXIS_NAME, "%c_%d", "abZ"[draw(3)], axis);
-        mesh->axis[axis].size = 1 + (int)draw((uint32_t)(SL_MAX_COORDINATES / mesh->size > 7 ? 7 : 1));
+        mesh->axis[axis].size = 1 + (int)draw((uint32_t)(MOST_COORDINATES / mesh->size > 7 ? 7 : 1));
         mesh->size *= mesh->axis[axis].size;
     }
 }
 
 /* Every coordinate's indices, by counting. */
-static void count_indices(const struct sl_mesh *mesh, int index[SL_MAX_COORDINATES][SL_MAX_AXES]) {
+static void count_indices(const struct sl_mesh *mesh, int index[MOST_COORDINATES][SL_MAX_AXES]) {
     int digits[SL_MAX_AXES] = {0};
     for (int coordinate = 0; coordinate < mesh->size; coordinate++) {
         memcpy(index[coordinate], digits, sizeof digits);
@@ -42,7 +45,7 @@ static void test_numbering(void **state) {
     (void)state;
     for (int round = 0; round < 300; round++) {
         struct sl_mesh mesh;
-        int index[SL_MAX_COORDINATES][SL_MAX_AXES];
+        int index[MOST_COORDINATES][SL_MAX_AXES];
         random_mesh(&mesh);
         count_indices(&mesh, index);
         assert_int_equal(sl_mesh_check(&mesh, NULL), SL_OK);
@@ -73,7 +76,8 @@ static void test_members(void **state) {
     (void)state;
     for (int round = 0; round < 500; round++) {
         struct sl_mesh mesh;
-        int index[SL_MAX_COORDINATES][SL_MAX_AXES], member[SL_MAX_COORDINATES];
+        int index[MOST_COORDINATES][SL_MAX_AXES];
+        struct sl_members members;
         random_mesh(&mesh);
         count_indices(&mesh, index);
         char axes[SL_MAX_AXES * SL_AXIS_NAME] = "";
@@ -85,18 +89,18 @@ static void test_members(void **state) {
         }
         const int coordinate = (int)draw((uint32_t)mesh.size);
         int expected = 0;
-        const int count = sl_mesh_members(&mesh, coordinate, axes, member);
+        const int count = sl_mesh_members(&mesh, coordinate, axes, &members);
         for (int other = 0; other < mesh.size; other++) {
             bool together = true;
             for (int a = 0; a < mesh.axes; a++) together &= varies[a] || index[other][a] == index[coordinate][a];
-            if (together) assert_int_equal(member[expected++], other);
+            if (together) assert_int_equal(sl_member_at(&members, expected++), other);
         }
         assert_int_equal(count, expected);
-        assert_int_equal(sl_mesh_members(&mesh, coordinate, "*", member), mesh.size);
-        for (int i = 0; i < mesh.size; i++) assert_int_equal(member[i], i);
-        assert_int_equal(sl_mesh_members(&mesh, coordinate, "absent", member), -1);
+        assert_int_equal(sl_mesh_members(&mesh, coordinate, "*", &members), mesh.size);
+        for (int i = 0; i < mesh.size; i++) assert_int_equal(sl_member_at(&members, i), i);
+        assert_int_equal(sl_mesh_members(&mesh, coordinate, "absent", &members), -1);
         strcat(axes, ",");
-        assert_int_equal(sl_mesh_members(&mesh, coordinate, axes, member), -1);
+        assert_int_equal(sl_mesh_members(&mesh, coordinate, axes, &members), -1);
     }
 }
 
@@ -127,13 +131,14 @@ static void test_bad_meshes(void **state) {
         {"", "NAME=SIZE"},
         {"data", "'data' is not NAME=SIZE"},
         {"=2", "'=2'"},
-        {"data=", "1 to 64"},
-        {"data=0", "'data=0' is not a number from 1 to 64"},
-        {"data=65", "'data=65'"},
+        {"data=", "1 to 1048576"},
+        {"data=0", "'data=0' is not a number from 1 to 1048576"},
+        {"data=1048577", "'data=1048577'"},
         {"data=-1", "'data=-1'"},
         {"data=2x", "'data=2x'"},
-        {"data=99999999999999999999", "1 to 64"},
-        {"data=8,model=9", "more than 64 coordinates"},
+        {"data=99999999999999999999", "1 to 1048576"},
+        {"data=1024,model=1025", "more than 1048576 coordinates"},
+        {"a=1048576,b=1048576", "more than 1048576 coordinates"},
         {"data=2,", "''"},
         {"data=2,,model=2", "''"},
         {"data=2,data=4", "names the axis 'data' twice"},
@@ -159,7 +164,8 @@ static void test_bad_meshes(void **state) {
 static void test_parse_fuzz(void **state) {
     (void)state;
     regex_t grammar;
-    assert_int_equal(regcomp(&grammar, "^[A-Za-z][A-Za-z0-9_]*=0*[1-9][0-9]?(,[A-Za-z][A-Za-z0-9_]*=0*[1-9][0-9]?)*$",
+    assert_int_equal(regcomp(&grammar,
+                             "^[A-Za-z][A-Za-z0-9_]*=0*[1-9][0-9]{0,6}(,[A-Za-z][A-Za-z0-9_]*=0*[1-9][0-9]{0,6})*$",
                              REG_EXTENDED | REG_NOSUB),
                      0);
     int accepted = 0;
@@ -207,6 +213,30 @@ static void test_handmade_meshes(void **state) {
     memset(bad[6].axis[1].name, 'x', SL_AXIS_NAME);
     assert_int_equal(sl_mesh_check(&good, NULL), SL_OK);
     for (int i = 0; i < 7; i++) assert_int_equal(sl_mesh_check(&bad[i], NULL), SL_BAD_INPUT);
+}
+
+/* Sets of coordinates in words: blocks by their axes, others by numbers, and what does not fit. */
+static void test_ranges(void **state) {
+    (void)state;
+    struct sl_mesh mesh;
+    char text[60], cut[12];
+    uint64_t set[4] = {0};
+    assert_int_equal(sl_mesh_parse(&mesh, "data=16,pipe=4,tensor=2", NULL), SL_OK);
+    sl_set_adds(set, 13);
+    assert_string_equal(sl_mesh_describe_set(&mesh, set, text, sizeof text), "data=1, pipe=2, tensor=1");
+    for (int c = 0; c < mesh.size; c++)
+        if (sl_mesh_index(&mesh, c, 1) == 3) sl_set_adds(set, c);
+    assert_string_equal(sl_mesh_describe_set(&mesh, set, text, sizeof text),
+                        "6-7, 13-15, 22-23, 30-31, 38-39, 46-47, 54-55, 62-63, 70...");
+    assert_false(sl_set_adds(set, 13));
+    set[0] ^= UINT64_C(1) << 13;
+    assert_string_equal(sl_mesh_describe_set(&mesh, set, text, sizeof text), "data=0-15, pipe=3, tensor=0-1");
+    assert_string_equal(sl_mesh_describe_set(&mesh, set, cut, sizeof cut), "data=0-1...");
+    memset(set, 0, sizeof set);
+    for (int c = 0; c < mesh.size; c++)
+        if (sl_mesh_index(&mesh, c, 0) % 5 < 2 && !sl_mesh_index(&mesh, c, 2)) sl_set_adds(set, c);
+    assert_string_equal(sl_mesh_describe_set(&mesh, set, text, sizeof text),
+                        "data=0-1, 5-6, 10-11, 15, pipe=0-3, tensor=0");
 }
 
 static void test_errors(void **state) {
@@ -275,7 +305,7 @@ static void test_careless_callers(void **state) {
     struct sl_mesh mesh, bad;
     struct sl_error error = {0};
     char none[1] = {'x'}, one[1], text[100], names[200];
-    int member[SL_MAX_COORDINATES];
+    struct sl_members members;
     sl_mesh_parse(&mesh, "data=2,model=3", NULL);
     bad = mesh;
     bad.axes = -1;
@@ -292,9 +322,9 @@ static void test_careless_callers(void **state) {
     bad = mesh;
     bad.axis[0].size = 0;
     assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
-    bad.axis[0].size = SL_MAX_COORDINATES + 1;
+    bad.axis[0].size = SL_MOST_COORDINATES + 1;
     assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
-    bad.axis[0].size = SL_MAX_COORDINATES;
+    bad.axis[0].size = SL_MOST_COORDINATES;
     assert_int_equal(sl_mesh_check(&bad, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "a size of 3 along 'model'"));
     assert_string_equal(sl_mesh_print(&mesh, one, sizeof one), "");
@@ -304,7 +334,7 @@ static void test_careless_callers(void **state) {
     assert_string_equal(sl_mesh_describe(&bad, 0, text, sizeof text), "0");
     memset(names, 'a', sizeof names - 1);
     names[sizeof names - 1] = 0;
-    assert_int_equal(sl_mesh_members(&mesh, 0, names, member), -1);
+    assert_int_equal(sl_mesh_members(&mesh, 0, names, &members), -1);
     assert_int_equal(sl_mesh_parse(&bad, names, &error), SL_BAD_INPUT);
     names[100] = '=';
     assert_int_equal(sl_mesh_parse(&bad, names, &error), SL_BAD_INPUT);
@@ -324,11 +354,17 @@ static void test_clock(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbering),  cmocka_unit_test(test_members),
-        cmocka_unit_test(test_text),       cmocka_unit_test(test_bad_meshes),
-        cmocka_unit_test(test_parse_fuzz), cmocka_unit_test(test_handmade_meshes),
-        cmocka_unit_test(test_errors),     cmocka_unit_test(test_run_checks),
-        cmocka_unit_test(test_clock),      cmocka_unit_test(test_careless_callers),
+        cmocka_unit_test(test_numbering),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_bad_meshes),
+        cmocka_unit_test(test_parse_fuzz),
+        cmocka_unit_test(test_handmade_meshes),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_run_checks),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_careless_callers),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,8 @@
 #include "spmd/placement.h"
 #include "spmd/random.h"
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 /* Uniform in [0, n), the same in every run. */
 static int draw(int n) {
     static uint32_t count;
@@ -109,10 +111,18 @@ static void test_keep(void **state) {
 
 /* ---- coordinates on cores ---- */
 
+/* Room for a placement, which lasts until a few others have come. */
+static struct sl_placement room(void) {
+    enum { ROOMS = 8 };
+    static int places[ROOMS][2][MOST_COORDINATES], next;
+    next = (next + 1) % ROOMS;
+    return (struct sl_placement){places[next][0], places[next][1]};
+}
+
 /* Everyone has a PU of its own; as many cores as there are, or as are needed. */
 static void check_apart(const struct sl_topology *topology, const struct sl_mesh *mesh,
                         const struct sl_placement *placement) {
-    int core[SL_MAX_COORDINATES], all[SL_MAX_PUS];
+    int core[MOST_COORDINATES], all[SL_MAX_PUS];
     for (int c = 0; c < mesh->size; c++) {
         const struct sl_pu *pu = find(topology, placement->pu[c]);
         assert_non_null(pu);
@@ -142,7 +152,7 @@ static int spread_of_groups(const struct sl_topology *topology, const struct sl_
 
 static struct sl_placement place(const char *text, const struct sl_topology *topology, int here) {
     const struct sl_mesh mesh = mesh_of(text);
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     sl_place_coordinates(&mesh, topology, here, NULL, &placement);
     check_apart(topology, &mesh, &placement);
     return placement;
@@ -233,7 +243,7 @@ static void test_too_many(void **state) {
     (void)state;
     const struct sl_topology topology = build((struct machine){1, 1, 4, 1});
     const struct sl_mesh mesh = mesh_of("data=5");
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     sl_place_coordinates(&mesh, &topology, 0, NULL, &placement);
     for (int c = 0; c < 5; c++) assert_true(placement.pu[c] == -1 && placement.device[c] == -1);
     sl_place_coordinates(&mesh, NULL, 0, NULL, &placement);
@@ -246,7 +256,7 @@ static void test_replicas_share(void **state) {
     const struct sl_topology topology = build((struct machine){1, 1, 2, 1});
     static const char *const whole[] = {"data=2,model=4", "model=4,data=2", "data=4,pipe=2,tensor=2", "data=4"};
     static const char *const parts[] = {"model=8", "data=1,model=4", "data=3,model=2"};
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     for (int i = 0; i < 4; i++) {
         const struct sl_mesh mesh = mesh_of(whole[i]);
         const int data = sl_mesh_find_axis(&mesh, "data"), replicas = sl_mesh_axis_size(&mesh, "data");
@@ -266,7 +276,7 @@ static void test_no_pus(void **state) {
     (void)state;
     const struct sl_topology none = {0};
     const struct sl_mesh mesh = mesh_of("data=2,model=2");
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     sl_place_coordinates(&mesh, &none, -1, NULL, &placement);
     for (int c = 0; c < 4; c++) assert_int_equal(placement.pu[c], -1);
 }
@@ -279,7 +289,7 @@ static void test_random_machines(void **state) {
         bool keep[SL_MAX_PUS];
         for (int i = 0; i < topology.count; i++) keep[i] = draw(5) > 0 || i == 0;
         sl_topology_keep(&topology, keep);
-        const int most = topology.count < SL_MAX_COORDINATES ? topology.count : SL_MAX_COORDINATES;
+        const int most = topology.count < MOST_COORDINATES ? topology.count : MOST_COORDINATES;
         const int data = 1 + draw(most), model = 1 + draw(most / data);
         char text[64];
         snprintf(text, sizeof text, draw(2) ? "data=%d,model=%d" : "data=%d,x=1,model=%d", data, model);
@@ -290,7 +300,7 @@ static void test_random_machines(void **state) {
 /* ---- devices ---- */
 
 struct matrix {
-    int count, island[SL_MAX_COORDINATES], node[SL_MAX_COORDINATES];
+    int count, island[MOST_COORDINATES], node[MOST_COORDINATES];
 };
 
 /* 0 on one island, 1 between islands of the same ten, 2 otherwise. */
@@ -313,7 +323,7 @@ static int node_of(const char *text) { return text == address[0] ? 0 : text == a
 static struct sl_placement place_on(const char *text, struct matrix *matrix) {
     const struct sl_mesh mesh = mesh_of(text);
     const struct sl_placement_devices devices = {.count = matrix->count, .distance = distance, .arg = matrix};
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     sl_place_coordinates(&mesh, NULL, -1, &devices, &placement);
     for (int c = 0; c < mesh.size; c++) {
         assert_in_range(placement.device[c], 0, matrix->count - 1);
@@ -386,7 +396,7 @@ static void test_links(void **state) {
     const struct sl_placement_devices of_hubs = {.count = 6, .distance = hubs},
                                       of_ring = {.count = 4, .distance = ring};
     const struct sl_mesh threes = mesh_of("data=2,model=3"), four = mesh_of("model=4");
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     sl_place_coordinates(&threes, NULL, -1, &of_hubs, &placement);
     for (int c = 0; c < 6; c++) assert_int_equal(placement.device[c] % 2, placement.device[c / 3 * 3] % 2);
     sl_place_coordinates(&four, NULL, -1, &of_ring, &placement);
@@ -404,7 +414,7 @@ static void test_unreachable(void **state) {
     (void)state;
     const struct sl_placement_devices devices = {.count = 5, .distance = unreachable};
     const struct sl_mesh mesh = mesh_of("model=3");
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     sl_place_coordinates(&mesh, NULL, -1, &devices, &placement);
     for (int c = 0; c < 3; c++) assert_in_range(placement.device[c], 2, 4);
 }
@@ -432,7 +442,7 @@ static void test_cores_at_devices(void **state) {
     struct matrix matrix = {.count = 2, .island = {0, 10}, .node = {1, 0}};
     const struct sl_placement_devices devices = {
         .count = 2, .distance = distance, .bus = bus, .node_of = node_of, .arg = &matrix};
-    struct sl_placement placement;
+    const struct sl_placement placement = room();
     for (int here = -1; here < topology.count; here++) {
         sl_place_coordinates(&mesh, &topology, here, &devices, &placement);
         assert_int_equal(count_different(placement.pu, 4), 4);
@@ -534,12 +544,12 @@ static int record_affinity(struct sl_spmd *self, void *arg) {
 /* As many threads as there are PUs have one each; one thread more, and one alone, may use all. */
 static void test_local_engine(void **state) {
     (void)state;
-    cpu_set_t usable, set[SL_MAX_COORDINATES], all;
+    cpu_set_t usable, set[MOST_COORDINATES], all;
     struct sl_engine engine;
     assert_int_equal(sched_getaffinity(0, sizeof usable, &usable), 0);
     assert_int_equal(sl_engine_open(&engine, "local", NULL), SL_OK);
-    const int usables = CPU_COUNT(&usable), most = usables < SL_MAX_COORDINATES ? usables : SL_MAX_COORDINATES;
-    for (int size = 1; size <= most + 1 && size <= SL_MAX_COORDINATES; size++) {
+    const int usables = CPU_COUNT(&usable), most = usables < MOST_COORDINATES ? usables : MOST_COORDINATES;
+    for (int size = 1; size <= most + 1 && size <= MOST_COORDINATES; size++) {
         char text[32];
         snprintf(text, sizeof text, "model=%d", size);
         const struct sl_mesh mesh = mesh_of(text);

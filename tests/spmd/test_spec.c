@@ -14,6 +14,8 @@
 #include "spmd/random.h"
 #include "spmd/spec.h"
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 /* Uniform in [0, n), the same in every run. */
 static uint32_t draw(uint32_t n) {
     static uint32_t count;
@@ -40,7 +42,7 @@ static void make_example(struct example *example) {
     *example = (struct example){.mesh = {.axes = (int)draw(4) + 1, .size = 1}, .elements = 1};
     for (int axis = 0; axis < mesh->axes; axis++) {
         snprintf(mesh->axis[axis].name, SL_AXIS_NAME, "axis%d", axis);
-        mesh->axis[axis].size = 1 + (int)draw((uint32_t)(SL_MAX_COORDINATES / mesh->size > 5 ? 5 : 1));
+        mesh->axis[axis].size = 1 + (int)draw((uint32_t)(MOST_COORDINATES / mesh->size > 5 ? 5 : 1));
         mesh->size *= mesh->axis[axis].size;
     }
     array->dtype = (enum sl_dtype)draw(3);

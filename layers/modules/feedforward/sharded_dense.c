@@ -168,9 +168,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 static int gather_values(const struct sl_module *module, struct sl_context *context, const void *shard,
                          struct sl_collective call) {
     const char *const *memory = context->groups->memory[own(module)->data_group];
-    const void *input[SL_MAX_COORDINATES];
-    if (!memory[0]) return sl_communicate(context, call);
+    if (!memory) return sl_communicate(context, call);
     const size_t offset = (size_t)((const char *)shard - (const char *)context->parameters->memory);
+    const void *input[call.group->size];
     for (int i = 0; i < call.group->size; i++) input[i] = memory[i] + offset;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
     const int status = sl_gather_from(context->self, input, call);

@@ -141,7 +141,8 @@ static bool needs_room(const struct sl_parameters *parameters, int i) {
 /* Draws the values of the parameters that are this member's to draw, some of them in ROOM. */
 static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data, float *room) {
     const struct sl_kernels *kernels = sl_kernels_select();
-    size_t drawn[SL_MAX_COORDINATES] = {0};
+    size_t drawn[data->size + 1];
+    memset(drawn, 0, sizeof drawn);
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         if (parameter->second || parameters->range[parameter->range].own_floats) continue; /* it lies elsewhere */

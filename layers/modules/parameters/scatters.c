@@ -5,6 +5,8 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
+#include <stdlib.h>
+
 enum { LINE = SL_CACHE_LINE / sizeof(float) };
 
 /* ---- planning, opening and closing ---- */
@@ -42,6 +44,8 @@ int sl_scatters_open(struct sl_scatters *s, struct sl_spmd *self, struct sl_budg
     if (!s->memory) return sl_fail(self, SL_FAILED, "no memory for %zu bytes of gradients", sl_scatters_bytes(s));
     /* Addresses travel as integers: the members are of one process. */
     if (!s->reads) return SL_OK;
+    s->peer = malloc((size_t)s->group.size * sizeof *s->peer);
+    if (!s->peer) return sl_fail(self, SL_FAILED, "no memory for %d members' addresses", s->group.size);
     return sl_all_gather(self, &s->group, SL_I32, &s->memory, (void *)s->peer, sizeof s->memory / sizeof(int32_t));
 }
 
@@ -55,6 +59,7 @@ void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
     if (s->group.size) sl_group_close(self, &s->group);
     if (s->readers.size) sl_group_close(self, &s->readers);
     sl_device.give(s->memory);
+    free(s->peer);
     *s = (struct sl_scatters){0};
 }
 
@@ -64,7 +69,7 @@ void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
 static void add_members(const struct sl_scatters *s, const struct sl_scatter *scatter) {
     const int members = s->group.size;
     const size_t columns = scatter->columns, stride = columns * (size_t)members;
-    const float *x[SL_MAX_COORDINATES];
+    const float *x[members];
     for (int i = 0; i < members; i++) x[i] = s->peer[i] + scatter->at + columns * (size_t)s->group.rank;
     sl_add_rows(scatter->rows, columns, members, x, stride, scatter->accumulate, scatter->gradient, columns);
 }

@@ -39,7 +39,7 @@ struct sl_scatters {
     size_t saved;                   /* floats that gradients take less as they are sharded */
     size_t capacity;                /* floats of the ring */
     float *memory;
-    const float *peer[SL_MAX_COORDINATES];  /* where the members' memory begins, if it is read */
+    const float **peer;                     /* [members]: where their memory begins, if it is read */
     struct sl_scatter scatter[SL_SCATTERS]; /* gradient n has place n % SL_SCATTERS */
     size_t next;                            /* where in the ring the next one may begin */
     int started, summed, freed;             /* gradients that have come so far */

@@ -29,7 +29,7 @@ void sl_squares_read(struct sl_squares *squares, const struct sl_sums *sums) {
 int sl_squares_root(struct sl_spmd *self, const struct sl_group *group, const struct sl_squares *squares,
                     double *root) {
     const uint64_t own[2] = {squares->high, squares->low};
-    uint64_t all[2 * SL_MAX_COORDINATES], high = 0, low = 0;
+    uint64_t all[2 * group->size], high = 0, low = 0;
     SL_TRY(sl_all_gather(self, group, SL_I32, own, all, sizeof own / (sizeof(int32_t))));
     for (int i = 0; i < group->size; i++) high += all[2 * i], low += all[2 * i + 1];
     const double sum = (double)(high + (low >> 32)) + (double)(low & UINT32_MAX) * 0x1p-32;

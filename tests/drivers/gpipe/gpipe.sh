@@ -185,11 +185,11 @@ done
 refuses '--mesh: axis "data" is not one of pipe, tensor' --mesh data=2,tensor=2
 refuses '--mesh: pipe=3 is more than the 2 linear layers' --mesh pipe=3
 refuses '--mesh: tensor=5 does not divide the 48 columns that are sharded' --mesh pipe=2,tensor=5
-refuses 'has more than 64 coordinates' --mesh pipe=2,tensor=64
+refuses 'has more than 1048576 coordinates' --mesh pipe=1024,tensor=1025
 for value in 0 -1 x '' 1.5 1025; do
     refuses "--microbatches: \"$value\" is not an integer from 1 to 1024" --microbatches "$value"
 done
-refuses '--partitions: "65" is not an integer from 1 to 64' --partitions 65
+refuses '--partitions: "1025" is not an integer from 1 to 1024' --partitions 1025
 refuses '--nonsense: no such option' --nonsense
 refuses 'there is no engine' --engine nothing
 refuses '--fail: needs a value' --fail

@@ -166,12 +166,12 @@ static void all_places_have_speeds(void **state) {
     static struct sl_machine machine;
     struct sl_error error = {0};
     char speeds[600] = "\"places\": 99999, \"speeds\": [1";
-    for (int i = 1; i < SL_MAX_COORDINATES; i++) strcat(speeds, ",2");
+    for (int i = 1; i < SL_MACHINE_SPEEDS; i++) strcat(speeds, ",2");
     strcat(speeds, "]");
     EXPECT_CHANGES(path, sound, ((const struct change[]){{"\"places\": 4", speeds, NULL}}), try, &machine);
     assert_int_equal(sl_machine_write(&machine, path, &error), SL_OK);
     assert_int_equal(sl_machine_read(&machine, path, &error), SL_OK);
-    assert_true(machine.nodes[0].speeds[SL_MAX_COORDINATES - 1] == 2);
+    assert_true(machine.nodes[0].speeds[SL_MACHINE_SPEEDS - 1] == 2);
 }
 
 static int make_files(void **state) {

@@ -195,7 +195,8 @@ static int leave_early(struct sl_spmd *self, void *arg) {
 
 static void who_waits_says_what_it_was_at(void **state) {
     (void)state;
-    struct sl_waits waits = {0};
+    struct sl_waiting list[4];
+    struct sl_waits waits = {.coordinate = list};
     struct job job = small();
     job.steps = 2;
     job.train = train_without_one;
@@ -246,7 +247,8 @@ static int build_adding(struct job *job, struct sl_spmd *self, struct sl_model *
 
 static void a_module_that_waits_is_named(void **state) {
     (void)state;
-    struct sl_waits waits = {0};
+    struct sl_waiting list[4];
+    struct sl_waits waits = {.coordinate = list};
     struct job job = small();
     job.build = build_adding;
     open_job(&job);

@@ -9,6 +9,8 @@
 #include "layers/training/exact/leaves.h"
 #include "layers/training/exact/squares.h"
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 enum { SUMS = 100000, MOST_LEAVES = 64, COUNT = 64, ROWS = 4, MOST = 16, NUMBERS = 5000 };
 
 static float leaf_value(int leaf, int i) { return (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + leaf * 13) % 101); }
@@ -153,7 +155,7 @@ static int sum_parts(struct sl_spmd *self, void *arg) {
     struct sl_group data;
     SL_TRY(sl_group_axes(self, "data", &data));
     const size_t members = (size_t)data.size, columns = members * PART_COLUMNS;
-    float here[2 * RANGE * SL_MAX_COORDINATES], *memory = sl_device.take(sizeof here);
+    float here[2 * RANGE * MOST_COORDINATES], *memory = sl_device.take(sizeof here);
     struct sl_parameter list[] = {
         {.range = 1, .count = KERNEL, .parts = SL_OWN_ROWS, .dims = 2, .shape = {PART_ROWS, columns}},
         {.range = 1, .count = EXPERTS, .parts = SL_EACH_MEMBERS, .offset = RANGE / 2, .part = members * KERNEL}};
@@ -247,7 +249,7 @@ static int root_over_mesh(struct sl_spmd *self, void *arg) {
 
 static void norms_do_not_follow_the_mesh(void **state) {
     (void)state;
-    double one[SL_MAX_COORDINATES] = {0}, several[SL_MAX_COORDINATES] = {0}, sum = 0;
+    double one[MOST_COORDINATES] = {0}, several[MOST_COORDINATES] = {0}, sum = 0;
     float x[NUMBERS];
     expect_ok("data=1", root_over_mesh, one);
     expect_ok("data=4", root_over_mesh, several);
@@ -295,7 +297,7 @@ static void squares_know_the_ends(void **state) {
 
 static int count_over_mesh(struct sl_spmd *self, void *arg) {
     enum { LEAVES = 8 };
-    struct sl_metrics *result = arg, own[LEAVES], all[LEAVES * SL_MAX_COORDINATES], sum;
+    struct sl_metrics *result = arg, own[LEAVES], all[LEAVES * MOST_COORDINATES], sum;
     struct sl_group world;
     const int members = sl_axis_size(self, "data"), each = LEAVES / members;
     const bool last = sl_axis_index(self, "pipe") == sl_axis_size(self, "pipe") - 1;
@@ -312,7 +314,7 @@ static int count_over_mesh(struct sl_spmd *self, void *arg) {
 
 static void losses_do_not_follow_the_mesh(void **state) {
     (void)state;
-    struct sl_metrics one[SL_MAX_COORDINATES] = {{0}}, other[SL_MAX_COORDINATES] = {{0}};
+    struct sl_metrics one[MOST_COORDINATES] = {{0}}, other[MOST_COORDINATES] = {{0}};
     static const char *const meshes[] = {"data=2,pipe=2", "pipe=3,data=2", "data=8"};
     expect_ok("data=1", count_over_mesh, one);
     for (int i = 0; i < 3; i++) {

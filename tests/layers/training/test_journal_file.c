@@ -33,7 +33,7 @@ static const struct change heads[] = {
     {"\"shardloop.journal\":1", "\"shardloop.journal\":\"1\"", "its head has no version"},
     {"\"shardloop.journal\":1", "\"shardloop.journal\":2", "a journal of version 2: this program reads version 1"},
     {"\"coordinate\":1", "\"coordinate\":-1", LAYOUT},
-    {"\"coordinate\":1", "\"coordinate\":64", LAYOUT},
+    {"\"coordinate\":1", "\"coordinate\":1048576", LAYOUT},
     {"\"mesh\":\"data=1,model=2\"", "\"mesh\":2", LAYOUT},
     {"\"data_axis\":\"data\"", "\"data_axis\":2", LAYOUT},
     {"\"stage_axis\":\"model\"", "\"stage_axis\":2", LAYOUT},

@@ -2,11 +2,13 @@
  */
 #include "tests/rigs/trainer_rig.h"
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 enum { STEPS = 3, OPTIMIZER = 1, ACTIVATIONS = 2, WEIGHTS = 4, ALL = 7 };
 
 /* Of each coordinate; the test's own thread reads them after the run. */
 struct bytes {
-    struct sl_budget planned[SL_MAX_COORDINATES], held[SL_MAX_COORDINATES];
+    struct sl_budget planned[MOST_COORDINATES], held[MOST_COORDINATES];
 };
 
 static int train(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
@@ -41,7 +43,7 @@ static void try_job(const struct job *job, int offload, bool leaves) {
     run_job(&one);
     run_job(&other);
     expect_same_run(&one, &other);
-    for (int c = 0; c < SL_MAX_COORDINATES; c++) {
+    for (int c = 0; c < MOST_COORDINATES; c++) {
         for (int k = 0; k < SL_MEMORY_CATEGORIES; k++)
             if (k != SL_MEMORY_HANDOVER && bytes[1].planned[c].bytes[k] != bytes[1].held[c].bytes[k])
                 fail_msg("%s on %s: coordinate %d holds other bytes of %s than planned", job->schedule, job->mesh, c,

@@ -7,12 +7,14 @@
 
 #include "spmd/schedule/simulate.h"
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 enum { LOOPS = 4, MICROBATCHES = 4, TRACED = 4096, STEP_COUNT = 3 };
 static double delay = 0.01; /* seconds, of a message or a sum */
 static const double shortest = 0.005, longest = 0.16;
 
 struct record {
-    struct sl_trace trace[SL_MAX_COORDINATES];
+    struct sl_trace trace[MOST_COORDINATES];
     double seconds; /* of the fastest step after the first, on coordinate 0 */
 };
 

@@ -8,7 +8,7 @@ struct fault {
     const char *name;
     int coordinate;
     bool moment;
-    int status[SL_MAX_COORDINATES]; /* of the check */
+    int status[MOST_COORDINATES]; /* of the check */
 };
 
 static void change_last_bit(float *value) {

@@ -2,6 +2,8 @@
 #include "layers/training/exchange.h"
 #include "tests/rigs/trainer_rig.h"
 
+enum { MOST_COORDINATES = 64 }; /* of its meshes */
+
 enum { STEPS = 3 };
 
 /* Bytes of gradients that a coordinate has planned, and that it holds. */
@@ -42,7 +44,7 @@ static int coordinates_of(const struct job *job) {
 /* JOB with --zero 1 and 2. SHARES: gradients of the latter must take less on every coordinate; else they never take
  * more. */
 static void compare(struct job job, bool shares) {
-    struct bytes bytes[2][SL_MAX_COORDINATES] = {{{0}}};
+    struct bytes bytes[2][MOST_COORDINATES] = {{{0}}};
     struct job way[2] = {job, job};
     for (int i = 0; i < 2; i++) {
         way[i].zero = 1 + i;

@@ -1,0 +1,34 @@
+/* gates.c - where the members of large groups meet; see communicator_internal.h. */
+#include "collectives/local/communicator_internal.h"
+#include "collectives/operations.h"
+
+bool sl_local_has_gates(const struct sl_collective *call) {
+    const struct sl_operation_row *operation = sl_operation_of(call);
+    return call->group->size > SL_LOCAL_FEW && operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL;
+}
+
+/* Counts one more in, of MEMBERS; whether that was the last, which lets all begin anew. Who is the last has acquired
+ * what all have done before; nobody comes for the next call that counts here before the gate has been opened. */
+static bool count_in(_Atomic uint32_t *came, int members) {
+    if (atomic_fetch_add_explicit(came, 1, memory_order_acq_rel) + 1 < (uint32_t)members) return false;
+    atomic_store_explicit(came, 0, memory_order_relaxed);
+    return true;
+}
+
+bool sl_local_come(struct sl_local_communicator *communicator, struct gate *gate, int rank, uint32_t pass) {
+    const uint32_t slot = pass % SL_MAX_IN_FLIGHT;
+    const int block = rank / SL_LOCAL_FEW, left = communicator->size - block * SL_LOCAL_FEW;
+    return count_in(&gate->block[block].came[slot], left < SL_LOCAL_FEW ? left : SL_LOCAL_FEW) &&
+           count_in(&gate->came[slot], sl_local_blocks(communicator->size));
+}
+
+void sl_local_open(struct sl_local_coordinate *me, struct gate *gate, uint32_t pass) {
+    sl_local_stamp(me, &gate->opened[pass % SL_MAX_IN_FLIGHT]);
+    sl_local_post(&gate->open[pass % SL_MAX_IN_FLIGHT], pass + 1);
+}
+
+int sl_local_await_open(struct sl_local_coordinate *me, struct gate *gate, uint32_t pass,
+                        const struct sl_local_lack *lack) {
+    const uint32_t slot = pass % SL_MAX_IN_FLIGHT;
+    return sl_local_wait_for_all(me, &gate->open[slot], pass + 1, lack, &gate->opened[slot]);
+}
