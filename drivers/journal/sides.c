@@ -203,6 +203,7 @@ static void find_reasons(struct sl_journals *js) {
     add_numbers(js, "microbatches", one->microbatches, other->microbatches);
     add_numbers(js, "passes", one->passes, other->passes);
     add_numbers(js, "microbatches in a weight gradient", one->wgrad_group, other->wgrad_group);
+    add_numbers(js, "sums of a layer's gradient over data", one->layer_sums, other->layer_sums);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         add_reason(js, strncmp(texts[i][1], "option.", 7) ? texts[i][1] : texts[i][1] + 7,
                    text_of(one, texts[i][0], texts[i][1]), text_of(other, texts[i][0], texts[i][1]));

@@ -28,17 +28,20 @@ static struct plan_traffic traffic(const char *operation, double times, double a
     return times > 0 ? (struct plan_traffic){operation, times, all / times} : none;
 }
 
-/* FSDP gathers kernels for each use, and scatters the sums of their gradients; all else is summed once. What replicas
- * have as bf16 is gathered so. */
-static struct plan_traffic data_traffic(const struct plan_layout *layout, const struct plan_share *share,
-                                        int microbatches) {
+/* FSDP gathers kernels for each use, and scatters the sums of their gradients; ZeRO 2 scatters those of layers, too, of
+ * each microbatch; all else is summed once. What replicas have as bf16 is gathered so. */
+static struct plan_traffic data_traffic(const struct plan_job *job, const struct plan_layout *layout,
+                                        const struct plan_share *share, int microbatches) {
     const double part = (layout->data - 1.0) / layout->data, bytes = plan_gradient_bytes(layout->precision);
     const double scattered = part * bytes * share->kernels;
     const double gathered = part * plan_element_bytes(layout->precision) * share->kernels;
     const double halves = part * sizeof(uint16_t) * plan_count_halves(layout, share);
     const double rest = 2 * part * bytes * share->rest - halves;
     if (!layout->trains) return layout->zero >= 3 ? traffic("gather", microbatches, microbatches * gathered) : none;
-    if (layout->zero < 3) return traffic(layout->zero ? "scatter, then gather" : "all-reduce", 1, 2 * scattered + rest);
+    const double freed = plan_count_freed(job, layout, share), again = freed > 0 ? microbatches - 1 : 0;
+    if (layout->zero < 3)
+        return traffic(layout->zero ? "scatter, then gather" : "all-reduce", 1 + again,
+                       2 * scattered + rest + again * part * bytes * freed);
     return traffic("gather twice, scatter", 3.0 * microbatches, microbatches * (2 * gathered + scattered) + rest);
 }
 
@@ -74,7 +77,7 @@ static struct plan_traffic traffic_at(const struct plan_job *job, const struct p
                                       enum plan_along along, int microbatches, enum plan_place place) {
     const struct plan_share share = plan_share_of(job, layout, place);
     if (axis_size(layout, along) == 1) return none;
-    if (along == PLAN_ALONG_DATA) return data_traffic(layout, &share, microbatches);
+    if (along == PLAN_ALONG_DATA) return data_traffic(job, layout, &share, microbatches);
     if (along == PLAN_ALONG_TENSOR) return tensor_traffic(job, layout, &share, microbatches);
     return pipeline_traffic(job, layout, &share, microbatches);
 }

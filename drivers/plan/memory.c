@@ -174,8 +174,15 @@ struct plan_layout plan_layout_of(const struct plan_job *job) {
                                 .kept = {1, 1, 1}};
 }
 
-/* FSDP shards kernels, and gathers each for each use. A rank with one stage needs its whole gradient at once, and so
- * ZeRO 2 saves nothing there that FSDP does not. Looked up tokens and logits have a gradient each of the table. */
+/* With ZeRO 2 a layer's gradient is there while it is computed, where a rank has enough layers for that to save some;
+ * in mixed precision, that of its kernels. */
+double plan_count_freed(const struct plan_job *job, const struct plan_layout *layout, const struct plan_share *share) {
+    if (layout->zero != 2 || share->layers * (layout->data - 1) <= layout->data) return 0;
+    const bool all = layout->precision != PLAN_MIXED && job->parameters == 0;
+    return share->kernels + (all ? share->layers * layer_rest(job, layout->tensor) : 0);
+}
+
+/* FSDP shards kernels, and gathers each for each use. Looked up tokens and logits have a gradient each of the table. */
 static struct plan_memory memory_at(const struct plan_job *job, const struct plan_layout *layout,
                                     enum plan_place place) {
     const struct plan_share share = plan_share_of(job, layout, place);
@@ -186,7 +193,8 @@ static struct plan_memory memory_at(const struct plan_job *job, const struct pla
                                  .activations = activation_bytes(job, layout, &share),
                                  .code = job->code * gibibyte};
     if (!layout->trains) return memory;
-    memory.gradients = (kernels + share.rest + twice) * plan_gradient_bytes(layout->precision);
+    const double freed = plan_count_freed(job, layout, &share), left = freed / share.layers + freed / data;
+    memory.gradients = (kernels + share.rest + twice - freed + left) * plan_gradient_bytes(layout->precision);
     if (!layout->offload)
         memory.optimizer =
             (share.kernels + share.rest) * optimizer_bytes(job, layout->precision) / (layout->zero >= 1 ? data : 1);
@@ -273,7 +281,7 @@ static int add_one_device(struct plan_rows *rows, const struct plan_job *job, st
 /* Copies of the model, and what ZeRO divides among them. */
 static int add_data(struct plan_rows *rows, const struct plan_job *job, struct plan_layout layout,
                     struct sl_error *error) {
-    static const char *const name[] = {"data", "data, ZeRO 1: optimizer states", "data, ZeRO 2: no more of one stage",
+    static const char *const name[] = {"data", "data, ZeRO 1: optimizer states", "data, ZeRO 2: sums of gradients",
                                        "data, ZeRO 3 (FSDP): kernels too"};
     for (layout.zero = 0; layout.zero < 4; layout.zero++) SL_TRY(add(rows, job, name[layout.zero], layout, error));
     return SL_OK;

@@ -157,6 +157,8 @@ double plan_element_bytes(int precision);
 double plan_gradient_bytes(int precision);
 /* Parameters that replicas have as bf16, each with float values of its own part alone. */
 double plan_count_halves(const struct plan_layout *layout, const struct plan_share *share);
+/* Parameters whose gradients are summed over data, and freed, for each microbatch. */
+double plan_count_freed(const struct plan_job *job, const struct plan_layout *layout, const struct plan_share *share);
 struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout);
 double plan_memory_total(const struct plan_memory *memory);
 

@@ -12,9 +12,10 @@
 struct rank {
     struct sl_budget budget;
     struct sl_load load;
-    double *summed;  /* [loops] floats of gradients that are summed over data */
+    double *summed;  /* [loops] floats of gradients that are summed over data, as often as they are */
+    double *trained; /* [loops] floats of their parameters, which are gathered where each updates a part */
     double *updated; /* [loops] floats of parameters that this coordinate updates */
-    double *halved;  /* [loops] of those that are summed, what is gathered as bf16 */
+    double *halved;  /* [loops] of those, what is gathered as bf16 */
     bool reads;  /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
     double sums; /* ms of its sums over data and gathers, where these are work of shared cores */
 };
@@ -55,7 +56,10 @@ static void count_parameters(struct rank *rank, const struct sl_job *job, const 
         const int loop = range->loop; /* tied ones with the first's */
         if (sl_range_is_frozen(parameters, r)) continue;
         if (range->room) rank->reads = false; /* gradients are soon gone */
-        if (!sl_range_is_sharded(parameters, r)) rank->summed[loop] += (double)range->used;
+        if (!sl_range_is_sharded(parameters, r)) {
+            rank->trained[loop] += (double)range->used;
+            rank->summed[loop] += (double)range->used * sl_range_sums(parameters, r);
+        }
         if (range->own_floats) rank->halved[loop] += (double)range->used;
         rank->updated[loop] += (double)range->shard_count;
     }
@@ -86,9 +90,10 @@ static int plan_rank(struct prediction *p, const struct sl_engine *like, int num
     struct rank *rank = &p->rank[number];
     struct planning planning = {p->job, rank};
     rank->summed = calloc(loops, sizeof *rank->summed);
+    rank->trained = calloc(loops, sizeof *rank->trained);
     rank->updated = calloc(loops, sizeof *rank->updated);
     rank->halved = calloc(loops, sizeof *rank->halved);
-    if (!rank->summed || !rank->updated || !rank->halved || sl_load_open(&rank->load, (int)loops))
+    if (!rank->summed || !rank->trained || !rank->updated || !rank->halved || sl_load_open(&rank->load, (int)loops))
         return no_memory(error);
     SL_TRY(sl_paper_run(&p->job->mesh, like, coordinate_of(p->job, number), program, &planning, error));
     return rank->load.failed ? no_memory(error) : SL_OK;
@@ -98,6 +103,7 @@ static void close_ranks(struct prediction *p) {
     for (int r = 0; p->rank && r < p->job->ranks; r++) {
         sl_load_close(&p->rank[r].load);
         free(p->rank[r].summed);
+        free(p->rank[r].trained);
         free(p->rank[r].updated);
         free(p->rank[r].halved);
     }
@@ -204,7 +210,8 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
 /* The loop's gradients summed over data, and its values gathered where each updates a part. */
 static double reduction(const struct prediction *p, const struct rank *rank, int loop) {
     const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
-    const double bytes = sizeof(float) * rank->summed[loop], gathered = bytes - sizeof(uint16_t) * rank->halved[loop];
+    const double bytes = sizeof(float) * rank->summed[loop];
+    const double gathered = sizeof(float) * rank->trained[loop] - sizeof(uint16_t) * rank->halved[loop];
     if (p->data == 1 || bytes == 0) return 0;
     if (rank->reads) return sl_machine_message(p->machine, link_along(p, axis), 0);
     if (!p->job->options->zero) return collective(p, axis, SL_PSUM, p->data, bytes, SPAN_STEP);
@@ -267,7 +274,8 @@ static void count_traffic(struct prediction *p, int rank) {
                     sent(work->call[i].operation, members_of(p, &work->call[i]), work->call[i].bytes);
         }
         if (p->data == 1) continue;
-        traffic[along_data] += sent(SL_PSUM, p->data, sizeof(float) * p->rank[rank].summed[l]) -
+        traffic[along_data] += sent(SL_PSUM_SCATTER, p->data, sizeof(float) * p->rank[rank].summed[l]) +
+                               sent(SL_ALL_GATHER, p->data, sizeof(float) * p->rank[rank].trained[l]) -
                                sent(SL_ALL_GATHER, p->data, sizeof(uint16_t) * p->rank[rank].halved[l]);
         traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->data, load->loop[l].gathered);
     }

@@ -183,8 +183,8 @@ static bool learn_from_less(const struct sl_job *job, int attempt, struct sl_var
 
 /* The gentlest first. */
 static sl_attempt *const general[] = {
-    shard_states,   group_less,   one_forward_one_backward, accumulate,     cut_smaller, shard_parameters, recompute,
-    offload_states, round_stored, round_operands,           fewer_replicas, NULL};
+    shard_states, group_less,     accumulate,   cut_smaller,    shard_parameters, one_forward_one_backward,
+    recompute,    offload_states, round_stored, round_operands, fewer_replicas,   NULL};
 /* Those that change what a run does, where no others are enough. */
 static sl_attempt *const changing[] = {learn_from_less, NULL};
 

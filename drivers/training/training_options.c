@@ -29,10 +29,12 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "microbatches in one weight-gradient product; 0: with --exact 1, otherwise the fewest that have 256 rows "
              "together in a model of sequences, and all of them in other models; a stage keeps its microbatches until "
              "their product, so that only with 1 it keeps as few as its schedule allows"},
-    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it changes no bit of a checkpoint */
-     .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a loop's "
-             "whole gradient, or that of a layer whose microbatches have all their weight gradients after one action, "
-             "is there only while it is computed, where that takes less memory; 0: each replica keeps all of it"},
+    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it says where, not what */
+     .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a layer's "
+             "or a loop's whole gradient is there only while it is computed, where that takes less memory; 0: each "
+             "replica keeps all of it. With 2 a layer is summed over the replicas as often as its microbatches have "
+             "weight gradients apart (--wgrad-group): that sends more, and sums have another order, but for --exact, "
+             "which keeps bits"},
     {"offload", SL_OPTION_LIST, FIELD(offload), .value = "optimizer|activations|weights",
      .help =
          "keep a part of the memory in a file of --offload-dir, or in the host's memory where GPUs compute, with the "

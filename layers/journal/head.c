@@ -25,15 +25,17 @@ static int gather_halves(struct sl_spmd *self, const struct sl_journal_run *run,
 
 static json_t *layout_of(const struct sl_spmd *self, const struct sl_journal_run *run, const int *half) {
     const int stages = sl_schedule_stages(run->schedule);
+    const int sums = run->parameters->layer_sums;
     char mesh[SL_MAX_AXES * (SL_AXIS_NAME + 8)];
     json_t *layers = json_array();
     for (int s = 0; s < stages; s++)
         json_array_append_new(layers, half[s] % 2 ? json_real(half[s] / 2.0) : json_integer(half[s] / 2));
-    return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:s, s:s}", "mesh",
+    return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "mesh",
                      sl_mesh_print(self->mesh, mesh, sizeof mesh), "data_axis", run->data_axis, "stage_axis",
                      run->stage_axis, "stages", stages, "layers", layers, "microbatches", run->schedule->microbatches,
-                     "rows", run->rows, "passes", run->passes, "wgrad_group", run->wgrad_group, "precision",
-                     sl_dtypes[run->precision].label, "storage", sl_dtypes[run->storage].label);
+                     "rows", run->rows, "passes", run->passes, "wgrad_group", run->wgrad_group, "layer_sums",
+                     sums > 1 ? sums : 1, "precision", sl_dtypes[run->precision].label, "storage",
+                     sl_dtypes[run->storage].label);
 }
 
 static json_t *machine_of(const struct sl_spmd *self, const struct sl_journal_run *run) {
@@ -46,7 +48,8 @@ static int stage_of(const struct sl_spmd *self, const struct sl_journal_run *run
     const struct sl_schedule *schedule = run->schedule;
     const int rank = sl_axis_index(self, run->stage_axis), tied = sl_tied_range(run->parameters);
     const int number = range < tied ? range : range - tied - 1; /* those after it are the frozen ones' */
-    if (range != tied) return sl_schedule_stage(schedule, rank, number % schedule->loops);
+    const int part = number % run->parameters->loops;           /* a loop, or a layer of one */
+    if (range != tied) return sl_schedule_stage(schedule, rank, run->parameters->range[part].loop);
     return sl_schedule_rank_of(schedule, 0) == rank ? 0 : sl_schedule_stages(schedule) - 1;
 }
 

@@ -69,6 +69,7 @@ static bool read_number(const json_t *object, const char *key, json_int_t least,
 
 static bool read_layout(struct sl_journal_file *file) {
     const json_t *layout = json_object_get(file->head, "layout"), *layers = json_object_get(layout, "layers");
+    file->layer_sums = 1; /* older files have none */
     file->mesh = json_string_value(json_object_get(layout, "mesh"));
     file->data_axis = json_string_value(json_object_get(layout, "data_axis"));
     file->stage_axis = json_string_value(json_object_get(layout, "stage_axis"));
@@ -78,7 +79,9 @@ static bool read_layout(struct sl_journal_file *file) {
         !read_number(layout, "microbatches", 1, MOST_NUMBER, &file->microbatches) ||
         !read_number(layout, "rows", 1, INT32_MAX, &file->rows) ||
         !read_number(layout, "passes", 1, MOST_NUMBER, &file->passes) ||
-        !read_number(layout, "wgrad_group", 1, MOST_NUMBER, &file->wgrad_group))
+        !read_number(layout, "wgrad_group", 1, MOST_NUMBER, &file->wgrad_group) ||
+        (json_object_get(layout, "layer_sums") &&
+         !read_number(layout, "layer_sums", 1, MOST_NUMBER, &file->layer_sums)))
         return false;
     if (json_array_size(layers) != (size_t)file->stages) return false;
     file->half = calloc((size_t)file->stages, sizeof *file->half);

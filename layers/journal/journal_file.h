@@ -19,10 +19,11 @@
  *     shardloop.journal  the version of this format: 1
  *     coordinate         whose file it is
  *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (the first layer of each
- * stage; 1.5: layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group, precision, storage machine
- * engine, device, cpu, products: what computed tensors            a list of the coordinate's parameters: name, shape
- * (of the whole), stage, elements (how many of them are hashed here; 0: none), counts (whether this coordinate stands
- * for them) notes              texts: the run's options and data, as checkpoints note them */
+ * stage; 1.5: layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group, layer_sums (sums over data
+ * of which a layer's gradient is made; 1 where it is left out), precision, storage machine engine, device, cpu,
+ * products: what computed tensors            a list of the coordinate's parameters: name, shape (of the whole), stage,
+ * elements (how many of them are hashed here; 0: none), counts (whether this coordinate stands for them) notes texts:
+ * the run's options and data, as checkpoints note them */
 #ifndef SL_LAYERS_JOURNAL_JOURNAL_FILE_H
 #define SL_LAYERS_JOURNAL_JOURNAL_FILE_H
 
@@ -85,7 +86,7 @@ struct sl_journal_file {
     void *head; /* json_t */
     int coordinate;
     const char *mesh, *data_axis, *stage_axis; /* the head's */
-    int stages, microbatches, rows, passes, wgrad_group;
+    int stages, microbatches, rows, passes, wgrad_group, layer_sums;
     int *half; /* [stages] halves of layers before each */
     int tensors;
     struct sl_journal_tensor *tensor; /* [tensors] */

@@ -304,8 +304,7 @@ struct sl_module {
     char called[SL_MODULE_CALLED]; /* as verdicts call it, "blocks.0.input_dense (dense)"; planning fills it in */
     int in, out;                   /* columns of x and y */
     bool is_layer;                 /* planning it increments the layer's number */
-    int part; /* which of the parameters' loops its parameters lie in, where it has its own (sl_model_part_layers); else
-                 0 */
+    int part; /* where its parameters have a loop of their own (sl_model_open_parameters), that loop's number; else 0 */
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
     bool adds_stored, adds_stored_gradient;   /* where the summand is, forward, or I, adds that, and leaves the sum as

@@ -73,21 +73,42 @@ static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_
     return options->zero > 1 && data > 1 && one_pass && !options->offload_weights && !options->pipeline.forward_only;
 }
 
-/* Whether layers complete their gradients one after another: each W adds to all layers' gradients, so it must be the
- * only one. With FSDP little is left of a layer's. */
-int sl_model_part_layers(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
-                         int *layers) {
-    struct sl_pipeline_options *pipeline = &options->pipeline;
+/* Of how many microbatches a layer's gradient is complete at once: all of them, or the groups that have their W after
+ * one action. Returns false without memory. */
+static bool find_due(struct sl_spmd *self, const struct sl_pipeline_options *pipeline, int *due) {
     const struct sl_schedule *schedule = pipeline->schedule;
-    const int group = pipeline->wgrad_group, data = sl_axis_size(self, options->data_axis);
-    bool apart = frees_gradients(self, options) && !schedule->sharded &&
-                 (group == schedule->microbatches || !pipeline->offload_activations);
-    if (apart && !sl_schedule_weights_at_once(schedule, sl_axis_index(self, pipeline->axis), group, &apart))
-        return sl_fail(self, SL_FAILED, "no memory to train");
-    *layers = part_layers(model, apart);
-    pipeline->layers_apart = *layers * (data - 1) > data; /* else a room and all shares are no less */
-    if (!pipeline->layers_apart) *layers = part_layers(model, false);
+    const int group = pipeline->wgrad_group, run = sl_schedule_run(schedule, SL_BACKWARD);
+    bool at_once;
+    if (!sl_schedule_weights_at_once(schedule, sl_axis_index(self, pipeline->axis), group, &at_once)) return false;
+    *due = at_once ? schedule->microbatches : run % group ? group : run;
+    return true;
+}
+
+/* Layers complete their gradients one after another, and, unless bits must not follow the layout, parts of them: their
+ * sums over data are then added up. What is offloaded comes back a group at a time. With FSDP little is left of a
+ * layer's. */
+int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
+                             struct sl_parameters *parameters) {
+    struct sl_pipeline_options *pipeline = &options->pipeline;
+    const int microbatches = pipeline->schedule->microbatches, data = sl_axis_size(self, options->data_axis);
+    int due = microbatches;
+    bool apart = frees_gradients(self, options) && !pipeline->schedule->sharded;
+    if (apart && !find_due(self, pipeline, &due)) return sl_fail(self, SL_FAILED, "no memory to train");
+    if (pipeline->offload_activations && due != pipeline->wgrad_group) apart = false;
+    if (options->exact && due != microbatches) apart = false;
+    int layers = part_layers(model, apart);
+    if (layers * (data - 1) <= data) layers = part_layers(model, false); /* a room and all shares are no less */
+    if (sl_parameters_open(parameters, model->loops + layers)) return sl_fail(self, SL_FAILED, "no memory to train");
+    pipeline->layer_sums = parameters->layer_sums = layers ? microbatches / due : 0;
     return SL_OK;
+}
+
+/* Whether the layer that is PART of PARAMETERS leaves its room to others. Of what is sharded over data there is little
+ * to free, and of several sums much to send. */
+static bool uses_room(const struct sl_parameters *parameters, int part) {
+    const struct sl_range *own = &parameters->range[part], *sharded = own + parameters->loops;
+    if (parameters->layer_sums > 1 && sharded->used > own->used) return false;
+    return own->written == SL_WRITTEN_BY_INPUT || own->written == SL_WRITTEN_BY_WEIGHT;
 }
 
 /* Layers use one room, one after another: it comes behind those of loops. */
@@ -97,8 +118,7 @@ int sl_model_plan_rooms(struct sl_spmd *self, const struct sl_trainer_options *o
     struct sl_range *const range = parameters->range;
     if (!frees_gradients(self, options)) return SL_OK;
     for (int part = model->loops; part < parameters->loops; part++)
-        if (range[part].written == SL_WRITTEN_BY_INPUT || range[part].written == SL_WRITTEN_BY_WEIGHT)
-            range[part].room = model->loops + 1;
+        if (uses_room(parameters, part)) range[part].room = model->loops + 1;
     int *room = malloc((size_t)model->loops * sizeof *room);
     const bool planned = room && sl_schedule_gradient_rooms(pipeline->schedule, sl_axis_index(self, pipeline->axis),
                                                             pipeline->wgrad_group, room);

@@ -54,10 +54,11 @@ static inline int sl_model_first_layer(struct sl_layers layers, int stages, int 
  * layer, or numbers do not add up; SL_FAILED if there is no memory. */
 int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
                   int first, int last, struct sl_error *error);
-/* Before planning: *LAYERS layers of MODEL, children of sequential stages, become parts of the parameters, numbered
- * behind the loops, as their gradients are complete one after another and so take less memory with --zero 2; else none.
- * Sets the pipeline's layers_apart in OPTIONS. SL_FAILED if there is no memory. */
-int sl_model_part_layers(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model, int *layers);
+/* Opens PARAMETERS for MODEL. Layers that are children of sequential stages become parts of them, numbered behind the
+ * loops, where their gradients are complete one after another and so take less memory with --zero 2. Sets layer_sums of
+ * PARAMETERS and of the pipeline's OPTIONS. SL_FAILED if there is no memory. */
+int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
+                             struct sl_parameters *parameters);
 /* After planning: gives the ranges of PARAMETERS the rooms in which loops, and such layers, compute their gradients one
  * after another. SL_FAILED if there is no memory. */
 int sl_model_plan_rooms(struct sl_spmd *self, const struct sl_trainer_options *options, const struct sl_model *model,

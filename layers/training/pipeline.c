@@ -219,7 +219,7 @@ static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *a
 /* Before gradients of LOOP's parameters are written. */
 static int begin_weight_gradients(struct sl_pipeline *p, int loop) {
     struct weight_gradients *weights = &p->weights[loop];
-    if (weights->begun || !p->step->begin) return SL_OK;
+    if ((weights->begun && p->options.layer_sums < 2) || !p->step->begin) return SL_OK;
     weights->begun = true;
     return p->step->begin(p->self, loop, p->step->callback_arg);
 }
@@ -296,10 +296,10 @@ bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_g
 }
 
 /* Runs the groups of a loop's weight gradients that are due; where layers complete their gradients one after another,
- * all of them at once. */
+ * all of a sum at once. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     struct weight_gradients *weights = &p->weights[action->loop];
-    const int count = p->options.layers_apart ? p->microbatches : p->options.wgrad_group;
+    const int sums = p->options.layer_sums, count = sums ? p->microbatches / sums : p->options.wgrad_group;
     while (sl_pipeline_group_is_due(p, weights)) {
         SL_TRY(sl_pipeline_use_stash(p, action->loop, weights->next));
         SL_TRY(begin_weight_gradients(p, action->loop));

@@ -71,9 +71,10 @@ struct sl_pipeline_options {
     bool offload_activations;
     const char *offload_directory;
     int wgrad_group; /* microbatches of one weight-gradient product; must divide the number of microbatches */
-    /* Gradients of layers that are parts of the parameters (sl_model_part_layers) are complete one after another: the
-     * schedule has all W of a loop after one action (sl_schedule_weights_at_once). */
-    bool layers_apart;
+    /* Where layers are parts of the parameters (sl_model_open_parameters), in how many sums over data a layer's
+     * gradient is made in a step: one, of all microbatches, or one of each weight-gradient product's. 0: layers are no
+     * parts. */
+    int layer_sums;
     /* Receives the gradient of the batch's inputs in each call of sl_pipeline_train: [rows of a call, in] in the
      * caller's device memory. All coordinates with the first stage set it, or none (NULL). SL_BAD_INPUT if that stage
      * reads tokens. */
@@ -111,7 +112,8 @@ int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
 /* Called when the gradients of LOOP are complete, while other loops still compute; or before the first of them, and so
- * for each layer that is a part of the parameters, by its part's number: then those of the part before are complete. */
+ * for each layer that is a part of the parameters, by its part's number: then those of the part before are complete.
+ * Where a layer has several sums in a step, so again for each of them. */
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {

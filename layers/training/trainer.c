@@ -166,10 +166,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->options.pipeline.offload_directory = options->offload_directory;
     SL_TRY(sl_pipeline_check(self, &options->pipeline, model));
     SL_TRY(check_options(self, options));
-    int layers;
-    SL_TRY(sl_model_part_layers(self, &t->options, model, &layers));
-    if (sl_parameters_open(&t->parameters, model->loops + layers))
-        return sl_fail(self, SL_FAILED, "no memory to train");
+    SL_TRY(sl_model_open_parameters(self, &t->options, model, &t->parameters));
     SL_TRY(name_states(t));
     t->kernels = sl_kernels_select();
     t->updates = (struct sl_updates){.self = self,

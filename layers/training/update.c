@@ -15,11 +15,16 @@ static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *g
     return sl_group_list(self, 1, &self->coordinate, group);
 }
 
+/* Of a range in a step. */
+static int most_sums(const struct sl_parameters *parameters) {
+    return parameters->layer_sums > 1 ? parameters->layer_sums : 1;
+}
+
 int sl_updates_open(struct sl_updates *u, const char *data_axis) {
     const size_t ranges = (size_t)u->parameters->ranges;
-    u->completed = calloc(ranges, sizeof *u->completed);
-    u->began = calloc(ranges, sizeof *u->began);
-    if (!u->completed || !u->began) return sl_fail(u->self, SL_FAILED, "no memory to train");
+    u->completed = calloc(ranges * (size_t)most_sums(u->parameters), sizeof *u->completed);
+    u->times = calloc(ranges, sizeof *u->times);
+    if (!u->completed || !u->times) return sl_fail(u->self, SL_FAILED, "no memory to train");
     SL_TRY(open_group(u->self, data_axis, &u->sums));
     SL_TRY(open_group(u->self, data_axis, &u->gathers));
     return sl_group_axes(u->self, "*", &u->world);
@@ -38,6 +43,9 @@ static bool sums(const struct sl_updates *u, int range) {
     return !alone(u) && !sl_range_is_sharded(u->parameters, range);
 }
 static bool gathers(const struct sl_updates *u, int range) { return u->zero && sums(u, range); }
+static bool ends_in_gather(const struct sl_updates *u, const struct sl_completion *of) {
+    return !of->more && gathers(u, of->range);
+}
 /* Whether the optimizer takes the gradients of RANGE from all members' memory. */
 static bool reads(const struct sl_updates *u, int range) { return u->memory && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
@@ -62,24 +70,30 @@ int sl_updates_meet(struct sl_updates *u) {
 
 void sl_updates_close(struct sl_updates *u) {
     for (; u->self && u->summed < u->started; u->summed++)
-        if (sums(u, u->completed[u->summed])) sl_wait(u->self, &u->sum[room(u->summed)]);
+        if (sums(u, u->completed[u->summed].range)) sl_wait(u->self, &u->sum[room(u->summed)]);
     for (; u->self && u->ended < u->used; u->ended++)
-        if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
+        if (ends_in_gather(u, &u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
     struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->tied};
     for (int i = 0; i < 4; i++) sl_group_close(u->self, groups[i]);
     free(u->memory);
     free(u->completed);
-    free(u->began);
+    free(u->times);
 }
 
 /* ---- one range each ---- */
 
+/* Where this coordinate's part of the sum is made: in the gradient, if it is added to what others before have left. */
+static float *sum_of(const struct sl_range *range, const struct sl_completion *of) {
+    return of->adds ? range->gradient + range->shard : range->sum;
+}
+
 /* Where peers' gradients are read, it is enough that they are complete. */
 static int start_sum(struct sl_updates *u) {
-    const int number = u->completed[u->started];
+    struct sl_completion *of = &u->completed[u->started];
+    const int number = of->range;
     struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->sum[room(u->started)];
-    if (u->trace) u->began[u->started] = sl_now();
+    if (u->trace) of->began = sl_now();
     SL_TRY(sl_parameters_use_gradients(u->parameters, number, true, &u->self->error));
     if (reads(u, number))
         SL_TRY(sl_barrier_start(u->self, request, &u->sums));
@@ -87,14 +101,21 @@ static int start_sum(struct sl_updates *u) {
         SL_TRY(sl_psum_scatter_tree_start(u->self, request, &u->sums, SL_F32, range->gradient, range->sum,
                                           range->shard_count));
     else if (gathers(u, number))
-        SL_TRY(
-            sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient, range->sum, range->shard_count));
+        SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient, sum_of(range, of),
+                                     range->shard_count));
     else if (sums(u, number) && by_tree(u))
         SL_TRY(sl_psum_tree_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     else if (sums(u, number))
         SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     u->started++;
     return SL_OK;
+}
+
+/* The oldest sum is there. */
+static void end_sum(struct sl_updates *u) {
+    const struct sl_completion *of = &u->completed[u->summed++];
+    const struct sl_range *range = &u->parameters->range[of->range];
+    if (of->adds) u->kernels->add(range->shard_count, sum_of(range, of), range->sum);
 }
 
 /* The members of data meet where they hold the values together: their own part is all that they have written. Where
@@ -159,9 +180,11 @@ static int update(struct sl_updates *u, int number) {
                                       &u->self->error);
 }
 
-/* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */
+/* The oldest sum that is there: if it is whole, updates the range, or this member's share of it, and starts to gather
+ * the values. */
 static int use_sum(struct sl_updates *u) {
-    const int number = u->completed[u->used];
+    const int number = u->completed[u->used].range;
+    if (u->completed[u->used].more) return u->used++, SL_OK;
     const struct sl_range *range = &u->parameters->range[number];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
@@ -180,13 +203,14 @@ static int use_sum(struct sl_updates *u) {
 
 /* The oldest gather has ended. */
 static void end_update(struct sl_updates *u) {
-    const int number = u->completed[u->ended];
+    const struct sl_completion *of = &u->completed[u->ended];
+    const int number = of->range;
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
-    if (!rounds_own(u, number)) round_values(u, number);
+    if (!of->more && !rounds_own(u, number)) round_values(u, number);
     sl_profile_end(u->profile, before);
     if (u->trace && sums(u, number))
         sl_trace_add(u->trace, (struct sl_trace_event){.name = "reduce",
-                                                       .begin = u->began[u->ended],
+                                                       .begin = of->began,
                                                        .end = sl_now(),
                                                        .work = SL_TRACE_REDUCE,
                                                        .loop = u->parameters->range[number].loop,
@@ -205,7 +229,10 @@ static bool may_use(const struct sl_updates *u) {
 }
 
 static void push(struct sl_updates *u, int range) {
-    if (u->parameters->range[range].count > 0) u->completed[u->completions++] = range;
+    if (!u->parameters->range[range].count) return;
+    const int times = ++u->times[range];
+    u->completed[u->completions++] =
+        (struct sl_completion){.range = range, .adds = times > 1, .more = times < sl_range_sums(u->parameters, range)};
 }
 
 static int wait_for_sums(struct sl_updates *u);
@@ -215,16 +242,10 @@ static void complete(struct sl_updates *u, int range) {
     if (!u->parameters->range[range].parts_count) push(u, range);
 }
 
-/* Whether RANGE is a layer's, and complete before its loop is. */
-static bool is_freed_early(const struct sl_updates *u, int range) {
-    const struct sl_range *of = &u->parameters->range[range];
-    return of->room && range % u->parameters->loops != of->loop;
-}
-
 /* The layer whose gradients are in a room has all of them. */
 static void complete_layer(struct sl_updates *u) {
     for (int range = u->layer; u->layer && range < sl_tied_range(u->parameters); range += u->parameters->loops)
-        if (is_freed_early(u, range)) complete(u, range);
+        if (sl_range_is_freed_early(u->parameters, range)) complete(u, range);
     u->layer = 0;
 }
 
@@ -232,7 +253,8 @@ static void complete_layer(struct sl_updates *u) {
 int sl_updates_complete(struct sl_updates *u, int loop) {
     complete_layer(u);
     for (int range = 0; range < sl_tied_range(u->parameters); range++)
-        if (u->parameters->range[range].loop == loop && !is_freed_early(u, range)) complete(u, range);
+        if (u->parameters->range[range].loop == loop && !sl_range_is_freed_early(u->parameters, range))
+            complete(u, range);
     if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
@@ -240,9 +262,9 @@ int sl_updates_complete(struct sl_updates *u, int loop) {
 static int advance_sums(struct sl_updates *u) {
     while (u->summed < u->started) {
         bool done = true;
-        if (sums(u, u->completed[u->summed])) SL_TRY(sl_test(u->self, &u->sum[room(u->summed)], &done));
+        if (sums(u, u->completed[u->summed].range)) SL_TRY(sl_test(u->self, &u->sum[room(u->summed)], &done));
         if (!done) break;
-        u->summed++;
+        end_sum(u);
     }
     return SL_OK;
 }
@@ -250,7 +272,7 @@ static int advance_sums(struct sl_updates *u) {
 static int advance_gathers(struct sl_updates *u) {
     while (u->ended < u->used) {
         bool done = true;
-        if (gathers(u, u->completed[u->ended])) SL_TRY(sl_test(u->self, &u->gather[room(u->ended)], &done));
+        if (ends_in_gather(u, &u->completed[u->ended])) SL_TRY(sl_test(u->self, &u->gather[room(u->ended)], &done));
         if (!done) break;
         end_update(u);
     }
@@ -345,21 +367,14 @@ static int find_exact_norm(struct sl_updates *u) {
 static int wait_for_sum(struct sl_updates *u) {
     const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1;
     while (may_start(u) && u->started - u->summed < ahead) SL_TRY(start_sum(u));
-    if (sums(u, u->completed[u->summed])) SL_TRY(sl_wait(u->self, &u->sum[room(u->summed)]));
-    u->summed++;
+    if (sums(u, u->completed[u->summed].range)) SL_TRY(sl_wait(u->self, &u->sum[room(u->summed)]));
+    end_sum(u);
     return SL_OK;
 }
 
-int sl_updates_make_room(struct sl_updates *u, int part) {
-    const struct sl_range *range = u->parameters->range;
-    const int kernels = 2 * u->parameters->loops + part, room = range[part].room + range[kernels].room; /* one has it */
-    const bool layer = range[part].loop != part;
-    if (layer && part == u->layer) return SL_OK;
-    if (layer) complete_layer(u);
-    if (layer) u->layer = part;
+static int wait_for_room(struct sl_updates *u, int room) {
     int last = u->completions - 1;
-    if (!room) return SL_OK;
-    while (last >= 0 && range[u->completed[last]].room != room) last--;
+    while (last >= 0 && u->parameters->range[u->completed[last].range].room != room) last--;
     if (u->summed > last) return SL_OK;
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_COMMUNICATION);
     while (u->summed <= last) SL_TRY(wait_for_sum(u));
@@ -367,10 +382,24 @@ int sl_updates_make_room(struct sl_updates *u, int part) {
     return SL_OK;
 }
 
+/* A layer that comes again in a step has its gradient added to what is there: others' until now. */
+int sl_updates_make_room(struct sl_updates *u, int part) {
+    const struct sl_range *range = u->parameters->range;
+    const int number = range[part].room ? part : 2 * u->parameters->loops + part; /* one has it */
+    const bool layer = range[part].loop != part;
+    if (layer && part == u->layer) return SL_OK;
+    complete_layer(u);
+    if (layer) u->layer = part;
+    if (!range[number].room) return SL_OK;
+    SL_TRY(wait_for_room(u, range[number].room));
+    if (u->times[number]) sl_device.zero(range[number].gradient, range[number].count * sizeof(float));
+    return SL_OK;
+}
+
 /* ---- the end of a step ---- */
 
 static int wait_for_gather(struct sl_updates *u) {
-    if (gathers(u, u->completed[u->ended])) SL_TRY(sl_wait(u->self, &u->gather[room(u->ended)]));
+    if (ends_in_gather(u, &u->completed[u->ended])) SL_TRY(sl_wait(u->self, &u->gather[room(u->ended)]));
     end_update(u);
     return SL_OK;
 }
@@ -428,6 +457,7 @@ int sl_updates_finish(struct sl_updates *u) {
         SL_TRY(wait_for_gather(u));
     }
     u->completions = u->started = u->summed = u->used = u->ended = 0;
+    memset(u->times, 0, (size_t)u->parameters->ranges * sizeof *u->times);
     return SL_OK;
 }
 

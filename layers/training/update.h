@@ -34,6 +34,13 @@ SL_BEGIN_C
 /* The most calls of one group that are under way at once. */
 enum { SL_UPDATES_IN_FLIGHT = 4 };
 
+/* A range whose gradient is complete, or, where a layer has several sums over data in a step, a part of it. */
+struct sl_completion {
+    int range;
+    bool adds, more; /* its sum is added to that of parts before; parts follow */
+    double began;    /* when its sum was started, in seconds on sl_now's clock */
+};
+
 struct sl_updates {
     struct sl_spmd *self;
     struct sl_parameters *parameters;
@@ -59,12 +66,12 @@ struct sl_updates {
     struct sl_trace *trace;     /* may be NULL */
     struct sl_prints *prints;   /* hashes of gradients and new values; NULL: there are none in this step */
     int64_t step;               /* number of the step, from 1 */
-    /* The numbers of ranges in the order in which their gradients became complete, and how many of them have come how
-     * far: complete, their sum started, summed, used by the optimizer, ended. */
-    int *completed; /* [ranges] */
+    /* In the order in which gradients became complete, and how many of them have come how far: complete, their sum
+     * started, summed, used by the optimizer, ended. */
+    struct sl_completion *completed; /* [ranges, their sums] */
+    int *times;                      /* [ranges] how many of a range there have been in this step */
     int completions, started, summed, used, ended;
-    int layer;     /* whose gradients are being computed in a room: a loop of the parameters; 0: none */
-    double *began; /* [ranges] when each range's sum was started, in seconds on sl_now's clock */
+    int layer; /* whose gradients are being computed in a room: a loop of the parameters; 0: none */
     struct sl_request sum[SL_UPDATES_IN_FLIGHT], gather[SL_UPDATES_IN_FLIGHT];
 };
 
@@ -82,8 +89,8 @@ int sl_updates_meet(struct sl_updates *updates);
  * called after a failure. */
 void sl_updates_close(struct sl_updates *updates);
 
-/* Before the first gradient of PART, a loop of the parameters, in a step: waits until others that were in its room have
- * been summed. If PART is a layer, the layer before it is complete. */
+/* Before the first gradient of PART, a loop of the parameters, in a step, and before the first one of each of a layer's
+ * sums: waits until others that were in its room have been summed. The layer before is complete. */
 int sl_updates_make_room(struct sl_updates *updates, int part);
 /* Says that the gradients of LOOP, its layers' included, are complete. */
 int sl_updates_complete(struct sl_updates *updates, int loop);

@@ -132,52 +132,6 @@ static void lay_parts_out(struct sl_parameters *parameters, size_t members) {
     }
 }
 
-/* Of a room: the largest range that it is for, of at most MOST elements. */
-static size_t room_floats(const struct sl_parameters *parameters, int room, size_t most) {
-    size_t floats = 0;
-    for (int r = 0; r < parameters->ranges; r++) {
-        const struct sl_range *range = &parameters->range[r];
-        if (range->room == room && range->count <= most && range->count > floats) floats = range->count;
-    }
-    return floats;
-}
-
-static int count_rooms(const struct sl_parameters *parameters) {
-    int rooms = 0;
-    for (int r = 0; r < parameters->ranges; r++)
-        if (parameters->range[r].room > rooms) rooms = parameters->range[r].room;
-    return rooms;
-}
-
-static size_t all_rooms_floats(const struct sl_parameters *parameters, size_t most) {
-    const int rooms = count_rooms(parameters);
-    size_t floats = 0;
-    for (int room = 1; room <= rooms; room++) floats += room_floats(parameters, room, most);
-    return floats;
-}
-
-/* What ranges with rooms take if those of more than MOST elements get places of their own. */
-static size_t floats_with_rooms(const struct sl_parameters *parameters, size_t most) {
-    size_t floats = all_rooms_floats(parameters, most);
-    for (int r = 0; r < parameters->ranges; r++) {
-        const struct sl_range *range = &parameters->range[r];
-        if (range->room) floats += range->count <= most ? range->shard_count : range->count;
-    }
-    return floats;
-}
-
-/* A large range, such as that of a token table, is not worth a room in which all others would leave most unused. */
-static void choose_rooms(struct sl_parameters *parameters) {
-    size_t most = 0;
-    for (int r = 0; r < parameters->ranges; r++) {
-        const struct sl_range *range = &parameters->range[r];
-        if (range->room && floats_with_rooms(parameters, range->count) < floats_with_rooms(parameters, most))
-            most = range->count;
-    }
-    for (int r = 0; r < parameters->ranges; r++)
-        if (parameters->range[r].count > most) parameters->range[r].room = 0;
-}
-
 /* Kernels move to the rounded values of their ranges, and the others close ranks. */
 static void part_kernels(struct sl_parameters *parameters, size_t data) {
     for (int r = 0; r < parameters->ranges; r++) parameters->range[r].used = 0;
@@ -241,7 +195,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
         if (!alone && parameters->rounds) range->rounded_count = range->count;
     }
     lay_parts_out(parameters, (size_t)data);
-    choose_rooms(parameters);
+    sl_rooms_choose(parameters);
     parameters->laid_out = true;
 }
 
@@ -283,7 +237,7 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
             floats * (is_declared_twice(parameters, r) ? 2 : 1) * near + range->parts_count * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
-    if (!parameters->values_only) bytes.gradients += all_rooms_floats(parameters, SIZE_MAX) * sizeof(float);
+    if (!parameters->values_only) bytes.gradients += sl_rooms_floats(parameters) * sizeof(float);
     if (parameters->turns) {
         const struct sl_far_values values = sl_parameters_far_values(parameters, false);
         const struct sl_far_values gradients = sl_parameters_far_values(parameters, true);
@@ -366,9 +320,9 @@ static void place_gradient(struct sl_parameters *parameters, struct sl_range *ra
 }
 
 static void place_rooms(struct sl_parameters *parameters, float **next) {
-    const int rooms = count_rooms(parameters);
+    const int rooms = sl_rooms_count(parameters);
     for (int room = 1; room <= rooms; room++) {
-        float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, room_floats(parameters, room, SIZE_MAX), next);
+        float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, sl_room_floats(parameters, room, SIZE_MAX), next);
         for (int r = 0; r < parameters->ranges; r++)
             if (parameters->range[r].room == room) parameters->range[r].gradient = memory;
     }

@@ -121,8 +121,10 @@ struct sl_parameters {
      * drawn. */
     bool given;
     struct sl_adapters_alone alone; /* set before the run is saved, or loaded */
-    int states;                     /* set before the layout: the optimizer's tensors, with */
-    const char *const *state_name;  /* [states] their names */
+    /* Set after opening: sums over data of which a layer's gradient in a room is made in a step; 0 counts as 1. */
+    int layer_sums;
+    int states;                    /* set before the layout: the optimizer's tensors, with */
+    const char *const *state_name; /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
@@ -181,6 +183,18 @@ static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, i
 /* Whether RANGE has gradients and optimizer state. */
 static inline bool sl_range_trains(const struct sl_parameters *parameters, int range) {
     return !parameters->values_only && !sl_range_is_frozen(parameters, range);
+}
+
+/* Whether RANGE is a layer's that counts as a loop, and has its gradient in a room: it is summed before its loop's are.
+ */
+static inline bool sl_range_is_freed_early(const struct sl_parameters *parameters, int range) {
+    const struct sl_range *of = &parameters->range[range];
+    return of->room && range % parameters->loops != of->loop;
+}
+
+/* The sums over data of which the gradient of RANGE is made in a step. */
+static inline int sl_range_sums(const struct sl_parameters *parameters, int range) {
+    return parameters->layer_sums > 1 && sl_range_is_freed_early(parameters, range) ? parameters->layer_sums : 1;
 }
 
 /* The values of RANGE from element FIRST on, which must be this coordinate's own where the others are not there. */
@@ -289,6 +303,14 @@ struct sl_far_values {
 struct sl_far_values sl_parameters_far_values(const struct sl_parameters *parameters, bool gradients);
 /* Floats of a range's values in all forms. */
 size_t sl_range_value_floats(const struct sl_range *range);
+
+/* For sl_parameters_layout and sl_parameters_take: of the ranges that have rooms the largest, or all, lose them where
+ * that takes less memory, and those that are alone in one. Then how many rooms there are, the floats of all, and of
+ * number ROOM: those of the largest range of at most MOST elements that it is for. */
+void sl_rooms_choose(struct sl_parameters *parameters);
+int sl_rooms_count(const struct sl_parameters *parameters);
+size_t sl_rooms_floats(const struct sl_parameters *parameters);
+size_t sl_room_floats(const struct sl_parameters *parameters, int room, size_t most);
 
 /* For sl_parameters_take and sl_parameters_close. */
 int sl_parameters_open_turns(struct sl_parameters *parameters, struct sl_error *error);

@@ -53,6 +53,18 @@ done
 call other a
 [ $status = 0 ] && [ ! -s err ] && grep -q '^  tensor: 1 | 2$' out && grep -q 'not comparable bit for bit, and the losses agree$' out
 point 'another tensor size need not have the same bits'
+for zero in 1 2; do train sums$zero $small --mesh data=4 --no-fsdp --steps 2 --wgrad-group 1 --no-fuse --zero $zero; done
+call sums1 sums2
+[ $status = 0 ] && grep -q "^  sums of a layer's gradient over data: 1 | 4$" out && grep -q 'not comparable bit for bit, and the losses agree$' out
+point 'so with a layer that is summed group by group'
+# stages JOURNAL: which stage each parameter of each coordinate is of.
+stages() { sed 1q -s "$1"/*.journal | grep -ao '"name":"[^"]*","shape":[^"]*"stage":[0-9]*'; }
+for zero in 1 2; do
+    train parts$zero $small --layers-per-block 4 --mesh data=2,pipe=2 --no-fsdp --schedule looped-bfs --loops 2 --steps 1 --wgrad-group 4 --zero $zero
+    stages parts$zero >stages$zero
+done
+[ -s stages1 ] && cmp -s stages1 stages2
+point 'layers that are summed one by one are of their own stages'
 train data $small --mesh data=1,pipe=2,tensor=2 --steps 3
 call a data --json
 [ $status = 0 ] && grep -qF '"agree":true,"comparable":false,"reasons":["data: 2 | 1","rows of a microbatch: 32 | 64"]' out && ! grep -q 'gradient":\[' out

@@ -153,11 +153,12 @@ holds 'parameters by hand' '{"section":"model","parameters":1920,"layer":872,"em
     "$row\"no gradients: inference\",\"devices\":1,\"parameters\":7680,\"gradients\":0,\"optimizer\":0,\"activations\":4704," \
     "$row\"recomputation\",\"devices\":1,\"parameters\":7680,\"gradients\":8192,\"optimizer\":15360,\"activations\":7680," \
     "$row\"optimizer states on the host\",\"devices\":1,\"parameters\":7680,\"gradients\":8192,\"optimizer\":0,"
+# Of 18 layers ZeRO 2 has the whole gradient of one, and a quarter of all.
 call --section memory --json --parameters 1e9 --data 4 --stages 2 --tensor 2 --zero 3
 holds 'what ZeRO shares' \
     "$row\"data\",\"devices\":4,\"parameters\":6000000000,\"gradients\":4000000000,\"optimizer\":8000000000," \
     "$row\"data, ZeRO 1: optimizer states\",\"devices\":4,\"parameters\":3000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
-    "$row\"data, ZeRO 2: no more of one stage\",\"devices\":4,\"parameters\":3000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
+    "$row\"data, ZeRO 2: sums of gradients\",\"devices\":4,\"parameters\":3000000000,\"gradients\":1222222222,\"optimizer\":2000000000," \
     "$row\"data, ZeRO 3 (FSDP): kernels too\",\"devices\":4,\"parameters\":1500000000,\"gradients\":1000000000,\"optimizer\":2000000000," \
     "$row\"pipeline: grouped\",\"devices\":2,\"parameters\":3000000000," "$row\"tensor\",\"devices\":2,\"parameters\":3000000000," \
     "$row\"all: ZeRO 3, interleaved\",\"devices\":16,\"parameters\":375000000,\"gradients\":250000000,\"optimizer\":500000000,"

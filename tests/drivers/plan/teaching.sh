@@ -95,6 +95,9 @@ agrees 2 1 1 0 interleaved 4 f32
 agrees 4 1 1 0 interleaved 2 f32
 agrees 2 1 1 1 interleaved 4 f32
 agrees 2 1 1 2 interleaved 4 f32
+agrees 4 1 1 2 interleaved 4 f32
+agrees 2 1 1 2 interleaved 4 f32 --recompute
+agrees 2 2 1 2 grouped 4 f32
 agrees 4 1 1 3 interleaved 4 f32
 agrees 1 1 2 0 interleaved 4 f32
 agrees 1 1 4 0 interleaved 4 f32

@@ -43,6 +43,7 @@ static const struct change heads[] = {
     {"\"rows\":2", "\"rows\":0", LAYOUT},
     {"\"passes\":1", "\"passes\":0", LAYOUT},
     {"\"wgrad_group\":2", "\"wgrad_group\":0", LAYOUT},
+    {"\"wgrad_group\":2", "\"wgrad_group\":2,\"layer_sums\":0", LAYOUT},
     {"\"layers\":[0,1]", "\"layers\":[0]", LAYOUT},
     {"\"layers\":[0,1]", "\"layers\":[0,1.25]", LAYOUT},
     {"\"layers\":[0,1]", "\"layers\":[0,1e300]", LAYOUT},
