@@ -148,8 +148,10 @@ static void settle(struct sl_training_forecast *told, const struct sl_training *
 
 int sl_forecast_make(struct sl_forecast *forecast, struct sl_training *training, const struct sl_engine *engine,
                      const struct sl_search_options *options, struct sl_error *error) {
-    *forecast =
-        (struct sl_forecast){.job = training->job, .engine = engine, .command = training->command, .options = options};
+    *forecast = (struct sl_forecast){.job = training->job,
+                                     .engine = engine,
+                                     .command = training->command,
+                                     .options = training->job->options->advice ? options : NULL};
     if (!training->job->type->copy || training->job->sizes_only) return SL_OK;
     training->watched = true;
     if (!sl_speaks(engine)) return SL_OK;

@@ -135,6 +135,9 @@ const struct sl_option sl_record_table[] = {
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "record when each coordinate did its work, and write it to FILE (Chrome trace events, as Perfetto reads "
              "them)"},
+    {"advice", SL_OPTION_SWITCH, FIELD(advice), .read = "!machine",
+     .help = "where steps have taken 2 s or more, look at the end of the run for a layout that is predicted to be "
+             "faster"},
     {"profile", SL_OPTION_FLAG, FIELD(profile),
      .help = "print where each coordinate's time went, without the first step: its own work, and not ready (it waits "
              "for numbers that are not computed yet), transfer (for numbers on their way), no core (another coordinate "
@@ -148,6 +151,7 @@ struct sl_training_options sl_training_defaults(void) {
                                         .offload_directory = ".",
                                         .overlap = true,
                                         .prefetch = true,
+                                        .advice = true,
                                         .progress_every = 60,
                                         .checkpoints = {.keep = 2},
                                         .optimizer = sl_optimizer_flags_defaults(),

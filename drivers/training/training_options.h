@@ -60,7 +60,7 @@ struct sl_training_options {
     const char *replay;                      /* "COORDINATE@STEP"; NULL: the run is not one of a single coordinate */
     double progress_every;                   /* seconds from one line about the rest of the run to the next */
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
-    bool check_replicas, profile;
+    bool check_replicas, profile, advice;
     struct sl_checkpoint_options checkpoints;
     bool plans; /* set by the driver: layouts are planned, and nothing is trained */
 };

@@ -50,6 +50,17 @@ follows() {
 
 for n in $(seq 400); do echo "$n times $n is $((n * n))."; done >text
 transformer='transformer train --data text --model-dimension 64 --n-heads 4 --sequence 64 --batch 8'
+# On a slow network few steps take two seconds.
+slow="--mesh data=2 --delay-ms 400"
+run 8 $transformer $slow
+[ $status = 0 ] && grep -qE '^after products, .*; (no layout is predicted|predicted to take)' out
+point 'steps of two seconds are followed by advice'
+run 8 $transformer $slow --no-advice
+[ $status = 0 ] && grep -q '^after products, ' out && ! grep -qE 'layout|predicted to take' out
+point 'but with --no-advice'
+run 8 $transformer $slow --no-advice --machine nowhere
+[ $status = 2 ] && grep -q -- '--advice: is read only without --machine' err
+point 'which has nothing to leave out where --machine predicts'
 follows $transformer --mesh data=2
 follows $transformer --mesh pipe=2
 follows $transformer --mesh tensor=2 --attention gqa

@@ -11,11 +11,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 MOST_WAITS = 4  # of a step, but for those of its collectives
 TEXT_FILE = "text"  # is replaced by a file of text that is long enough for any job
 JOURNAL = "journal"  # and this by a folder
+ADVISERS = ("looping_pipeline", "transformer")  # drivers that have --no-advice
 MOST_FLOPS = 1e21  # a second, that a peak can be (drivers/speed/peak.c)
 MOST_MOVES = 2000  # copies and regions of the collectives of a step of the transformer, cut over two coordinates
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
@@ -79,33 +79,21 @@ def settle_peaks(folder):
         json.dump(kept, file)
 
 
-def run_quickly(*arguments):
-    """Again where it took 2 s, on a busy machine: steps that take as long are followed by a search for other layouts. The
-    last value tells whether that has helped."""
-    for _ in range(5):
-        began = time.monotonic()
-        result = run(*arguments)
-        if time.monotonic() - began < 2:
-            return *result, True
-    return *result, False
-
-
 def step(build, record, program, *arguments, steps="--steps", account=account):
-    """What one step asks for, by ACCOUNT: the difference between four steps and two, halved; where four take too long,
-    between three and two."""
+    """What one step asks for, by ACCOUNT: the difference between four steps and two, halved. Steps that take long, as on a
+    busy machine, are not followed by a search for other layouts, whose measurements would be counted."""
+    if os.path.basename(program) in ADVISERS:
+        arguments = (*arguments, "--no-advice")
     run(build, record, program, *arguments, steps, "1")  # what it measures of the machine once, it keeps
     settle_peaks(os.path.dirname(record))
-    few, few_lines, _ = run_quickly(build, record, program, *arguments, steps, "2")
-    for last in (4, 3):
-        more, more_lines, quick = run_quickly(build, record, program, *arguments, steps, str(last))
-        if quick:
-            break
+    few, few_lines = run(build, record, program, *arguments, steps, "2")
+    more, more_lines = run(build, record, program, *arguments, steps, "4")
     failed = few if few.returncode else more
     if failed.returncode:
         raise RuntimeError(f"{os.path.basename(program)} exits with {failed.returncode}: {failed.stderr.strip()}")
     counts = account(more_lines)
     counts.subtract(account(few_lines))
-    return {name: count / (last - 2) for name, count in counts.items() if count}
+    return {name: count / 2 for name, count in counts.items() if count}
 
 
 def older_images(program, copy):
@@ -280,11 +268,8 @@ def bound_steps(points, build, work):
     record = os.path.join(work, "record")
     for driver, *arguments in JOBS:
         name = f"{driver} {without_sizes(arguments)}".strip()
-        for _ in range(3):  # on a busy machine all tries may take too long, so that what a search measures is counted
-            counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
-            waits = counts.get("wait", 0) / coordinates(arguments)
-            if waits <= MOST_WAITS:
-                break
+        counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
+        waits = counts.get("wait", 0) / coordinates(arguments)
         points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
         points.point(not counts.get("allocate") and not counts.get("load"), f"it allocates and loads nothing: {name}", counts)
         points.point(not counts.get("copy host>device"), f"no region takes from the host's memory: {name}", counts)
