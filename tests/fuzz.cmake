@@ -15,11 +15,11 @@ set(parsers
     metrics
     options
     parts
-    peak
     peft
     prompts
     publish
     published
+    records
     report
     ring
     safetensors

@@ -153,6 +153,27 @@ static int prepare_directory(struct sl_checkpoints *c, struct sl_error *error) {
 
 /* ---- the best one ---- */
 
+int sl_best_read(const char *path, struct sl_best *best, struct sl_error *error) {
+    json_t *object = sl_json_read("--keep best: ", path, 0, error);
+    const json_t *step = json_object_get(object, "step"), *loss = json_object_get(object, "evaluation_loss");
+    *best = (struct sl_best){json_integer_value(step), json_number_value(loss)};
+    int status = object ? SL_OK : error->status;
+    if (object && (!json_is_integer(step) || best->step < 0 || !json_is_number(loss)))
+        status = sl_error_set(error, SL_BAD_INPUT, "--keep best: %s: has no step and evaluation_loss", path);
+    json_decref(object);
+    return status;
+}
+
+int sl_best_write(const char *path, const struct sl_best *best, struct sl_error *error) {
+    struct sl_output output;
+    SL_TRY(sl_output_open(&output, path, error));
+    output.option = "--save";
+    const int status = sl_json_print(
+        output.stream, path,
+        json_pack("{sI so}", "step", (json_int_t)best->step, "evaluation_loss", sl_json_real(best->loss)), error);
+    return sl_output_close(&output, status, error);
+}
+
 static bool keeps_best(const struct sl_checkpoints *c) { return c->options.save && c->options.keep == 0; }
 
 /* DIR/best.json: the steps of the best checkpoint, and its loss. */
@@ -164,18 +185,13 @@ static int best_path(const struct sl_checkpoints *c, char path[SL_MAX_PATH], str
 /* Of a run that goes on where it saves. */
 static int read_best(struct sl_checkpoints *c, struct sl_error *error) {
     char path[SL_MAX_PATH], best[SL_MAX_PATH];
+    struct sl_best known;
     SL_TRY(best_path(c, path, error));
     if (access(path, F_OK)) return SL_OK;
-    json_t *object = sl_json_read("--keep best: ", path, 0, error);
-    const json_t *step = json_object_get(object, "step"), *loss = json_object_get(object, "evaluation_loss");
-    int status = object ? SL_OK : error->status;
-    if (object && (!json_is_integer(step) || !json_is_number(loss)))
-        status = sl_error_set(error, SL_BAD_INPUT, "--keep best: %s: has no step and evaluation_loss", path);
-    const int64_t steps = json_integer_value(step);
-    if (status == SL_OK && steps <= c->first && sl_checkpoint_at(c->options.save, steps, best))
-        c->best = steps, c->best_loss = json_number_value(loss);
-    json_decref(object);
-    return status;
+    SL_TRY(sl_best_read(path, &known, error));
+    if (known.step <= c->first && sl_checkpoint_at(c->options.save, known.step, best))
+        c->best = known.step, c->best_loss = known.loss;
+    return SL_OK;
 }
 
 static int prepare_best(struct sl_checkpoints *c, struct sl_error *error) {
@@ -193,15 +209,10 @@ static int prepare_best(struct sl_checkpoints *c, struct sl_error *error) {
 }
 
 static int write_best(const struct sl_checkpoints *c, struct sl_error *error) {
-    struct sl_output output;
+    const struct sl_best best = {c->best, c->best_loss};
     char path[SL_MAX_PATH];
     SL_TRY(best_path(c, path, error));
-    SL_TRY(sl_output_open(&output, path, error));
-    output.option = "--save";
-    const int status = sl_json_print(
-        output.stream, path,
-        json_pack("{sI so}", "step", (json_int_t)c->best, "evaluation_loss", sl_json_real(c->best_loss)), error);
-    return sl_output_close(&output, status, error);
+    return sl_best_write(path, &best, error);
 }
 
 int sl_checkpoints_evaluated(struct sl_checkpoints *c, int64_t step, double loss, struct sl_error *error) {
@@ -314,11 +325,18 @@ enum { LONG = 1000, SOME = 100 }; /* steps: too many to lose by chance */
 /* As many steps again. */
 static int64_t more_than(int64_t steps) { return steps ? 2 * steps : SOME; }
 
+/* The option NAME where it names a file or a folder that the next run goes on in. */
+static int print_record(const struct sl_checkpoints *c, const char *name, char *text, size_t size) {
+    char word[SL_MAX_PATH];
+    struct stat about;
+    const char *path = c->command ? sl_option_file(c->command, name) : NULL;
+    if (!path || stat(path, &about) || !(S_ISREG(about.st_mode) || S_ISDIR(about.st_mode))) return 0;
+    return snprintf(text, size, " --%s %s", name, sl_shell_word(path, word, sizeof word));
+}
+
 /* The command that goes on with what was saved; to STEPS where that is not 0. */
 static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
     char directory[SL_MAX_PATH], program[SL_MAX_PATH];
-    struct stat about;
-    const char *metrics = c->command ? sl_option_file(c->command, "metrics") : NULL;
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
     const struct sl_launch launch = sl_launch_of_process();
     const bool alone = !strcmp(engine, "local");
@@ -334,9 +352,8 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     if (!c->options.keep) used += snprintf(text + used, size - (size_t)used, " --keep best");
     if (c->options.parts) used += snprintf(text + used, size - (size_t)used, " --save-parts");
     if (c->options.async) used += snprintf(text + used, size - (size_t)used, " --save-async");
-    if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
-        used += snprintf(text + used, size - (size_t)used, " --metrics %s",
-                         sl_shell_word(metrics, directory, sizeof directory));
+    used += print_record(c, "metrics", text + used, size - (size_t)used);
+    used += print_record(c, "tensorboard", text + used, size - (size_t)used);
     if (steps) snprintf(text + used, size - (size_t)used, " --steps %" PRId64, steps);
     return text;
 }
@@ -369,7 +386,7 @@ void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
 }
 
 void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
-    char path[SL_MAX_PATH], command[4 * SL_MAX_PATH];
+    char path[SL_MAX_PATH], command[6 * SL_MAX_PATH];
     if (c->brief) return;
     fflush(stdout); /* what it has said comes before */
     if (!c->options.save) {

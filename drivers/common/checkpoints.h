@@ -98,4 +98,15 @@ void sl_checkpoints_tell_begin(const struct sl_checkpoints *checkpoints, int64_t
 /* After STEP of STEPS were taken: where they are, and the command that goes on with them. INTERRUPTED: by a signal. */
 void sl_checkpoints_tell_end(const struct sl_checkpoints *checkpoints, int64_t step, int64_t steps, bool interrupted);
 
+/* The file that names the best checkpoint of a directory, best.json of --keep best. */
+struct sl_best {
+    int64_t step; /* after so many steps, from 0 on */
+    double loss;  /* of its evaluation, finite */
+};
+
+/* SL_BAD_INPUT where PATH cannot be read, or has no step and evaluation_loss. */
+int sl_best_read(const char *path, struct sl_best *best, struct sl_error *error);
+/* Replaces PATH once the new file is whole; SL_BAD_INPUT or SL_FAILED where it cannot be written. */
+int sl_best_write(const char *path, const struct sl_best *best, struct sl_error *error);
+
 #endif

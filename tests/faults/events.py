@@ -137,6 +137,7 @@ check(alone.returncode == 0 and kept and same(kept, {key: value for key, value i
 # ---- runs that go on ----
 
 first = run(f"{TRANSFORMER} --steps 6 --save saved --save-every 3 --tensorboard both")
+check("--save-every 3 --tensorboard both --steps 12" in first.stderr, "the command that goes on has the folder, too", [first.stderr])
 second = run(f"transformer train --resume saved/step-00000003.safetensors --steps 5 --clip 1 --evaluate-every 2 --tensorboard both --metrics rest.jsonl")
 new = [path for path in files("both") if scalars(path)[2]]
 check(first.returncode == second.returncode == 0 and len(files("both")) == 2 and len(new) == 1 and scalars(new[0])[2] == [(3, {1: 1})] and

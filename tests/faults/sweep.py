@@ -29,6 +29,7 @@ train = f"transformer train --mesh data=1,tensor=2 {tiny} --steps 3 --save-every
 jobs = {  # of those whose stdout tells times, only the files are compared
     "train": train,
     "train --save-async": f"{train} --save-async",
+    "train --keep best": f"{train} --evaluate-every 1 --keep best",
     "export hf": f"transformer export --model {data}/published/llama --format hf --to written",
     "export gguf": f"transformer export --model {data}/published/llama --format gguf --to written.gguf",
     "generate": f"transformer generate --mesh data=1 {tiny} --params ../before/step-00000003.safetensors --prompt a".replace(
@@ -59,13 +60,14 @@ examples = {
 if long:
     jobs.update(examples)
 becomes = {"plan memory": "transformer", "plan search": "looping_pipeline", "replay": "transformer"}  # whose errors then are its own
-timed = ("train", "train --save-async", "looping_pipeline", "loss_equality", "gpipe", "tokens shards", "plan search", *examples)
+timed = ("train", "train --save-async", "train --keep best", "looping_pipeline", "loss_equality", "gpipe", "tokens shards", "plan search", *examples)
 allocating = [name for name in jobs if long or name not in ("looping_pipeline", "loss_equality", "gpipe")]  # little_memory.sh has these
 # Jobs whose libraries tell when they have no memory. OpenMP's runtime and glibc's fts_open end the process by themselves.
 sound = ("schedule", "schedule --file", "sharding", "report", "plan memory")
 files = {  # which calls a job has: checkpoints are written through memory
     "train": ("open", "fallocate", "fsync", "rename", "unlink", "close"),
     "train --save-async": ("write", "fsync", "rename"),
+    "train --keep best": ("open", "write", "fsync", "rename"),
     "export gguf": ("open", "write", "fsync", "rename", "close"),
     "tokens shards": ("open", "write", "fsync", "rename", "close"),
 }
@@ -75,7 +77,7 @@ if long:
     files["custom_optimizer"] = ("open", "fallocate", "fsync", "rename", "unlink", "close")
     files["regression"] = ("open",)
 # What is said beside errors; a build that counts branches says, too, that it cannot.
-notes = re.compile(r"transformer: (saved in |no tokenizer is written|\S*peaks\.json[.\w]*: )|LLVM Profile Error: ")
+notes = re.compile(r"transformer: (saved in |the least evaluation loss, |no tokenizer is written|\S*peaks\.json[.\w]*: )|LLVM Profile Error: ")
 times = re.compile(r"\d+(\.\d+)?")  # tokens a second
 work = folder()
 here = os.path.join(work, "here")
