@@ -20,6 +20,7 @@ struct use {
     int kinds;           /* that are taken */
     const char *allowed; /* the same in words */
     const char *files;   /* of a directory that are read or written: their names' pattern */
+    const char *missing; /* what is said where it is not there; NULL: whoever opens it says so, or makes it */
 };
 /* With those that are not whole yet. */
 static const char checkpoints[] = "@(step-*@(.safetensors|.index.json)*|best.json)";
@@ -28,6 +29,10 @@ static const struct use uses[] = {
                            NULL},
     [SL_PATH_TEXT] = {false, SL_FILE_REGULAR | SL_FILE_PIPE, "a regular file or a pipe", NULL},
     [SL_PATH_DATA] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*"},
+    [SL_PATH_PUBLISHED] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*",
+                           "there is no such file or folder, and names of models are not looked up: what others have "
+                           "published is a folder (config.json, model.safetensors, tokenizer.json) or a GGUF file; the "
+                           "commands under \"A published model\" in README.md get one"},
     [SL_PATH_CHECKPOINT] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", checkpoints},
     [SL_PATH_RUN] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DIRECTORY, "a regular file, a pipe or a directory",
                      "@(metrics|trace)*"},
@@ -106,6 +111,8 @@ static bool same_inode(const struct stat *a, const struct stat *b) {
 
 static int check_kind(const struct place *place, struct sl_error *error) {
     const struct use *use = &uses[place->path.use];
+    if (use->missing && place->known && *place->missing)
+        return sl_error_set(error, SL_BAD_INPUT, "%s %.200s: %s", place->path.option, place->path.path, use->missing);
     if (!is_there(place) || sl_file_allows(use->kinds, place->file.st_mode)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s %.200s: cannot be opened: it is %s, allowed is %s", place->path.option,
                         place->path.path, sl_file_kind_name(place->file.st_mode), use->allowed);
@@ -134,8 +141,9 @@ static bool is_filled(enum sl_path_use use) {
     return use == SL_PATH_SAVED || use == SL_PATH_JOURNAL || use == SL_PATH_EVENTS;
 }
 
-/* Whether its option reads the directories in it, too. */
-static bool is_deep(const struct place *directory) { return directory->path.use == SL_PATH_DATA; }
+/* Whether its option reads a file, or the directories in it, too. */
+static bool is_data(enum sl_path_use use) { return use == SL_PATH_DATA || use == SL_PATH_PUBLISHED; }
+static bool is_deep(const struct place *directory) { return is_data(directory->path.use); }
 
 /* Whether PLACE, which is not there, would lie below DIRECTORY, which is, where its option looks: not hidden. */
 static bool would_be_below(const struct place *place, const struct place *directory) {
@@ -200,7 +208,7 @@ static int check_pair(const struct place *first, const struct place *second, str
         return sl_error_set(error, SL_BAD_INPUT, "%s and %s name the same %s, %.300s", first->path.option,
                             second->path.option, is_directory(first) ? "directory" : "file",
                             first->path.path ? first->path.path : second->path.path);
-    if (is_filled(use) && other == SL_PATH_DATA && !holds(first, second)) return SL_OK;
+    if (is_filled(use) && is_data(other) && !holds(first, second)) return SL_OK;
     if (holds(second, first)) return refuse_file_of(first, second, error);
     return is_filled(use) && holds(first, second) ? refuse_file_of(second, first, error) : SL_OK;
 }

@@ -10,6 +10,7 @@ enum sl_path_use {
     SL_PATH_ARGUMENTS,  /* its words are arguments: a regular file, a pipe or a device */
     SL_PATH_TEXT,       /* it is read from its beginning to its end: a regular file or a pipe */
     SL_PATH_DATA,       /* it is read: a regular file, or a directory and all files below it */
+    SL_PATH_PUBLISHED,  /* the same, which others have published: it must be there */
     SL_PATH_CHECKPOINT, /* it is read: a regular file, or a directory and the checkpoints in it */
     SL_PATH_RUN,        /* it is read: a regular file or a pipe, or a directory and the records of a run in it */
     SL_PATH_STREAM,     /* it is written from its beginning to its end: a regular file, a pipe or a device */

@@ -234,7 +234,14 @@ const char *sl_option_path(const struct sl_option *option, const char *text) {
     return text[prefix] ? text + prefix : NULL;
 }
 
-static int check_paths(const struct parser *parser, const struct sl_arguments *arguments, struct sl_error *error) {
+/* A model or a tokenizer that a checkpoint names may be gone, until somebody opens it. */
+static enum sl_path_use path_use(const struct sl_options *options, const struct sl_option *option) {
+    const bool gone = option->path == SL_PATH_PUBLISHED && !sl_option_given(options, option->name);
+    return gone ? SL_PATH_DATA : option->path;
+}
+
+static int check_paths(const struct parser *parser, const struct sl_options *options, struct sl_error *error) {
+    const struct sl_arguments *arguments = &options->arguments;
     const struct sl_operands *operands = parser->operands;
     struct sl_path *path = calloc((size_t)(parser->count + arguments->files + operands->count) + 1, sizeof *path);
     if (!path) return sl_error_set(error, SL_FAILED, "out of memory");
@@ -246,7 +253,7 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
         if (name->option->path == SL_PATH_NONE) continue;
         const char *named = sl_option_path(name->option, *(const char **)name->target);
         if (!named) continue;
-        path[count++] = (struct sl_path){name->text, named, name->option->path};
+        path[count++] = (struct sl_path){name->text, named, path_use(options, name->option)};
     }
     for (int i = 0; i < operands->count; i++) {
         const char *word = operands->word[i];
@@ -284,9 +291,9 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         walk(&parser, options, true, &error);
         if (!error.status) sl_cpu_level_check(&error);
         if (!error.status) sl_launch_check(options->program, engine_of(options), &error);
-        if (!error.status) check_paths(&parser, &options->arguments, &error);
+        if (!error.status) check_paths(&parser, options, &error);
         if (!error.status) sl_adopt(options, &error);
-        if (!error.status && *options->adoption.file) check_paths(&parser, &options->arguments, &error);
+        if (!error.status && *options->adoption.file) check_paths(&parser, options, &error);
         if (!error.status) sl_output_format(options, &error);
         if (!error.status && options->settle) options->settle(options);
         if (!error.status) sl_options_check_read(options, &error);

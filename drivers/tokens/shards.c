@@ -143,9 +143,9 @@ static int print_summary(const struct work *w, double seconds, struct sl_error *
                                        (json_int_t)w->tokens, "bytes", (json_int_t)w->bytes, "shards", w->writer.shards,
                                        "seconds", sl_json_real(seconds)),
                              error);
-    printf("%lld documents, %zu bytes: %lld tokens in %d shard%s in %s, %.1f s, %.1f MB/s\n", (long long)w->done,
-           w->bytes, (long long)w->tokens, w->writer.shards, w->writer.shards == 1 ? "" : "s", w->config->save, seconds,
-           1e-6 * (double)w->bytes / seconds);
+    printf("%lld document%s, %zu bytes: %lld tokens in %d shard%s in %s, %.1f s, %.1f MB/s\n", (long long)w->done,
+           w->done == 1 ? "" : "s", w->bytes, (long long)w->tokens, w->writer.shards, w->writer.shards == 1 ? "" : "s",
+           w->config->save, seconds, 1e-6 * (double)w->bytes / seconds);
     return SL_OK;
 }
 

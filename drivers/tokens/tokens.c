@@ -6,7 +6,7 @@
 #define FIELD(name) offsetof(struct tokens_config, name)
 
 static const struct sl_option tokenizer_table[] = {
-    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA,
+    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_PUBLISHED,
      .help = "a tokenizer.json, a folder that has one, a GGUF file, a model of SentencePiece, or tiktoken's ranks"},
     {"pattern", SL_OPTION_TEXT, FIELD(pattern), .value = "NAME",
      .help = "how text is divided into words, which ranks do not say: gpt2, llama3, qwen2 or smollm (default: as PATH "

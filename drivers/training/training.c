@@ -1,6 +1,7 @@
 /* training.c - the loop over steps, and what surrounds it. */
 #include "drivers/training/training.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -449,6 +450,16 @@ int sl_training_take_notes(struct sl_training *training, const struct sl_mesh *m
     return sl_error_set(error, SL_FAILED, "no memory to note what %zu coordinates do", size);
 }
 
+/* A run may be a longer one's beginning. */
+static void tell_warmup(const struct sl_training *training) {
+    const struct sl_learning_rate *rate = &training->rate;
+    if (rate->warmup <= rate->steps || rate->steps == 0) return;
+    sl_remark("--warmup %" PRId64 " is longer than the run's %" PRId64
+              " steps: the learning rate rises to %.3g, and to "
+              "--lr %.3g only if a run with more steps goes on from this one",
+              rate->warmup, rate->steps, sl_learning_rate_at(rate, rate->steps - 1), rate->highest);
+}
+
 int sl_training_run(struct sl_training *training, struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
@@ -466,6 +477,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
         if (sl_speaks(engine) && !training->json) sl_heading_parameters(stdout, &training->heading);
         return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
+    if (sl_speaks(engine)) tell_warmup(training);
     struct sl_replay_words words = {0};
     if (options->journal_messages) SL_TRY(sl_journal_prepare(options->journal, error));
     int status = options->journal_messages ? sl_replay_describe(training, &words, error) : SL_OK;

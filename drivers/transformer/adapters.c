@@ -34,7 +34,7 @@ const struct sl_option transformer_adapter_table[] = {
 };
 
 const struct sl_option transformer_given_adapter_table[] = {
-    {"adapters", SL_OPTION_TEXT, FIELD(adapters), .value = "DIR", .path = SL_PATH_DATA,
+    {"adapters", SL_OPTION_TEXT, FIELD(adapters), .value = "DIR", .path = SL_PATH_PUBLISHED,
      .read = "model&!resume|params&!resume",
      .help = "adapters of low rank as PEFT saves them, adapter_config.json and adapter_model.safetensors, for the "
              "model of --model or --params"},

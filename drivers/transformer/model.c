@@ -101,8 +101,11 @@ int transformer_open_tokenizer(struct transformer_job *job, bool needed, struct 
     const char *path = job->config->tokenizer;
     struct sl_error reason = {0};
     if (!path || job->tokenizer) return SL_OK;
-    if (sl_tokenizer_open(&job->tokenizer, path, NULL, &reason))
-        return needed ? sl_error_set(error, reason.status, "%s", reason.message) : SL_OK;
+    if (sl_tokenizer_open(&job->tokenizer, path, NULL, &reason)) {
+        const bool model = job->config->model && !strcmp(path, job->config->model);
+        const char *hint = model ? "; --tokenizer PATH names one elsewhere" : "";
+        return needed ? sl_error_set(error, reason.status, "%s%s", reason.message, hint) : SL_OK;
+    }
     const int tokens = sl_tokenizer_vocabulary(job->tokenizer);
     if (!job->model.vocabulary || tokens <= job->model.vocabulary) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: its tokenizer has %d tokens, and the model %d", path, tokens,

@@ -149,11 +149,11 @@ const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE", .path = SL_PATH_CHECKPOINT,
      .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "
              "checkpoint"},
-    {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_DATA,
+    {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_PUBLISHED,
      .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
              "Llama, "
              "Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence says how many tokens a sample has"},
-    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_MODEL,
+    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_PUBLISHED, .keep = SL_KEPT_MODEL,
      .help = "makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
              "file, or a model of SentencePiece (default: that of --model; without it a token is a byte)"},
     {0},

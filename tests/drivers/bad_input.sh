@@ -504,8 +504,10 @@ refuses '--system: "" is not TEXT' $generate --interactive --system ''
 refuses '--chat-template: "alpaca" is not one of auto|chatml|llama3|none' $generate --interactive --chat-template alpaca
 refuses "--text-key: \"\" is not " $evaluate --text-key ''
 refuses "--tokenizer: \"\" is not " $train --tokenizer ''
-refuses 'nothing: cannot be opened: No such file' $train --tokenizer nothing
-refuses 'nothing: cannot be opened: No such file' $generate --tokenizer nothing
+refuses '--tokenizer nothing: there is no such file or folder, and names of models are not looked up' $train --tokenizer nothing
+refuses '--model gpt2: there is no such file or folder' $train --model gpt2
+refuses '--adapters gpt2: there is no such file or folder' $train --model . --adapters gpt2
+refuses '--tokenizer nothing: there is no such file or folder' $generate --tokenizer nothing
 printf x >letter
 refuses 'letter: too short: 1 bytes, and the first of them is not scored' $evaluate --eval-data letter
 refuses 'the vocabulary has 0 to 63' $train --vocab-size 64 --steps 3

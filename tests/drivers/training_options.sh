@@ -176,8 +176,11 @@ try_optimizer() {
 
     run --steps 2 --lr 0.005
     mv losses wanted
+    run --steps 2 --lr 0.01 --warmup 8
+    [ $status = 0 ] && grep -q -- "--warmup 8 is longer than the run's 2 steps: the learning rate rises to 0.0025, and to --lr 0.01 only if" err
+    point "$driver_name: a warm-up that is longer than the run is told"
     run --steps 2 --lr 0.01 --warmup 2
-    [ $status = 0 ] && same losses wanted
+    [ $status = 0 ] && [ ! -s err ] && same losses wanted
     point "$driver_name: the first of two steps of warm-up has half the rate"
     run --steps 3 --lr-schedule cosine
     [ $status = 0 ] && [ "$(head -n 2 losses)" = "$(head -n 2 expected)" ] && ! near 1e-5 losses expected

@@ -98,9 +98,9 @@ done
 refused 'the number of heads 6 does not divide' generate --model "$models/llama" --prompt-tokens 1 --mesh tensor=4
 refused '--model and --n-heads' generate --model "$models/llama" --n-heads 6
 refused 'at most 64 tokens' generate --model "$models/llama" --prompt-tokens 1 --length 65
-refused 'neither tokenizer.json nor tokenizer.model' evaluate --model "$models/llama" --data "$tool"
+refused 'neither tokenizer.json nor tokenizer.model is in this folder; --tokenizer PATH names one elsewhere' evaluate --model "$models/llama" --data "$tool"
 refused 'tokenizer' generate --model "$models/llama" --prompt hello
-refused 'cannot be' generate --model missing --prompt-tokens 1
+refused '--model missing: there is no such file or folder' generate --model missing --prompt-tokens 1
 
 # without KEY VALUE TEXT: config.json with that value is refused.
 without() {

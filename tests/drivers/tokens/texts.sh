@@ -206,7 +206,7 @@ point 'or does not'
 
 refused '--stride 17: a window has 16 tokens' evaluate --params bytes --data held --eval-data held --stride 17
 refused '--stride: is read only with --eval-data' evaluate --params bytes --data held --stride 4
-refused 'nothing: cannot be opened' train $small --tokenizer nothing --data corpus/a
+refused '--tokenizer nothing: there is no such file or folder' train $small --tokenizer nothing --data corpus/a
 refused "corpus/a: " train $small --tokenizer corpus/a --data held
 refused 'line 1: no text under the key "body": --text-key KEY names another' train $small --tokenizer "$tokenizer" --data corpus/b.jsonl --validation 0 --text-key body
 refused 'its tokenizer has 410 tokens, and the model 100' train $small --vocab-size 100 --tokenizer "$tokenizer" --data corpus/a

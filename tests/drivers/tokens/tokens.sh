@@ -61,7 +61,7 @@ point 'what is spelled as one is text'
 refuses 'no tokenizer: name one by --tokenizer PATH' encode
 refuses 'no command: choose one of encode, decode, shards, text'
 refuses 'there is no "encod": choose one of encode, decode, shards, text; did you mean encode?' encod
-refuses 'nothing: cannot be opened: No such file' encode --tokenizer nothing
+refuses '--tokenizer nothing: there is no such file or folder' encode --tokenizer nothing
 refuses 'no pattern is called "gpt5": choose gpt2, llama3, qwen2, smollm' encode --tokenizer $data/gpt2.json --pattern gpt5
 refuses 'ranks do not say how text is divided' encode --tokenizer $data/llama3.ranks
 mkdir empty
