@@ -26,22 +26,23 @@ struct use {
 static const char checkpoints[] = "@(step-*@(.safetensors|.index.json)*|best.json)";
 static const struct use uses[] = {
     [SL_PATH_ARGUMENTS] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
-                           NULL},
-    [SL_PATH_TEXT] = {false, SL_FILE_REGULAR | SL_FILE_PIPE, "a regular file or a pipe", NULL},
-    [SL_PATH_DATA] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*"},
+                           NULL, NULL},
+    [SL_PATH_TEXT] = {false, SL_FILE_REGULAR | SL_FILE_PIPE, "a regular file or a pipe", NULL, NULL},
+    [SL_PATH_DATA] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*", NULL},
     [SL_PATH_PUBLISHED] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*",
                            "there is no such file or folder, and names of models are not looked up: what others have "
                            "published is a folder (config.json, model.safetensors, tokenizer.json) or a GGUF file; the "
                            "commands under \"A published model\" in README.md get one"},
-    [SL_PATH_CHECKPOINT] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", checkpoints},
+    [SL_PATH_CHECKPOINT] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", checkpoints,
+                            NULL},
     [SL_PATH_RUN] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DIRECTORY, "a regular file, a pipe or a directory",
-                     "@(metrics|trace)*"},
+                     "@(metrics|trace)*", NULL},
     [SL_PATH_STREAM] = {true, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
-                        NULL},
-    [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL},
-    [SL_PATH_SAVED] = {true, SL_FILE_DIRECTORY, "a directory", checkpoints},
-    [SL_PATH_JOURNAL] = {true, SL_FILE_DIRECTORY, "a directory", "coordinate-*.@(journal|opening|segment)"},
-    [SL_PATH_EVENTS] = {true, SL_FILE_DIRECTORY, "a directory", "events.out.tfevents.*"},
+                        NULL, NULL},
+    [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL, NULL},
+    [SL_PATH_SAVED] = {true, SL_FILE_DIRECTORY, "a directory", checkpoints, NULL},
+    [SL_PATH_JOURNAL] = {true, SL_FILE_DIRECTORY, "a directory", "coordinate-*.@(journal|opening|segment)", NULL},
+    [SL_PATH_EVENTS] = {true, SL_FILE_DIRECTORY, "a directory", "events.out.tfevents.*", NULL},
 };
 
 /* ---- where a path leads ---- */
