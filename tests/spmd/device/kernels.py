@@ -43,6 +43,9 @@ KNOWN = {
     "attention_keys_128": (254, 0),
     "attention_keys_any_64": (255, 0),
     "attention_keys_any_128": (254, 0),
+    "sl_attention_decode_device": (134, 0),
+    "multiply": (150, 0),
+    "reduce.c reduce_in": (50, 80),
 }
 UNLINKED = 255, 128  # the same, where files were not linked with the runtime
 # Files whose functions have names that others have, by a function that only they have.
