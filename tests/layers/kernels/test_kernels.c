@@ -286,8 +286,7 @@ static void parts_may_have_many_elements(void **state) {
             assert_int_equal(*bits, bits_of(3.0f));
             x[places[p]] = 0;
         }
-        void *const arrays[] = {x, room, bits, sum};
-        for (int a = 0; a < 4; a++) release_array(arrays[a]);
+        release_array(x), release_array(room), release_array(bits), release_array(sum);
     }
 }
 
@@ -554,27 +553,22 @@ static void silu_with_and_without_dropout(void **state) {
             const size_t n = counts[i];
             float *x = random_device_floats(&numbers, n, -20, 20), *y = device_floats(n), *slope = device_floats(n);
             uint32_t *words = random_device_words(&numbers, n);
-            if (n > 2)
-                words[1] = threshold << 9, words[2] = (threshold << 9) - 1; /* the first dropped, the last kept */
+            const struct sl_rows from = sl_rows_f32(x), slopes = sl_rows_f32(slope);
+            if (n > 2) words[1] = threshold << 9, words[2] = words[1] - 1; /* the first dropped, the last kept */
             for (int masked = 0; masked < 2; masked++) {
                 if (masked)
-                    kernels->operands->dropout(n, true, sl_rows_f32(x), words, threshold, keep, sl_out_f32(y),
-                                               sl_rows_f32(slope));
+                    kernels->operands->dropout(n, true, from, words, threshold, keep, sl_out_f32(y), slopes);
                 else
-                    kernels->operands->silu(n, sl_rows_f32(x), sl_out_f32(y), sl_rows_f32(slope));
+                    kernels->operands->silu(n, from, sl_out_f32(y), slopes);
                 for (size_t e = 0; e < n; e++) {
                     const double factor = !masked ? 1 : words[e] >> 9 < threshold ? 1 / (double)keep : 0;
                     expect_close(name_of(kernels, "silu"), e, y[e], factor * silu(x[e]), 2e-6, 1e-30);
                     expect_close(name_of(kernels, "silu slope"), e, slope[e], factor * silu_slope(x[e]), 2e-6, 1e-6);
                 }
             }
-            kernels->operands->dropout(n, true, sl_rows_f32(x), words, threshold, keep, sl_out_f32(x),
-                                       sl_rows_f32(slope));
+            kernels->operands->dropout(n, true, from, words, threshold, keep, sl_out_f32(x), slopes);
             assert_memory_equal(x, y, n * sizeof *y);
-            release_array(x);
-            release_array(y);
-            release_array(slope);
-            release_array(words);
+            release_array(x), release_array(y), release_array(slope), release_array(words);
         }
     }
 }
