@@ -3,13 +3,14 @@
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
  *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. On NVIDIA each thread has its own copies of
- * the variables around it, so that no barrier stands before it: what it sets of them, but for reductions, is lost, and
- * arrays that threads share it takes by a pointer SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS,
- * that adds numbers up: in order on the host SL_PARTS                     into so many parts an array is divided whose
- * elements are added up; each part is a row SL_BLOCKS(target)            over a loop whose iterations are independent
- * blocks of SL_BLOCK elements, or columns SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or
- * SL_THREADS SL_THREADS()                 over a loop inside SL_ROWS whose iterations are independent: on NVIDIA a
- * thread each SL_ATOMIC()                  before a statement that adds to a number which other iterations add to, too
+ *                                the variables around it, so that no barrier stands before it: values that it sets are
+ *                                lost, but for reductions; it reaches arrays that threads share by a pointer
+ *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
+ *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
+ *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
+ *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or SL_THREADS
+ *   SL_THREADS()                 over a loop inside SL_ROWS whose iterations are independent: on NVIDIA a thread each
+ *   SL_ATOMIC()                  before a statement that adds to a number which other iterations add to, too
  *   SL_FOUR                      elements of an array that a thread takes together, the step of loops over elements:
  *                                on NVIDIA 4 (layers/kernels/operands/fours_internal.h)
  *   SL_SLICES, SL_COLUMNS        into so many slices rows are divided that are added up; columns that a team then has
