@@ -86,12 +86,16 @@ static inline struct sl_rows sl_rows_of(enum sl_dtype type, const void *at) {
 static inline struct sl_rows sl_rows_f32(const float *at) { return sl_rows_of(SL_F32, at); }
 static inline struct sl_rows sl_rows_bf16(const uint16_t *at) { return sl_rows_of(SL_BF16, at); }
 
-static inline struct sl_out sl_out_f32(float *at) { return (struct sl_out){.rows = sl_rows_f32(at)}; }
-static inline struct sl_out sl_out_bf16(uint16_t *at) { return (struct sl_out){.rows = sl_rows_bf16(at)}; }
+static inline struct sl_out sl_out_f32(float *at) {
+    return (struct sl_out){sl_rows_f32(at), sl_rows_bf16(NULL), false};
+}
+static inline struct sl_out sl_out_bf16(uint16_t *at) {
+    return (struct sl_out){sl_rows_bf16(at), sl_rows_bf16(NULL), false};
+}
 /* Floats Y that are left as LEFT says; if Y is NULL, what LEFT stores alone. */
 static inline struct sl_out sl_out_settled(float *y, struct sl_settled left) {
     if (!y) return sl_out_bf16(left.stored);
-    return (struct sl_out){.rows = sl_rows_f32(y), .copy = sl_rows_bf16(left.stored), .rounds = left.rounds};
+    return (struct sl_out){sl_rows_f32(y), sl_rows_bf16(left.stored), left.rounds};
 }
 /* How the floats of OUT are left. */
 static inline struct sl_settled sl_settled_of(const struct sl_out *out) {

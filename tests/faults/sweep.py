@@ -85,15 +85,17 @@ runs = collections.Counter()
 
 
 def written(path):
-    """What is in a file; of a trace, which tells times, whether it is whole."""
+    """What is in a file; of a trace, which tells times, whether it is whole; of best.json, which each better step
+    replaces, its keys."""
     with open(path, "rb") as file:
         content = file.read()
-    if os.path.basename(path) != "trace.json":
+    name = os.path.basename(path)
+    if name not in ("trace.json", "best.json"):
         return content
     try:
         return sorted(json.loads(content))
     except ValueError:
-        return None
+        return None if name == "trace.json" else content
 
 
 def tree():

@@ -159,7 +159,7 @@ static const struct change changes[] = {
     {"\"shardloop.index\":\"1\"", "\"shardloop.index\":1", "an index of version (none), not 1"},
     {"\"notes\":{\"step\":\"7\"}", "\"notes\":[]", "its notes are no object"},
     {"\"step\":\"7\"", "\"step\":7", "the note step is no text"},
-    {"\"parts\":[", "\"files\":[", "its parts are no list of 1 to 64"},
+    {"\"parts\":[", "\"files\":[", "its parts are no list of 1 to 1048576"},
     {"[\"x.part-1", "[\"../x.part-1", "part 1, ../x.part-1-of-8.safetensors, is no file beside the index"},
     {"[\"x.part-1-of-8.safetensors\"", "[\"x.index.json\"", "part 1, x.index.json, is no file beside the index"},
     {"[\"x.part-1-of-8.safetensors\"", "[1", "part 1 is not [FILE, ROOT]"},

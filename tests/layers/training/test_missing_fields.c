@@ -315,7 +315,7 @@ static const struct fault faults[] = {
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
     {"option exact is -1: it must be 0, or so many leaves", no_leaves, true},
-    {"option leaves is 3: it must be 1, 2, 4, ..., at most 64, and a multiple of the 1 coordinates", odd_leaves, true},
+    {"option leaves is 3: it must be 1, 2, 4, ..., at most 1048576, and a multiple of the 1 coordinates", odd_leaves, true},
     {"option offload_directory is NULL: it must be the folder", no_folder, true},
     {"the batch has 2147483648 rows (8 in a pass x passes 268435456): at most 2147483647", many_passes, true},
     {"the batch has 0 rows (its field rows), but a step takes 8", no_batch_rows, true},

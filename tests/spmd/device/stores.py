@@ -181,7 +181,7 @@ def compiled(build, code):
             if option in words:
                 words[words.index(option) + 1] = str(target) + ".d"
         subprocess.run([str(build / "link_regions"), *words], cwd=command["directory"], check=True)
-        (file,), = images.kept(build, [target]).values()
+        ((file,), _), = images.kept(build, [target]).values()
         ptx = file.read_text(encoding="utf-8")
     shutil.rmtree(file.parent)
     return ptx
@@ -190,7 +190,7 @@ def compiled(build, code):
 def main():
     build, programs = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     count = kernels = 0
-    for files in images.kept(build, programs).values():
+    for files, _ in images.kept(build, programs).values():
         for file in files:
             ptx = file.read_text(encoding="utf-8")
             found, wrong = judge(ptx)
