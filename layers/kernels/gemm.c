@@ -91,6 +91,16 @@ static void tell_sanitizers(const struct sl_gemm *gemm, const struct sl_gemm_arr
     if (arrays->c.copy.at) sl_will_write(arrays->c.copy.at, m * n * sl_dtype_size(arrays->c.copy.type));
 }
 
+struct sl_gemm_arrays sl_gemm_floats(const struct sl_gemm *gemm, int count, const void *a, const void *b,
+                                     const float *bias, bool accumulate, float *c) {
+    return (struct sl_gemm_arrays){.count = count,
+                                   .a = sl_rows_of(gemm->dtype, a),
+                                   .b = sl_rows_of(gemm->dtype, b),
+                                   .bias = sl_rows_f32(bias),
+                                   .x = sl_rows_f32(accumulate ? c : NULL),
+                                   .c = sl_out_f32(c)};
+}
+
 int sl_gemm_execute(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue) {
     tell_sanitizers(gemm, &arrays);
     return gemm->backend->execute(gemm, &arrays, queue);

@@ -108,15 +108,8 @@ int sl_gemm_plan_columns(struct sl_gemm *gemm, const struct sl_gemm_backend *bac
 int sl_gemm_execute(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue);
 /* COUNT products of operands of GEMM's type that leave floats: C = A B + BIAS, which may be NULL; or C += A B, if it
  * ACCUMULATES. */
-static inline struct sl_gemm_arrays sl_gemm_floats(const struct sl_gemm *gemm, int count, const void *a, const void *b,
-                                                   const float *bias, bool accumulate, float *c) {
-    return (struct sl_gemm_arrays){.count = count,
-                                   .a = sl_rows_of(gemm->dtype, a),
-                                   .b = sl_rows_of(gemm->dtype, b),
-                                   .bias = sl_rows_f32(bias),
-                                   .x = sl_rows_f32(accumulate ? c : NULL),
-                                   .c = sl_out_f32(c)};
-}
+struct sl_gemm_arrays sl_gemm_floats(const struct sl_gemm *gemm, int count, const void *a, const void *b,
+                                     const float *bias, bool accumulate, float *c);
 /* Whether C may be rounded floats, with a copy in bf16 or without: in the pass that stores the sums or adds the bias,
  * or while the sums of a product are near. */
 static inline bool sl_gemm_settles(const struct sl_gemm_backend *backend) { return backend->settles; }
