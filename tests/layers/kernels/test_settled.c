@@ -210,11 +210,18 @@ static void attention_is_rounded(void **state) {
 
 enum { ROWS = 15, SEQUENCE = 5, CLASSES = 7 };
 
-static void rotate(const struct sl_kernels *kernels, bool heads, size_t cols, const float *angles, float *x,
+enum {
+    ROWS_AS_ONE,
+    NEIGHBOURS,
+    HALVES,
+    WAYS
+}; /* rope; rotate_heads, whose pairs are neighbours, or halves of a head */
+
+static void rotate(const struct sl_kernels *kernels, int way, size_t cols, const float *angles, float *x,
                    struct sl_settled left) {
     const float *sine = angles + SEQUENCE * cols / 2;
-    if (heads)
-        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, NULL, true, angles, sine, false, x, left);
+    if (way != ROWS_AS_ONE)
+        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, NULL, way == HALVES, angles, sine, false, x, left);
     else
         kernels->sequence->rope(ROWS, cols, SEQUENCE, 0, NULL, angles, sine, true, x, x, left);
 }
@@ -225,14 +232,15 @@ static void rotations_are_rounded(void **state) {
     struct numbers numbers = {2};
     const struct sl_kernels *kernels;
     for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
-        for (size_t i = 0; i < 16; i++) {
-            const size_t cols = cols_of[i / 4], n = ROWS * cols;
+        for (size_t i = 0; i < 4 * 2 * WAYS; i++) {
+            const size_t cols = cols_of[i / (2 * WAYS)], n = ROWS * cols;
+            const int way = (int)(i / 2 % WAYS);
             float *angles = random_device_floats(&numbers, SEQUENCE * cols, -1.0f, 1.0f);
             float *x = random_device_floats(&numbers, n, -2.0f, 2.0f), *plain = device_copy(x, n * sizeof *x);
             uint16_t *stored = halves(n);
             const struct sl_settled left = {true, i % 2 ? stored : NULL};
-            rotate(kernels, i % 4 > 1, cols, angles, plain, (struct sl_settled){0});
-            rotate(kernels, i % 4 > 1, cols, angles, x, left);
+            rotate(kernels, way, cols, angles, plain, (struct sl_settled){0});
+            rotate(kernels, way, cols, angles, x, left);
             expect_settled(ROWS, cols, cols, plain, x, left.stored);
             release_array(plain);
             release_array(angles);
