@@ -165,6 +165,29 @@ def parameters(program):
     yield {"mov.u32"}, "threads and blocks", "" if out.bytes() == want else "differ"
 
 
+# ---- a thread's own memory
+
+LOCALS = """
+.visible .entry locals(.param .u64 locals_0) {
+    .local .align 8 .b8 depot[16];
+    .reg .b64 %out, %at; .reg .b32 %i, %r; .reg .f32 %f;
+    ld.param.u64 %out, [locals_0];
+    mov.u32 %i, %tid.x; mad.wide.u32 %out, %i, 8, %out; mov.u64 %at, depot;
+    cvt.rn.f32.u32 %f, %i; st.local.f32 [%at+4], %f; st.local.u32 [%at], 0x01020304; st.local.u8 [%at+1], %i;
+    bar.sync 0;
+    ld.local.f32 %f, [%at+4]; st.global.f32 [%out], %f; ld.local.u32 %r, [%at]; st.global.u32 [%out+4], %r;
+    ret;
+}
+"""
+
+
+def own(program):
+    out = program.device.memory(8 * 300, bytes(8 * 300))
+    program.launch("locals", struct.pack("<Q", out.at), threads=300)
+    want = b"".join(struct.pack("<fI", i, 0x01020004 | (i & 255) << 8) for i in range(300))
+    yield {"st.local.f32", "ld.local.f32", "st.local.u32", "ld.local.u32", "st.local.u8"}, "a thread's own memory", "" if out.bytes() == want else "differs"
+
+
 # ---- cp.async
 
 COPY = """
@@ -270,7 +293,7 @@ def atomics(program):
 
 
 def source():
-    words = [kernel("access_%d" % i, *case)[1] for i, case in enumerate(CASES)] + [PARAMETERS]
+    words = [kernel("access_%d" % i, *case)[1] for i, case in enumerate(CASES)] + [PARAMETERS, LOCALS]
     for i, (how, size, given, wait) in enumerate(COPIES):
         words.append(COPY.format(name=i, how=how, size=size, given=", %given" if given else "", wait=WAITS[wait], back=BACK[size]))
     for i, (what, kind, mods) in enumerate(ATOMICS):
@@ -285,5 +308,6 @@ def run(program):
         opcode = kernel("access_%d" % i, *case)[0]
         yield {opcode}, "%s %s, %s" % (opcode, "of " + case[3], "shared memory" if case[1][1] else "global memory"), elements(program, "access_%d" % i, opcode, case)
     yield from parameters(program)
+    yield from own(program)
     yield from copies(program)
     yield from atomics(program)
