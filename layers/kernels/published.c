@@ -32,7 +32,7 @@ SL_INLINE void turn_pair(size_t i, const float *cosine, const float *sine, float
 /* Pairs BEGIN to END of all heads of a row. */
 SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const bool halves, const float *cosine,
                     const float *sine, float sign, const bool rounds, const bool stores, float *x, uint16_t *stored) {
-    for (size_t h = 0; h < heads; h++, x += 2 * pairs, stored += stores ? 2 * pairs : 0) {
+    for (size_t h = 0; h < heads; h++, x += 2 * pairs, stored = stores ? stored + 2 * pairs : NULL) {
         if (halves) {
             SL_IN_BLOCK()
             for (size_t i = begin; i < end; i += SL_FOUR)
