@@ -187,16 +187,14 @@ static void record(struct gpipe_record *record, const struct gpipe_task *task) {
     record->tasks++;
 }
 
-/* The article's _compute: partition p has microbatch CYCLE - p, so that a cycle has a microbatch of each partition
- * once. Its tasks end in any order. */
+/* The article's _compute. Tasks of a cycle end in any order. */
 static int compute_cycle(struct fit *f, int cycle, bool backward) {
-    const int first = cycle < f->microbatches ? 0 : cycle + 1 - f->microbatches;
-    const int end = cycle < f->partitions ? cycle + 1 : f->partitions;
+    const struct gpipe_cycle active = gpipe_cycle_of(f->run, cycle);
     const int workers = f->run->queues->workers;
     int status = SL_OK;
-    SL_TRY(gpipe_pool_resize(&f->pool, workers ? workers : end - first, &f->self->error));
-    for (int p = first; p < end; p++) gpipe_pool_issue(&f->pool, task_of(f, cycle - p, p, backward));
-    for (int p = first; p < end; p++) {
+    SL_TRY(gpipe_pool_resize(&f->pool, workers ? workers : active.end - active.first, &f->self->error));
+    for (int p = active.first; p < active.end; p++) gpipe_pool_issue(&f->pool, task_of(f, cycle - p, p, backward));
+    for (int p = active.first; p < active.end; p++) {
         const struct gpipe_task *task = gpipe_pool_take(&f->pool);
         if (task->end != GPIPE_DONE) status = refuse(f, task);
         f->batch[task->microbatch] = task->to;
@@ -221,7 +219,7 @@ static int compute_loss(struct fit *f) {
 /* The article's fit, and backward by the same cycles from the last to the first. */
 static int fit(struct fit *f) {
     const size_t columns = (size_t)f->run->network->columns[0];
-    const int cycles = f->partitions + f->microbatches - 1;
+    const int cycles = gpipe_cycles(f->run);
     sl_device.copy(f->partition->x, f->run->network->inputs,
                    (size_t)f->run->network->batch * columns * sizeof *f->run->network->inputs);
     SL_TRY(sl_device.settle(&f->self->error));

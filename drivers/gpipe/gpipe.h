@@ -76,6 +76,17 @@ struct gpipe_run {
     struct sl_watch *watch;     /* [coordinates], of the pass */
 };
 
+/* The partitions that are active in a clock cycle, from FIRST to END - 1; partition p has microbatch CYCLE - p. */
+struct gpipe_cycle {
+    int first, end;
+};
+static inline struct gpipe_cycle gpipe_cycle_of(const struct gpipe_run *run, int cycle) {
+    const int microbatches = run->schedule.microbatches, next = cycle + 1;
+    return (struct gpipe_cycle){next > microbatches ? next - microbatches : 0,
+                                next < run->partitions ? next : run->partitions};
+}
+static inline int gpipe_cycles(const struct gpipe_run *run) { return run->partitions + run->schedule.microbatches - 1; }
+
 /* Makes the schedule, and room for the results; the caller has filled in the mesh, on which SL_BAD_INPUT says that the
  * network does not fit. */
 int gpipe_open(struct gpipe_run *run, const struct gpipe_network *network, int microbatches, struct sl_error *error);

@@ -16,18 +16,12 @@ static void print_order(const struct gpipe_run *run, bool backward) {
     printf("]\n");
 }
 
-/* How many partitions are active in the cycle. */
-static int active_in(const struct gpipe_run *run, int cycle) {
-    const int microbatches = run->schedule.microbatches, partitions = run->partitions;
-    const int first = cycle < microbatches ? 0 : cycle + 1 - microbatches;
-    return (cycle < partitions ? cycle + 1 : partitions) - first;
-}
-
 /* A row of the table: in a round each worker has a task or none. WORKERS as in struct gpipe_queues. */
 static void print_counts(struct sl_table *table, const struct gpipe_run *run, int workers) {
     int tasks = 0, rounds = 0, places = 0;
-    for (int cycle = 0; cycle < run->partitions + run->schedule.microbatches - 1; cycle++) {
-        const int active = active_in(run, cycle), alive = workers ? workers : active;
+    for (int cycle = 0; cycle < gpipe_cycles(run); cycle++) {
+        const struct gpipe_cycle partitions = gpipe_cycle_of(run, cycle);
+        const int active = partitions.end - partitions.first, alive = workers ? workers : active;
         const int needed = (active + alive - 1) / alive;
         tasks += 2 * active; /* forward and backward */
         rounds += 2 * needed;
@@ -45,7 +39,7 @@ static void print_counts(struct sl_table *table, const struct gpipe_run *run, in
 void gpipe_print_queues(const struct gpipe_run *run) {
     static const struct sl_column column[] = {{"workers", 8}, {"tasks", 7}, {"rounds", 8}, {"utilization", 13}};
     const struct gpipe_record *record = &run->record;
-    const int workers = run->queues->workers, rows[] = {1, run->partitions, 0, workers};
+    const int workers = run->queues->workers;
     struct sl_table table;
     printf("\nqueues: %d microbatches on %d partitions: tasks in the order in which their outputs came\n\n",
            run->schedule.microbatches, run->partitions);
@@ -53,10 +47,10 @@ void gpipe_print_queues(const struct gpipe_run *run) {
     print_order(run, true);
     printf("\nworkers and the rounds of tasks that the cycles take, of which utilization is counted\n\n");
     sl_table_begin(&table, stdout, 4, column);
-    for (int i = 0; i < 4; i++) {
-        if (i != 1 || run->partitions > 1)
-            if (i != 3 || (workers > 1 && workers != run->partitions)) print_counts(&table, run, rows[i]);
-    }
+    print_counts(&table, run, 1);
+    if (run->partitions > 1) print_counts(&table, run, run->partitions);
+    if (workers > 1 && workers != run->partitions) print_counts(&table, run, workers);
+    print_counts(&table, run, 0);
     printf("\n%d tasks in %d attempts; workers: %d started, %d died, %.1f %% of their time at tasks\n", record->tasks,
            record->attempts, record->started, record->died, 100 * record->utilization);
 }

@@ -33,24 +33,26 @@ struct comparison {
 
 static int most_loops(const struct schedule_all *all) {
     const struct sl_schedule_kind *kind;
-    int loops = all->loops;
-    for (int i = 0; all->loops < 1 && (kind = sl_schedule_kind_at(i)); i++)
+    int loops = all->model.loops;
+    for (int i = 0; all->model.loops < 1 && (kind = sl_schedule_kind_at(i)); i++)
         if (kind->default_loops > loops) loops = kind->default_loops;
     return loops;
 }
 
 static int read_costs(struct comparison *comparison, struct sl_error *error) {
     const struct schedule_all *all = comparison->all;
-    const long long parts = (long long)all->stages * most_loops(all);
+    const long long parts = (long long)all->model.stages * most_loops(all);
     if (parts > SL_MAX_STAGES)
         return sl_error_set(error, SL_BAD_INPUT, "--all: %d stages, %d loops: must be at most %d stages together",
-                            all->stages, most_loops(all), SL_MAX_STAGES);
+                            all->model.stages, most_loops(all), SL_MAX_STAGES);
     comparison->parts = (int)parts;
     comparison->part = malloc((size_t)parts * sizeof *comparison->part);
     if (!comparison->part) return sl_error_set(error, SL_FAILED, "no memory to simulate");
-    for (int i = 0; i < comparison->parts; i++) comparison->part[i] = all->cost;
-    comparison->costs = (struct sl_costs){
-        .communication = all->communication, .overlap = all->overlap, .group = all->group, .cores = all->cores};
+    for (int i = 0; i < comparison->parts; i++) comparison->part[i] = all->model.cost;
+    comparison->costs = (struct sl_costs){.communication = all->model.communication,
+                                          .overlap = all->model.overlap,
+                                          .group = all->model.group,
+                                          .cores = all->model.cores};
     if (!all->costs) return SL_OK;
     return schedule_costs_read(&comparison->costs, comparison->part, NULL, comparison->parts, all->costs, error);
 }
@@ -78,10 +80,10 @@ static int examine(const struct comparison *comparison, struct candidate *candid
     const struct sl_schedule_kind *kind = candidate->kind;
     struct schedule_study *study = &candidate->study;
     struct sl_error *error = &candidate->error;
-    const int loops = all->loops > 0 ? sl_schedule_fit_loops(kind, all->loops) : kind->default_loops;
-    SL_TRY(sl_schedule_generate(&study->schedule, kind, all->stages, loops, all->microbatches, error));
-    SL_TRY(schedule_study_prove(study, all->buffers, all->group, error));
-    SL_TRY(schedule_study_costs(study, &all->cost, error));
+    const int loops = all->model.loops > 0 ? sl_schedule_fit_loops(kind, all->model.loops) : kind->default_loops;
+    SL_TRY(sl_schedule_generate(&study->schedule, kind, all->model.stages, loops, all->model.microbatches, error));
+    SL_TRY(schedule_study_prove(study, all->model.buffers, all->model.group, error));
+    SL_TRY(schedule_study_costs(study, &all->model.cost, error));
     sl_join_costs(comparison->part, comparison->parts, study->cost, sl_schedule_stages(&study->schedule));
     struct sl_costs costs = comparison->costs;
     costs.count = sl_schedule_stages(&study->schedule);
@@ -126,10 +128,11 @@ static int examine_all(struct comparison *comparison, struct sl_error *error) {
 /* What they have in common. Returns TEXT. */
 static const char *describe(const struct comparison *comparison, char *text, size_t size) {
     const struct schedule_all *all = comparison->all;
-    const int loops = comparison->parts / all->stages;
-    snprintf(text, size, "%d rank%s, %d microbatch%s; the same model everywhere: %d stages at %d loop%s%s", all->stages,
-             all->stages > 1 ? "s" : "", all->microbatches, all->microbatches > 1 ? "es" : "", comparison->parts, loops,
-             loops > 1 ? "s" : "", loops > 1 ? ", thicker ones at fewer" : "");
+    const int loops = comparison->parts / all->model.stages;
+    snprintf(text, size, "%d rank%s, %d microbatch%s; the same model everywhere: %d stages at %d loop%s%s",
+             all->model.stages, all->model.stages > 1 ? "s" : "", all->model.microbatches,
+             all->model.microbatches > 1 ? "es" : "", comparison->parts, loops, loops > 1 ? "s" : "",
+             loops > 1 ? ", thicker ones at fewer" : "");
     return text;
 }
 
@@ -169,7 +172,7 @@ static int print_json(const struct comparison *comparison, const struct sl_outpu
         const struct sl_schedule *schedule = &candidate->study.schedule;
         const struct sl_simulation *simulation = &candidate->study.simulation;
         if (candidate->error.status) {
-            SL_TRY(schedule_report_invalid(output, candidate->kind->name, comparison->all->stages,
+            SL_TRY(schedule_report_invalid(output, candidate->kind->name, comparison->all->model.stages,
                                            candidate->error.message, error));
             continue;
         }

@@ -3,22 +3,14 @@
 #define SL_DRIVERS_SCHEDULE_ALL_H
 
 #include "drivers/common/output.h"
-#include "spmd/schedule/simulate.h"
+#include "drivers/schedule/study.h"
 
 enum schedule_all_format { SCHEDULE_ALL_TABLE, SCHEDULE_ALL_SVG, SCHEDULE_ALL_HTML, SCHEDULE_ALL_JSON };
 
 /* What all schedules have in common. */
 struct schedule_all {
-    int stages, microbatches; /* ranks, and parts of a batch */
-    int loops;                /* stages of each rank, or as many of them as a schedule can have; 0: its default */
-    int buffers, group;       /* as schedule_study_prove takes them */
-    /* Of the model's parts, of which a rank has LOOPS, or the most that any schedule has by default. A schedule whose
-     * stages are fewer puts several into one. */
-    struct sl_stage_costs cost;
-    const char *costs; /* a file that says otherwise (costs.h); NULL: none */
-    double communication;
-    bool overlap;
-    int cores; /* that ranks share; 0: each has one */
+    struct schedule_model model; /* loops 0: a schedule's default; costs are then of a stage at the most of these */
+    const char *costs;           /* a file that says otherwise (costs.h); NULL: none */
     enum schedule_all_format format;
 };
 

@@ -5,7 +5,6 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/machine/machine_file.h"
 #include "drivers/schedule/curve_internal.h"
-#include "drivers/schedule/study.h"
 
 /* What a microbatch costs, in ms. */
 struct price {
@@ -40,7 +39,7 @@ static double compute_of(const struct sl_stage_costs *cost) {
 /* The farthest link between neighbouring ranks. */
 static double message_ms(const struct pricing *pricing, int rows) {
     enum sl_link link = SL_LINK_CORE;
-    for (int r = 0; r + 1 < pricing->options->stages; r++) {
+    for (int r = 0; r + 1 < pricing->options->model.stages; r++) {
         const enum sl_link next = sl_machine_link(pricing->machine, r, r + 1);
         if (next > link) link = next;
     }
@@ -50,7 +49,8 @@ static double message_ms(const struct pricing *pricing, int rows) {
 static struct price price_of(const struct pricing *pricing, int batch, int microbatches) {
     const struct schedule_curve_options *options = pricing->options;
     if (!pricing->machine)
-        return (struct price){options->cost, options->communication, microbatches * compute_of(&options->cost)};
+        return (struct price){options->model.cost, options->model.communication,
+                              microbatches * compute_of(&options->model.cost)};
     const int rows = batch / microbatches;
     return (struct price){layer_of(pricing, rows), message_ms(pricing, rows), batch * pricing->row};
 }
@@ -61,9 +61,9 @@ static int open_pricing(struct pricing *pricing, struct sl_error *error) {
     pricing->machine = calloc(1, sizeof *pricing->machine);
     if (!pricing->machine) return sl_error_set(error, SL_FAILED, "no memory for a machine");
     SL_TRY(sl_machine_read(pricing->machine, options->machine, error));
-    if (sl_machine_room(pricing->machine) < options->stages)
+    if (sl_machine_room(pricing->machine) < options->model.stages)
         return sl_error_set(error, SL_BAD_INPUT, "--curve: %s has %d places, fewer than --stages %d", options->machine,
-                            sl_machine_room(pricing->machine), options->stages);
+                            sl_machine_room(pricing->machine), options->model.stages);
     for (int rows = 1; rows <= options->batch; rows *= 2) {
         const struct sl_stage_costs cost = layer_of(pricing, rows);
         const double row = compute_of(&cost) / rows;
@@ -79,22 +79,23 @@ static int measure(const struct pricing *pricing, const struct curve *curve, int
                    double *utilization, struct sl_error *error) {
     const struct schedule_curve_options *options = pricing->options;
     const struct price price = price_of(pricing, batch, microbatches);
-    const double layers = (double)options->loops / curve->loops; /* of a stage */
+    const double layers = (double)options->model.loops / curve->loops; /* of a stage */
     const struct sl_stage_costs stage = {layers * price.layer.forward,         layers * price.layer.input_gradient,
                                          layers * price.layer.weight_gradient, layers * price.layer.reduce,
                                          layers * price.layer.optimizer,       layers * price.layer.unshard};
     const struct sl_costs costs = {.count = 1,
                                    .stage = &stage,
                                    .communication = sends ? price.communication : 0,
-                                   .overlap = options->overlap,
-                                   .group = options->group,
-                                   .cores = options->cores};
+                                   .overlap = options->model.overlap,
+                                   .group = options->model.group,
+                                   .cores = options->model.cores};
     struct schedule_study study = {0};
-    int status = sl_schedule_generate(&study.schedule, curve->kind, options->stages, curve->loops, microbatches, error);
-    if (status == SL_OK) status = schedule_study_prove(&study, options->buffers, options->group, error);
+    int status =
+        sl_schedule_generate(&study.schedule, curve->kind, options->model.stages, curve->loops, microbatches, error);
+    if (status == SL_OK) status = schedule_study_prove(&study, options->model.buffers, options->model.group, error);
     if (status == SL_OK) status = sl_schedule_time(&study.schedule, &costs, &study.simulation, error);
     if (status == SL_OK && study.simulation.step > 0)
-        *utilization = options->loops * price.useful / study.simulation.step;
+        *utilization = options->model.loops * price.useful / study.simulation.step;
     schedule_study_free(&study);
     return status;
 }
@@ -102,7 +103,7 @@ static int measure(const struct pricing *pricing, const struct curve *curve, int
 /* The best number of microbatches of a batch of rows; a batch of microbatches has one. */
 static int find(const struct pricing *pricing, const struct curve *curve, int batch, bool sends,
                 struct curve_point *point, struct sl_error *error) {
-    const int most = pricing->options->microbatches;
+    const int most = pricing->options->model.microbatches;
     *point = (struct curve_point){.utilization = -1};
     for (int m = pricing->machine ? 1 : batch; m <= batch && m <= most; m *= 2) {
         double utilization = 0;
@@ -116,8 +117,8 @@ static int find(const struct pricing *pricing, const struct curve *curve, int ba
 
 static int compute(struct curves *curves, const struct pricing *pricing, struct sl_error *error) {
     const struct schedule_curve_options *options = curves->options;
-    const int last = options->machine ? options->batch : options->microbatches;
-    curves->sends = options->machine || options->communication > 0;
+    const int last = options->machine ? options->batch : options->model.microbatches;
+    curves->sends = options->machine || options->model.communication > 0;
     for (int batch = 1; batch <= last && batch > 0; batch *= 2) curves->batch[curves->batches++] = batch;
     for (int i = 0; i < curves->count; i++) {
         struct curve *curve = &curves->curve[i];
@@ -145,7 +146,7 @@ static int add(struct curves *curves, const char *name, struct sl_error *error) 
         return sl_error_set(error, SL_BAD_INPUT, "--curve: at most %d schedules", SCHEDULE_MOST_CURVES);
     struct curve *curve = &curves->curve[curves->count++];
     curve->kind = kind;
-    curve->loops = sl_schedule_fit_loops(kind, options->loops);
+    curve->loops = sl_schedule_fit_loops(kind, options->model.loops);
     return SL_OK;
 }
 

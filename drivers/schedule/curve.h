@@ -4,20 +4,14 @@
 #define SL_DRIVERS_SCHEDULE_CURVE_H
 
 #include "drivers/common/output.h"
-#include "spmd/schedule/simulate.h"
+#include "drivers/schedule/study.h"
 
 enum { SCHEDULE_MOST_CURVES = 8 };
 enum schedule_curve_format { SCHEDULE_CURVE_TABLE, SCHEDULE_CURVE_SVG, SCHEDULE_CURVE_JSON };
 
 struct schedule_curve_options {
-    const char *names; /* of the schedules, with commas between */
-    int stages, loops; /* ranks, and layers of each: as many stages, or thicker ones where a schedule has fewer loops */
-    int microbatches;  /* the most: batches have 1, 2, 4, ... of them */
-    int buffers, group;
-    struct sl_stage_costs cost; /* of a layer */
-    double communication;
-    bool overlap;
-    int cores;
+    const char *names;           /* of the schedules, with commas between */
+    struct schedule_model model; /* whose ranks have LOOPS layers; batches have 1, 2, 4, ... to MICROBATCHES of them */
     /* A machine file (drivers/machine/machine_file.h) gives costs instead: those of a product of a microbatch's rows
      * with a kernel [width, width] a layer. Batches then have 1, 2, 4, ... to BATCH rows, in as many microbatches as
      * are best. NULL: none. */

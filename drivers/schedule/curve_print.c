@@ -8,12 +8,12 @@
 /* What all curves have in common. Returns TEXT. */
 static const char *describe(const struct curves *curves, char *text, size_t size) {
     const struct schedule_curve_options *options = curves->options;
-    int used = snprintf(text, size, "utilization over the batch: %d ranks of %d layer%s", options->stages,
-                        options->loops, options->loops > 1 ? "s" : "");
+    int used = snprintf(text, size, "utilization over the batch: %d ranks of %d layer%s", options->model.stages,
+                        options->model.loops, options->model.loops > 1 ? "s" : "");
     if (options->machine)
         snprintf(text + used, size - (size_t)used, " of width %d; %s", options->width, options->machine);
     else if (curves->sends)
-        snprintf(text + used, size - (size_t)used, "; a message takes %g ms", options->communication);
+        snprintf(text + used, size - (size_t)used, "; a message takes %g ms", options->model.communication);
     return text;
 }
 

@@ -365,19 +365,24 @@ static int print(const struct config *config, const struct subject *subject, con
 
 /* ---- what is asked for ---- */
 
+/* MICROBATCHES: where none are given. */
+static struct schedule_model model_of(const struct config *config, int loops, int microbatches) {
+    return (struct schedule_model){.stages = one_of(config->stages, 4, 4),
+                                   .microbatches = one_of(config->microbatches, microbatches, microbatches),
+                                   .loops = loops,
+                                   .buffers = config->buffers,
+                                   .group = config->group,
+                                   .cost = config->cost,
+                                   .communication = config->communication,
+                                   .overlap = config->overlap,
+                                   .cores = config->cores};
+}
+
 static int run_curve(const struct config *config, const struct sl_output *output, struct sl_error *error) {
     if (config->format != TABLE && config->format != SVG && config->format != JSON)
         return sl_error_set(error, SL_BAD_INPUT, "--curve: its formats are table, svg and json");
     const struct schedule_curve_options curve = {.names = config->curve,
-                                                 .stages = one_of(config->stages, 4, 4),
-                                                 .loops = one_of(config->loops, 2, 2),
-                                                 .microbatches = one_of(config->microbatches, 64, 64),
-                                                 .buffers = config->buffers,
-                                                 .group = config->group,
-                                                 .cost = config->cost,
-                                                 .communication = config->communication,
-                                                 .overlap = config->overlap,
-                                                 .cores = config->cores,
+                                                 .model = model_of(config, one_of(config->loops, 2, 2), 64),
                                                  .machine = config->machine,
                                                  .batch = config->batch,
                                                  .width = config->width_of_layers,
@@ -413,16 +418,8 @@ static int run_all(const struct config *config, const struct sl_output *output, 
     if (config->format == CSV || config->format == INDICES)
         return sl_error_set(error, SL_BAD_INPUT, "--all: there is no format %s of it: it is table, svg, html or json",
                             config->format == CSV ? "csv" : "indices");
-    const struct schedule_all all = {.stages = one_of(config->stages, 4, 4),
-                                     .microbatches = one_of(config->microbatches, 8, 8),
-                                     .loops = config->loops,
-                                     .buffers = config->buffers,
-                                     .group = config->group,
-                                     .cost = config->cost,
+    const struct schedule_all all = {.model = model_of(config, config->loops, 8),
                                      .costs = config->costs,
-                                     .communication = config->communication,
-                                     .overlap = config->overlap,
-                                     .cores = config->cores,
                                      .format = config->format == SVG    ? SCHEDULE_ALL_SVG
                                                : config->format == HTML ? SCHEDULE_ALL_HTML
                                                : config->format == JSON ? SCHEDULE_ALL_JSON

@@ -4,6 +4,17 @@
 
 #include "spmd/schedule/simulate.h"
 
+/* A model on ranks, whose schedules are studied. */
+struct schedule_model {
+    int stages, microbatches;   /* ranks, and parts of a batch */
+    int loops;                  /* stages of each rank, or as many of them as a schedule can have; 0: its default */
+    int buffers, group;         /* as schedule_study_prove takes them */
+    struct sl_stage_costs cost; /* of a stage where a rank has LOOPS; fewer loops have thicker stages */
+    double communication;
+    bool overlap;
+    int cores; /* that ranks share; 0: each has one */
+};
+
 /* Zero-initialize. */
 struct schedule_study {
     struct sl_schedule schedule;
