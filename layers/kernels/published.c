@@ -52,7 +52,7 @@ SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const 
 static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left) {
-    const size_t pairs = width / 2, few = SL_BLOCK < pairs ? SL_FOUR : pairs, pieces = (pairs + few - 1) / few;
+    const size_t pairs = width / 2, few = SL_BLOCK > SL_FOUR ? pairs : SL_FOUR, pieces = (pairs + few - 1) / few;
     const float sign = back ? -1.0f : 1.0f;
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
@@ -97,12 +97,13 @@ SL_INLINE void settle_piece(size_t first, size_t end, float *x, uint16_t *stored
         IN_PIECE(settle_few, first, end, FLOATS_AT(x + i), false, x, NULL);
 }
 
-SL_INLINE void gate_few(const size_t count, size_t i, const bool floats, const bool rounds, const bool stores,
-                        const float *gate, const float *x, float *y, uint16_t *stored) {
+/* y, as floats or, where there are no FLOATS, as bf16. */
+SL_INLINE void gate_few(const size_t count, size_t i, const bool floats, const float *gate, const float *x, float *y,
+                        uint16_t *stored) {
     const few_floats gates = load_floats(count, gate + i);
     few_floats values = load_floats(count, x + i);
     for (size_t k = 0; k < count; k++) OF(values, k) = OF(gates, k) / (1.0f + sl_exp(-OF(gates, k))) * OF(values, k);
-    leave_few(count, i, values, floats, rounds, stores, y, stored);
+    leave_few(count, i, values, floats, false, !floats, y, stored);
 }
 
 static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
@@ -115,11 +116,11 @@ static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_se
         if (rounds_gate) settle_piece(first, end, gate, gate_stored);
         if (rounds_x) settle_piece(first, end, x, x_stored);
         if (!y)
-            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | HALVES_AT(stored + i), false, true,
-                     true, gate, x, NULL, stored);
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | HALVES_AT(stored + i), false, gate,
+                     x, NULL, stored);
         else
-            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | FLOATS_AT(y + i), true, false,
-                     false, gate, x, y, NULL);
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | FLOATS_AT(y + i), true, gate, x, y,
+                     NULL);
         if (y && rounds) settle_piece(first, end, y, stored);
     }
 }

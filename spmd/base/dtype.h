@@ -68,8 +68,6 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
 struct sl_rows {
     void *at; /* NULL: there is no such array */
     enum sl_dtype type;
-    int stride; /* elements from the beginning of a row to that of the next one; 0: the rows are dense, or elements
-                   without rows */
 };
 
 /* A result: its values, and perhaps a second form of them. Five forms occur: floats; floats that are rounded to bf16;
@@ -81,7 +79,7 @@ struct sl_out {
 };
 
 static inline struct sl_rows sl_rows_of(enum sl_dtype type, const void *at) {
-    return (struct sl_rows){(void *)(uintptr_t)at, type, 0};
+    return (struct sl_rows){(void *)(uintptr_t)at, type};
 }
 static inline struct sl_rows sl_rows_f32(const float *at) { return sl_rows_of(SL_F32, at); }
 static inline struct sl_rows sl_rows_bf16(const uint16_t *at) { return sl_rows_of(SL_BF16, at); }

@@ -2,9 +2,10 @@
  *
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
- *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. On NVIDIA each thread has its own copies of
- *                                the variables around it, so that no barrier stands before it: values that it sets are
- *                                lost, but for reductions; it reaches arrays that threads share by a pointer
+ *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. On NVIDIA each thread has copies of its own
+ *                                of the variables around it: values that it sets are lost, but for reductions, and it
+ *                                reaches arrays that threads share by a pointer. Threads share a reduction's variable:
+ *                                if a loop lies around, a barrier stands between its last reading and its next reset
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
  *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
@@ -79,7 +80,9 @@
 #define SL_THREADS() SL_PRAGMA(omp parallel for)
 #define SL_FOUR 4
 #define SL_UNROLLED SL_PRAGMA(clang loop unroll(full))
+#if defined(__clang__)
 #define SL_ROLLED SL_PRAGMA(clang loop unroll(disable))
+#endif
 #define SL_SLICES 16
 #define SL_COLUMNS 8 /* 32 bytes, which memory gives at least; with the slices the 128 threads of a team */
 #define SL_TEAMS 264 /* two for each processor of the largest GPUs */
@@ -120,6 +123,9 @@
 
 #ifndef SL_UNROLLED
 #define SL_UNROLLED
+#endif
+
+#ifndef SL_ROLLED
 #define SL_ROLLED
 #endif
 

@@ -29,9 +29,10 @@ sl_ptx_add(test_opcodes ${isa}/test_opcodes.py $<TARGET_FILE:sl_executor> 300 ${
 sl_ptx_add(test_checker ${isa}/test_checker.py $<TARGET_FILE:sl_executor>)
 
 # Kernels
-foreach(subject adamw kernels norms sequence_kernels loss_kernels attention_latent hashes settled kept parts stripes
-        fours decode_parts gemm_sums gemm_adding dropout dropout_kernels sgd operands summands stored_stream optimizer experts random
-        reduce sums convolution regression classifier device window)
+set(kernels adamw kernels norms sequence_kernels loss_kernels attention_latent hashes settled kept parts stripes fours decode_parts gemm_sums
+    gemm_adding dropout dropout_kernels sgd operands summands stored_stream optimizer experts random reduce sums convolution regression
+    classifier device window)
+foreach(subject ${kernels})
     sl_ptx_test(${subject})
 endforeach()
 set_property(TEST test_convolution APPEND PROPERTY ENVIRONMENT SL_TEST_FILTER=*gradient*) # whole runs take minutes here
@@ -79,6 +80,7 @@ function(sl_ptx_judge name script)
     add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${CMAKE_BINARY_DIR} ${ARGN})
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 RUN_SERIAL ON TIMEOUT 7200 ENVIRONMENT SL_TEST_SECONDS=7200 DEPENDS "${run}")
 endfunction()
-sl_ptx_judge(coverage coverage)
+list(TRANSFORM kernels PREPEND test_)
+sl_ptx_judge(coverage coverage --needs ${kernels} test_attention_kernels)
 sl_ptx_judge(mutants_by_hand mutants --hand)
 sl_ptx_judge(mutants mutants)

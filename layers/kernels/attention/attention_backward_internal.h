@@ -142,7 +142,7 @@ SL_INLINE void queries_block(const struct block *b, const int columns, const boo
         const uint16_t *k = room + now, *v = k + keys * pitch;
         EACH_WARP(w) {
             const int left = (int)(own[w].view.end - from), seen = down > 1 && left < keys ? left : keys;
-            FEW_COPIES
+            SL_ROLLED
             for (int c = 0; c < seen; c += most) {
                 struct sums s[KEYS_64 / 8], ds[KEYS_64 / 8];
                 const uint16_t *own_k = k + c * pitch;

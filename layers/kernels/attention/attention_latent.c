@@ -136,7 +136,7 @@ SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, 
                                        const void *b, size_t b_row, bool accumulate, float *y, const int vectors) {
     vector sum[ABREAST_VECTORS];
     for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
-    FEW_COPIES
+    SL_ROLLED
     for (size_t l = 0; l < depth; l++) {
         for (int v = 0; v < vectors; v++) sum[v] += x[l] * load_as(dtype, b, l * b_row + first + (size_t)(v * LANES));
     }

@@ -12,18 +12,12 @@
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
  * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. ASKS: 1 if tiles ask
- * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. FEW_COPIES: a
- * loop that is not unrolled where that takes registers. SETTLE: a pointer is in a register from here on.
- * SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy that lies in the team's memory, as a parallel loop names it; a
- * product whose address threads share would lie in memory of their own. */
+ * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. SETTLE: a
+ * pointer is in a register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy that lies in the team's
+ * memory, as a parallel loop names it; a product whose address threads share would lie in memory of their own. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
 #define TILES SL_INLINE
-#if defined(__clang__)
-#define FEW_COPIES SL_PRAGMA(clang loop unroll(disable))
-#else
-#define FEW_COPIES
-#endif
 #define SETTLE(pointer) (void)(pointer)
 #define SHARED_PRODUCT(p) const struct product shared = *(p)
 #define PRODUCT(p) (&shared + nothing())
@@ -46,7 +40,6 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 #else
 #include "layers/kernels/rows/lanes_internal.h"
 #define EACH_TILE(...)
-#define FEW_COPIES
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
 #define SHARED_PRODUCT(p)
@@ -202,9 +195,9 @@ SL_INLINE void add_term(const struct term *term, size_t terms, size_t row, size_
     SL_UNROLL
     for (int i = 0; i < RUNS; i++) at.b[i] = b + (size_t)(i * THIRD) * term->b_row;
     const bool neighbours = !by_rows || term->a_column == 1;
-    FEW_COPIES
+    SL_ROLLED
     for (; neighbours && terms >= RUN; terms -= RUN) add_run(&at, term, sum, by_rows, rows, vectors, RUN);
-    FEW_COPIES
+    SL_ROLLED
     for (; terms; terms--) add_run(&at, term, sum, by_rows, rows, vectors, 1);
 }
 
@@ -372,7 +365,7 @@ SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, 
             SL_UNROLL
             for (size_t j = 0; j < 4; j++) store(out + (c + j) * wide, factor * columns[j]);
         }
-        FEW_COPIES
+        SL_ROLLED
         for (size_t c = whole; c < cols; c++) {
             for (size_t j = 0; j < LANES; j++) out[c * wide + j] = j < rows ? factor * in[j * stride + c] : 0.0f;
         }

@@ -294,7 +294,7 @@ BACKWARD(whole_layer_norm_backward_half, true, true)
 #undef BACKWARD
 
 static const void *rows_from(struct sl_norm_rows rows, size_t first) {
-    return rows.half ? (const void *)((const uint16_t *)rows.at + first) : (const float *)rows.at + first;
+    return row_of(rows.at, rows.half, first);
 }
 
 static void layer_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy,

@@ -289,6 +289,7 @@ static bool leaves_bf16(const struct sl_gemm *gemm, const struct sl_result *resu
 static void leave_bf16(struct sl_result *result, const uint16_t *bias, struct sl_gemm_arrays *arrays) {
     arrays->bias = sl_rows_bf16(bias);
     arrays->gelu = sl_rows_bf16(result->gelu);
+    arrays->x = sl_rows_bf16(NULL);
     arrays->c = sl_out_bf16(result->stored);
     result->done = true;
 }
@@ -330,7 +331,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
     } else if (context->summand && !widens && !arrays.packed && sl_gemm_adds(gemm->backend)) {
         add_summand(context, products, bias, &arrays);
     }
-    return sl_products_multiply(context, result && result->gelu ? &products->gelu : gemm, arrays);
+    return sl_products_multiply(context, arrays.gelu.at ? &products->gelu : gemm, arrays);
 }
 
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
@@ -344,7 +345,7 @@ int sl_products_input_gradient(struct sl_context *context, const struct sl_produ
     arrays.b =
         sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
     if (leaves_bf16(gemm, result)) leave_bf16(result, NULL, &arrays);
-    return sl_products_multiply(context, result && result->gelu ? &products->slope : gemm, arrays);
+    return sl_products_multiply(context, arrays.gelu.at ? &products->slope : gemm, arrays);
 }
 
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,

@@ -339,7 +339,9 @@ static void expect_same_rows(const struct product *product, int count, bool accu
                      SL_OK);
     assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, count, a, b, bias, accumulate, all), NULL), SL_OK);
     for (size_t i = 0; i < part; i++)
-        sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a + i * row, b, bias, accumulate, one + i * each), NULL);
+        assert_int_equal(
+            sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a + i * row, b, bias, accumulate, one + i * each), NULL),
+            SL_OK);
     assert_memory_equal(all, one, bytes);
     sl_gemm_release(&gemm);
     free(all);

@@ -75,11 +75,12 @@ static void compare(struct job job, bool shares, bool parts) {
         expect_near_store(&way[0].gradients, &way[1].gradients);
         for (int step = 0; step < job.steps; step++)
             expect_close("loss", (size_t)step, way[1].loss[step], way[0].loss[step], 1e-5, 0);
+        expect_close("evaluation", 0, way[1].evaluated, way[0].evaluated, 1e-5, 0);
     }
     for (int i = 0; i < 2; i++) free_job(&way[i]);
 }
 
-static void bits_stay_under_every_schedule(void **state) {
+static void numbers_stay_under_every_schedule(void **state) {
     (void)state;
     static const struct {
         const char *schedule;
@@ -179,7 +180,7 @@ static void alone_there_is_nothing_to_share(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_stay_under_every_schedule),
+        cmocka_unit_test(numbers_stay_under_every_schedule),
         cmocka_unit_test(layers_share_one_room),
         cmocka_unit_test(so_they_do_without_overlap_and_with_delays),
         cmocka_unit_test(so_they_do_for_all_updates),

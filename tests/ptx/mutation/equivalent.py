@@ -9,8 +9,6 @@ from changes import FLOATS, NUMBER
 LIST = [
     (r".*", "a row beyond the end", r".*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
      "a reduction over warps has one more round, in which each lane keeps its own value"),
-    (r"sl_attention_decode_device", "a row beyond the end", r"for \(size_t i = 0; i < whole; i\+\+\) \{", r"setp\.lt\.u64 .*",
-     "weights are relative to any of a row's scores, as well as to the largest"),
     (r"attention_forward.*", "an accumulator not cleared", r"(FORWARD|KERNELS)\(.*", r"mov\.f32 .*, 0f00000000",
      "what there is before a row's first keys is multiplied by 0"),
     (r"attention_keys_any.*", "a wait of cp.async removed", r".*", r"cp\.async\.wait_all",
@@ -26,11 +24,9 @@ LIST = [
     (r"attention_forward.*", "another comparison", r"if \(next < end\) bring_keys\(.*", r"setp\.gt\.u32 .*", "a block of no keys is brought"),
     (r"rms_norm_forward", "a row beyond the end", r"for \(size_t r = 0; r < rows; r\+\+\) \{", r"min\.u64 .*",
      "the next block has that row, too, and stores the same"),
-    (r"add_bias", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads store what the first one does"),
     (r".*", "another comparison", r"const bool subnormal = .*", r"setp\.lt\.f32 .*", "the smallest normal number has the same logarithm either way"),
     (r".*", "a constant off by one", r"for \(size_t r = 0; r < count; r\+\+\) \{", r"setp\.eq\.s64 .*, 0", "whether a loop's end is beyond all numbers"),
     (r".*", "a constant off by one", r".*", r"and\.b64 .*, -4294967296", "short numbers are divided as long ones are"),
-    (r"softmax_dlogits", "a load of another width", r".*", r"ld\.shared\.u64 .*", "arrays of the tests have less than 2^32 elements"),
     (r"attention_queries.*", "an add for a sub", r"for \(size_t e = from \+ c; e < from \+ c \+ 2; e\+\+\)", r"add\.s64 .*, -?\d+",
      "whether a loop's end is beyond all numbers"),
 ]
