@@ -3,7 +3,7 @@
  *
  * A run notes each option that is kept as "option.NAME", with its value as a command line would give it, beside
  * "program" and, where it has read some, "data" (drivers/common/identity.h). A checkpoint without such notes tells the
- * settings that it has: the model's sizes, the seed and the optimizer. docs/checkpoints.md describes them. */
+ * settings that it has: the model's sizes, the seed and the optimizer. docs/checkpoints_format.md describes them. */
 #ifndef SL_DRIVERS_COMMON_ADOPT_H
 #define SL_DRIVERS_COMMON_ADOPT_H
 

@@ -13,7 +13,7 @@
  * order, are seen as an array of as many dims as the piece has lists. A dim consists of SEGMENTS segments of SEGMENT
  * elements; the shard has the elements [START, START + PIECE) of each of them. Without lists the shard is the whole
  * tensor. All elements of a tensor are in its pieces, each in one, and all elements of parts are in the index. Tensors
- * are of float32. docs/checkpoints.md describes it, too. */
+ * are of float32. docs/checkpoints_format.md describes it, too. */
 #ifndef SL_LAYERS_STORAGE_PARTS_H
 #define SL_LAYERS_STORAGE_PARTS_H
 

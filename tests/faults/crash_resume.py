@@ -170,7 +170,7 @@ def tensors(path):
 
 
 def joined(path):
-    """The tensors of the index PATH; docs/checkpoints.md says what it means."""
+    """The tensors of the index PATH; docs/checkpoints_format.md says what it means."""
     with open(path) as file:
         index = json.load(file)
     parts = [tensors(os.path.join(saved, name)) for name, _ in index["parts"]]
