@@ -26,7 +26,7 @@ static const struct sl_option table[] = {
      .help = "in place of a comparison: the checkpoints in the directory A, a line each, with their steps, bytes, "
              "model and run"},
     {"describe", SL_OPTION_FLAG, FIELD(describe), .read = "!list",
-     .help = "in place of a comparison: what the model in checkpoint A is, and how it was trained"},
+     .help = "in place of a comparison: describe the model in checkpoint A, and its training"},
     {"all", SL_OPTION_FLAG, FIELD(all), .read = "!list&!describe", .help = "list the tensors that are equal, too"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print one object of JSON"},
     {0},
@@ -376,9 +376,9 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "diff",
         .summary = "Compares two checkpoints, or two other safetensors files, such as gradients: which values, "
-                   "settings and options differ, and by how much. The exit status is 1 where values or settings do. "
-                   "Or two journals, directories of --journal: the first step, and what in it, at which the runs part. "
-                   "The exit status is 1 where they do.",
+                   "settings and options differ, and by how much. The exit status is 1 if values or settings do. "
+                   "Or two journals, directories of --journal: the first step, and the value in it, at which the runs "
+                   "part. The exit status is 1 if they do.",
         .section = SL_SECTIONS({"Output", table, &config}),
         .operands = {.name = "CHECKPOINT",
                      .help = "two of them, A and B, or one with --list or --describe: each a file, or a directory, "

@@ -180,7 +180,7 @@ static int check_out_spec(const struct task *task, const struct sl_spec *returne
         const struct sl_axis *axis = &task->mesh.axis[i];
         if (axis->size == 1 || !names_axis(returned, axis->name) || names_axis(&task->out_spec, axis->name)) continue;
         return sl_error_set(error, SL_BAD_INPUT,
-                            "c: what the coordinates return differs along the axis '%s', which the out-spec '%s' "
+                            "c: the returned blocks differ along the axis '%s', which the out-spec '%s' "
                             "leaves out",
                             axis->name, spec);
     }

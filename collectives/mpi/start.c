@@ -133,7 +133,7 @@ static int check_processes(const struct sl_mpi_run *run, struct sl_error *error)
     sl_mesh_print(run->mesh, mesh, sizeof mesh);
     if (!sl_device.shares_memory && run->engine->table == &sl_engine_mpi)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "engine mpi moves what is in the host's memory, and layers compute in that of devices "
+                            "engine mpi moves data in the host's memory, and layers compute in memory of devices "
                             "(%s): use engine nccl, or a build of another preset",
                             sl_device.name);
     if (size == wanted || (size > wanted && run->engine->spare)) return SL_OK;

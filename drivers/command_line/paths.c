@@ -30,8 +30,8 @@ static const struct use uses[] = {
     [SL_PATH_TEXT] = {false, SL_FILE_REGULAR | SL_FILE_PIPE, "a regular file or a pipe", NULL, NULL},
     [SL_PATH_DATA] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*", NULL},
     [SL_PATH_PUBLISHED] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*",
-                           "there is no such file or folder, and names of models are not looked up: what others have "
-                           "published is a folder (config.json, model.safetensors, tokenizer.json) or a GGUF file; the "
+                           "there is no such file or folder, and names of models are not looked up: a published model "
+                           "is a folder (config.json, model.safetensors, tokenizer.json) or a GGUF file; the "
                            "commands under \"A published model\" in README.md get one"},
     [SL_PATH_CHECKPOINT] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", checkpoints,
                             NULL},

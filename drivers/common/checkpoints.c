@@ -34,12 +34,11 @@ const struct sl_option sl_checkpoint_table[] = {
      .help = "checkpoints that stay in the directory of --save: the latest N; best: the latest one, and the one after "
              "whose step an evaluation had the least loss"},
     {"save-parts", SL_OPTION_FLAG, FIELD(parts), .read = "save",
-     .help = "with --save and several processes, each writes a part of the checkpoint, with what it has, and an index "
-             "names the parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
+     .help = "with --save and several processes, each writes its own part of the checkpoint, and an index names the "
+             "parts: all processes must see one DIR. By default the process of coordinate 0 writes one file"},
     {"save-async", SL_OPTION_FLAG, FIELD(async), .read = "save&save-every",
-     .help =
-         "with --save-every, copy what a checkpoint holds between two steps, and write it while the next steps run: "
-         "the process that writes has memory for the copy, as much as the file is large"},
+     .help = "with --save-every, copy the state between two steps, and write the copy while the next steps run: the "
+             "process that writes takes memory of the file's size for the copy"},
     {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR", .path = SL_PATH_CHECKPOINT,
      .help =
          "go on from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of its "
@@ -52,9 +51,8 @@ const struct sl_option sl_checkpoint_table[] = {
      .help = "with --restart, the command that starts the processes, such as \"srun -n 8\"; by default with engine mpi "
              "mpirun -n and the mesh's size; %n stands for that size"},
     {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer", .read = "restart",
-     .help = "with --restart, what a run is started on that has died twice in a row before it saved a checkpoint: the "
-             "same mesh, or one with fewer replicas, which the next smaller divisor along data that fits the batch "
-             "and the model has"},
+     .help = "with --restart, mesh for a run that died twice in a row without saving: same, or fewer: the next smaller "
+             "number of replicas that fits the batch and the model"},
     {0},
 };
 

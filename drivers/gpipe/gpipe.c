@@ -456,9 +456,9 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "gpipe",
         .summary =
-            "Shows the clock cycles of GPipe, and that a pipeline, and one with tensor parallelism, compute "
-            "what one device does; or what happens where a coordinate fails. The axes of the mesh, which is that "
-            "of the pipeline with tensor parallelism, are pipe and tensor.",
+            "Shows the clock cycles of GPipe, and that a pipeline, and one with tensor parallelism, compute the "
+            "results of one device; or the end of a run in which a coordinate fails. The mesh, for the pipeline with "
+            "tensor parallelism, has the axes pipe and tensor.",
         .brief = {"mesh microbatches partitions fail trace queues workers attempts kill seed json",
                   (const char *const[]){"--microbatches 8 --partitions 4", "--queues --workers active --kill 0@B1",
                                         "--fail 2@B3", NULL}},

@@ -32,10 +32,10 @@ static const char *value_of(char **argv, int argc, int *i, const char *option) {
 static int explain(const char *command) {
     printf("Usage: %splan %s --driver transformer|looping_pipeline [OPTION]...\n", sl_program_prefix(), command);
     puts(!strcmp(command, "memory")
-             ? "Prints what memory each coordinate of that run would take, byte for byte, and what for.\n"
+             ? "Prints the memory of each coordinate of that run, byte for byte, by purpose.\n"
                "The options are the driver's own."
              : "Predicts all layouts of that run on --devices, and prints the ten best. The options are the\n"
-               "driver's own, among them --devices, --memory and --machine; what is given stays as it is.\n"
+               "driver's own, among them --devices, --memory and --machine; a given option stays as it is.\n"
                "--save FILE writes those of the best, for the driver to be started with @FILE.");
     return SL_OK;
 }

@@ -100,8 +100,8 @@ static const struct sl_option model_table[] = {
      .read = TOLD("memory/data/pipeline/communication/replicas/search"), .help = "samples of a microbatch"},
     {"parameters", SL_OPTION_REAL, JOB(parameters), .min = 0, .max = 1e18,
      .read = TOLD("memory/data/communication/replicas/search"),
-     .help = "parameters of a model of any kind, whose layers, columns and heads are those of a transformer with so "
-             "many, but those that are given; 0: count those of the transformer"},
+     .help = "parameters of a model of any kind; its layers, columns and heads, unless given, are those of a "
+             "transformer of that size; 0: count the parameters of the transformer"},
     {"precision", SL_OPTION_CHOICE, JOB(precision), .value = "f32|bf16|mixed",
      .read = TOLD("memory/data/pipeline/tensor/communication/replicas/search"),
      .help = "type of everything that is kept; mixed: bf16, with values, gradients and optimizer states in f32"},

@@ -100,8 +100,8 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "replay",
         .summary = "Runs one coordinate of a recorded run again, alone in one process, with the messages that it "
-                   "received then, and compares all hashes with the journal's. The exit status is 1 where one is not "
-                   "what it was. It becomes the driver that has trained, so that it can be run under a debugger.",
+                   "received then, and compares all hashes with the journal's. The exit status is 1 if one "
+                   "differs. The process becomes the driver that has trained, so that it can be run under a debugger.",
         .section = SL_SECTIONS({"Replay", table, &config}),
     };
     struct sl_error error = {0};

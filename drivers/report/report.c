@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
     struct config config = {.svg = -1, .terminal = -1};
     struct sl_options options = {
         .program = "report",
-        .summary = "Shows what training runs did, from the files that their --metrics and --trace wrote.",
+        .summary = "Shows training runs, from the files of their --metrics and --trace.",
         .section = SL_SECTIONS({"Output", table, &config}),
         .operands = {.name = "RUN",
                      .help = "metrics of a run, or a trace, which belongs to the run before it; or a directory with "

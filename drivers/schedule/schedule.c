@@ -99,7 +99,7 @@ static const struct sl_option output_table[] = {
              "stdout is "
              "no terminal"},
     {"check", SL_OPTION_FLAG, FIELD(check), .read = "format=table/indices/json&!all&!curve",
-     .help = "print what was proven about the schedule"},
+     .help = "print the proven properties of the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
      .help = "messages that may wait between two ranks, each way (default: the fewest that are enough, at least 2)"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536, .read = TIMES "|compare|check|curve",

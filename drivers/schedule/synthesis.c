@@ -13,8 +13,8 @@ enum { NOT_GIVEN = -1 };
 const struct sl_option schedule_synthesis_table[] = {
     {"synthesize", SL_OPTION_FLAG, FIELD(asked), .read = "!all",
      .help =
-         "look for the shortest schedule of a model of --stages x --loops parts that cost what the options above and "
-         "--costs say: one stage a rank, --loops of them, or two on a V"},
+         "look for the shortest schedule of a model of --stages x --loops parts with the costs of the options above "
+         "and of --costs: one stage a rank, --loops of them, or two on a V"},
     {"memory", SL_OPTION_REAL, FIELD(memory), .min = 0, .max = SCHEDULE_MOST_BYTES, .value = "BYTES",
      .read = "synthesize",
      .help =

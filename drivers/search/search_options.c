@@ -16,8 +16,7 @@ const struct sl_option sl_search_table[] = {
     {"devices", SL_OPTION_INTEGER, FIELD(devices), .min = 0, .max = SL_MOST_DEVICES, .read = "plan",
      .help = "coordinates of the layouts that --plan searches; 0: as many as --mesh has"},
     {"memory", SL_OPTION_TEXT, FIELD(memory), .value = "BYTES", .read = "plan",
-     .help =
-         "memory that each coordinate of a planned layout may take, as 500MB or 2GiB (default: what the machine has)"},
+     .help = "memory that each coordinate of a planned layout may take, as 500MB or 2GiB (default: the machine's)"},
     {"machine", SL_OPTION_TEXT, FIELD(machine), .value = "FILE", .path = SL_PATH_TEXT,
      .help =
          "predict times on the machine that FILE describes, a file of numbers that were measured there or written by "

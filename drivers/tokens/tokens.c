@@ -37,7 +37,7 @@ static const struct sl_option documents_table[] = {
     {"shard-tokens", SL_OPTION_INTEGER, FIELD(shard_tokens), .min = 1, .max = 1 << 30, .help = "tokens of a shard"},
     {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = TOKENS_THREADS,
      .help = "threads that encode; 0: as many as there are cores"},
-    {"json", SL_OPTION_FLAG, FIELD(json), .help = "print what was done as a JSON object"},
+    {"json", SL_OPTION_FLAG, FIELD(json), .help = "print the result as a JSON object"},
     {0},
 };
 

@@ -68,11 +68,10 @@ const struct sl_option sl_layout_table[] = {
      .help = "type of the operands of matrix products; tf32 needs an NVIDIA GPU; sums, parameters and everything else "
              "are float32"},
     {"storage", SL_OPTION_CHOICE, FIELD(storage), .value = "f32|bf16", .keep = SL_KEPT_RUN,
-     .help = "type of the numbers that are kept for backward, that stages hand over, that caches hold, that products "
-             "read as weights and that --fsdp gathers; with bf16 activations are rounded after every layer, and "
-             "weights that "
-             "train have a copy of 2 bytes each beside float32; sums, the optimizer's state and gradients are "
-             "float32"},
+     .help =
+         "storage type of saved activations, messages between stages, KV caches, working weights and FSDP's gathers; "
+         "with bf16 activations are rounded after every layer, and weights that train have a copy of 2 bytes each "
+         "beside float32; sums, the optimizer's state and gradients are float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
     {"show-shardings", SL_OPTION_CHOICE, FIELD(show_shardings), .value = "no|each|stacked", .plain = "each",
@@ -108,13 +107,13 @@ const struct sl_option sl_record_table[] = {
              "the run if they differ"},
     {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL,
      .help =
-         "record each step in DIR, a file a coordinate: hashes of what stages hand over, of gradients and of "
-         "parameters, and the loss, by which two runs can be compared; with --resume, go on after the steps before"},
+         "record each step in DIR, a file a coordinate: hashes of the messages between stages, of gradients and "
+         "of parameters, and the loss, by which two runs can be compared; with --resume, go on after the steps before"},
     {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS, .read = "journal",
      .help = "record steps 0, N, 2 N, ... in --journal, and no others; 0: all"},
     {"journal-messages", SL_OPTION_INTEGER, FIELD(journal_messages), .min = 0, .max = MOST_STEPS, .read = "journal",
-     .help = "also keep in --journal what each coordinate received in the last N steps and more, and its state before "
-             "them, so that it can run again alone (--replay); 0: nothing"},
+     .help = "also keep in --journal the messages that each coordinate received in the last N steps and more, and its "
+             "state before them, so that it can run again alone (--replay); 0: nothing"},
     {"replay", SL_OPTION_TEXT, FIELD(replay), .value = "COORDINATE@STEP", .read = "journal",
      .help = "run one coordinate alone up to a step, with the messages that --journal has for it, and compare all "
              "hashes; the other options are those of the run"},

@@ -14,10 +14,9 @@
 const struct sl_option transformer_chat_table[] = {
     {"chat", SL_OPTION_TEXT, offsetof(struct transformer_config, chat), .value = "FILE", .path = SL_PATH_TEXT,
      .keep = SL_KEPT_RUN, .read = "!choices",
-     .help =
-         "in place of data, conversations, of which what the assistant says is learned or scored: each line of FILE "
-         "is an object of JSON with \"messages\", which have \"role\" and \"content\". --validation keeps the last of "
-         "them for --evaluate-every; evaluate takes all"},
+     .help = "in place of data, conversations, whose assistant messages are learned or scored: each line of FILE is a "
+             "JSON object with \"messages\", which have \"role\" and \"content\". --validation keeps the last of "
+             "them for --evaluate-every; evaluate takes all"},
     {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
      .value = "auto|chatml|llama3", .keep = SL_KEPT_RUN, .read = "chat",
      .help = "with --chat: how messages are written; auto: as the tokenizer's special tokens say"},

@@ -34,14 +34,15 @@ const struct sl_option transformer_data_table[] = {
              "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
     {"data-format", SL_OPTION_CHOICE, FIELD(data_format), .value = "auto|uint16|uint32", .keep = SL_KEPT_DATA,
      .read = "!chat&!choices",
-     .help = "of --data and --eval-data: what the files tell, or tokens of 16 or 32 bits without a header, as nanoGPT "
-             "writes them; of a directory *.bin"},
+     .help =
+         "format of --data and --eval-data: auto: by the files' contents; otherwise tokens of 16 or 32 bits without "
+         "a header, as nanoGPT writes them (in a directory *.bin)"},
     {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
      .read = "tokenizer&!chat&!choices|model&!chat&!choices",
-     .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
+     .help = "with --tokenizer: key of the text in each line of *.jsonl, which is a document"},
     {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA, .read = "tokenizer&!chat|model&!chat",
-     .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
-             "text like other text"},
+     .help = "with --tokenizer: a special token that the data spell out, such as <|endoftext|>, is read as that token; "
+             "otherwise it is text"},
     {"document-mask", SL_OPTION_SWITCH, FIELD(document_mask), .keep = SL_KEPT_DATA, .read = "!chat&!choices",
      .help = "documents that share a sequence do not see each other, and positions begin anew in each"},
     {"document-token", SL_OPTION_INTEGER, FIELD(document_token), .min = -1, .max = 1 << 24, .keep = SL_KEPT_DATA,

@@ -18,15 +18,15 @@ enum { NO_TEMPLATE = SL_CHAT_LLAMA3 + 1, MOST_CONTEXT = 2048 };
 const struct sl_option transformer_interactive_table[] = {
     {"interactive", SL_OPTION_FLAG, offsetof(struct transformer_config, interactive),
      .help =
-         "talk with the model: each line of standard input is said to it, and its answer printed as it comes. Ctrl-C "
-         "stops an answer, Ctrl-D ends. --length is what the whole conversation may have, by default the model's "
-         "context, but at most 2048 tokens"},
+         "talk with the model: each line of standard input is a message, and its answer is printed as it comes. "
+         "Ctrl-C stops an answer, Ctrl-D ends. --length is the most tokens of the whole conversation, by default the "
+         "model's context, but at most 2048"},
     {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
      .value = "auto|chatml|llama3|none", .read = "interactive",
-     .help = "with --interactive: how what is said is written; auto: as the tokenizer's special tokens say, and where "
-             "it has none, none: lines and answers are one text, which the model continues"},
+     .help = "with --interactive: format of messages; auto: as the tokenizer's special tokens say, or none if it has "
+             "none: lines and answers are one text, which the model continues"},
     {"system", SL_OPTION_TEXT, offsetof(struct transformer_config, system), .value = "TEXT", .read = "interactive",
-     .help = "with --interactive: what the first message says, whose role is system; by default there is none"},
+     .help = "with --interactive: text of a first message, whose role is system; by default there is none"},
     {"answer", SL_OPTION_INTEGER, offsetof(struct transformer_config, answer), .min = 1, .max = 1 << 20,
      .read = "interactive", .help = "with --interactive: the most tokens of an answer"},
     {0},
@@ -60,7 +60,7 @@ int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error
     if (!job->config->interactive) return SL_OK;
     if (!transformer_shows_text(job))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "--interactive: nobody knows the text of the model's %d tokens: give "
+                            "--interactive: the text of the model's %d tokens is unknown: give "
                             "--tokenizer",
                             job->model.vocabulary);
     SL_TRY(open_template(job, error));

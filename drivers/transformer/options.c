@@ -43,8 +43,9 @@ const struct sl_option transformer_model_table[] = {
      .help = "gqa: which columns of a head turn together: one of each half, or neighbours"},
     {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim",
-     .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
-             "LENGTH tokens; those that turn more than HIGH times stay as they are"},
+     .help =
+         "gqa: rotations that turn fewer than LOW times in LENGTH tokens become FACTOR times as slow, as in Llama 3; "
+         "rotations that turn more than HIGH times stay as they are"},
     {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim",
      .help = "gqa: divisors of the rates at which the pairs of a head's columns turn"},

@@ -12,7 +12,7 @@
 const struct sl_option transformer_generation_table[] = {
     {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
      .read = "sample-every|@generate&!interactive",
-     .help = "text to continue: its bytes, or what --tokenizer makes of it, are the first tokens"},
+     .help = "text to continue: its bytes, or its tokens by --tokenizer, are the first tokens"},
     {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "prompt|prompts", .read = "sample-every|@generate&!interactive",
      .help = "tokens to continue, as numbers"},

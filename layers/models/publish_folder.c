@@ -120,11 +120,11 @@ int sl_publish_check(const struct sl_publishing *p, struct sl_error *error) {
                             family->name);
     if (p->publication->gguf && !family->turned_rows && t->rope && (differs || amplified || t->rotary.factor > 0))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "a GGUF file of a %s cannot say by what each rotation's rate is divided: --format hf can",
+                            "a GGUF file of a %s cannot hold divisors of the rotations' rates: --format hf can",
                             family->name);
     if (p->publication->gguf || p->config || (!differs && !amplified)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
-                        "a config.json cannot say by what each rotation's rate is divided: --format gguf can");
+                        "a config.json cannot hold divisors of the rotations' rates: --format gguf can");
 }
 
 /* ---- files ---- */

@@ -290,10 +290,11 @@ static int backward_without_dx(struct checker *c, const float *x, const float *d
         is_in_call = 1;
         status = sl_module_backward_input(c->module, &c->context, x, dy, NULL);
     } else {
-        status = sl_fail(&c->self, SL_BAD_INPUT,
-                         "backward_input of %s touches dx where it is NULL, which means that nobody needs it: it must "
-                         "leave dx alone then",
-                         c->self.doing.module);
+        status =
+            sl_fail(&c->self, SL_BAD_INPUT,
+                    "backward_input of %s writes to dx although dx is NULL: then no gradient is wanted, and it must "
+                    "leave dx alone",
+                    c->self.doing.module);
     }
     is_in_call = 0;
     sigaction(SIGSEGV, &before, NULL);

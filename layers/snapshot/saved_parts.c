@@ -72,11 +72,10 @@ static void look_at_proof(const struct sl_spmd *self, const struct proof *proof,
     if (file) fclose(file);
     if (read && token == proof->token) return;
     gethostname(host, sizeof host - 1);
-    sl_error_set(
-        error, SL_BAD_INPUT,
-        "--save-parts: coordinate %d, on %s, does not see in %.200s what coordinate 0 writes there: parts need "
-        "one directory for all processes; without --save-parts coordinate 0 writes one file",
-        self->coordinate, host, directory);
+    sl_error_set(error, SL_BAD_INPUT,
+                 "--save-parts: coordinate %d, on %s, does not see the file of coordinate 0 in %.200s: parts need "
+                 "one directory for all processes; without --save-parts coordinate 0 writes one file",
+                 self->coordinate, host, directory);
 }
 
 int sl_saved_parts_prove(struct sl_spmd *self, struct sl_trainer *trainer, const char *directory) {

@@ -8,8 +8,8 @@
  *     for each tensor, in the order of the names:       name, dtype ("F32"), shape ("8,16"; "" of a scalar), checksum
  *
  * Orders are those of the bytes. How the header is written, and where a tensor lies, is not covered: another program
- * may write the same notes and tensors again, and the checksums stay valid. docs/checkpoints_format.md has a program that
- * verifies a file.
+ * may write the same notes and tensors again, and the checksums stay valid. docs/checkpoints_format.md has a program
+ * that verifies a file.
  *
  * The functions are for layers/storage/safetensors.h. */
 #ifndef SL_LAYERS_STORAGE_CHECKSUMS_H

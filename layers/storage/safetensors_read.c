@@ -151,9 +151,8 @@ static int parse_entry(struct source *source, const char *name, const json_t *va
                             "%s: tensor %s ends at byte %zu of the data, of which the file has %zu: truncated",
                             source->path, name, entry->end, source->data);
     if (!fits)
-        return sl_error_set(source->error, SL_BAD_INPUT,
-                            "%s: tensor %s has %zu bytes, which is not what its shape takes", source->path, name,
-                            entry->end - entry->begin);
+        return sl_error_set(source->error, SL_BAD_INPUT, "%s: tensor %s has %zu bytes, which does not match its shape",
+                            source->path, name, entry->end - entry->begin);
     return SL_OK;
 }
 

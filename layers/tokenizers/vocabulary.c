@@ -188,7 +188,7 @@ int sl_vocabulary_finish(struct sl_tokenizer *t, const char *path, struct sl_err
         if (t->byte[b] < 0) t->byte[b] = t->unknown;
         if (t->byte[b] < 0)
             return sl_error_set(error, SL_BAD_INPUT,
-                                "%s: neither a token nor one for what is unknown stands for the byte "
+                                "%s: neither a token of its own nor a token for unknown bytes stands for the byte "
                                 "0x%02X",
                                 path, b);
     }

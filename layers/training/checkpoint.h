@@ -2,8 +2,8 @@
  * come.
  *
  * The layout does not depend on the mesh: a run that one mesh has saved, another mesh can load, bit for bit. Files are
- * safetensors (layers/storage/safetensors.h), which other programs can read. docs/checkpoints_format.md describes them. Their
- * metadata are:
+ * safetensors (layers/storage/safetensors.h), which other programs can read. docs/checkpoints_format.md describes them.
+ * Their metadata are:
  *
  *     shardloop.checkpoint  the version of this layout: 2; files of version 1 have no checksums, and can be loaded
  *     shardloop.xxh3        checksums of all the rest (layers/storage/checksums.h)

@@ -110,8 +110,8 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
         options->offload_optimizer || options->offload_weights || options->pipeline.offload_activations;
     if (offloads && !options->offload_directory)
         return sl_fail(self, SL_BAD_INPUT,
-                       "the trainer's option offload_directory is NULL: it must be the folder of the files of what is "
-                       "offloaded, such as \".\"");
+                       "the trainer's option offload_directory is NULL: it must be the folder for the "
+                       "offloaded files, such as \".\"");
     if (options->graphs == SL_GRAPHS_ON && !sl_device.report_graphs)
         return sl_fail(self, SL_BAD_INPUT, "the trainer's option graphs is SL_GRAPHS_ON: device %s has none",
                        sl_device.name);

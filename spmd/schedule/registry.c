@@ -125,7 +125,8 @@ static const struct sl_schedule_kind kinds[] = {
     },
     {
         .name = "interleaved",
-        .help = "ranks in step, neighbours forwards and backwards in turns; holds what pipedream-flush holds",
+        .help =
+            "ranks in step, neighbours forwards and backwards in turns; holds as many microbatches as pipedream-flush",
         .source = "Graphcore's tutorial on pipelining",
         .generate = sl_generate_lockstep,
         .variant.lockstep = {sl_interleaved_forward, sl_interleaved_backward},

@@ -293,9 +293,7 @@ BACKWARD(whole_layer_norm_backward_kept, false, true)
 BACKWARD(whole_layer_norm_backward_half, true, true)
 #undef BACKWARD
 
-static const void *rows_from(struct sl_norm_rows rows, size_t first) {
-    return row_of(rows.at, rows.half, first);
-}
+static const void *rows_from(struct sl_norm_rows rows, size_t first) { return row_of(rows.at, rows.half, first); }
 
 static void layer_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy,
                                 struct sl_norm_rows normalized, const float *rstd, const float *scale,

@@ -126,7 +126,7 @@ refused '--type: "q4" is not one of f32|f16|bf16|q8_0' export --model "$models/g
 refused '--file-megabytes: "0" is not a number from 0.001' export --model "$models/gpt2" --file-megabytes 0 --to x
 refused '--to own.logits: cannot be made: it is no directory' export --model "$models/gpt2" --to own.logits
 refused '--to x/y: cannot be made: No such file' export --model "$models/gpt2" --to x/y
-refused 'cannot say by what each rotation' export --model llama.gguf/model.gguf --to x
+refused 'cannot hold divisors' export --model llama.gguf/model.gguf --to x
 call train --model-dimension 64 --n-heads 4 --blocks 1 --sequence 32 --steps 1 --mesh data=1 --save latent
 refused 'no published family has latent attention: the model cannot be written for others; one that is trained with --attention gqa' export --params latent --to x
 [ ! -e x ]

@@ -140,7 +140,7 @@ refused '--system: there is no template of chats' $talk --system a
 refused '--system: there is no template of chats' $talk --system a --chat-template none
 refused '--stop: answers end where the template of chats says so' $talk --stop a --chat-template chatml
 refused 'the tokenizer has no token <|im_start|>' $talk --vocab-size 50257 --tokenizer "$tokenizer" --chat-template chatml
-refused 'nobody knows the text' $talk --vocab-size 300
+refused 'tokens is unknown' $talk --vocab-size 300
 refused '--answer: "0" is not an integer from 1' $talk --answer 0
 say 'a\303\n' $talk --mesh data=2
 [ $status = 2 ] && [ ! -s out ] && grep -q 'stdin: byte 195, but the vocabulary has 128 tokens' err
