@@ -115,7 +115,7 @@ refuses_with 2 "a: spec 'x,y,-' has 3 dims, the array has 2" --in-spec x,y,-
 refuses_with 2 "--in-spec: spec: '' in 'x,'" --in-spec x,
 refuses_with 2 "c: spec '-,z': the mesh x=2,y=4 has no axis 'z'" --out-spec -,z
 refuses_with 2 "c: the returned blocks differ along the axis 'y', which the out-spec 'x,-' leaves out" --out-spec x
-refuses_with 2 "differs along the axis 'x', which the out-spec '-,-' leaves out" --out-spec -
+refuses_with 2 "differ along the axis 'x', which the out-spec '-,-' leaves out" --out-spec -
 refuses_with 2 "c: every coordinate returns 2 x 4, the out-spec 'x,y' needs blocks of 1 x 1" --example gather --out-spec x,y
 refuses_with 2 "c: every coordinate returns 1 x 2, the out-spec 'y,x' needs blocks of 2 x 1" --mesh x=4,y=2 --shape 4,4 \
     --out-spec y,x

@@ -330,18 +330,18 @@ static void expect_same_rows(const struct product *product, int count, bool accu
     const size_t part = (size_t)count, row = product->a.bytes / part, each = elements_of(product) / part;
     const size_t bytes = elements_of(product) * sizeof(float);
     const char *a = product->a.data, *b = product->b.data;
-    const float *bias = product->bias;
-    float *all = memcpy(malloc(bytes), product->before, bytes);
-    float *one = memcpy(malloc(bytes), product->before, bytes);
+    float *all = memcpy(malloc(bytes), product->before, bytes), *one = memcpy(malloc(bytes), product->before, bytes);
     struct sl_gemm gemm;
     assert_int_equal(sl_gemm_plan(&gemm, whole->backend, whole->dtype, whole->m / count, whole->n, whole->k, false,
                                   whole->transpose_b, whole->epilogue, NULL),
                      SL_OK);
-    assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, count, a, b, bias, accumulate, all), NULL), SL_OK);
-    for (size_t i = 0; i < part; i++)
-        assert_int_equal(
-            sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a + i * row, b, bias, accumulate, one + i * each), NULL),
-            SL_OK);
+    assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, count, a, b, product->bias, accumulate, all), NULL),
+                     SL_OK);
+    for (size_t i = 0; i < part; i++) {
+        struct sl_gemm_arrays arrays =
+            sl_gemm_floats(&gemm, 1, a + i * row, b, product->bias, accumulate, one + i * each);
+        assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
+    }
     assert_memory_equal(all, one, bytes);
     sl_gemm_release(&gemm);
     free(all);
