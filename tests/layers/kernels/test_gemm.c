@@ -20,7 +20,6 @@ static const struct way {
     {&sl_gemm_cublas, SL_BF16},   {&sl_gemm_cublas_tf32, SL_F32}, {&sl_gemm_cublas_tf32, SL_BF16},
 };
 enum { WAYS = sizeof ways / sizeof *ways, VECTOR = 16 /* bytes */ };
-
 static bool devices_alone; /* "few": what the host multiplies, other presets test in less time */
 
 static bool possible(struct way way) {
@@ -326,20 +325,19 @@ static void computes_in_the_calling_thread(void **state) {
 
 /* Products of COUNT microbatches at once: A and C of PRODUCT are those of all of them. */
 static void expect_same_rows(const struct product *product, int count, bool accumulate) {
-    const struct sl_gemm *whole = &product->gemm;
     const size_t part = (size_t)count, row = product->a.bytes / part, each = elements_of(product) / part;
     const size_t bytes = elements_of(product) * sizeof(float);
     const char *a = product->a.data, *b = product->b.data;
     float *all = memcpy(malloc(bytes), product->before, bytes), *one = memcpy(malloc(bytes), product->before, bytes);
     struct sl_gemm gemm;
-    assert_int_equal(sl_gemm_plan(&gemm, whole->backend, whole->dtype, whole->m / count, whole->n, whole->k, false,
-                                  whole->transpose_b, whole->epilogue, NULL),
+    assert_int_equal(sl_gemm_plan(&gemm, product->gemm.backend, product->gemm.dtype, product->gemm.m / count,
+                                  product->gemm.n, product->gemm.k, false, product->gemm.transpose_b,
+                                  product->gemm.epilogue, NULL),
                      SL_OK);
-    assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, count, a, b, product->bias, accumulate, all), NULL),
-                     SL_OK);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(&gemm, count, a, b, product->bias, accumulate, all);
+    assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     for (size_t i = 0; i < part; i++) {
-        struct sl_gemm_arrays arrays =
-            sl_gemm_floats(&gemm, 1, a + i * row, b, product->bias, accumulate, one + i * each);
+        arrays = sl_gemm_floats(&gemm, 1, a + i * row, b, product->bias, accumulate, one + i * each);
         assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     }
     assert_memory_equal(all, one, bytes);
