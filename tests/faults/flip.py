@@ -1,12 +1,14 @@
 """flip.py PID VARIABLE CHECKPOINT TENSOR FOLDER - flips a bit of a tensor in the memory of a process that trains.
 
 That is the first one below process PID that has VARIABLE in its environment. It is stopped once FOLDER has a
-checkpoint, and so are those who wait for it. The tensor is frozen, so that its bytes are those of the checkpoint. They
+checkpoint, and so are those who wait for it, while no file is being written there: a bit that flips in a save comes
+after the check of its step, and every run that goes on from that file has it. The tensor is frozen, so that its bytes are those of the checkpoint. They
 may lie in several places, of which some are not read any more: one after another is changed, until the process has
-ended; a place that is read is found before the run has saved twice more in FOLDER. Prints how many that were. Status
-77: other processes' memory cannot be written here."""
+ended; a place that is read is found before the run has saved twice more in FOLDER. Prints the name of the last save
+before the last flip. Status 77: other processes' memory cannot be written here."""
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -39,12 +41,17 @@ def places(pid, memory, wanted):
                 at = bytes_.find(wanted, at + len(wanted))
 
 
-def has_ended(pid):
+def state(process):
+    """Its letter in /proc: X, too, if it is not there."""
     try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] in "ZX"
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return True
+        return "X"
+
+
+def has_ended(pid):
+    return state(pid) in "ZX"
 
 
 def below(pid, variable):
@@ -74,16 +81,28 @@ def saves(folder):
         return set()
 
 
+def stop(pid, folder):
+    """Stops all threads of PID outside of a save in FOLDER."""
+    while not has_ended(pid):
+        os.kill(int(pid), signal.SIGSTOP)
+        while {state(f"{pid}/task/{thread}") for thread in os.listdir(f"/proc/{pid}/task")} & set("RSD"):
+            time.sleep(0.0005)
+        if not any(entry.endswith(".tmp") for entry in os.listdir(folder)):
+            return
+        os.kill(int(pid), signal.SIGCONT)
+        time.sleep(random.uniform(0, 0.01))
+
+
 def main():
     watcher, variable, path, name, folder = sys.argv[1:]
     wanted = tensor(path, name)
-    count = 0
+    before = set()
     while not saves(folder) and not has_ended(watcher):
         time.sleep(0.001)
     pid = below(watcher, variable)
     if not pid:
         return 1
-    os.kill(int(pid), signal.SIGSTOP)
+    stop(pid, folder)
     try:
         memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
         found = list(places(pid, memory, wanted))
@@ -96,18 +115,17 @@ def main():
             memory.write(bytes([wanted[40] ^ 1]))
         except (OSError, ValueError):
             break
-        count += 1
-        os.kill(int(pid), signal.SIGCONT)
         before = saves(folder)
+        os.kill(int(pid), signal.SIGCONT)
         while len(saves(folder) - before) < 2 and not has_ended(pid):
             time.sleep(0.005)
         if has_ended(pid):
             break
-        os.kill(int(pid), signal.SIGSTOP)
+        stop(pid, folder)
     if not has_ended(pid):
         os.kill(int(pid), signal.SIGCONT)
-    print(count)
-    return 0 if count else 1
+    print(max(before, default="none"))
+    return 0 if before else 1
 
 
 sys.exit(main())
