@@ -22,7 +22,7 @@ ORDER = """
     collectives/nccl
     layers/kernels/operands layers/kernels/onednn layers/storage/quantized
     layers/kernels/rows
-    layers/kernels/attention
+    layers/kernels/attention layers/kernels/blocks
     layers/kernels layers/storage
     layers/tokenizers
     layers/modules/parameters

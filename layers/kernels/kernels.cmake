@@ -4,7 +4,7 @@ set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attenti
     kernels/operands/operands.c kernels/rows/norms.c kernels/dropout.c)
 set_source_files_properties(kernels/attention/attention.c kernels/attention/attention_decode.c kernels/attention/attention_latent.c kernels/gelu.c
     kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
-    PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+    kernels/blocks/block_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # What only tensor cores run.
 set(device_kernels)
@@ -44,7 +44,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
 endif()
 
 set(level_sources kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c
-    kernels/rows/one_row.c)
+    kernels/rows/one_row.c kernels/blocks/block_rows.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
@@ -92,7 +92,7 @@ function(sl_add_level level)
         SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS_TABLE=sl_few_rows
         SL_FEW_ROWS=sl_few_rows_${level} SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS_TABLE=sl_many_rows
         SL_MANY_ROWS=sl_many_rows_${level}
-        SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
+        SL_ONE_ROW=sl_one_row_${level} SL_BLOCK_ROWS=sl_block_rows_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
         SL_LATENT_KERNELS=sl_latent_kernels_${level} SL_PUBLISHED_KERNELS=sl_published_kernels_${level}
         SL_DRAWS=sl_draws_${level}
         SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level}
