@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #define COMPLEXITY_LIMIT 2.5
-#define COMPLEXITY_SHORTEST 0.002 /* seconds of size n: shorter calls are repeated */
+#define COMPLEXITY_SHORTEST 0.001 /* seconds of size n: shorter calls are repeated */
 enum { COMPLEXITY_SIZES = 3, COMPLEXITY_ATTEMPTS = 12, COMPLEXITY_MOST_CALLS = 100000 };
 
 struct complexity_row {
