@@ -1,12 +1,16 @@
-/* convolution.c - an example to copy: stages that hand over different widths, and images whose lines are sharded. It
- * teaches how coordinates share a layer's arrays and exchange the edges.
+/* convolution.c - an example to copy: stages that hand over different widths, connections that skip stages, images
+ * whose lines are sharded, convolutions whose channels are. It teaches how coordinates share a layer's arrays and
+ * exchange the edges.
  *
- * The mesh has the axes data, pipe and rows, any of which may be left out. A network of two convolutions and a head is
- * pipelined over "pipe"; what its stages hand over shrinks. Along "rows" coordinates have bands of lines of the same
- * images, and exchange the lines at the bands' edges: convolution_layers.h. Without arguments it trains on
- * random images on several meshes and compares the losses; with a mesh and epochs on Fashion-MNIST. At the end stands
- * what a step of the last mesh should have taken beside what it took (layers/models/forecast.h). --trace FILE
- * records what the last mesh's coordinates do when, for Perfetto and shardloop-schedule --compare. */
+ * The mesh has the axes data, pipe, rows and tensor, any of which may be left out. A network of convolutions and a head
+ * is pipelined over "pipe": --network plain, where what stages hand over shrinks, or residual or u-shaped, where a
+ * layer's result also goes to a later stage, by way of those between (convolution_skips.h). Along "rows" coordinates
+ * have bands of lines of the same images, and exchange the lines at the bands' edges; along "tensor" they have parts of
+ * the channels: convolution_layers.h. --schedule names the pipeline's schedule, which has two loops where it can and
+ * the network has blocks enough. Without a mesh it trains on random images on several meshes and compares the losses;
+ * with a mesh and epochs on Fashion-MNIST. At the end stands what a step of the last mesh should have taken beside what
+ * it took (layers/models/forecast.h). --trace FILE records what the last mesh's coordinates do when, for Perfetto and
+ * shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -77,8 +81,7 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
     if (!watch) return sl_error_set(error, SL_FAILED, "no memory to watch %d coordinates", mesh.size);
     engine.error = error;
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
-    int status = sl_schedule_make(&run->schedule, "1f1b", sl_mesh_axis_size(&mesh, "pipe"), 1, MICROBATCHES, error);
-    if (status == SL_OK) status = sl_schedule_lower(&run->schedule, error);
+    int status = network_schedule(run, sl_mesh_axis_size(&mesh, "pipe"), error);
     const struct sl_trace_run told = about(run, &mesh, &engine);
     run->watch = forecast ? watch : NULL;
     if (status == SL_OK && run->trace) status = open_trace(run, &told, &engine, error);
@@ -91,16 +94,22 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
     return status;
 }
 
-/* Stages change no bit; bands and replicas change the order of sums, and so their rounding. */
-static int compare(struct sl_trace_file *trace, struct sl_error *error) {
+/* Stages change no bit; bands, channels and replicas change the order of sums, and so their rounding. */
+static int compare(struct network_run run, struct sl_trace_file *trace, struct sl_error *error) {
     static const char *const mesh[] = {"data=1,pipe=1,rows=1", "data=1,pipe=3,rows=1", "data=1,pipe=1,rows=2",
-                                       "data=2,pipe=2,rows=2"};
-    struct network_run run = {.steps = MOST_STEPS};
+                                       "data=1,pipe=1,tensor=2", "data=2,pipe=2,rows=2"};
+    const size_t meshes = sizeof mesh / sizeof *mesh;
     double single[MOST_STEPS], difference = 0;
-    if (trace) SL_TRY(sl_trace_file_create(trace, "--trace", trace->path, error)); /* before anything is printed */
+    for (size_t m = 0; m < meshes; m++) { /* before anything is printed */
+        struct sl_mesh parsed;
+        SL_TRY(sl_mesh_parse(&parsed, mesh[m], error));
+        SL_TRY(network_schedule(&run, sl_mesh_axis_size(&parsed, "pipe"), error));
+        sl_schedule_free(&run.schedule);
+    }
+    run.steps = MOST_STEPS;
+    if (trace) SL_TRY(sl_trace_file_create(trace, "--trace", trace->path, error));
     int status = images_draw(&run.train, MOST_STEPS * BATCH);
     if (status) sl_error_set(error, status, "no memory for images");
-    const size_t meshes = sizeof mesh / sizeof *mesh;
     struct sl_step_forecast forecast;
     for (size_t m = 0; status == SL_OK && m < meshes; m++) {
         run.trace = m == meshes - 1 ? trace : NULL;
@@ -122,9 +131,7 @@ static int compare(struct sl_trace_file *trace, struct sl_error *error) {
     return difference < 1e-4 ? SL_OK : 1;
 }
 
-static int train(const char *mesh, int epochs, const char *engine, struct sl_trace_file *trace,
-                 struct sl_error *error) {
-    struct network_run run = {.epochs = epochs, .trace = trace};
+static int train(struct network_run run, const char *mesh, const char *engine, struct sl_error *error) {
     struct sl_step_forecast forecast = {0};
     int status = read_images(&run.train, READ("train-images-idx3-ubyte"), READ("train-labels-idx1-ubyte"), error);
     if (status == SL_OK)
@@ -148,25 +155,67 @@ static int finish(int status, const struct sl_error *error) {
     return status;
 }
 
+#define USAGE                                                                                                          \
+    "convolution: an example; it takes no arguments, or MESH EPOCHS [ENGINE]; and --trace FILE, --network NAME, "      \
+    "--schedule NAME\n"
+
+/* What is not an option. */
+struct words {
+    int count;
+    const char *word[3]; /* mesh, epochs, engine */
+};
+
+/* False if ARGV is not what USAGE says, or a network is none. */
+static bool read_arguments(int argc, char **argv, struct words *words, struct network_run *run,
+                           struct sl_trace_file *trace) {
+    for (int i = 1; i < argc; i++) {
+        const char *value = argv[i][0] == '-' && i + 1 < argc ? argv[i + 1] : NULL;
+        if (value && !strcmp(argv[i], "--trace")) {
+            trace->path = value;
+        } else if (value && !strcmp(argv[i], "--schedule")) {
+            run->scheduled = value;
+        } else if (value && !strcmp(argv[i], "--network")) {
+            run->network = network_find(value);
+            if (!run->network) {
+                fprintf(stderr, "convolution: --network: \"%s\" is not plain, residual or u-shaped\n", value);
+                return false;
+            }
+        } else if (argv[i][0] == '-' || words->count == 3) {
+            break;
+        } else {
+            words->word[words->count++] = argv[i];
+            value = NULL;
+        }
+        i += value != NULL;
+        if (i == argc - 1 && words->count != 1) return true;
+    }
+    if (argc == 1) return true;
+    fputs(USAGE, stderr);
+    return false;
+}
+
 int main(int argc, char **argv) {
     struct sl_error error = {0};
+    struct sl_trace_file trace = {0};
+    struct network_run run = {.network = &networks[0], .scheduled = "1f1b"};
+    struct words words = {.word = {NULL, NULL, "local"}};
     char *end = NULL;
-    const char *traced = argc > 2 && !strcmp(argv[argc - 2], "--trace") ? argv[argc - 1] : NULL;
-    argc -= traced ? 2 : 0;
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
-    const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-    const long epochs = argc > 2 ? strtol(argv[2], &end, 10) : 0;
-    if (help || argc == 2 || argc > 4 || (argc > 2 && (*end || epochs < 1 || epochs > 1000))) {
-        fprintf(help ? stdout : stderr, "convolution: an example; it takes no arguments, or MESH EPOCHS [ENGINE]%s",
-                help ? ",\nsuch as data=1,pipe=2,rows=2 5 local, and after them --trace FILE\n"
-                     : "; and --trace FILE\n");
-        return help ? finish(SL_OK, &error) : SL_BAD_INPUT;
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        fputs(USAGE "such as data=1,pipe=2,rows=2 5 local; networks: plain, residual, u-shaped\n", stdout);
+        return finish(SL_OK, &error);
     }
-    struct sl_trace_file file = {.path = traced}, *trace = traced ? &file : NULL;
-    const char *engine = argc > 3 ? argv[3] : "local";
+    if (!read_arguments(argc, argv, &words, &run, &trace)) return SL_BAD_INPUT;
+    const long epochs = words.count ? strtol(words.word[1], &end, 10) : 1;
+    if (words.count && (*end || epochs < 1 || epochs > 1000)) {
+        fputs(USAGE, stderr);
+        return SL_BAD_INPUT;
+    }
+    run.trace = trace.path ? &trace : NULL;
+    run.epochs = words.count ? (int)epochs : 0;
     int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK)
-        status = argc == 1 ? compare(trace, &error) : train(argv[1], (int)epochs, engine, trace, &error);
-    sl_trace_file_free(&file);
+        status = words.count ? train(run, words.word[0], words.word[2], &error) : compare(run, run.trace, &error);
+    sl_trace_file_free(&trace);
     return finish(status, &error);
 }

@@ -1,24 +1,35 @@
-/* convolution_layers.h - layers of a convolution network whose images are sharded by lines: for convolution.c.
+/* convolution_layers.h - layers of a convolution network whose images are sharded by lines, and its convolutions by
+ * channels: for convolution.c.
  *
  * A row of a batch is an image [lines, width, channels]. Along the axis "rows" of the mesh each coordinate has a band
  * of the lines of every image. A 3x3 convolution needs one line more above its band and one below it. Its neighbours
  * have them, and send them by ppermute; in backward the gradients of these lines go back the same way. Beyond the first
- * line and the last one of an image are zeros, which is what ppermute gives where nobody sends. */
+ * line and the last one of an image are zeros, which is what ppermute gives where nobody sends.
+ *
+ * Along the axis "tensor" each coordinate has a part of a convolution's kernel. By OUTPUTS, it makes its own channels
+ * of y from all channels of x; dx is the sum of what all of them make. By INPUTS, y is the sum of what each makes from
+ * its own channels of x. So a pair of the two sums once in forward and once in backward, and channels stay where they
+ * are between them; gather_channels brings them to all coordinates where a layer needs all. */
 #ifndef CONVOLUTION_LAYERS_H
 #define CONVOLUTION_LAYERS_H
 
 #include <shardloop/shardloop.h>
 
 #define ROWS_AXIS "rows"
+#define CHANNELS_AXIS "tensor"
 
 /* ---- the 3x3 convolution ---- */
 
 enum { KERNEL, BIAS, SIDE = 3, TAPS = SIDE * SIDE };
+enum conv_by { UNDIVIDED, OUTPUTS, INPUTS }; /* which channels coordinates along CHANNELS_AXIS share out */
 
 struct conv {
     struct sl_module module;
-    int lines, width, channels_in, channels_out; /* of this coordinate's band */
-    int group;                                   /* of the coordinates that share the images; -1: alone */
+    int lines, width, channels_in, channels_out; /* of this coordinate's band; its own channels */
+    int whole_in, whole_out;                     /* channels of all coordinates together */
+    enum conv_by by;
+    int group; /* of the coordinates that share the images; -1: alone */
+    int peers; /* group of those that share the channels; -1: alone */
     struct sl_gemm forward, input, weight;
     struct sl_place received; /* [2][rows, width, channels_in]: the lines above and below the band; kept for W */
     struct sl_place sent;     /* the same to the neighbours; in I what comes from them, too: [4] */
@@ -37,6 +48,9 @@ static size_t conv_kernel(const struct conv *conv) {
     return TAPS * (size_t)conv->channels_in * (size_t)conv->channels_out;
 }
 
+/* The bias is added after the sum, and so once. */
+static bool conv_sums(const struct conv *conv) { return conv->by == INPUTS && conv->peers >= 0; }
+
 static void conv_release(struct sl_module *module) {
     struct conv *conv = (struct conv *)module;
     sl_gemm_release(&conv->forward);
@@ -49,19 +63,30 @@ static int conv_plan_products(struct conv *conv, struct sl_plan *plan) {
     const int points = (int)conv_points(conv, plan->rows), in = TAPS * conv->channels_in, out = conv->channels_out;
     const struct sl_gemm_backend *gemm = plan->gemm;
     conv_release(&conv->module);
-    SL_TRY(sl_gemm_plan(&conv->forward, gemm, SL_F32, points, out, in, false, false, SL_EPILOGUE_BIAS, plan->error));
+    const enum sl_epilogue epilogue = conv_sums(conv) ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS;
+    SL_TRY(sl_gemm_plan(&conv->forward, gemm, SL_F32, points, out, in, false, false, epilogue, plan->error));
     if (plan->forward_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&conv->input, gemm, SL_F32, points, in, out, false, true, SL_EPILOGUE_NONE, plan->error));
     return sl_gemm_plan(&conv->weight, gemm, SL_F32, in, out, points, true, false, SL_EPILOGUE_NONE, plan->error);
 }
 
+static int conv_plan_parameters(const struct conv *conv, struct sl_plan *plan) {
+    static const char *const spec[] = {"-,-,-", "-,-," CHANNELS_AXIS, "-," CHANNELS_AXIS ",-"};
+    const size_t kernel[] = {TAPS, (size_t)conv->whole_in, (size_t)conv->whole_out};
+    const float scale = 1.4f * sl_lecun_normal(TAPS * kernel[1]);
+    SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 3, kernel, spec[conv->by]));
+    return sl_plan_parameter_sharded(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[2],
+                                     conv->by == OUTPUTS ? CHANNELS_AXIS : "-");
+}
+
 static int conv_plan(struct sl_module *module, struct sl_plan *plan) {
     struct conv *conv = (struct conv *)module;
     const size_t in = TAPS * (size_t)conv->channels_in, out = (size_t)conv->channels_out;
-    const size_t edge = conv_edge(conv, plan->rows), kernel[] = {in, out};
+    const size_t edge = conv_edge(conv, plan->rows);
     SL_TRY(sl_plan_group(plan, ROWS_AXIS, &conv->group));
-    SL_TRY(sl_plan_parameter(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, 1.4f * sl_lecun_normal(in), 2, kernel));
-    SL_TRY(sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[1]));
+    conv->peers = -1;
+    if (conv->by != UNDIVIDED) SL_TRY(sl_plan_group(plan, CHANNELS_AXIS, &conv->peers));
+    SL_TRY(conv_plan_parameters(conv, plan));
     SL_TRY(sl_plan_array(plan, 2 * edge, SL_UNTIL_WEIGHT, &conv->received));
     sl_plan_workspace(plan, 4 * edge * sizeof(float), &conv->sent);
     sl_plan_workspace(plan, conv_points(conv, plan->rows) * in * sizeof(float), &conv->patches);
@@ -158,10 +183,16 @@ static int conv_forward(const struct sl_module *module, struct sl_context *conte
     conv_edges(conv, context->rows, x, sent);
     SL_TRY(conv_exchange(conv, context, conv_edge(conv, context->rows), sent, received));
     conv_gather(conv, context->rows, x, received, patches);
-    return sl_gemm_execute(&conv->forward,
+    SL_TRY(sl_gemm_execute(&conv->forward,
                            sl_gemm_floats(&conv->forward, 1, patches, sl_value(module, context, KERNEL),
-                                          sl_value(module, context, BIAS), false, y),
-                           context->queue);
+                                          conv_sums(conv) ? NULL : sl_value(module, context, BIAS), false, y),
+                           context->queue));
+    if (!conv_sums(conv)) return SL_OK;
+    const size_t points = conv_points(conv, context->rows), out = (size_t)conv->channels_out;
+    SL_TRY(sl_sum_over(context, conv->peers, points * out, y));
+    context->kernels->sequence->add_bias(points, out, sl_value(module, context, BIAS), y, out,
+                                         (struct sl_settled){false, NULL});
+    return SL_OK;
 }
 
 static int conv_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -177,7 +208,8 @@ static int conv_backward_input(const struct sl_module *module, struct sl_context
     conv_scatter(conv, context->rows, patches, dx, sent);
     SL_TRY(conv_exchange(conv, context, edge, sent, received));
     conv_add_edges(conv, context->rows, received, dx);
-    return SL_OK;
+    return conv->by == OUTPUTS ? sl_sum_over(context, conv->peers, (size_t)context->rows * (size_t)module->in, dx)
+                               : SL_OK;
 }
 
 static void conv_add(size_t n, const float *partial, bool accumulate, float *gradient) {
@@ -215,15 +247,75 @@ static const struct sl_module_type conv_type = {.name = "conv3x3",
                                                 .bytes = sizeof(struct conv),
                                                 .release = conv_release};
 
-/* y [lines, width, OUT] of x [lines, width, IN], of which this coordinate has so many LINES. */
-static inline struct sl_module *conv3x3(const char *name, int lines, int width, int in, int out) {
-    struct sl_module *module = sl_module_new(&conv_type, name, lines * width * in, lines * width * out);
+/* y [lines, width, OUT] of x [lines, width, IN], of which this coordinate has so many LINES. BY says whose channels it
+ * has its share of along CHANNELS_AXIS of MESH; IN and OUT are all of them, and divide. */
+static inline struct sl_module *conv3x3(const char *name, int lines, int width, int in, int out, enum conv_by by,
+                                        const struct sl_mesh *mesh) {
+    const int peers = by == UNDIVIDED ? 1 : sl_mesh_axis_size(mesh, CHANNELS_AXIS);
+    const int own_in = by == INPUTS ? in / peers : in, own_out = by == OUTPUTS ? out / peers : out;
+    struct sl_module *module = sl_module_new(&conv_type, name, lines * width * own_in, lines * width * own_out);
     if (!module) return NULL;
     struct conv *conv = (struct conv *)module;
     conv->lines = lines;
     conv->width = width;
-    conv->channels_in = in;
-    conv->channels_out = out;
+    conv->channels_in = own_in;
+    conv->channels_out = own_out;
+    conv->whole_in = in;
+    conv->whole_out = out;
+    conv->by = by;
+    return module;
+}
+
+/* ---- all channels ---- */
+
+struct gather_channels {
+    struct sl_module module;
+    int points, channels; /* this coordinate's */
+    int peers;
+};
+
+static int gather_channels_plan(struct sl_module *module, struct sl_plan *plan) {
+    return sl_plan_group(plan, CHANNELS_AXIS, &((struct gather_channels *)module)->peers);
+}
+
+static int gather_channels_forward(const struct sl_module *module, struct sl_context *context, const float *x,
+                                   float *y) {
+    const struct gather_channels *gather = (const struct gather_channels *)module;
+    const size_t shape[] = {(size_t)context->rows * (size_t)gather->points, (size_t)gather->channels};
+    return sl_communicate(context,
+                          sl_describe_all_gather_dim(sl_group_of(context, gather->peers), SL_F32, x, y, 2, shape, 1));
+}
+
+/* All coordinates have computed the same dy. */
+static int gather_channels_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                          const float *dy, float *dx) {
+    const struct gather_channels *gather = (const struct gather_channels *)module;
+    const size_t points = (size_t)context->rows * (size_t)gather->points, channels = (size_t)gather->channels;
+    const size_t whole = channels * (size_t)(module->out / module->in);
+    (void)x;
+    if (dx)
+        context->kernels->sequence->copy_block(
+            points, channels, dy + channels * (size_t)sl_axis_index(context->self, CHANNELS_AXIS), whole, dx, channels);
+    return SL_OK;
+}
+
+static const struct sl_module_type gather_channels_type = {.name = "gather_channels",
+                                                           .plan = gather_channels_plan,
+                                                           .forward = gather_channels_forward,
+                                                           .backward_input = gather_channels_backward_input,
+                                                           .needs_no_input = true,
+                                                           .needs_no_gradient = true,
+                                                           .fuses = true,
+                                                           .bytes = sizeof(struct gather_channels)};
+
+/* y [points, CHANNELS] of x, this coordinate's share of them along CHANNELS_AXIS of MESH, which divides them among
+ * several. */
+static inline struct sl_module *gather_channels(int points, int channels, const struct sl_mesh *mesh) {
+    const int own = channels / sl_mesh_axis_size(mesh, CHANNELS_AXIS);
+    struct sl_module *module = sl_module_new(&gather_channels_type, NULL, points * own, points * channels);
+    if (!module) return NULL;
+    ((struct gather_channels *)module)->points = points;
+    ((struct gather_channels *)module)->channels = own;
     return module;
 }
 

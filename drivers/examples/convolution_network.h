@@ -1,4 +1,4 @@
-/* convolution_network.h - a convolution network whose stages hand over different widths, and its training at every
+/* convolution_network.h - convolution networks whose stages hand over different widths, and their training at every
  * coordinate: for convolution.c. */
 #ifndef CONVOLUTION_NETWORK_H
 #define CONVOLUTION_NETWORK_H
@@ -8,41 +8,140 @@
 #include <string.h>
 
 #include "convolution_layers.h"
+#include "convolution_skips.h"
 
-/* ---- the network ---- */
+/* ---- the networks ---- */
 
-enum { IMAGE = 32, CLASSES = 10, CHANNELS1 = 16, CHANNELS2 = 32, BLOCKS = 3, MOST_BANDS = IMAGE / 4 };
+enum {
+    IMAGE = 32,
+    CLASSES = 10,
+    CHANNELS1 = 16,
+    CHANNELS2 = 32,
+    MOST_BLOCKS = 6,
+    MOST_BANDS = IMAGE / 4,
+    MOST_PEERS = 8
+};
 
-/* Columns that BLOCK, 0 or 1, gives a coordinate which has one of so many BANDS. */
-static inline int network_columns(int block, int bands) {
-    const int side = IMAGE >> (block + 1);
-    return side / bands * side * (block ? CHANNELS2 : CHANNELS1);
+/* A network of BLOCKS. Stages have at least one each, and hand over what a block gives. */
+struct network {
+    const char *name;
+    int blocks;
+    struct sl_module *(*block)(int block, const struct sl_mesh *mesh);
+};
+
+#define CHAIN(...)                                                                                                     \
+    sl_sequential("", (int)(sizeof((struct sl_module *[]){__VA_ARGS__}) / sizeof(struct sl_module *)),                 \
+                  (struct sl_module *[]){__VA_ARGS__})
+
+/* Of an image whose side is SIDE, this coordinate's lines; of CHANNELS that are shared out, its own. */
+static inline int own_lines(const struct sl_mesh *mesh, int side) { return side / sl_mesh_axis_size(mesh, ROWS_AXIS); }
+static inline int own_channels(const struct sl_mesh *mesh, int channels) {
+    return channels / sl_mesh_axis_size(mesh, CHANNELS_AXIS);
 }
 
-/* Two blocks of a convolution and a pool, and the head, whose kernel is sharded as its x is. A rank has at least one of
- * them. What a block hands over is half of what the block before does, so slots have room for the widest. */
-static inline void network_build(struct sl_module **stage, struct sl_model *model, struct sl_spmd *self) {
-    const int bands = sl_axis_size(self, ROWS_AXIS), rank = sl_axis_index(self, "pipe");
-    const int ranks = sl_axis_size(self, "pipe"), half = IMAGE / 2;
-    const struct sl_layers layers = {.count = BLOCKS};
-    struct sl_module *part[2 * BLOCKS];
-    int parts = 0;
-    for (int block = sl_model_first_layer(layers, ranks, rank); block < sl_model_first_layer(layers, ranks, rank + 1);
-         block++) {
-        if (block == 0) {
-            part[parts++] = conv3x3("conv1", IMAGE / bands, IMAGE, 1, CHANNELS1);
-            part[parts++] = pool2x2(IMAGE / bands, IMAGE, CHANNELS1);
-        } else if (block == 1) {
-            part[parts++] = conv3x3("conv2", half / bands, half, CHANNELS1, CHANNELS2);
-            part[parts++] = pool2x2(half / bands, half, CHANNELS2);
-        } else {
-            const int in = bands * network_columns(1, bands);
-            part[parts++] = sl_row_parallel("head", in, CLASSES, self->mesh, ROWS_AXIS);
-        }
+/* LAYER, which leaves its own CHANNELS of an image of side SIDE, and then all of them. */
+static inline struct sl_module *all_channels(struct sl_module *layer, int side, int channels,
+                                             const struct sl_mesh *mesh) {
+    if (own_channels(mesh, channels) == channels) return layer;
+    return CHAIN(layer, gather_channels(own_lines(mesh, side) * side, channels, mesh));
+}
+
+static inline struct sl_module *conv_silu(const char *name, int side, int in, int out, const struct sl_mesh *mesh) {
+    const int lines = own_lines(mesh, side);
+    return CHAIN(conv3x3(name, lines, side, in, out, OUTPUTS, mesh), sl_silu(lines * side * own_channels(mesh, out)));
+}
+
+/* The head's kernel is sharded as its x is. */
+static inline struct sl_module *network_head(int side, int channels, const struct sl_mesh *mesh) {
+    return sl_row_parallel("head", side * side * channels, CLASSES, mesh, ROWS_AXIS);
+}
+
+/* Two convolutions with pools and the head. What a block hands over is half of what the block before does. The first
+ * convolution leaves channels where they are, the second sums over them. */
+static inline struct sl_module *plain_block(int block, const struct sl_mesh *mesh) {
+    const int side = IMAGE >> block, lines = own_lines(mesh, side);
+    if (block == 0)
+        return CHAIN(conv3x3("conv1", lines, side, 1, CHANNELS1, OUTPUTS, mesh),
+                     pool2x2(lines, side, own_channels(mesh, CHANNELS1)));
+    if (block == 1)
+        return CHAIN(conv3x3("conv2", lines, side, CHANNELS1, CHANNELS2, INPUTS, mesh),
+                     pool2x2(lines, side, CHANNELS2));
+    return network_head(side, CHANNELS2, mesh);
+}
+
+/* Two residual connections (He et al. 2015), each over two blocks, which may be two stages': the first begins it, the
+ * second, whose convolution sums over the first one's channels, ends it. */
+static inline struct sl_module *residual_block(int block, const struct sl_mesh *mesh) {
+    static const char *const name[] = {"conv0", "conv1", "conv2", "conv3", "conv4"};
+    const int side = IMAGE >> (block + 1) / 2, lines = own_lines(mesh, side), columns = lines * side * CHANNELS1;
+    if (block == 0)
+        return all_channels(CHAIN(conv3x3(name[0], lines, side, 1, CHANNELS1, OUTPUTS, mesh),
+                                  pool2x2(lines, side, own_channels(mesh, CHANNELS1))),
+                            side / 2, CHANNELS1, mesh);
+    if (block % 2 == 1 && block < 5) return begin_skip(conv_silu(name[block], side, CHANNELS1, CHANNELS1, mesh), 0);
+    if (block == 5) return network_head(IMAGE / 4, CHANNELS1, mesh);
+    struct sl_module *ends = CHAIN(
+        pass_by(conv3x3(name[block], lines, side, CHANNELS1, CHANNELS1, INPUTS, mesh), columns), sum_skip(columns));
+    return block == 2 ? CHAIN(ends, pool2x2(lines, side, CHANNELS1)) : ends;
+}
+
+/* A "U" (Ronneberger et al. 2015): down to images of 8 x 8 points and up again to 32 x 32, where each way up also reads
+ * what the way down has left at its size. Two such skips pass by the lowest block. */
+static inline struct sl_module *u_shaped_block(int block, const struct sl_mesh *mesh) {
+    enum { DOWN1 = 8, DOWN2 = 16, DOWN3 = 16, HALF = IMAGE / 2, QUARTER = IMAGE / 4 };
+    const int skip1 = own_lines(mesh, IMAGE) * IMAGE * DOWN1;
+    if (block == 0) return all_channels(conv_silu("down1", IMAGE, 1, DOWN1, mesh), IMAGE, DOWN1, mesh);
+    if (block == 1)
+        return begin_skip(CHAIN(pool2x2(own_lines(mesh, IMAGE), IMAGE, DOWN1),
+                                all_channels(conv_silu("down2", HALF, DOWN1, DOWN2, mesh), HALF, DOWN2, mesh)),
+                          0);
+    if (block == 2)
+        return begin_skip(CHAIN(pool2x2(own_lines(mesh, HALF), HALF, DOWN2),
+                                all_channels(conv_silu("down3", QUARTER, DOWN2, DOWN3, mesh), QUARTER, DOWN3, mesh)),
+                          skip1);
+    if (block == 3)
+        return pass_by(CHAIN(merge_skip(own_lines(mesh, QUARTER), QUARTER, DOWN3, DOWN2),
+                             all_channels(conv_silu("up2", HALF, DOWN3 + DOWN2, DOWN2, mesh), HALF, DOWN2, mesh)),
+                       skip1);
+    if (block == 4)
+        return CHAIN(merge_skip(own_lines(mesh, HALF), HALF, DOWN2, DOWN1),
+                     all_channels(conv_silu("up1", IMAGE, DOWN2 + DOWN1, DOWN1, mesh), IMAGE, DOWN1, mesh));
+    return CHAIN(pool2x2(own_lines(mesh, IMAGE), IMAGE, DOWN1), network_head(HALF, DOWN1, mesh));
+}
+
+static const struct network networks[] = {
+    {"plain", 3, plain_block}, {"residual", 6, residual_block}, {"u-shaped", 6, u_shaped_block}};
+enum { NETWORKS = sizeof networks / sizeof *networks };
+
+/* NULL if there is none called NAME. */
+static inline const struct network *network_find(const char *name) {
+    for (int n = 0; n < NETWORKS; n++)
+        if (!strcmp(name, networks[n].name)) return &networks[n];
+    return NULL;
+}
+
+/* The blocks of this rank's stages. Slots have room for the widest that a block hands over. */
+static inline void network_build(const struct network *network, const struct sl_schedule *schedule,
+                                 struct sl_module **stage, struct sl_model *model, struct sl_spmd *self) {
+    const struct sl_layers layers = {.count = network->blocks};
+    const int rank = sl_axis_index(self, "pipe"), stages = sl_schedule_stages(schedule);
+    int handed = 0;
+    *model = (struct sl_model){.loops = schedule->loops, .stage = stage, .layers = network->blocks};
+    for (int loop = 0; loop < schedule->loops; loop++) {
+        const int number = sl_schedule_stage(schedule, rank, loop);
+        const int first = sl_model_first_layer(layers, stages, number);
+        const int end = sl_model_first_layer(layers, stages, number + 1);
+        struct sl_module *part[MOST_BLOCKS];
+        for (int block = first; block < end; block++) part[block - first] = network->block(block, self->mesh);
+        stage[loop] = sl_sequential("", end - first, part);
+        if (number == stages - 1) model->loss = sl_softmax_cross_entropy(CLASSES);
     }
-    *stage = sl_sequential("", parts, part);
-    *model = (struct sl_model){.loops = 1, .stage = stage, .handed = network_columns(0, bands), .layers = 1};
-    if (rank == ranks - 1) model->loss = sl_softmax_cross_entropy(CLASSES);
+    for (int block = 0; block < network->blocks - 1; block++) {
+        struct sl_module *made = network->block(block, self->mesh);
+        if (made && made->out > handed) handed = made->out;
+        sl_module_free(made);
+    }
+    model->handed = handed;
 }
 
 /* ---- a run: the same program at every coordinate ---- */
@@ -55,6 +154,8 @@ struct images {
 };
 
 struct network_run {
+    const struct network *network;
+    const char *scheduled; /* the schedule's name */
     struct sl_schedule schedule;
     struct images train, test; /* TEST may be empty */
     int steps, epochs;         /* of EPOCHS 0: as many steps, at most MOST_STEPS */
@@ -65,8 +166,20 @@ struct network_run {
     int watched;                 /* of them; written by coordinate 0 */
 };
 
+/* The run's schedule over RANKS: of two loops where it can have them, and stages then have blocks. */
+static inline int network_schedule(struct network_run *run, int ranks, struct sl_error *error) {
+    const struct sl_schedule_kind *kind = sl_schedule_find(run->scheduled, error);
+    if (!kind) return SL_BAD_INPUT;
+    const int loops = sl_schedule_fit_loops(kind, 2 * ranks <= run->network->blocks ? 2 : 1);
+    if (ranks * loops > run->network->blocks)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s over %d ranks: it has %d stages, but %s has %d blocks",
+                            run->scheduled, ranks, ranks * loops, run->network->name, run->network->blocks);
+    SL_TRY(sl_schedule_make(&run->schedule, run->scheduled, ranks, loops, MICROBATCHES, error));
+    return sl_schedule_lower(&run->schedule, error);
+}
+
 struct network_worker {
-    struct sl_module *stage;
+    struct sl_module *stage[MOST_BLOCKS];
     struct sl_model model;
     struct sl_trainer *trainer;
     uint32_t *order;
@@ -108,13 +221,19 @@ static inline void network_shuffle(uint32_t *order, uint32_t count, uint32_t epo
     }
 }
 
+static inline int network_check(struct sl_spmd *self) {
+    const int bands = sl_axis_size(self, ROWS_AXIS), peers = sl_axis_size(self, CHANNELS_AXIS);
+    const int data = sl_axis_size(self, "data");
+    if (bands > MOST_BANDS || IMAGE % bands || peers > MOST_PEERS || CHANNELS1 % peers || MICROBATCHES * data > BATCH ||
+        BATCH % data)
+        return sl_fail(self, SL_BAD_INPUT, "data must be 1, 2, 4, 8 or 16, and rows and tensor 1, 2, 4 or 8");
+    return SL_OK;
+}
+
 static inline int network_plan(struct network_worker *w, struct sl_spmd *self, const struct network_run *run) {
-    static const char *const groups[] = {ROWS_AXIS, NULL};
+    static const char *const groups[] = {ROWS_AXIS, CHANNELS_AXIS, NULL};
     const int rows = BATCH / sl_axis_size(self, "data"), bands = sl_axis_size(self, ROWS_AXIS);
-    if (bands > MOST_BANDS || IMAGE % bands || MICROBATCHES * sl_axis_size(self, "data") > BATCH ||
-        BATCH % sl_axis_size(self, "data") || sl_axis_size(self, "pipe") > BLOCKS)
-        return sl_fail(self, SL_BAD_INPUT, "data must be 1, 2, 4, 8 or 16, pipe at most %d, and rows 1, 2, 4 or %d",
-                       BLOCKS, MOST_BANDS);
+    SL_TRY(network_check(self));
     const struct sl_trainer_options options = {.pipeline = {.axis = "pipe",
                                                             .group_axes = groups,
                                                             .schedule = &run->schedule,
@@ -126,7 +245,7 @@ static inline int network_plan(struct network_worker *w, struct sl_spmd *self, c
                                                .zero = 1,
                                                .overlap = true,
                                                .seed = 42};
-    network_build(&w->stage, &w->model, self);
+    network_build(run->network, &run->schedule, w->stage, &w->model, self);
     w->inputs = malloc((size_t)(rows * IMAGE / bands * IMAGE) * sizeof *w->inputs);
     w->labels = malloc((size_t)rows * sizeof *w->labels);
     w->order = malloc(run->train.count * sizeof *w->order);
@@ -204,7 +323,7 @@ static inline int network_program(struct sl_spmd *self, void *arg) {
     if (self->coordinate == 0) run->watched = w.watched;
     if (status == SL_OK && run->trace) status = sl_gather_traces(self, run->trace->trace);
     sl_trainer_close(w.trainer);
-    sl_module_free(w.stage);
+    for (int loop = 0; loop < MOST_BLOCKS; loop++) sl_module_free(w.stage[loop]);
     sl_module_free(w.model.loss);
     free(w.inputs);
     free(w.labels);

@@ -225,9 +225,13 @@ done
 refuses '--trace: needs a value: FILE' gpipe --trace
 answers ': equal' convolution
 answers 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution --help
-for arguments in stray 'data=1 0' 'data=1 x' 'data=1 1001' 'data=1 1 local 1'; do
+for arguments in stray 'data=1 0' 'data=1 x' 'data=1 1001' 'data=1 1 local 1' --trace '--network' '--steps 3'; do
     refuses 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution $arguments
 done
+refuses '--network: "vgg" is not plain, residual or u-shaped' convolution --network vgg
+refuses 'there is no schedule "zebra"' convolution --schedule zebra
+refuses 'schedule zbv over 3 ranks: it has 6 stages, but plain has 3 blocks' convolution --schedule zbv
+answers ': equal' convolution --network residual --schedule looped-bfs
 
 # ---- numbers ----
 

@@ -98,6 +98,7 @@ offload)
     all_ran "an optimizer of one's own runs on a device" "$layers/../drivers/examples/regression.c" "$build/drivers/regression"
     all_ran "a module of one's own runs on a device" "$layers/../drivers/examples/custom_module.c" "$build/drivers/custom_module"
     all_ran "a convolution's layers run on a device" "$layers/../drivers/examples/convolution_layers.h" "$build/tests/test_convolution"
+    all_ran "what skips them, too" "$layers/../drivers/examples/convolution_skips.h" "$build/tests/test_convolution"
 
     LIBOMPTARGET_INFO=1 "$driver" --steps 2 --json >out 2>err </dev/null
     status=$?

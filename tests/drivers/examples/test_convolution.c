@@ -1,5 +1,5 @@
-/* test_convolution.c - the example's layers, and its network over meshes: stages that hand over different widths, and
- * images whose lines are sharded. */
+/* test_convolution.c - the example's layers, and its networks over meshes: stages that hand over different widths,
+ * connections that skip stages, images whose lines are sharded, convolutions whose channels are. */
 #include "tests/rigs/numbers.h"
 #include "tests/rigs/run_on.h"
 
@@ -7,21 +7,34 @@
 
 /* ---- layers ---- */
 
+/* Frees MODULE. */
+static void check_gradients(struct sl_module *module, const char *what) {
+    const struct sl_gradient_check check = {.rows = 2, .microbatches = 4, .wgrad_group = 2, .step = 0.5f};
+    struct sl_error error = {0};
+    double difference;
+    char worst[96];
+    assert_non_null(module);
+    if (sl_gradient_check(module, &check, &sl_gemm_reference, &difference, worst, &error))
+        fail_msg("%s", error.message);
+    if (!(difference < 1e-4)) fail_msg("%s: %s differs by %g", what, worst, difference);
+    sl_module_free(module);
+}
+
 /* A convolution is linear in x and in its kernel, so that differences have no error but rounding. */
 static void the_gradients_of_a_convolution_are_those_of_differences(void **state) {
     (void)state;
-    for (int channels = 1; channels <= 3; channels += 2) {
-        const struct sl_gradient_check check = {.rows = 2, .microbatches = 4, .wgrad_group = 2, .step = 0.5f};
-        struct sl_module *conv = conv3x3("conv", 3, 4, channels, 2);
-        struct sl_error error = {0};
-        double difference;
-        char worst[96];
-        assert_non_null(conv);
-        if (sl_gradient_check(conv, &check, &sl_gemm_reference, &difference, worst, &error))
-            fail_msg("%s", error.message);
-        if (!(difference < 1e-4)) fail_msg("%d channels: %s differs by %g", channels, worst, difference);
-        sl_module_free(conv);
-    }
+    check_gradients(conv3x3("conv", 3, 4, 1, 2, UNDIVIDED, NULL), "1 channel");
+    check_gradients(conv3x3("conv", 3, 4, 3, 2, UNDIVIDED, NULL), "3 channels");
+}
+
+/* Columns pass by a layer that reads all others, some of them, or none; and where a skip ends all is linear, too. */
+static void the_gradients_of_skips_are_those_of_differences(void **state) {
+    (void)state;
+    check_gradients(begin_skip(conv3x3("conv", 2, 4, 1, 2, UNDIVIDED, NULL), 0), "a beginning");
+    check_gradients(begin_skip(conv3x3("conv", 2, 4, 1, 2, UNDIVIDED, NULL), 3), "a second beginning");
+    check_gradients(pass_by(conv3x3("conv", 2, 4, 2, 1, UNDIVIDED, NULL), 5), "a pass");
+    check_gradients(sum_skip(7), "a sum");
+    check_gradients(merge_skip(2, 3, 2, 3), "a merge");
 }
 
 /* Two lines of six points: the largest of a window is below zero, there twice, and there four times. */
@@ -52,14 +65,20 @@ static void a_pool_gives_its_gradient_to_the_first_largest_point(void **state) {
 
 static struct images images;
 
-static void train(struct network_run *run, const char *mesh, int steps) {
+struct setting {
+    const char *network, *schedule, *mesh;
+    int steps;
+};
+
+static void train(struct network_run *run, struct setting at) {
     struct sl_mesh parsed;
     struct sl_error error = {0};
-    *run = (struct network_run){.train = images, .steps = steps};
+    const char *mesh = at.mesh;
+    *run = (struct network_run){
+        .train = images, .steps = at.steps, .network = network_find(at.network), .scheduled = at.schedule};
+    assert_non_null(run->network);
     assert_int_equal(sl_mesh_parse(&parsed, mesh, &error), SL_OK);
-    const int ranks = sl_mesh_axis_size(&parsed, "pipe");
-    if (sl_schedule_make(&run->schedule, "1f1b", ranks, 1, MICROBATCHES, &error) ||
-        sl_schedule_lower(&run->schedule, &error) ||
+    if (network_schedule(run, sl_mesh_axis_size(&parsed, "pipe"), &error) ||
         run_on((struct test_run){.mesh = mesh, .checked = true, .arg = run}, network_program, &error))
         fail_msg("%s: %s", mesh, error.message);
     sl_schedule_free(&run->schedule);
@@ -82,82 +101,113 @@ static double difference_of(const float *a, const float *b, size_t n) {
     return sqrt(difference / norm);
 }
 
-/* Stages take the same microbatches, in the same order, with slots as wide as the widest: no sum changes. */
-static void stages_of_different_widths_give_the_same_bits(void **state) {
-    static const char *const mesh[] = {"pipe=2", "pipe=3"};
-    struct network_run single, run;
-    (void)state;
-    train(&single, "pipe=1", MOST_STEPS);
-    for (size_t m = 0; m < sizeof mesh / sizeof *mesh; m++) {
-        train(&run, mesh[m], MOST_STEPS);
+/* The network of AT on one coordinate, for as many steps. */
+static struct setting alone(struct setting at) { return (struct setting){at.network, "1f1b", "pipe=1", at.steps}; }
+
+/* Runs each of SETTING [count], those of a network one after another, and COMPARES it with one coordinate. */
+static void compare(const struct setting *setting, size_t count,
+                    void (*compares)(const struct setting *at, const struct network_run *run,
+                                     const struct network_run *single)) {
+    struct network_run single = {0}, run;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || strcmp(setting[i].network, setting[i - 1].network) != 0) {
+            sl_store_free(&single.gradients);
+            train(&single, alone(setting[i]));
+        }
+        train(&run, setting[i]);
         if (has_results()) {
-            assert_memory_equal(run.loss, single.loss, sizeof run.loss);
-            assert_int_equal(run.gradients.count, 6);
-            for (int i = 0; i < run.gradients.count; i++) {
-                const struct sl_tensor *tensor = &single.gradients.tensor[i];
-                assert_memory_equal(gradient(&run, tensor), tensor->array.data,
-                                    sl_array_elements(&tensor->array) * sizeof(float));
-            }
+            assert_int_equal(run.gradients.count, single.gradients.count);
+            compares(&setting[i], &run, &single);
         }
         sl_store_free(&run.gradients);
     }
     sl_store_free(&single.gradients);
 }
 
-/* Bands and replicas give the sums over an image's points, and those over a batch, another order. What a gradient sums
- * are at most n = 128 * 32 * 32 summands. Rounding moves a sum like a random walk, by sqrt(n) * 2^-24 of the summands'
- * size (Higham and Mary 2019), in each of the two orders. */
-static void bands_and_replicas_change_only_rounding(void **state) {
-    static const char *const mesh[] = {"rows=2", "rows=4", "rows=8", "data=2,pipe=2,rows=2", "data=1,pipe=3,rows=2"};
-    const double bound = 2 * sqrt((double)BATCH * IMAGE * IMAGE) * 0x1p-24;
-    struct network_run single, run;
-    (void)state;
-    train(&single, "data=1,pipe=1,rows=1", 1);
-    for (size_t m = 0; m < sizeof mesh / sizeof *mesh; m++) {
-        train(&run, mesh[m], 1);
-        if (has_results()) {
-            const double change = fabs(run.loss[0] / single.loss[0] - 1);
-            if (!(change <= bound)) fail_msg("%s: the loss changes by %g, more than %g", mesh[m], change, bound);
-            assert_int_equal(run.gradients.count, 6);
-            for (int i = 0; i < run.gradients.count; i++) {
-                const struct sl_tensor *tensor = &single.gradients.tensor[i];
-                const double d =
-                    difference_of(gradient(&run, tensor), tensor->array.data, sl_array_elements(&tensor->array));
-                if (!(d <= bound)) fail_msg("%s: %s changes by %g, more than %g", mesh[m], tensor->name, d, bound);
-            }
-        }
-        sl_store_free(&run.gradients);
+static void expect_same_bits(const struct setting *at, const struct network_run *run,
+                             const struct network_run *single) {
+    (void)at;
+    assert_memory_equal(run->loss, single->loss, sizeof run->loss);
+    for (int i = 0; i < run->gradients.count; i++) {
+        const struct sl_tensor *tensor = &single->gradients.tensor[i];
+        assert_memory_equal(gradient(run, tensor), tensor->array.data,
+                            sl_array_elements(&tensor->array) * sizeof(float));
     }
-    sl_store_free(&single.gradients);
+}
+
+/* Stages take the same microbatches, in the same order, with slots as wide as the widest: no sum changes. What skips
+ * stages is copied from one to the next. */
+static void stages_of_different_widths_give_the_same_bits(void **state) {
+    static const struct setting all[] = {
+        {"plain", "1f1b", "pipe=2", MOST_STEPS}, {"plain", "1f1b", "pipe=3", MOST_STEPS},
+        {"residual", "gpipe", "pipe=2", 2},      {"residual", "1f1b", "pipe=4", 2},
+        {"residual", "looped-bfs", "pipe=3", 2}, {"u-shaped", "gpipe", "pipe=4", 1},
+        {"u-shaped", "looped-bfs", "pipe=2", 1}, {"u-shaped", "1f1b", "pipe=2", 1}};
+    (void)state;
+    compare(all, sizeof all / sizeof *all - (test_is_small ? 3 : 0), expect_same_bits);
+}
+
+static void expect_rounding_alone(const struct setting *at, const struct network_run *run,
+                                  const struct network_run *single) {
+    const double bound = 2 * sqrt((double)BATCH * IMAGE * IMAGE) * 0x1p-24;
+    const double change = fabs(run->loss[0] / single->loss[0] - 1);
+    if (!(change <= bound)) fail_msg("%s: the loss changes by %g, more than %g", at->mesh, change, bound);
+    for (int i = 0; i < run->gradients.count; i++) {
+        const struct sl_tensor *tensor = &single->gradients.tensor[i];
+        const double d = difference_of(gradient(run, tensor), tensor->array.data, sl_array_elements(&tensor->array));
+        if (!(d <= bound)) fail_msg("%s: %s changes by %g, more than %g", at->mesh, tensor->name, d, bound);
+    }
+}
+
+/* Bands and replicas give the sums over an image's points, and those over a batch, another order; channels those of a
+ * product over channels. What a gradient sums are at most n = 128 * 32 * 32 summands. Rounding moves a sum like a
+ * random walk, by sqrt(n) * 2^-24 of the summands' size (Higham and Mary 2019), in each of the two orders. */
+static void bands_channels_and_replicas_change_only_rounding(void **state) {
+    static const struct setting all[] = {{"plain", "1f1b", "rows=2", 1},
+                                         {"plain", "1f1b", "rows=4", 1},
+                                         {"plain", "1f1b", "rows=8", 1},
+                                         {"plain", "1f1b", "tensor=2", 1},
+                                         {"plain", "1f1b", "tensor=8", 1},
+                                         {"plain", "1f1b", "data=2,pipe=2,rows=2", 1},
+                                         {"plain", "1f1b", "data=1,pipe=3,rows=2", 1},
+                                         {"plain", "1f1b", "rows=2,tensor=4", 1},
+                                         {"residual", "1f1b", "pipe=4,tensor=2", 1},
+                                         {"residual", "looped-bfs", "data=2,pipe=2,tensor=2", 1},
+                                         {"u-shaped", "gpipe", "pipe=2,rows=2,tensor=2", 1},
+                                         {"u-shaped", "looped-bfs", "pipe=2,tensor=4", 1}};
+    (void)state;
+    compare(all, sizeof all / sizeof *all - (test_is_small ? 2 : 0), expect_rounding_alone);
 }
 
 static void a_mesh_that_does_not_fit_is_refused(void **state) {
-    static const char *const mesh[] = {"rows=16", "data=3", "pipe=4"};
+    static const char *const mesh[] = {"rows=16", "data=3", "tensor=3", "tensor=16"};
     (void)state;
     for (size_t m = 0; m < sizeof mesh / sizeof *mesh; m++) {
-        struct network_run run = {.train = images, .steps = 1};
+        struct network_run run = {.train = images, .steps = 1, .network = &networks[0], .scheduled = "1f1b"};
         struct sl_mesh parsed;
         struct sl_error error = {0};
         assert_int_equal(sl_mesh_parse(&parsed, mesh[m], &error), SL_OK);
-        assert_int_equal(
-            sl_schedule_make(&run.schedule, "1f1b", sl_mesh_axis_size(&parsed, "pipe"), 1, MICROBATCHES, &error),
-            SL_OK);
-        assert_int_equal(sl_schedule_lower(&run.schedule, &error), SL_OK);
+        assert_int_equal(network_schedule(&run, sl_mesh_axis_size(&parsed, "pipe"), &error), SL_OK);
         if (parsed.size <= 8 || shares_memory()) { /* there are eight processes */
             assert_int_equal(run_on((struct test_run){.mesh = mesh[m], .arg = &run}, network_program, &error),
                              SL_BAD_INPUT);
-            if (has_results()) assert_non_null(strstr(error.message, "data must be 1, 2, 4, 8 or 16, pipe at most 3"));
+            if (has_results()) assert_non_null(strstr(error.message, "16, and rows and tensor 1, 2, 4 or 8"));
         }
         sl_schedule_free(&run.schedule);
     }
+    struct network_run run = {.network = &networks[0], .scheduled = "1f1b"};
+    struct sl_error error = {0};
+    assert_int_equal(network_schedule(&run, 4, &error), SL_BAD_INPUT);
+    assert_string_equal(error.message, "schedule 1f1b over 4 ranks: it has 4 stages, but plain has 3 blocks");
 }
 
 int main(int argc, char **argv) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_gradients_of_a_convolution_are_those_of_differences),
+        cmocka_unit_test(the_gradients_of_skips_are_those_of_differences),
         cmocka_unit_test(a_pool_gives_its_gradient_to_the_first_largest_point),
         cmocka_unit_test(stages_of_different_widths_give_the_same_bits),
-        cmocka_unit_test(bands_and_replicas_change_only_rounding),
+        cmocka_unit_test(bands_channels_and_replicas_change_only_rounding),
         cmocka_unit_test(a_mesh_that_does_not_fit_is_refused),
     };
     begin_tests(argc, argv);
