@@ -65,7 +65,7 @@ for driver in "$drivers"/*; do
     [ -f "$driver" ] && [ -x "$driver" ] || continue
     for command in '' $([ "${driver##*/}" != transformer ] || echo train evaluate generate export) \
         $([ "${driver##*/}" != tokens ] || echo encode decode shards text); do
-        case ${driver##*/} in convolution | custom_* | looping_step | regression) all='' ;; *) all=all ;; esac
+        case ${driver##*/} in convolution | custom_* | heads | looping_step | regression) all='' ;; *) all=all ;; esac
         (cd "$drivers" && "./${driver##*/}" $command --help $all) | awk 'length > 80 { print; long = 1 } END { exit long || !NR }' >out
         point "${driver##*/} $command --help: 80 columns"
     done
@@ -216,9 +216,12 @@ for example in custom_module regression; do
     refuses 'or --trace FILE' $example --trace trace stray
 done
 answers 'step 4  loss 0.00' looping_step
-answers 'takes no arguments' looping_step --help
-refuses 'takes no arguments' looping_step --steps 3
-refuses 'takes no arguments' looping_step stray
+answers 'outputs: the same bits' heads
+for example in looping_step heads; do
+    answers 'takes no arguments' $example --help
+    refuses 'takes no arguments' $example --steps 3
+    refuses 'takes no arguments' $example stray
+done
 for example in custom_module regression convolution gpipe 'loss_equality --steps 1 --hidden 16 --batch 32'; do
     refuses '--trace: /nowhere/trace: No such file' $example --trace /nowhere/trace
 done

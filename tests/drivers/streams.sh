@@ -20,7 +20,7 @@ only_objects() {
 # ---- closed descriptors ----
 
 : >out
-for driver in convolution custom_module regression looping_step 'gpipe' 'sharding' 'plan' 'schedule' 'loss_equality --mesh data=1,model=1 --layers 2 --hidden 8 --steps 1' \
+for driver in convolution custom_module regression looping_step heads 'gpipe' 'sharding' 'plan' 'schedule' 'loss_equality --mesh data=1,model=1 --layers 2 --hidden 8 --steps 1' \
     'transformer --help' 'plan --help' 'report --help' 'diff --help' 'tokens --help' 'sharding --show-placement'; do
     "$drivers/"$driver >&- 2>err
     status=$?
@@ -55,7 +55,7 @@ point 'nothing is read, and so stdin may be closed'
 
 # ---- no room ----
 
-for driver in convolution custom_module regression looping_step 'custom_module --help' 'transformer --help'; do
+for driver in convolution custom_module regression looping_step heads 'custom_module --help' 'transformer --help'; do
     "$drivers/"$driver >/dev/full 2>err
     status=$?
     [ $status = 3 ] && one_line "${driver%% *}" 'stdout: No space left'

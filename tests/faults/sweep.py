@@ -54,6 +54,7 @@ examples = {
     "convolution": "convolution",
     "custom_module": "custom_module --trace trace.json",
     "custom_optimizer": "custom_optimizer saved.safetensors 3",
+    "heads": "heads",
     "looping_step": "looping_step",
     "regression": "regression --trace trace.json",
 }
