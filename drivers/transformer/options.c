@@ -125,6 +125,8 @@ const struct sl_option transformer_schedule_table[] = {
      .help =
          "spread the logits over the pipeline: each rank has its part of the token table, in two loops beside those "
          "of --loops, or all of it and a part of each microbatch's rows, in one; alone it means vocabulary"},
+    {"tensor-pieces", SL_OPTION_INTEGER, FIELD(tensor_pieces), .min = 1, .max = 64, .keep = SL_KEPT_FREE,
+     .help = "over the axis tensor, pieces of a microbatch's rows: some are multiplied while others move"},
     {"keep-logits", SL_OPTION_SWITCH, FIELD(keep_logits), .keep = SL_KEPT_FREE,
      .help = "of more than 4096 tokens: keep the logits until the table's gradient, in place of computing them again"},
     {0},
@@ -172,6 +174,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .latent = 64,
         .rope = 16,
         .rope_base = 10000,
+        .tensor_pieces = 1,
         .rope_amplitude = 1,
         .norm_epsilon = 1e-6,
         .choices = 2,
@@ -403,6 +406,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .untied_head = config->untied_head,
         .vocabulary_parallel = config->vocabulary_parallel,
         .keep_logits = config->keep_logits,
+        .tensor_pieces = config->tensor_pieces,
         .experts = config->experts,
         .choices = config->choices,
         .shared_experts = config->shared_experts,

@@ -36,6 +36,7 @@ struct transformer_config {
     int context;     /* the longest sequence that the model is for; 0: `sequence` */
     int spread_head; /* enum sl_spread_head */
     bool keep_logits;
+    int tensor_pieces;
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */

@@ -318,7 +318,7 @@ static struct sl_module *build_any(const struct sl_transformer *t, const struct 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, struct sl_model *model, struct sl_error *error) {
     const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
-    const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora};
+    const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora, t->tensor_pieces};
     const struct ends ends = ends_of(t, schedule);
     const int stages = sl_schedule_stages(schedule), least = 1 + sl_spread_loops(t->spread_head);
     if (schedule->loops < least)

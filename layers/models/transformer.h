@@ -69,6 +69,7 @@ struct sl_transformer {
     bool fsdp;                /* kernels are also sharded over data */
     bool untied_head;         /* the head has a token table of its own */
     bool vocabulary_parallel; /* the token table's rows are sharded over tensor */
+    int tensor_pieces;        /* in which rows move over tensor, beside their products; 0: 1 */
     int spread_head;          /* enum sl_spread_head; */
     bool halves;              /* its shares hand over x as bf16: for a pipeline of that storage */
     const int *stage_layers;  /* [stages but a spread head's] layers of each; NULL: as equally many as can be */

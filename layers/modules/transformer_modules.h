@@ -32,6 +32,7 @@ struct sl_channels {
     const struct sl_mesh *mesh;
     const char *axis;           /* shards the channels: "tensor"; must outlive the modules */
     const struct sl_lora *lora; /* sl_sharded_dense and the three like it have adapters; NULL: they have none */
+    int pieces; /* in which sl_sharded_dense scatters and gathers a microbatch's rows, beside products; 0 counts as 1 */
 };
 
 /* y = x kernel + bias; kernel [IN, OUT] lecun-normal, bias [OUT] zeros. Each coordinate multiplies its columns of x by

@@ -412,6 +412,11 @@ refuses 'latent dimension 5 does not divide over the 2' $train --latent-dim 5
 refuses 'of a vocabulary of 5 tokens, in shares of 2, the last of the 4 coordinates along "tensor" has none' \
     $train --vocab-size 5 --vocabulary-parallel --mesh tensor=4
 
+refuses '--tensor-pieces: "0" is not an integer from 1 to 64' $train --tensor-pieces 0
+refuses 'rows of a microbatch do not divide into 7 pieces' $train --mesh tensor=2 --tensor-pieces 7
+refuses 'its rows cannot move over "tensor" in 2 pieces, as sums over it are those of leaves' \
+    $train --mesh tensor=2 --exact tensor=2 --tensor-pieces 2
+
 spread="$train --mesh pipe=2 --schedule looped-bfs --vocab-size 8192 --spread-head"
 answers coordinate $spread --dry-run
 refuses '--spread-head: schedule 1f1b has at most 1 loop, and the head takes two more: choose' $spread --schedule 1f1b

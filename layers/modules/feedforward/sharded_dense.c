@@ -9,37 +9,13 @@
  *
  * The kernel's columns may also be sharded over an axis of different rows of x (FSDP; ZeRO 3, Rajbhandari et al. 2020):
  * kernels are gathered before each product or ahead of all, and sums of gradients scattered, or parts of them left. */
-#include "layers/modules/feedforward/affine.h"
-#include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/lora_internal.h"
+#include "layers/modules/feedforward/sharded_dense_internal.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
 #include <string.h>
-
-struct sharded {
-    struct sl_module module;
-    const char *axis;
-    int whole_in, whole;           /* columns of x and of y that all shards have together */
-    int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
-    bool biased;
-    bool scatters;         /* y is scattered over its columns; otherwise all have all of it */
-    int group, data_group; /* over the axis; over the one that shards the kernel's columns */
-    int gathered;          /* the kernel's number in the plan's gathers, whose scatters sum its gradient; or -1 */
-    bool adds_up;          /* products of peers, or of leaves: the bias comes after that */
-    struct sl_products products;
-    struct sl_leaf_products leaves;
-    struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and is to be summed */
-    struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy, as bf16 where it is
-                                  stored so */
-    struct sl_place kernel;    /* [in, whole]: where it is sharded and not gathered ahead, the kernel; its gradient */
-    struct sl_place shard;     /* of that gradient, to be added */
-    struct sl_place exchanged; /* the kernel as bf16: for sl_sharded_dense_columns */
-    struct sl_place sums;      /* [whole]: the microbatch's gradient of the bias */
-};
-
-static const struct sharded *own(const struct sl_module *module) { return (const struct sharded *)module; }
 
 /* ---- planning ---- */
 
@@ -95,6 +71,31 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     sl_plan_workspace(plan, shard * sizeof(float), &dense->shard);
 }
 
+/* Moves that scatter rows, or gather them, go on beside products, if asked. Those of one token have none. */
+static int plan_pieces(struct sharded *dense, const struct sl_plan *plan, int leaves) {
+    const bool moves = dense->group >= 0 && dense->scatters && !plan->caches;
+    dense->pieces = moves && dense->asked > 1 ? dense->asked : 1;
+    if (dense->pieces == 1) return SL_OK;
+    if (leaves)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: its rows cannot move over \"%s\" in %d pieces, as sums over it are those of leaves",
+                            plan->name, plan->module->type->name, dense->axis, dense->pieces);
+    if (plan->rows % dense->pieces == 0) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d rows of a microbatch do not divide into %d pieces",
+                        plan->name, plan->module->type->name, plan->rows, dense->pieces);
+}
+
+/* Pieces are to products as microbatches of so many rows. */
+static int plan_products(struct sharded *dense, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const int run = plan->run, repeat = dense->leaves.count > 1 ? dense->leaves.count : dense->pieces;
+    if (dense->pieces > 1) plan->run = (int)sl_plan_run(plan) * dense->pieces;
+    sl_load_repeat(plan, repeat);
+    const int status = sl_products_plan(&dense->products, plan, shape);
+    sl_load_repeat(plan, 1);
+    plan->run = run;
+    return status;
+}
+
 /* Whether I of the same rows leaves all columns of dy for W, which then need not be gathered again. */
 static bool keeps_columns(const struct sharded *dense, const struct sl_plan *plan) {
     if (!plan->weights_follow || !plan->nobody_waits || plan->wgrad_group > 1 || sl_plan_run(plan) > 1) return false;
@@ -110,11 +111,12 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
     if (dense->adds_up && dense->biased)
         sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2.0 * plan->rows * dense->module.out);
-    sl_load_call(plan, SL_LOAD_FORWARD, dense->scatters ? SL_PSUM_SCATTER : SL_PSUM, dense->axis, all, each);
+    sl_load_call(plan, SL_LOAD_FORWARD, dense->scatters ? SL_PSUM_SCATTER : SL_PSUM, dense->axis, all,
+                 each * dense->pieces);
     if (dense->gathered >= 0 && plan->load && !plan->parameters->wholes) plan->load->loop[plan->loop].gathered += bytes;
     if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
     if (plan->forward_only) return;
-    sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, dy, each);
+    sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, dy, each * dense->pieces);
     if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
     if (dense->adds_up && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
         sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, (double)plan->rows * dense->whole);
@@ -132,6 +134,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
     const int leaves = sl_plan_leaves(plan, dense->axis);
     dense->adds_up = dense->group >= 0 || leaves;
+    SL_TRY(plan_pieces(dense, plan, leaves));
     SL_TRY(plan_parameters(dense, plan));
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
@@ -142,7 +145,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = (int)dense->leaves.width,
                                             .out = dense->whole,
-                                            .rows = plan->rows,
+                                            .rows = plan->rows / dense->pieces,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue =
                                                 !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
@@ -152,9 +155,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .gelu_precedes = module->gelu_precedes && !dense->adds_up,
                                             .x_stride = dense->adds_up ? 0 : module->x_stride,
                                             .biased = dense->biased && dense->leaves.count == 1};
-    sl_load_repeat(plan, dense->leaves.count);
-    const int status = sl_products_plan(&dense->products, plan, &shape);
-    sl_load_repeat(plan, 1);
+    const int status = plan_products(dense, plan, &shape);
     sl_products_offer(&dense->products, module, plan, dense->biased, dense->adds_up, dense->leaves.count <= 1);
     if (plan->load) count(dense, plan);
     if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
@@ -232,44 +233,6 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
     return SL_OK;
 }
 
-/* TO [count] = the sum of all peers' FROM. */
-static int sum_all(const struct sl_module *module, struct sl_context *context, const void *from, float *to,
-                   size_t count) {
-    const int group = own(module)->group;
-    const struct sl_group *peers = sl_group_of(context, group);
-    return sl_communicate(context, context->groups->by_tree[group]
-                                       ? sl_describe_psum_tree(peers, SL_F32, from, to, count)
-                                       : sl_describe_psum(peers, SL_F32, from, to, count));
-}
-
-/* *ALL [rows, whole] of DY [rows, out], which is of TYPE: floats, where it is summed. */
-static int gather_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,
-                           const void *dy, const float **all) {
-    const struct sharded *dense = own(module);
-    const struct sl_group *peers = sl_group_of(context, dense->group);
-    const size_t segments = (size_t)dense->segments_out;
-    const size_t shape[] = {rows, segments, (size_t)module->out / segments};
-    *all = dy;
-    if (!peers) return SL_OK;
-    float *columns = sl_at(context, &dense->columns);
-    *all = columns;
-    if (!dense->scatters) return sum_all(module, context, dy, columns, rows * (size_t)dense->whole);
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, dy, columns, 3, shape, 2));
-}
-
-/* Y [rows, out] of SHARE [rows, whole], of which it is the sum; where all of it stays, SHARE is Y. Without peers it is
- * all there. */
-static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
-    const struct sharded *dense = own(module);
-    const struct sl_group *peers = sl_group_of(context, dense->group);
-    const size_t rows = (size_t)context->rows, segments = (size_t)dense->segments_out, whole = (size_t)dense->whole;
-    const size_t shape[] = {rows, segments, whole / segments};
-    if (!peers) return SL_OK;
-    if (!dense->scatters) return sum_all(module, context, share, y, rows * whole);
-    const bool by_tree = context->groups->by_tree[dense->group];
-    return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 3, shape, 2));
-}
-
 /* ---- forward and backward ---- */
 
 /* Adds this coordinate's columns of it to Y [rows, out], segment by segment, and leaves Y as the result is to be. */
@@ -307,8 +270,14 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     if (dense->adds_up) context->summand = NULL; /* a coordinate's product is but a summand */
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
-    SL_TRY(multiply(module, context, x, kernel, share));
-    if (dense->adds_up) SL_TRY(add_up(module, context, share, y));
+    if (dense->pieces > 1) {
+        const size_t count = (size_t)context->rows * (size_t)module->in;
+        const void *a = sl_products_operand(&dense->products, context, &dense->products.x, count, x);
+        SL_TRY(sl_sharded_forward_in_pieces(module, context, a, kernel, share, y));
+    } else {
+        SL_TRY(multiply(module, context, x, kernel, share));
+        if (dense->adds_up) SL_TRY(sl_sharded_add_up(module, context, share, y));
+    }
     if (dense->adds_up && dense->biased) add_bias(module, context, y);
     return SL_OK;
 }
@@ -337,7 +306,7 @@ static int gather_input_gradient(const struct sl_module *module, struct sl_conte
     *stored = sl_rounded_rows(context, rows * (size_t)module->out, dy);
     if (dense->group >= 0 && !module->reads_stored_gradient) *stored = NULL;
     const void *from = *stored ? (const void *)*stored : dy;
-    SL_TRY(gather_gradient(module, context, rows, *stored ? SL_BF16 : SL_F32, from, all));
+    SL_TRY(sl_sharded_gather(module, context, rows, *stored ? SL_BF16 : SL_F32, from, all));
     if (dense->group < 0)
         *all = dy;
     else if (*stored)
@@ -345,9 +314,33 @@ static int gather_input_gradient(const struct sl_module *module, struct sl_conte
     return SL_OK;
 }
 
+/* What peers gather of DY in pieces: as the product reads it. NULL: nobody needs dx, or DY is of the other type. */
+static const void *moved_in_pieces(const struct sl_module *module, const struct sl_context *context, const float *dy,
+                                   const float *dx) {
+    const struct sharded *dense = own(module);
+    if (dense->pieces == 1 || !dx) return NULL;
+    if (dense->products.input_gradient.dtype == SL_F32) return dy;
+    if (!module->reads_stored_gradient) return NULL;
+    return sl_rounded_rows(context, (size_t)context->rows * (size_t)module->out, dy);
+}
+
+static int backward_in_pieces(const struct sl_module *module, struct sl_context *context, const void *moved,
+                              float *dx) {
+    const struct sharded *dense = own(module);
+    const void *kernel;
+    const float *all;
+    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(sl_sharded_gradient_in_pieces(module, context, moved, kernel, &all, dx));
+    const bool stored = dense->products.input_gradient.dtype == SL_BF16;
+    if (adds_rows(module, context)) add_rows(module, context, all, stored ? (const void *)all : NULL);
+    return SL_OK;
+}
+
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct sharded *dense = own(module);
+    const void *moved = moved_in_pieces(module, context, dy, dx);
+    if (moved) return backward_in_pieces(module, context, moved, dx);
     const struct sl_products *products = &dense->products;
     const float *all;
     const uint16_t *stored;
@@ -363,8 +356,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
             : sl_products_input_operand(products, module, context, (size_t)context->rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
         return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
-    return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, kernel, false, dx,
-                                      context->result);
+    const int pieces = (int)sl_call_microbatches(context) * dense->pieces;
+    return sl_products_input_gradient(context, products, pieces, a, kernel, false, dx, context->result);
 }
 
 /* GRADIENT [in, whole] (+)= X^T B: X as it is kept. */
@@ -432,7 +425,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* for all peers */
     if (peers && !is_gathered(module, context, rows * (size_t)module->out, dy)) {
         if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
-        SL_TRY(gather_gradient(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));
+        SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));
     }
     const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
                          : sl_products_gradient(products, module, context, rows * whole, all);
@@ -475,6 +468,7 @@ static struct sl_module *new_dense(const struct sl_module_type *type, const char
     dense->segments_out = segments_out;
     dense->biased = biased;
     dense->scatters = module->out < out;
+    dense->asked = channels->pieces;
     const struct sl_lora_shape lora = {in, out, segments_in, segments_out, type == &summed_dense};
     return adapted ? sl_lora_beside(name, module, &lora, channels) : module;
 }

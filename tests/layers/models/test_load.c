@@ -145,6 +145,10 @@ static void products_are_the_formulas(void **state) {
     check((struct layout){.mesh = "pipe=2", .schedule = "1f1b", .loops = 1, .group = 2});
     check((struct layout){.mesh = "pipe=2", .schedule = "looped-bfs", .loops = 2, .fuse = 2, .group = 4});
     check((struct layout){.mesh = "data=2,pipe=2,tensor=2", .schedule = "1f1b", .loops = 1, .group = 1});
+    struct sl_transformer pieces = small;
+    pieces.tensor_pieces = 4;
+    check((struct layout){
+        .mesh = "data=2,tensor=2", .schedule = "gpipe", .loops = 1, .fuse = 2, .group = 2, .model = pieces});
     struct sl_transformer fsdp = small;
     fsdp.fsdp = true;
     check((struct layout){.mesh = "data=4,tensor=2", .schedule = "gpipe", .loops = 1, .group = 4, .model = fsdp});

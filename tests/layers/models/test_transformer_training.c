@@ -345,6 +345,45 @@ static void bf16_stays_close_and_repeats_its_bits(void **state) {
     close_reference(&reference);
 }
 
+/* ---- rows that move in pieces ---- */
+
+/* Of plain products, whose rows do not depend on those beside them. Storage, precision and mesh say what moves, and as
+ * what; pieces of a run of microbatches are those of all of them. */
+static void pieces_of_rows_change_no_bit(void **state) {
+    static const struct {
+        const char *mesh;
+        enum sl_dtype precision, storage;
+        bool whole; /* no FSDP */
+        int run, attention;
+    } variant[] = {{"data=1,pipe=1,tensor=2", SL_F32, SL_F32, true, 0, SL_ATTENTION_LATENT},
+                   {"data=2,pipe=1,tensor=4", SL_F32, SL_BF16, false, 0, SL_ATTENTION_GROUPED},
+                   {"data=1,pipe=2,tensor=4", SL_BF16, SL_F32, true, 0, SL_ATTENTION_LATENT},
+                   {"data=1,pipe=2,tensor=2", SL_BF16, SL_BF16, false, 0, SL_ATTENTION_GROUPED},
+                   {"data=2,pipe=1,tensor=2", SL_F32, SL_F32, false, 2, SL_ATTENTION_GROUPED}};
+    (void)state;
+    for (size_t i = 0; i < sizeof variant / sizeof *variant; i++) {
+        struct job job[2];
+        for (int pieces = 0; pieces < 2; pieces++) {
+            job[pieces] = small_job(variant[i].mesh);
+            job[pieces].gemm = &sl_gemm_reference;
+            job[pieces].schedule = "gpipe";
+            job[pieces].steps = 1;
+            job[pieces].precision = variant[i].precision;
+            job[pieces].storage = variant[i].storage;
+            job[pieces].run = variant[i].run;
+            if (variant[i].run) job[pieces].microbatches = 4;
+            job[pieces].model.attention = variant[i].attention;
+            job[pieces].model.fsdp = !variant[i].whole;
+            job[pieces].model.blocks = 2;
+            job[pieces].model.tensor_pieces = pieces ? i % 2 ? 8 : 2 : 1;
+            run_job(&job[pieces]);
+        }
+        if (has_results()) expect_same_bits(variant[i].mesh, &job[1], &job[0]);
+        free_job(&job[0]);
+        free_job(&job[1]);
+    }
+}
+
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -355,6 +394,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernels_that_do_not_divide_over_data_stay_whole),
         cmocka_unit_test(dropout_is_the_same_in_every_layout),
         cmocka_unit_test(bf16_stays_close_and_repeats_its_bits),
+        cmocka_unit_test(pieces_of_rows_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
