@@ -133,6 +133,7 @@ struct sl_wait_mark {
     double began, cpu;
 };
 
+/* When the wait began; zeros where nothing is counted. */
 static inline struct sl_wait_mark sl_wait_begin(const struct sl_spmd *self) {
     if (!self->timed) return (struct sl_wait_mark){0, 0};
     return (struct sl_wait_mark){sl_now(), sl_cpu_now()};

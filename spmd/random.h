@@ -135,6 +135,7 @@ SL_INLINE float sl_truncated_normal_of_word(uint32_t word) {
 
 /* Arrays: OUT [N] as by the function of the same name in jax.random (random.c). */
 
+/* Words of any bits. */
 void sl_random_bits(struct sl_key key, uint32_t n, uint32_t *out);
 /* [minimum, maximum) */
 void sl_random_uniform(struct sl_key key, uint32_t n, float minimum, float maximum, float *out);

@@ -131,6 +131,7 @@ struct sl_sums {
     double room[];
 };
 
+/* Bytes of the struct with its room; makes all sums zero. */
 size_t sl_sums_bytes(void);
 void sl_sums_clear(struct sl_sums *sums);
 /* Adds SUMS to METRICS, after all that is in the queue. */
@@ -365,6 +366,8 @@ int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin);
  * other initializers ignore it. Every coordinate holds the whole array. */
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape);
+/* The scale of a truncated normal that has variance 1 / IN (LeCun et al. 1998). */
+float sl_lecun_normal(size_t in);
 /* Declares a parameter of which this coordinate has only the shard under SPEC ("-,tensor": spmd/spec.h); SHAPE is the
  * whole array's. Axes that the mesh lacks do not shard. A dim after the first stays whole if only the data axis shards
  * it and does not divide it. */

@@ -26,6 +26,9 @@ struct sl_module *sl_layer_norm(const char *name, int cols);
 /* y = x sigmoid(x) */
 struct sl_module *sl_silu(int cols);
 
+/* y = gelu(x) in its tanh form. COLUMNS are those that a coordinate has. */
+struct sl_module *sl_gelu(int columns);
+
 /* y = x mask / (1 - rate) while training, x otherwise; 0 <= rate < 1. */
 struct sl_module *sl_dropout(int cols, double rate);
 

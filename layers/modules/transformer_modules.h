@@ -69,8 +69,7 @@ struct sl_module *sl_sharded_norm(const char *name, int columns, const struct sl
 /* y = x less its mean over the whole row. */
 struct sl_module *sl_sharded_center(int columns, const struct sl_channels *channels);
 
-/* y = gelu(x) in its tanh form; as its erf has it. COLUMNS are those that a coordinate has. */
-struct sl_module *sl_gelu(int columns);
+/* y = gelu(x) as its erf has it. COLUMNS are those that a coordinate has. */
 struct sl_module *sl_erf_gelu(int columns);
 
 /* Dropout whose random words follow from (global row, column of the whole row): it drops the same elements in every

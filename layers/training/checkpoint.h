@@ -47,6 +47,7 @@ struct sl_setting {
     char value[64];
 };
 
+/* The setting KEY with a text of at most 63 characters, or with a number. */
 struct sl_setting sl_setting_text(const char *key, const char *value);
 struct sl_setting sl_setting_number(const char *key, int64_t value);
 

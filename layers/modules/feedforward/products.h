@@ -101,8 +101,5 @@ int sl_products_input_gradient(struct sl_context *context, const struct sl_produ
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
                                 const void *b, bool accumulate, float *c, float *bias);
 
-/* The scale of a truncated normal that has variance 1 / IN (LeCun et al. 1998). */
-float sl_lecun_normal(size_t in);
-
 SL_END_C
 #endif

@@ -175,6 +175,7 @@ static inline bool sl_range_is_frozen(const struct sl_parameters *parameters, in
     return range > sl_tied_range(parameters);
 }
 
+/* Whether members of the data axis have different parts of RANGE's values. */
 static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
     const bool frozen = range > sl_tied_range(parameters) + parameters->loops;
     return (range >= parameters->loops && range < 2 * parameters->loops) || frozen;
