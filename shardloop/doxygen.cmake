@@ -1,4 +1,4 @@
-# Target docs: pages of all public headers, of the guides in docs/ and of the examples, by Doxygen where it is
+# Target docs: pages of the headers that are installed, of the guides in docs/ and of the examples, by Doxygen where it is
 # installed. Headers have plain comments; a filter makes those before and behind a declaration Doxygen's.
 find_package(Doxygen QUIET)
 if(NOT DOXYGEN_FOUND)
@@ -20,8 +20,10 @@ set(DOXYGEN_WARN_AS_ERROR FAIL_ON_WARNINGS)
 set(DOXYGEN_PREDEFINED "SL_BEGIN_C=" "SL_END_C=")
 set(DOXYGEN_HAVE_DOT NO)
 set(DOXYGEN_QUIET YES)
-file(STRINGS ${PROJECT_SOURCE_DIR}/shardloop/shardloop.h SL_INCLUDES REGEX "^#include \"")
-list(TRANSFORM SL_INCLUDES REPLACE "^#include \"(.*)\"$" "${PROJECT_SOURCE_DIR}/\\1")
+file(STRINGS ${PROJECT_SOURCE_DIR}/shardloop/front SL_INCLUDES REGEX "^= .*[.]h - ")
+list(TRANSFORM SL_INCLUDES REPLACE "^= (.*[.]h) - .*" "${PROJECT_BINARY_DIR}/front/shardloop/\\1")
+set_source_files_properties(${SL_INCLUDES} PROPERTIES GENERATED ON)
 doxygen_add_docs(docs ${SL_INCLUDES} ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md
     ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/docs
     COMMENT "pages of headers and guides: ${PROJECT_BINARY_DIR}/docs/html/index.html")
+add_dependencies(docs sl_headers)

@@ -60,7 +60,7 @@ static struct sl_trace_run about(const struct network_run *run, const struct sl_
                                  .passes = 1,
                                  .wgrad_group = MICROBATCHES,
                                  .overlap = true,
-                                 .cores = engine->table == &sl_engine_local ? sl_topology_usable() : 0};
+                                 .cores = strcmp(engine->table->name, "local") == 0 ? sl_topology_usable() : 0};
 }
 
 static int open_trace(struct network_run *run, const struct sl_trace_run *told, const struct sl_engine *engine,

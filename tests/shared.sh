@@ -1,0 +1,71 @@
+#!/bin/sh
+# shared.sh BUILD CC SOURCE - what the installed headers promise (shardloop/front) is what a shared library exports, and
+# a program that is linked with it runs; prints TAP.
+build=$1 cc=$2 source=$3
+. "$source/tests/rigs/points.sh"
+front=$build/front
+library=$build/shardloop/libshardloop.so
+
+cmake --build "$build" --target sl_headers sl_shared >out 2>err
+status=$?
+[ $status = 0 ]
+point 'the shared library is built'
+version=$(sed -n 's/^SHARDLOOP_\([0-9.]*\) {$/\1/p' "$front/shardloop.map")
+
+# ---- the list ----
+
+awk '!/^[#=]/ { for (i = 1; i <= NF; i++) if ($i ~ /^sl_[a-z0-9_]*$/ && !($i ~ /\.h$/)) print $i } /^= exported/ { exit }' \
+    "$source/shardloop/front" | sort >promised
+sort "$source/tests/data/front" >expected
+diff expected promised >out
+point 'tests/data/front has the names that are promised: who changes the list changes CHANGELOG.md, too'
+headers=$(ls "$front/shardloop" | grep -c '\.h$')
+echo "$headers headers, $(wc -l <promised) names" >out
+[ "$headers" -le 25 ] && [ "$(wc -l <promised)" -le 210 ]
+point 'the front is one that can be read'
+
+# A name is documented by a comment before it, or before others that follow each other without a blank line.
+for header in "$front"/shardloop/*.h; do
+    awk -v header="${header##*/}" '
+        /^\/\*/ { comment = 1 }
+        /^$/ { comment = 0 }
+        /^[a-z].*[ *]sl_[a-z0-9_]+\(/ && !comment { print header ": " $0 }' "$header"
+done >out
+[ ! -s out ]
+point 'a comment documents each function'
+
+# ---- symbols ----
+
+nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sed 's/@.*//' | sort >exported
+sed -n '/^SHARDLOOP_0/,/^local:/s/^ *\(sl_.*\);$/\1/p' "$front/shardloop.map" | sort >public
+sed -n '/^SHARDLOOP_PRIVATE/,$s/^ *\(sl_.*\);$/\1/p' "$front/shardloop.map" | sort >private
+sort -u public private | diff - exported >out
+point "$(wc -l <public) symbols are exported, $(wc -l <private) more for inline functions, and no others"
+comm -23 public promised >out
+[ -s public ] && [ ! -s out ]
+point 'the symbols that are exported are promised'
+readelf -d "$library" >out && grep -qF "soname: [libshardloop.so.$version]" out && ! grep -q TEXTREL out
+point 'its name has the version'
+
+# All inline functions as functions: what they call is exported.
+echo '#include <shardloop/shardloop.h>' >all.c
+if command -v gcc >/dev/null; then
+    gcc -std=gnu11 -I"$front" -fkeep-inline-functions -c all.c -o all.o >out 2>err && nm -u all.o | awk '/ sl_/ { print $2 }' |
+        sort | comm -23 - exported >out
+    status=$?
+    [ $status = 0 ] && [ ! -s out ]
+    point 'what inline functions call is exported'
+else
+    skip 'what inline functions call is exported' 'there is no gcc'
+fi
+
+# ---- programs ----
+
+for example in hello_psum custom_schedule; do
+    "$cc" -std=gnu11 -O1 -fopenmp-simd -I"$front" "$source/drivers/examples/$example.c" "$library" -Wl,-rpath,"${library%/*}" -lm \
+        -o $example && timeout 60 ./$example >$example.out
+done >out 2>err
+status=$?
+[ $status = 0 ] && [ "$(grep -c 'model is 3$' hello_psum.out)" = 3 ] && grep -qx equal custom_schedule.out && ldd hello_psum | grep -qF libshardloop
+point 'examples run with it'
+plan
