@@ -183,7 +183,7 @@ function body(piece, i, pending, floating, in_run, blank, depth, guards, first) 
                 found[name[i]] = 1
                 if (kind[i] == "code" && promised[name[i]] != piece) fail(name[i] " is in " piece ", not in " promised[name[i]])
             }
-            if (floating != "") printf "%s", floating >file
+            if (floating != "") emit(substr(floating, 1, length(floating) - 1))
             if (blank || floating != "") emit("")
             if (name[i] != "" && !(name[i] in promised)) emit("/* Not promised; inline functions call it. */")
             if (pending != "") emit(pending)
@@ -264,7 +264,7 @@ END {
     for (word in promised) if (!(word in found)) fail("no header of the list has " word)
 
     file = to "/shardloop/shardloop.h"
-    emit("/* shardloop.h - all that the library promises: #include <shardloop/shardloop.h>. A program may include single\n * headers instead. What lies in internal/ is what these need, and changes without notice. */")
+    emit("/* shardloop.h - all that the library promises: #include <shardloop/shardloop.h>. A program may include single\n * headers instead. What lies in internal/ is what these need, and changes without notice. Other\n * paths in comments are those of the library's sources. */")
     emit("#ifndef SHARDLOOP_SHARDLOOP_H\n#define SHARDLOOP_SHARDLOOP_H\n")
     for (s = 1; s <= sections; s++) emit("#include <shardloop/" order[s] "> /* " title[order[s]] " */")
     emit("\n#endif")

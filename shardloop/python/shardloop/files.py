@@ -29,7 +29,7 @@ def _copy(array):
     shape = array.shape[:array.dims]
     dtype = numpy.dtype(_NUMPY[array.dtype])
     count = int(numpy.prod(shape, dtype=numpy.uint64))
-    data = ctypes.string_at(array.data, count * dtype.itemsize) if count else b""
+    data = (ctypes.c_char * (count * dtype.itemsize)).from_address(array.data) if count else b""
     values = numpy.frombuffer(data, dtype).reshape(shape)
     if array.dtype == library.BF16:
         return (values.astype(numpy.uint32) << 16).view(numpy.float32)
