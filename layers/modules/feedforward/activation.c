@@ -57,18 +57,19 @@ static struct sl_out out_of(const struct sl_module *module, struct sl_context *c
     return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
 }
 
-/* A device whose products leave bf16 alone. */
-static void plan_stored(struct sl_module *module, const struct sl_plan *plan) {
-    const bool leaves = plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
-    module->reads_stored = module->reads_stored_gradient = leaves && sl_kernels_select()->draws_dropout;
-}
-
+/* Backward reads bf16 of dy where products leave that alone. Whether forward does so of x, a type's own plan says. */
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
     if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
-    plan_stored(module, plan);
+    module->reads_stored_gradient = plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
     return sl_plan_kept_halves(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
+}
+
+static int plan_silu(struct sl_module *module, struct sl_plan *plan) {
+    SL_TRY(plan_slope(module, plan));
+    module->reads_stored = module->reads_stored_gradient;
+    return SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -144,7 +145,9 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(uint32_t), &dropout->words);
     if (dropout->rate > 0 && !plan->forward_only)
         sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_DROPOUT, (double)plan->rows * module->in);
-    return plan_slope(module, plan);
+    SL_TRY(plan_slope(module, plan));
+    module->reads_stored = module->reads_stored_gradient && sl_kernels_select()->draws_dropout;
+    return SL_OK;
 }
 
 static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) {
@@ -260,7 +263,7 @@ static int erf_gelu_backward_input(const struct sl_module *module, struct sl_con
      .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
-static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
+static const struct sl_module_type silu_type = ACTIVATION("silu", plan_silu, silu_forward, activation);
 static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .plan = plan_gelu,
                                                 .forward = gelu_forward,
