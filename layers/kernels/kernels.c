@@ -7,7 +7,6 @@
 #include "layers/kernels/elements_internal.h"
 #include "layers/kernels/hashes_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
-#include "layers/kernels/rows/layer_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/device/offload.h"
@@ -170,76 +169,6 @@ static void row_trees(size_t rows, size_t cols, float *x, float *sums) {
     }
 }
 
-/* ---- layer norm ---- */
-
-static void layer_norm_forward(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
-                               float epsilon, float *normalized, float *rstd, float *y) {
-    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float *unit = normalized + r * cols, *out = y + r * cols;
-        float sum = 0.0f, squares = 0.0f;
-        SL_LANES(reduction(+ : sum, squares))
-        for (size_t c = 0; c < cols; c++) {
-            sum += in[c];
-            squares += in[c] * in[c];
-        }
-        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
-        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = (in[c] - mean) * reciprocal;
-            unit[c] = value;
-            out[c] = value * scale[c] + bias[c];
-        }
-        rstd[r] = reciprocal;
-    }
-}
-
-/* dx = rstd (g - mean(g) - normalized mean(g normalized)) (+ summand), g = dy scale. The callers pass a constant ADDS,
- * so that loops are made for each. */
-SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
-                                         const float *rstd, const float *scale, const bool adds, const float *summand,
-                                         float *dx) {
-    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, dx))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = dy + r * cols, *unit = normalized + r * cols;
-        float *out = dx + r * cols;
-        float sum = 0.0f, projection = 0.0f;
-        SL_LANES(reduction(+ : sum, projection))
-        for (size_t c = 0; c < cols; c++) {
-            const float g = in[c] * scale[c];
-            sum += g;
-            projection += g * unit[c];
-        }
-        const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = factor * (in[c] * scale[c] - mean - unit[c] * along);
-            out[c] = adds ? value + summand[r * cols + c] : value;
-        }
-    }
-}
-
-static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
-                                const float *rstd, const float *scale, const float *summand, float *dx, float *dscale,
-                                float *dbias) {
-    const size_t most = SL_TOGETHER ? parts_at_once(parts, rows, cols, 2) : 1;
-    for (size_t part = 0, together; part < parts; part += together) {
-        together = smaller(most, parts - part);
-        const size_t row = part * rows, at = row * cols;
-        const size_t all = together * rows;
-        if (summand)
-            layer_norm_backward_input(all, cols, dy + at, normalized + at, rstd + row, scale, true, summand + at,
-                                      dx + at);
-        else
-            layer_norm_backward_input(all, cols, dy + at, normalized + at, rstd + row, scale, false, NULL, dx + at);
-        layer_norm_backward_weight(together, rows, cols, dy + at, false, normalized + at, false, dscale + part * cols,
-                                   dbias + part * cols);
-    }
-}
-
 /* ---- loss ---- */
 
 /* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
@@ -366,8 +295,6 @@ const struct sl_kernels SL_KERNELS = {
     .column_sums = column_sums,
     .row_trees = row_trees,
     .part_sums = part_sums,
-    .layer_norm_forward = layer_norm_forward,
-    .layer_norm_backward = layer_norm_backward,
     .softmax_cross_entropy = softmax_cross_entropy,
     .add_losses = add_losses,
     .mean_squared_error = mean_squared_error,

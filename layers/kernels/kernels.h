@@ -124,16 +124,6 @@ struct sl_kernels {
      * x's place. SUMS is not X. */
     void (*row_trees)(size_t rows, size_t cols, float *x, float *sums);
 
-    /* Over rows: normalized = (x - mean) * rstd, y = normalized * scale + bias; the variance is E[x^2] - E[x]^2 clamped
-     * at 0 (flax's). x, normalized, y [rows, cols]; rstd [rows]; scale, bias [cols]. */
-    void (*layer_norm_forward)(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
-                               float epsilon, float *normalized, float *rstd, float *y);
-    /* Of PARTS of ROWS rows: dx [parts, rows, cols], which must not be dy; dscale, dbias [parts, cols]: sums over a
-     * part's rows, overwritten. SUMMAND [parts, rows, cols] is added to dx, unless it is NULL. */
-    void (*layer_norm_backward)(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
-                                const float *rstd, const float *scale, const float *summand, float *dx, float *dscale,
-                                float *dbias);
-
     /* Of logits [rows, classes] and labels [rows] below classes; a row with label -1 is left out. dlogits = (softmax -
      * onehot) * weight. losses [rows, 2]: a row's loss, and 1 if its largest logit (the first of equals) is the
      * label's, else 0. */

@@ -250,6 +250,11 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
     return rounded->stored + (at - first) / sizeof *x;
 }
 
+struct sl_rows sl_given_rows(const struct sl_context *context, bool reads_stored, size_t n, const float *x) {
+    const uint16_t *stored = reads_stored && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
+    return stored ? sl_rows_bf16(stored) : sl_rows_f32(x);
+}
+
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x) {
     const struct sl_rounded *rounded = &context->rounded;
     const uintptr_t first = (uintptr_t)rounded->stored, at = (uintptr_t)x;

@@ -120,6 +120,8 @@ int sl_backward_input_left(const struct sl_module *child, struct sl_context *con
                            const struct sl_kept *dx, enum sl_dtype *dtype);
 /* X [n] as bf16 where the caller's parent has stored it; else NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
+/* X [n] as a call reads it that takes bf16 where the parent has stored that, if it READS_STORED; else as floats. */
+struct sl_rows sl_given_rows(const struct sl_context *context, bool reads_stored, size_t n, const float *x);
 /* Whether the caller's parent has stored X [n], bf16, beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
 /* Whether W of MODULE is given dy as bf16. */

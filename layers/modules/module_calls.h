@@ -47,6 +47,10 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
 static inline struct sl_settled sl_result_settled(const struct sl_result *result) {
     return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){false, NULL};
 }
+/* Y, or dx, as RESULT asks for it. */
+static inline struct sl_out sl_result_out(const struct sl_result *result, float *y) {
+    return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
+}
 /* The call's result, of which no child hears until the caller puts it back. */
 static inline struct sl_result *sl_take_result(struct sl_context *context) {
     struct sl_result *result = context->result;
@@ -68,6 +72,16 @@ static inline const float *sl_added(const struct sl_context *context, struct sl_
     if (result) result->done = true;
     if (summand) summand->done = true;
     return summand ? summand->x : NULL;
+}
+/* DX as the caller's pass leaves it, which also adds *SUMMAND; at is NULL: nothing. All of that is asked for, and done.
+ */
+static inline struct sl_out sl_summed_out(const struct sl_context *context, float *dx, struct sl_rows *summand) {
+    struct sl_summand *const adds = context->summand;
+    struct sl_result *const result = adds ? adds->result : context->result;
+    *summand = adds && adds->stored ? sl_rows_bf16(adds->stored) : sl_rows_f32(adds ? adds->x : NULL);
+    if (adds) adds->done = true;
+    if (result) result->done = true;
+    return sl_result_out(result, dx);
 }
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
  * child whose y is only read where the parent's is; forward for all others. */

@@ -84,11 +84,19 @@ static inline struct sl_rows sl_rows_of(enum sl_dtype type, const void *at) {
 static inline struct sl_rows sl_rows_f32(const float *at) { return sl_rows_of(SL_F32, at); }
 static inline struct sl_rows sl_rows_bf16(const uint16_t *at) { return sl_rows_of(SL_BF16, at); }
 
+/* The same from element FIRST on. */
+static inline struct sl_rows sl_rows_from(struct sl_rows rows, size_t first) {
+    return sl_rows_of(rows.type, rows.at ? (const char *)rows.at + first * sl_dtype_size(rows.type) : NULL);
+}
+
 static inline struct sl_out sl_out_f32(float *at) {
     return (struct sl_out){sl_rows_f32(at), sl_rows_bf16(NULL), false};
 }
 static inline struct sl_out sl_out_bf16(uint16_t *at) {
     return (struct sl_out){sl_rows_bf16(at), sl_rows_bf16(NULL), false};
+}
+static inline struct sl_out sl_out_from(struct sl_out out, size_t first) {
+    return (struct sl_out){sl_rows_from(out.rows, first), sl_rows_from(out.copy, first), out.rounds};
 }
 /* Floats Y that are left as LEFT says; if Y is NULL, what LEFT stores alone. */
 static inline struct sl_out sl_out_settled(float *y, struct sl_settled left) {

@@ -26,31 +26,6 @@ static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t 
         SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), a, b, y);
 }
 
-static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
-                               float epsilon, float *normalized, float *rstd, uint16_t *y) {
-    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float *unit = normalized + r * cols, sum = 0.0f, squares = 0.0f;
-        uint16_t *out = y + r * cols;
-        SL_LANES(reduction(+ : sum, squares))
-        for (size_t c = 0; c < cols; c++) {
-            sum += in[c];
-            squares += in[c] * in[c];
-        }
-        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
-        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = (in[c] - mean) * reciprocal;
-            unit[c] = value;
-            out[c] = sl_bf16_of_float(value * scale[c] + bias[c]);
-        }
-        rstd[r] = reciprocal;
-    }
-}
-
 /* ---- silu and dropout ---- */
 
 /* Elements from I on. The callers pass constants, but for devices, which ask once for all of a thread's elements: the
@@ -184,8 +159,5 @@ static void multiply_kept(size_t n, struct sl_rows dy, const uint16_t *slope, st
 #undef OF_FLOATS
 }
 
-const struct sl_operand_kernels SL_OPERAND_KERNELS = {.layer_norm_forward = layer_norm_rounded,
-                                                      .multiply = multiply_rounded,
-                                                      .silu = silu,
-                                                      .dropout = dropout,
-                                                      .multiply_kept = multiply_kept};
+const struct sl_operand_kernels SL_OPERAND_KERNELS = {
+    .multiply = multiply_rounded, .silu = silu, .dropout = dropout, .multiply_kept = multiply_kept};

@@ -1,8 +1,7 @@
 /* operands.h - results that are written as they will be read, in the pass that computes them: as floats, as bf16 where
  * products alone read them, and, where the storage is bf16, as that, with rounded floats beside it or without.
  *
- * Bf16 is the result of the kernels of floats, rounded to the nearest, ties to even. All arrays have N elements, but
- * for those of rows. */
+ * Bf16 is the result of the kernels of floats, rounded to the nearest, ties to even. All arrays have N elements. */
 #ifndef SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 #define SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 
@@ -12,9 +11,6 @@
 SL_BEGIN_C
 
 struct sl_operand_kernels {
-    /* y [rows, cols] of sl_kernels' layer_norm_forward, whose other arrays are floats */
-    void (*layer_norm_forward)(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
-                               float epsilon, float *normalized, float *rstd, uint16_t *y);
     /* y = a b, of sl_kernels' multiply */
     void (*multiply)(size_t n, const float *a, const float *b, uint16_t *y);
     /* y = silu(x), slope = silu'(x). Floats of slope: of floats of x, with y as floats or as bf16; the two may be x.

@@ -1,10 +1,189 @@
-/* layer_norm_internal.h - what layer norms' parameters get: kernels.c and norms.c include it. */
+/* layer_norm_internal.h - the kernels of layer norms, as norms.h describes them; norms.c includes it. */
 #ifndef SL_LAYERS_KERNELS_ROWS_LAYER_NORM_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_LAYER_NORM_INTERNAL_H
 
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
+#include "spmd/base/as_left_internal.h"
+#include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
+
+/* ---- forward ---- */
+
+static void layer_norm_forward(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
+                               float epsilon, float *normalized, float *rstd, float *y) {
+    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * cols;
+        float *unit = normalized + r * cols, *out = y + r * cols;
+        float sum = 0.0f, squares = 0.0f;
+        SL_LANES(reduction(+ : sum, squares))
+        for (size_t c = 0; c < cols; c++) {
+            sum += in[c];
+            squares += in[c] * in[c];
+        }
+        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
+        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) {
+            const float value = (in[c] - mean) * reciprocal;
+            unit[c] = value;
+            out[c] = value * scale[c] + bias[c];
+        }
+        rstd[r] = reciprocal;
+    }
+}
+
+static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
+                               float epsilon, float *normalized, float *rstd, uint16_t *y) {
+    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * cols;
+        float *unit = normalized + r * cols, sum = 0.0f, squares = 0.0f;
+        uint16_t *out = y + r * cols;
+        SL_LANES(reduction(+ : sum, squares))
+        for (size_t c = 0; c < cols; c++) {
+            sum += in[c];
+            squares += in[c] * in[c];
+        }
+        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
+        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) {
+            const float value = (in[c] - mean) * reciprocal;
+            unit[c] = value;
+            out[c] = sl_bf16_of_float(value * scale[c] + bias[c]);
+        }
+        rstd[r] = reciprocal;
+    }
+}
+
+/* Row R, inside SL_ROWS, with FLOATS, ROUNDS and STORES as constants on hosts, too. */
+SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, const float *scale, const float *bias,
+                         float epsilon, const bool floats, const bool rounds, const bool stores, uint16_t *normalized,
+                         float *rstd, float *y, uint16_t *stored) {
+    const size_t at = r * cols;
+    float sum = 0.0f, squares = 0.0f;
+    SL_LANES(reduction(+ : sum, squares))
+    for (size_t c = 0; c < cols; c++) {
+        sum += element(x, half, at + c);
+        squares += element(x, half, at + c) * element(x, half, at + c);
+    }
+    const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
+    const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+    const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
+    SL_LANES()
+    for (size_t c = 0; c < cols; c++) {
+        const float unit = (element(x, half, at + c) - mean) * reciprocal, value = unit * scale[c] + bias[c];
+        normalized[at + c] = sl_bf16_of_float(unit);
+        if (stores) stored[at + c] = sl_bf16_of_float(value);
+        if (floats) y[at + c] = rounds ? sl_bf16_part(value) : value;
+    }
+    rstd[r] = reciprocal;
+}
+
+#define FORWARD(NAME, HALF)                                                                                            \
+    SL_INLINE void NAME(const bool floats, const bool rounds, const bool stores, size_t rows, size_t cols,             \
+                        const void *x, const float *scale, const float *bias, float epsilon, uint16_t *normalized,     \
+                        float *rstd, float *y, uint16_t *stored) {                                                     \
+        SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y, stored))                                            \
+        for (size_t r = 0; r < rows; r++)                                                                              \
+            layer_row(r, cols, x, HALF, scale, bias, epsilon, floats, rounds, stores, normalized, rstd, y, stored);    \
+    }
+FORWARD(whole_layer_norm_forward, false)
+FORWARD(whole_layer_norm_forward_half, true)
+#undef FORWARD
+
+static void forward_layer_norm(size_t rows, size_t cols, struct sl_rows x, const float *scale, const float *bias,
+                               float epsilon, struct sl_rows normalized, float *rstd, struct sl_out y) {
+    float *floats = out_floats(&y);
+    const struct sl_settled left = {y.rounds, out_halves(&y)};
+#define OF_FLOATS(...)                                                                                                 \
+    whole_layer_norm_forward(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats,         \
+                             left.stored)
+#define OF_HALVES(...)                                                                                                 \
+    whole_layer_norm_forward_half(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats,    \
+                                  left.stored)
+    if (normalized.type == SL_F32 && floats)
+        layer_norm_forward(rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats);
+    else if (normalized.type == SL_F32)
+        layer_norm_rounded(rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, left.stored);
+    else if (x.type == SL_BF16)
+        SL_AS_LEFT(OF_HALVES, floats, left);
+    else
+        SL_AS_LEFT(OF_FLOATS, floats, left);
+#undef OF_FLOATS
+#undef OF_HALVES
+}
+
+/* ---- backward ---- */
+
+/* dx = rstd (g - mean(g) - normalized mean(g normalized)) (+ summand), g = dy scale. The callers pass a constant ADDS,
+ * so that loops are made for each. */
+SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
+                                         const float *rstd, const float *scale, const bool adds, const float *summand,
+                                         float *dx) {
+    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, dx))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = dy + r * cols, *unit = normalized + r * cols;
+        float *out = dx + r * cols;
+        float sum = 0.0f, projection = 0.0f;
+        SL_LANES(reduction(+ : sum, projection))
+        for (size_t c = 0; c < cols; c++) {
+            const float g = in[c] * scale[c];
+            sum += g;
+            projection += g * unit[c];
+        }
+        const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) {
+            const float value = factor * (in[c] * scale[c] - mean - unit[c] * along);
+            out[c] = adds ? value + summand[r * cols + c] : value;
+        }
+    }
+}
+
+/* Row R, inside SL_ROWS. SUMMAND: NULL, or what is to be added, unless it is HALF_SUMMAND; DX: NULL where only what is
+ * stored will be read. */
+SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const bool half_dy, const void *normalized,
+                                  const bool half, const float *rstd, const float *scale, const float *summand,
+                                  const uint16_t *half_summand, bool rounds, float *dx, uint16_t *stored) {
+    const size_t at = r * cols;
+    float sum = 0.0f, projection = 0.0f;
+    SL_LANES(reduction(+ : sum, projection))
+    for (size_t c = 0; c < cols; c++) {
+        const float g = any_gradient(dy, half_dy, half, at + c) * scale[c];
+        sum += g;
+        projection += g * element(normalized, half, at + c);
+    }
+    const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
+    SL_LANES()
+    for (size_t c = 0; c < cols; c++) {
+        const float slope = any_gradient(dy, half_dy, half, at + c), unit = element(normalized, half, at + c);
+        float value = factor * (slope * scale[c] - mean - unit * along);
+        if (summand) value += summand[at + c];
+        if (half_summand) value += sl_float_of_bf16(half_summand[at + c]);
+        if (stored) stored[at + c] = sl_bf16_of_float(value);
+        if (dx) dx[at + c] = rounds ? sl_bf16_part(value) : value;
+    }
+}
+
+#define BACKWARD(NAME, HALF_DY, HALF)                                                                                  \
+    static void NAME(size_t rows, size_t cols, const void *dy, const void *normalized, const float *rstd,              \
+                     const float *scale, const float *summand, const uint16_t *half_summand, bool rounds, float *dx,   \
+                     uint16_t *stored) {                                                                               \
+        SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, half_summand, dx, stored))                         \
+        for (size_t r = 0; r < rows; r++)                                                                              \
+            layer_row_backward(r, cols, dy, HALF_DY, normalized, HALF, rstd, scale, summand,                           \
+                               HALF ? half_summand : NULL, rounds, dx, stored);                                        \
+    }
+BACKWARD(whole_layer_norm_backward, false, false)
+BACKWARD(whole_layer_norm_backward_kept, false, true)
+BACKWARD(whole_layer_norm_backward_half, true, true)
+#undef BACKWARD
 
 /* Of PARTS of ROWS rows: dscale [parts, cols] = sums over a part's rows of dy normalized, dbias [parts, cols] = sums
  * over them of dy. HALF, HALF_DY: as any_gradient; constants on hosts. */
@@ -47,6 +226,40 @@ SL_INLINE void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols
     if (stripes == 1) return;
     add_stripes(parts, stripes, cols, all_scale, false, dscale);
     add_stripes(parts, stripes, cols, all_bias, false, dbias);
+}
+
+/* Dx of all rows. */
+static void layer_norm_backward_rows(size_t rows, size_t cols, struct sl_rows dy, struct sl_rows normalized,
+                                     const float *rstd, const float *scale, struct sl_rows summand, struct sl_out dx) {
+    const float *added = summand.type == SL_F32 ? summand.at : NULL;
+    const uint16_t *half = summand.type == SL_BF16 ? summand.at : NULL;
+    float *floats = out_floats(&dx);
+    uint16_t *halves = out_halves(&dx);
+    if (normalized.type == SL_BF16 || halves || dx.rounds)
+        (dy.type == SL_BF16           ? whole_layer_norm_backward_half
+         : normalized.type == SL_BF16 ? whole_layer_norm_backward_kept
+                                      : whole_layer_norm_backward)(rows, cols, dy.at, normalized.at, rstd, scale, added,
+                                                                   half, dx.rounds, floats, halves);
+    else if (added)
+        layer_norm_backward_input(rows, cols, dy.at, normalized.at, rstd, scale, true, added, floats);
+    else
+        layer_norm_backward_input(rows, cols, dy.at, normalized.at, rstd, scale, false, NULL, floats);
+}
+
+static void backward_layer_norm(size_t parts, size_t rows, size_t cols, struct sl_rows dy, struct sl_rows normalized,
+                                const float *rstd, const float *scale, struct sl_rows summand, struct sl_out dx,
+                                float *dscale, float *dbias) {
+    const size_t most = !dscale ? parts : SL_TOGETHER ? parts_at_once(parts, rows, cols, 2) : 1;
+    for (size_t part = 0, count; part < parts; part += count) {
+        const size_t row = part * rows, at = row * cols;
+        const struct sl_rows own_dy = sl_rows_from(dy, at), own = sl_rows_from(normalized, at);
+        count = most < parts - part ? most : parts - part;
+        layer_norm_backward_rows(count * rows, cols, own_dy, own, rstd + row, scale, sl_rows_from(summand, at),
+                                 sl_out_from(dx, at));
+        if (dscale)
+            layer_norm_backward_weight(count, rows, cols, own_dy.at, own_dy.type == SL_BF16, own.at,
+                                       own.type == SL_BF16, dscale + part * cols, dbias + part * cols);
+    }
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* norms.c - norms of whole rows, built as kernels.c is.
+/* norms.c - norms of whole rows, built as kernels.c is. Layer norms are those of layer_norm_internal.h.
  *
  * Of RMS norms a team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
  * then, in forward, for y; in backward, a thread a column, for dx and for what these rows add to the parameters'
@@ -10,7 +10,6 @@
 #include "layers/kernels/rows/layer_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
-#include "spmd/base/as_left_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
@@ -88,64 +87,10 @@ FORWARD(whole_norm_forward, false)
 FORWARD(whole_norm_forward_half, true)
 #undef FORWARD
 
-static void rms_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, const float *gamma, const float *beta,
-                             float epsilon, float *rstd, float *y, struct sl_settled left) {
-    if (x.half)
-        whole_norm_forward_half(rows, cols, x.at, gamma, beta, epsilon, rstd, y, left.rounds, left.stored);
-    else
-        whole_norm_forward(rows, cols, x.at, gamma, beta, epsilon, rstd, y, left.rounds, left.stored);
-}
-
-/* ---- forward of layer norms ---- */
-
-/* Row R, inside SL_ROWS, with FLOATS, ROUNDS and STORES as constants on hosts, too. */
-SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, const float *scale, const float *bias,
-                         float epsilon, const bool floats, const bool rounds, const bool stores, uint16_t *normalized,
-                         float *rstd, float *y, uint16_t *stored) {
-    const size_t at = r * cols;
-    float sum = 0.0f, squares = 0.0f;
-    SL_LANES(reduction(+ : sum, squares))
-    for (size_t c = 0; c < cols; c++) {
-        sum += element(x, half, at + c);
-        squares += element(x, half, at + c) * element(x, half, at + c);
-    }
-    const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-    const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
-    const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
-    SL_LANES()
-    for (size_t c = 0; c < cols; c++) {
-        const float unit = (element(x, half, at + c) - mean) * reciprocal, value = unit * scale[c] + bias[c];
-        normalized[at + c] = sl_bf16_of_float(unit);
-        if (stores) stored[at + c] = sl_bf16_of_float(value);
-        if (floats) y[at + c] = rounds ? sl_bf16_part(value) : value;
-    }
-    rstd[r] = reciprocal;
-}
-
-#define FORWARD(NAME, HALF)                                                                                            \
-    SL_INLINE void NAME(const bool floats, const bool rounds, const bool stores, size_t rows, size_t cols,             \
-                        const void *x, const float *scale, const float *bias, float epsilon, uint16_t *normalized,     \
-                        float *rstd, float *y, uint16_t *stored) {                                                     \
-        SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y, stored))                                            \
-        for (size_t r = 0; r < rows; r++)                                                                              \
-            layer_row(r, cols, x, HALF, scale, bias, epsilon, floats, rounds, stores, normalized, rstd, y, stored);    \
-    }
-FORWARD(whole_layer_norm_forward, false)
-FORWARD(whole_layer_norm_forward_half, true)
-#undef FORWARD
-
-static void layer_norm_forward(size_t rows, size_t cols, struct sl_norm_rows x, const float *scale, const float *bias,
-                               float epsilon, uint16_t *normalized, float *rstd, float *y, struct sl_settled left) {
-#define OF_FLOATS(...)                                                                                                 \
-    whole_layer_norm_forward(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized, rstd, y, left.stored)
-#define OF_HALVES(...)                                                                                                 \
-    whole_layer_norm_forward_half(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized, rstd, y, left.stored)
-    if (x.half)
-        SL_AS_LEFT(OF_HALVES, y, left);
-    else
-        SL_AS_LEFT(OF_FLOATS, y, left);
-#undef OF_FLOATS
-#undef OF_HALVES
+static void rms_norm_forward(size_t rows, size_t cols, struct sl_rows x, const float *gamma, const float *beta,
+                             float epsilon, float *rstd, struct sl_out y) {
+    (x.type == SL_BF16 ? whole_norm_forward_half : whole_norm_forward)(rows, cols, x.at, gamma, beta, epsilon, rstd,
+                                                                       out_floats(&y), y.rounds, out_halves(&y));
 }
 
 /* ---- backward of RMS norms ---- */
@@ -242,79 +187,19 @@ static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *su
     }
 }
 
-static void rms_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy, struct sl_norm_rows x,
-                              const float *rstd, const float *gamma, struct sl_norm_rows summand,
-                              struct sl_settled left, float *dx, float *dgamma, float *dbeta, float *room) {
-    (dy.half  ? whole_norm_backward_half
-     : x.half ? whole_norm_backward_kept
-              : whole_norm_backward)(parts, rows, cols, dy.at, x.at, rstd, gamma, summand.half ? NULL : summand.at,
-                                     summand.half ? summand.at : NULL, left.rounds, dx, left.stored, dgamma != NULL,
-                                     room);
+static void rms_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_rows dy, struct sl_rows x,
+                              const float *rstd, const float *gamma, struct sl_rows summand, struct sl_out dx,
+                              float *dgamma, float *dbeta, float *room) {
+    (dy.type == SL_BF16  ? whole_norm_backward_half
+     : x.type == SL_BF16 ? whole_norm_backward_kept
+                         : whole_norm_backward)(
+        parts, rows, cols, dy.at, x.at, rstd, gamma, summand.type == SL_F32 ? summand.at : NULL,
+        summand.type == SL_BF16 ? summand.at : NULL, dx.rounds, out_floats(&dx), out_halves(&dx), dgamma != NULL, room);
     if (dgamma) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
-}
-
-/* ---- backward of layer norms ---- */
-
-/* Row R, inside SL_ROWS; summands and dx as above. */
-SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const bool half_dy, const void *normalized,
-                                  const bool half, const float *rstd, const float *scale, const float *summand,
-                                  const uint16_t *half_summand, bool rounds, float *dx, uint16_t *stored) {
-    const size_t at = r * cols;
-    float sum = 0.0f, projection = 0.0f;
-    SL_LANES(reduction(+ : sum, projection))
-    for (size_t c = 0; c < cols; c++) {
-        const float g = any_gradient(dy, half_dy, half, at + c) * scale[c];
-        sum += g;
-        projection += g * element(normalized, half, at + c);
-    }
-    const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
-    SL_LANES()
-    for (size_t c = 0; c < cols; c++) {
-        const float slope = any_gradient(dy, half_dy, half, at + c), unit = element(normalized, half, at + c);
-        float value = factor * (slope * scale[c] - mean - unit * along);
-        if (summand) value += summand[at + c];
-        if (half_summand) value += sl_float_of_bf16(half_summand[at + c]);
-        if (stored) stored[at + c] = sl_bf16_of_float(value);
-        if (dx) dx[at + c] = rounds ? sl_bf16_part(value) : value;
-    }
-}
-
-#define BACKWARD(NAME, HALF_DY, HALF)                                                                                  \
-    static void NAME(size_t rows, size_t cols, const void *dy, const void *normalized, const float *rstd,              \
-                     const float *scale, const float *summand, const uint16_t *half_summand, bool rounds, float *dx,   \
-                     uint16_t *stored) {                                                                               \
-        SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, half_summand, dx, stored))                         \
-        for (size_t r = 0; r < rows; r++)                                                                              \
-            layer_row_backward(r, cols, dy, HALF_DY, normalized, HALF, rstd, scale, summand,                           \
-                               HALF ? half_summand : NULL, rounds, dx, stored);                                        \
-    }
-BACKWARD(whole_layer_norm_backward, false, false)
-BACKWARD(whole_layer_norm_backward_kept, false, true)
-BACKWARD(whole_layer_norm_backward_half, true, true)
-#undef BACKWARD
-
-static const void *rows_from(struct sl_norm_rows rows, size_t first) { return row_of(rows.at, rows.half, first); }
-
-static void layer_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_norm_rows dy,
-                                struct sl_norm_rows normalized, const float *rstd, const float *scale,
-                                struct sl_norm_rows summand, struct sl_settled left, float *dx, float *dscale,
-                                float *dbias) {
-    const size_t most = parts_at_once(parts, rows, cols, 2);
-    (dy.half           ? whole_layer_norm_backward_half
-     : normalized.half ? whole_layer_norm_backward_kept
-                       : whole_layer_norm_backward)(parts * rows, cols, dy.at, normalized.at, rstd, scale,
-                                                    summand.half ? NULL : summand.at, summand.half ? summand.at : NULL,
-                                                    left.rounds, dx, left.stored);
-    for (size_t part = 0, count; dscale && part < parts; part += count) {
-        const size_t at = part * rows * cols;
-        count = smaller(most, parts - part);
-        layer_norm_backward_weight(count, rows, cols, rows_from(dy, at), dy.half, rows_from(normalized, at),
-                                   normalized.half, dscale + part * cols, dbias + part * cols);
-    }
 }
 
 const struct sl_norm_kernels SL_NORM_KERNELS = {.rms_norm_forward = rms_norm_forward,
                                                 .rms_norm_room = rms_norm_room,
                                                 .rms_norm_backward = rms_norm_backward,
-                                                .layer_norm_forward = layer_norm_forward,
-                                                .layer_norm_backward = layer_norm_backward};
+                                                .layer_norm_forward = forward_layer_norm,
+                                                .layer_norm_backward = backward_layer_norm};

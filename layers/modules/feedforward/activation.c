@@ -33,12 +33,10 @@ static struct sl_rows slope_rows(const struct sl_module *module, const struct sl
     return slope->rounds ? sl_rows_bf16(sl_kept_halves(context, slope)) : sl_rows_f32(sl_kept_values(context, slope));
 }
 
-/* X, or DY, where slopes are: as bf16 where that is all that is there, else as floats. */
+/* X, or DY, where slopes are. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, bool reads_stored,
                               const float *x) {
-    const bool stored = slope_of(module)->rounds && reads_stored && context->storage != SL_F32;
-    const uint16_t *halves = stored ? sl_rounded_rows(context, elements(module, context), x) : NULL;
-    return halves ? sl_rows_bf16(halves) : sl_rows_f32(x);
+    return sl_given_rows(context, reads_stored && slope_of(module)->rounds, elements(module, context), x);
 }
 
 /* Y, or dx, where the storage is float: as bf16 where only products read it, else as floats. */
@@ -54,7 +52,7 @@ static struct sl_out out_of(const struct sl_module *module, struct sl_context *c
     struct sl_result *result = context->result;
     if (!slope_of(module)->rounds) return operand_out(context, y);
     if (result) result->done = true;
-    return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
+    return sl_result_out(result, y);
 }
 
 /* Backward reads bf16 of dy where products leave that alone. Whether forward does so of x, a type's own plan says. */

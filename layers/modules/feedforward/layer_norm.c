@@ -38,82 +38,55 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static struct sl_norm_rows of_floats(const float *at) { return (struct sl_norm_rows){at, false}; }
-
 /* X [rows, cols], which lies as bf16 alone where the parent has stored it. */
-static struct sl_norm_rows rows_of(const struct sl_module *module, const struct sl_context *context, const float *x) {
-    const size_t n = (size_t)context->rows * (size_t)module->in;
-    const bool halves = own_of(module)->reads_halves && context->storage != SL_F32;
-    const uint16_t *stored = halves ? sl_rounded_rows(context, n, x) : NULL;
-    return stored ? (struct sl_norm_rows){stored, true} : of_floats(x);
+static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, const float *x) {
+    return sl_given_rows(context, own_of(module)->reads_halves, (size_t)context->rows * (size_t)module->in, x);
 }
 
-/* Where the storage is bf16. */
-static void forward_kept(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct layer_norm *own = own_of(module);
-    struct sl_result *result = context->result;
-    context->kernels->norms->layer_norm_forward(
-        (size_t)context->rows, (size_t)module->in, rows_of(module, context, x), sl_value(module, context, SCALE),
-        sl_value(module, context, BIAS), (float)SL_NORM_EPSILON, sl_kept_halves(context, &own->normalized),
-        sl_at(context, &own->norm.rstd), result && result->unread ? NULL : y, sl_result_settled(result));
-    if (result) result->done = true;
+/* Normalized as it is kept. */
+static struct sl_rows normalized_rows(const struct layer_norm *own, const struct sl_context *context) {
+    if (own->normalized.rounds) return sl_rows_bf16(sl_kept_halves(context, &own->normalized));
+    return sl_rows_f32(sl_kept_values(context, &own->normalized));
+}
+
+/* Y, which is left as the call's result says: where the storage is float, if that is an operand. */
+static struct sl_out out_of(const struct layer_norm *own, struct sl_context *context, float *y) {
+    if (!own->normalized.rounds && !sl_operand_result(context)) return sl_out_f32(y);
+    if (context->result) context->result->done = true;
+    return sl_result_out(context->result, y);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct layer_norm *own = own_of(module);
-    const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
-    const float *scale = sl_value(module, context, SCALE), *bias = sl_value(module, context, BIAS);
-    float *normalized = sl_kept_values(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
-    uint16_t *operand = sl_operand_result(context);
-    if (own->normalized.rounds) {
-        forward_kept(module, context, x, y);
-    } else if (operand) {
-        context->kernels->operands->layer_norm_forward(rows, cols, x, scale, bias, (float)SL_NORM_EPSILON, normalized,
-                                                       rstd, operand);
-        context->result->done = true;
-    } else {
-        context->kernels->layer_norm_forward(rows, cols, x, scale, bias, (float)SL_NORM_EPSILON, normalized, rstd, y);
-    }
-    return SL_OK;
-}
-
-/* What is left as bf16, or lies so. */
-static void backward_halves(const struct sl_module *module, struct sl_context *context, const float *dy, float *dx) {
-    const struct layer_norm *own = own_of(module);
     const bool halves = own->normalized.rounds;
-    const size_t microbatches = sl_call_microbatches(context);
-    struct sl_summand *const summand = context->summand;
-    struct sl_result *const result = summand ? summand->result : context->result;
-    struct sl_norm_rows added = of_floats(summand ? summand->x : NULL);
-    if (summand && summand->stored) added = (struct sl_norm_rows){summand->stored, true};
-    context->kernels->norms->layer_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, (size_t)module->in, rows_of(module, context, dy),
-        (struct sl_norm_rows){halves ? (const void *)sl_kept_halves(context, &own->normalized)
-                                     : sl_kept_values(context, &own->normalized),
-                              halves},
-        sl_at(context, &own->norm.rstd), sl_value(module, context, SCALE), added, sl_result_settled(result),
-        result && result->unread ? NULL : dx, module->frozen ? NULL : sl_at(context, &own->norm.sum[SCALE]),
-        sl_at(context, &own->norm.sum[BIAS]));
-    if (summand) summand->done = true;
-    if (result) result->done = true;
+    context->kernels->norms->layer_norm_forward(
+        (size_t)context->rows, (size_t)module->in, halves ? rows_of(module, context, x) : sl_rows_f32(x),
+        sl_value(module, context, SCALE), sl_value(module, context, BIAS), (float)SL_NORM_EPSILON,
+        normalized_rows(own, context), sl_at(context, &own->norm.rstd), out_of(own, context, y));
+    return SL_OK;
 }
 
 /* The same pass over dy that gives dx gives each microbatch's sums for scale and bias: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct layer_norm *own = own_of(module);
-    const size_t cols = (size_t)module->in, microbatches = sl_call_microbatches(context);
-    const size_t rows = (size_t)context->rows / microbatches;
+    const size_t microbatches = sl_call_microbatches(context);
+    struct sl_rows normalized, summand;
+    struct sl_out left;
     (void)x;
     if (!dx) dx = sl_at(context, &own->unwanted);
     if (own->reads_halves) {
-        backward_halves(module, context, dy, dx);
-        return SL_OK;
+        left = sl_summed_out(context, dx, &summand);
+        normalized = normalized_rows(own, context);
+    } else {
+        left = sl_out_f32(dx);
+        summand = sl_rows_f32(sl_added(context, NULL));
+        normalized = sl_rows_f32(sl_recall(context, &own->normalized));
     }
-    const float *normalized = sl_recall(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
-    context->kernels->layer_norm_backward(microbatches, rows, cols, dy, normalized, rstd,
-                                          sl_value(module, context, SCALE), sl_added(context, NULL), dx,
-                                          sl_at(context, &own->norm.sum[SCALE]), sl_at(context, &own->norm.sum[BIAS]));
+    context->kernels->norms->layer_norm_backward(
+        microbatches, (size_t)context->rows / microbatches, (size_t)module->in, rows_of(module, context, dy),
+        normalized, sl_at(context, &own->norm.rstd), sl_value(module, context, SCALE), summand, left,
+        module->frozen ? NULL : sl_at(context, &own->norm.sum[SCALE]), sl_at(context, &own->norm.sum[BIAS]));
     return SL_OK;
 }
 

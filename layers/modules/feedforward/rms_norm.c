@@ -64,13 +64,6 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_norm_plan_sums(&own->norm, plan);
 }
 
-/* X [n], an array of the call, as kernels of whole rows read it: where the parent has stored it they read nothing else,
- * and nothing else may be there. */
-static struct sl_norm_rows rows_of(const struct sl_context *context, size_t n, const float *x) {
-    const uint16_t *stored = context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
-    return stored ? (struct sl_norm_rows){stored, true} : (struct sl_norm_rows){x, false};
-}
-
 /* Beta, or as many zeros. */
 static const float *shift_of(const struct sl_module *module, struct sl_context *context) {
     const struct rms_norm *own = (const struct rms_norm *)module;
@@ -143,8 +136,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
                               .y = result && result->unread ? NULL : y,
                               .result = result};
     if (is_whole(own, context->kernels)) {
-        context->kernels->norms->rms_norm_forward(rows, cols, rows_of(context, rows * cols, x), pass.gamma, pass.beta,
-                                                  own->epsilon, pass.rstd, pass.y, sl_result_settled(result));
+        context->kernels->norms->rms_norm_forward(rows, cols, sl_given_rows(context, true, rows * cols, x), pass.gamma,
+                                                  pass.beta, own->epsilon, pass.rstd, sl_result_out(result, y));
     } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
@@ -177,19 +170,12 @@ static void backward_whole(const struct sl_module *module, struct sl_context *co
     const struct rms_norm *own = (const struct rms_norm *)module;
     const size_t cols = (size_t)module->in, count = (size_t)context->rows * cols;
     const size_t microbatches = sl_call_microbatches(context);
-    struct sl_summand *const summand = dx ? context->summand : NULL;
-    struct sl_result *const result = summand ? summand->result : dx ? context->result : NULL;
-    struct sl_norm_rows added = {NULL, false};
-    if (summand)
-        added =
-            summand->stored ? (struct sl_norm_rows){summand->stored, true} : (struct sl_norm_rows){summand->x, false};
+    struct sl_rows summand = sl_rows_f32(NULL);
+    const struct sl_out left = dx ? sl_summed_out(context, dx, &summand) : sl_out_f32(NULL);
     context->kernels->norms->rms_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, cols, rows_of(context, count, dy),
-        (struct sl_norm_rows){x, context->storage != SL_F32}, sl_at(context, &own->norm.rstd),
-        sl_value(module, context, GAMMA), added, sl_result_settled(result), result && result->unread ? NULL : dx,
-        module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
-    if (summand) summand->done = true;
-    if (result) result->done = true;
+        microbatches, (size_t)context->rows / microbatches, cols, sl_given_rows(context, true, count, dy),
+        sl_rows_of(context->storage, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), summand,
+        left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }
 
 /* Leaves each microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */

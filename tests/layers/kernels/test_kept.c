@@ -263,15 +263,19 @@ static void expect_same_forward(const struct norm *o, const struct left *y, int 
     }
 }
 
+static struct sl_rows rows_of(const float *floats, const uint16_t *halves, bool half) {
+    return half ? sl_rows_bf16(halves) : sl_rows_f32(floats);
+}
+
 static void check_norm_forward(const struct sl_kernels *k, const struct norm *o) {
-    k->layer_norm_forward(ROWS, o->cols, o->x, o->scale, o->bias, 1e-6f, o->unit, o->rstd, o->y);
+    k->norms->layer_norm_forward(ROWS, o->cols, sl_rows_f32(o->x), o->scale, o->bias, 1e-6f, sl_rows_f32(o->unit),
+                                 o->rstd, sl_out_f32(o->y));
     for (int i = 0; i < ALL; i++) {
         for (int half = 0; half < 2; half++) {
             const struct left y = make_left(o->n);
-            const struct sl_norm_rows x = {half ? (const void *)o->half_x : o->x, half};
             memset(o->kept, 0xab, o->n * sizeof *o->kept);
-            k->norms->layer_norm_forward(ROWS, o->cols, x, o->scale, o->bias, 1e-6f, o->kept, o->its_rstd,
-                                         floats_of(&y, i), settled_of(&y, i));
+            k->norms->layer_norm_forward(ROWS, o->cols, rows_of(o->x, o->half_x, half), o->scale, o->bias, 1e-6f,
+                                         sl_rows_bf16(o->kept), o->its_rstd, out_of(&y, i));
             sl_device.settle(NULL);
             expect_near_left("y", &y, i, o->y);
             expect_near("normalized", o->n, o->kept, o->unit);
@@ -282,24 +286,21 @@ static void check_norm_forward(const struct sl_kernels *k, const struct norm *o)
     }
 }
 
-static struct sl_norm_rows rows_of(const float *floats, const uint16_t *halves, bool half) {
-    return (struct sl_norm_rows){half ? (const void *)halves : floats, half};
-}
-
 /* KEPT: 0: all are floats; 1: normalized is bf16, and floats of dy are rounded; 2: dy is bf16, too. */
 static void check_norm_backward(const struct sl_kernels *k, const struct norm *o, int kept, int added) {
     const float *dy = kept ? o->dy : o->exact, *summand = added ? o->summand : NULL;
     const size_t each = ROWS / PARTS, sums = PARTS * o->cols;
     if (added == 2 && !kept) return;
-    k->layer_norm_backward(PARTS, each, o->cols, dy, o->unit, o->rstd, o->scale, summand, o->dx, o->dscale, o->dbias);
+    k->norms->layer_norm_backward(PARTS, each, o->cols, sl_rows_f32(dy), sl_rows_f32(o->unit), o->rstd, o->scale,
+                                  sl_rows_f32(summand), sl_out_f32(o->dx), o->dscale, o->dbias);
     for (int i = 0; i < ALL; i++) {
         const struct left dx = make_left(o->n);
         memset(o->its_dscale, 0xab, sums * sizeof(float));
         memset(o->its_dbias, 0xab, sums * sizeof(float));
         k->norms->layer_norm_backward(PARTS, each, o->cols, rows_of(o->exact, o->half_dy, kept == 2),
                                       rows_of(o->unit, o->half_unit, kept), o->rstd, o->scale,
-                                      rows_of(summand, o->half_summand, added == 2), settled_of(&dx, i),
-                                      floats_of(&dx, i), o->its_dscale, o->its_dbias);
+                                      rows_of(summand, o->half_summand, added == 2), out_of(&dx, i), o->its_dscale,
+                                      o->its_dbias);
         sl_device.settle(NULL);
         expect_near_left("dx", &dx, i, o->dx);
         assert_memory_equal(o->its_dscale, o->dscale, sums * sizeof(float));
@@ -333,10 +334,11 @@ static void frozen_parameters_need_no_sums(void **state) {
         const struct left dx = make_left(o.n);
         check_norm_forward(kernels, &o);
         o.half_unit = settle(o.unit, o.n);
-        kernels->layer_norm_backward(1, ROWS, o.cols, o.dy, o.unit, o.rstd, o.scale, NULL, o.dx, o.dscale, o.dbias);
+        kernels->norms->layer_norm_backward(1, ROWS, o.cols, sl_rows_f32(o.dy), sl_rows_f32(o.unit), o.rstd, o.scale,
+                                            sl_rows_f32(NULL), sl_out_f32(o.dx), o.dscale, o.dbias);
         kernels->norms->layer_norm_backward(1, ROWS, o.cols, rows_of(NULL, o.half_dy, true),
                                             rows_of(NULL, o.half_unit, true), o.rstd, o.scale,
-                                            rows_of(NULL, NULL, false), settled_of(&dx, 4), NULL, NULL, NULL);
+                                            rows_of(NULL, NULL, false), out_of(&dx, 4), NULL, NULL);
         sl_device.settle(NULL);
         expect_near_left("dx", &dx, 4, o.dx);
         free_left(&dx);

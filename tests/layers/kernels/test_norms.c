@@ -43,23 +43,25 @@ static void free_norm(struct norm *n) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-static struct sl_norm_rows of_floats(const float *rows) { return (struct sl_norm_rows){rows, false}; }
-static struct sl_norm_rows of_halves(const uint16_t *rows) { return (struct sl_norm_rows){rows, true}; }
-
-static void forward(const struct sl_norm_kernels *kernels, const struct norm *n, float *y, struct sl_settled left) {
-    kernels->rms_norm_forward(n->parts * n->rows, n->cols, of_floats(n->x), n->gamma, n->beta, (float)EPSILON, n->rstd,
-                              y, left);
+/* Floats Y, rounded or not, with a copy of them at STORED, unless it is NULL. */
+static struct sl_out out_of(float *y, bool rounds, uint16_t *stored) {
+    return (struct sl_out){sl_rows_f32(y), sl_rows_bf16(stored), rounds};
 }
 
-static void backward_of(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_norm_rows dy,
-                        struct sl_norm_rows x, struct sl_norm_rows summand, struct sl_settled left, float *dx) {
-    kernels->rms_norm_backward(n->parts, n->rows, n->cols, dy, x, n->rstd, n->gamma, summand, left, dx, n->dgamma,
-                               n->dbeta, n->room);
+static void forward(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_out y) {
+    kernels->rms_norm_forward(n->parts * n->rows, n->cols, sl_rows_f32(n->x), n->gamma, n->beta, (float)EPSILON,
+                              n->rstd, y);
+}
+
+static void backward_of(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_rows dy,
+                        struct sl_rows x, struct sl_rows summand, struct sl_out dx) {
+    kernels->rms_norm_backward(n->parts, n->rows, n->cols, dy, x, n->rstd, n->gamma, summand, dx, n->dgamma, n->dbeta,
+                               n->room);
 }
 
 static void backward(const struct sl_norm_kernels *kernels, const struct norm *n, const float *summand,
-                     struct sl_settled left, float *dx) {
-    backward_of(kernels, n, of_floats(n->dy), of_floats(n->x), of_floats(summand), left, dx);
+                     struct sl_out dx) {
+    backward_of(kernels, n, sl_rows_f32(n->dy), sl_rows_f32(n->x), sl_rows_f32(summand), dx);
 }
 
 /* SUMMAND: dx has it, too. */
@@ -105,11 +107,10 @@ static void expect_sums(const struct norm *n) {
 
 static void whole_rows_and_their_gradients(void **state) {
     (void)state;
-    const struct sl_settled plain = {0};
     FOR_EACH_NORM(kernels, n) {
         for (int adds = 0; adds < 2; adds++) {
-            forward(kernels, &n, n.y, plain);
-            backward(kernels, &n, adds ? n.summand : NULL, plain, n.dx);
+            forward(kernels, &n, sl_out_f32(n.y));
+            backward(kernels, &n, adds ? n.summand : NULL, sl_out_f32(n.dx));
             expect_rows(&n, adds);
             expect_sums(&n);
         }
@@ -119,11 +120,10 @@ static void whole_rows_and_their_gradients(void **state) {
 /* Without the sums nobody has dgamma and dbeta. */
 static void frozen_parameters_need_no_sums(void **state) {
     (void)state;
-    const struct sl_settled plain = {0};
     FOR_EACH_NORM(kernels, n) {
-        forward(kernels, &n, n.y, plain);
-        kernels->rms_norm_backward(n.parts, n.rows, n.cols, of_floats(n.dy), of_floats(n.x), n.rstd, n.gamma,
-                                   of_floats(NULL), plain, n.dx, NULL, NULL, NULL);
+        forward(kernels, &n, sl_out_f32(n.y));
+        kernels->rms_norm_backward(n.parts, n.rows, n.cols, sl_rows_f32(n.dy), sl_rows_f32(n.x), n.rstd, n.gamma,
+                                   sl_rows_f32(NULL), sl_out_f32(n.dx), NULL, NULL, NULL);
         expect_rows(&n, false);
     }
 }
@@ -131,30 +131,29 @@ static void frozen_parameters_need_no_sums(void **state) {
 /* Y, or dx, once as floats, and as they are left otherwise. */
 static void results_are_left_rounded(void **state) {
     (void)state;
-    const struct sl_settled plain = {0};
     FOR_EACH_NORM(kernels, n) {
         float *rounded = device_floats(n.count);
         uint16_t *stored = device_array(n.count, sizeof *stored), *alone = device_array(n.count, sizeof *alone);
-        forward(kernels, &n, n.y, plain);
-        forward(kernels, &n, rounded, (struct sl_settled){true, stored});
-        forward(kernels, &n, NULL, (struct sl_settled){true, alone});
+        forward(kernels, &n, sl_out_f32(n.y));
+        forward(kernels, &n, out_of(rounded, true, stored));
+        forward(kernels, &n, sl_out_bf16(alone));
         uint16_t *expected = settle(n.y, n.count);
         assert_memory_equal(rounded, n.y, n.count * sizeof *rounded);
         assert_memory_equal(stored, expected, n.count * sizeof *stored);
         assert_memory_equal(alone, expected, n.count * sizeof *alone);
-        forward(kernels, &n, rounded, (struct sl_settled){true, NULL});
+        forward(kernels, &n, out_of(rounded, true, NULL));
         assert_memory_equal(rounded, n.y, n.count * sizeof *rounded);
         release_array(expected);
-        backward(kernels, &n, n.summand, plain, n.dx);
+        backward(kernels, &n, n.summand, sl_out_f32(n.dx));
         float *whole = device_copy(n.dx, n.count * sizeof *whole);
-        backward(kernels, &n, n.summand, (struct sl_settled){true, stored}, rounded);
-        backward(kernels, &n, n.summand, (struct sl_settled){true, alone}, NULL);
+        backward(kernels, &n, n.summand, out_of(rounded, true, stored));
+        backward(kernels, &n, n.summand, sl_out_bf16(alone));
         expected = settle(n.dx, n.count);
         assert_memory_equal(rounded, n.dx, n.count * sizeof *rounded);
         assert_memory_equal(stored, expected, n.count * sizeof *stored);
         assert_memory_equal(alone, expected, n.count * sizeof *alone);
         for (size_t i = 0; i < n.count; i++) stored[i] = 0;
-        backward(kernels, &n, n.summand, (struct sl_settled){false, stored}, rounded);
+        backward(kernels, &n, n.summand, out_of(rounded, false, stored));
         assert_memory_equal(rounded, whole, n.count * sizeof *rounded);
         assert_memory_equal(stored, expected, n.count * sizeof *stored);
         release_array(whole);
@@ -175,12 +174,12 @@ static void stored_inputs_are_widened(void **state) {
         uint16_t *alone = device_array(n.count, sizeof *alone);
         float *y = device_floats(n.count);
         for (int rounds = 0; rounds < 2; rounds++) {
-            forward(kernels, &n, n.y, (struct sl_settled){rounds, stored});
+            forward(kernels, &n, out_of(n.y, rounds, stored));
             float *rstd = device_copy(n.rstd, rows * sizeof *rstd);
             for (size_t r = 0; r < rows; r++) n.rstd[r] = 0;
             for (size_t i = 0; i < n.count; i++) alone[i] = 0;
-            kernels->rms_norm_forward(rows, n.cols, of_halves(x), n.gamma, n.beta, (float)EPSILON, n.rstd,
-                                      rounds ? NULL : y, (struct sl_settled){rounds, alone});
+            kernels->rms_norm_forward(rows, n.cols, sl_rows_bf16(x), n.gamma, n.beta, (float)EPSILON, n.rstd,
+                                      rounds ? sl_out_bf16(alone) : out_of(y, false, alone));
             for (size_t r = 0; r < rows; r++) expect_close("rstd", r, n.rstd[r], rstd[r], 1e-6, 0);
             for (size_t i = 0; i < n.count; i++) {
                 expect_close("bf16", i, sl_float_of_bf16(alone[i]), sl_float_of_bf16(stored[i]), 0x1p-7, 0);
@@ -195,15 +194,15 @@ static void stored_inputs_are_widened(void **state) {
 
 /* Backward of an x that is kept as bf16 is that of what x widens to, and of dy rounded: so of a dy, and with a summand,
  * that lie as bf16 alone. */
-static void expect_widened(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_norm_rows dy,
-                           const uint16_t *x, struct sl_norm_rows summand, bool adds, float *dx) {
+static void expect_widened(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_rows dy,
+                           const uint16_t *x, struct sl_rows summand, bool adds, float *dx) {
     const size_t sums = n->parts * n->cols;
-    backward(kernels, n, adds ? n->summand : NULL, (struct sl_settled){0}, n->dx);
+    backward(kernels, n, adds ? n->summand : NULL, sl_out_f32(n->dx));
     float *dgamma = device_copy(n->dgamma, sums * sizeof *dgamma);
     float *dbeta = device_copy(n->dbeta, sums * sizeof *dbeta);
     for (size_t i = 0; i < sums; i++) n->dgamma[i] = n->dbeta[i] = 0;
     for (size_t i = 0; i < n->count; i++) dx[i] = 0;
-    backward_of(kernels, n, dy, of_halves(x), summand, (struct sl_settled){0}, dx);
+    backward_of(kernels, n, dy, sl_rows_bf16(x), summand, sl_out_f32(dx));
     assert_memory_equal(dx, n->dx, n->count * sizeof *dx);
     assert_memory_equal(n->dgamma, dgamma, sums * sizeof *dgamma);
     assert_memory_equal(n->dbeta, dbeta, sums * sizeof *dbeta);
@@ -216,10 +215,11 @@ static void stored_rows_are_widened(void **state) {
     FOR_EACH_NORM(kernels, n) {
         float *dy = device_copy(n.dy, n.count * sizeof *dy), *dx = device_floats(n.count);
         uint16_t *x = settle(n.x, n.count), *rounded = settle(n.dy, n.count), *added = settle(n.summand, n.count);
-        forward(kernels, &n, n.y, (struct sl_settled){0});
-        const struct sl_norm_rows summands[] = {of_floats(NULL), of_floats(n.summand), of_halves(added)};
+        forward(kernels, &n, sl_out_f32(n.y));
+        const struct sl_rows summands[] = {sl_rows_f32(NULL), sl_rows_f32(n.summand), sl_rows_bf16(added)};
         for (int i = 0; i < 6; i++)
-            expect_widened(kernels, &n, i % 2 ? of_halves(rounded) : of_floats(dy), x, summands[i / 2], i / 2 > 0, dx);
+            expect_widened(kernels, &n, i % 2 ? sl_rows_bf16(rounded) : sl_rows_f32(dy), x, summands[i / 2], i / 2 > 0,
+                           dx);
         void *const arrays[] = {dy, dx, x, rounded, added};
         for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
     }
@@ -228,15 +228,15 @@ static void stored_rows_are_widened(void **state) {
 /* A row has the bits that it has alone, and a part its own sums. */
 static void parts_are_those_that_are_alone(void **state) {
     (void)state;
-    const struct sl_settled plain = {0};
     FOR_EACH_NORM(kernels, n) {
         const size_t each = n.rows * n.cols;
         float *dx = device_floats(each), *dgamma = device_floats(n.cols), *dbeta = device_floats(n.cols);
-        forward(kernels, &n, n.y, plain);
-        backward(kernels, &n, NULL, plain, n.dx);
+        forward(kernels, &n, sl_out_f32(n.y));
+        backward(kernels, &n, NULL, sl_out_f32(n.dx));
         for (size_t p = 0; p < n.parts; p++) {
-            kernels->rms_norm_backward(1, n.rows, n.cols, of_floats(n.dy + p * each), of_floats(n.x + p * each),
-                                       n.rstd + p * n.rows, n.gamma, of_floats(NULL), plain, dx, dgamma, dbeta, n.room);
+            kernels->rms_norm_backward(1, n.rows, n.cols, sl_rows_f32(n.dy + p * each), sl_rows_f32(n.x + p * each),
+                                       n.rstd + p * n.rows, n.gamma, sl_rows_f32(NULL), sl_out_f32(dx), dgamma, dbeta,
+                                       n.room);
             assert_memory_equal(dx, n.dx + p * each, each * sizeof *dx);
             assert_memory_equal(dgamma, n.dgamma + p * n.cols, n.cols * sizeof *dgamma);
             assert_memory_equal(dbeta, n.dbeta + p * n.cols, n.cols * sizeof *dbeta);

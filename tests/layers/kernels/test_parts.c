@@ -61,6 +61,13 @@ static void parts_are_summed_each_by_itself(void **state) {
     }
 }
 
+static void layer_norm(const struct sl_kernels *kernels, size_t parts, size_t rows, size_t cols, const float *dy,
+                       const float *unit, const float *rstd, const float *scale, const float *summand, float *dx,
+                       float *dscale, float *dbias) {
+    kernels->norms->layer_norm_backward(parts, rows, cols, sl_rows_f32(dy), sl_rows_f32(unit), rstd, scale,
+                                        sl_rows_f32(summand), sl_out_f32(dx), dscale, dbias);
+}
+
 static void layer_norms_of_parts_are_those_of_each(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -72,16 +79,16 @@ static void layer_norms_of_parts_are_those_of_each(void **state) {
             float *scale = random_device_floats(&numbers, cols, -1, 1), *alone = device_floats(rows * cols);
             float *dscale = device_floats(PARTS * cols), *dbias = device_floats(PARTS * cols);
             float *its_scale = device_floats(cols), *its_bias = device_floats(cols), *added = device_floats(n);
-            kernels->layer_norm_backward(PARTS, rows, cols, dy, unit, rstd, scale, NULL, dx, dscale, dbias);
+            layer_norm(kernels, PARTS, rows, cols, dy, unit, rstd, scale, NULL, dx, dscale, dbias);
             for (size_t p = 0; p < PARTS; p++) {
                 const size_t at = p * rows * cols;
-                kernels->layer_norm_backward(1, rows, cols, dy + at, unit + at, rstd + p * rows, scale, NULL, alone,
-                                             its_scale, its_bias);
+                layer_norm(kernels, 1, rows, cols, dy + at, unit + at, rstd + p * rows, scale, NULL, alone, its_scale,
+                           its_bias);
                 assert_memory_equal(dx + at, alone, rows * cols * sizeof *dx);
                 assert_memory_equal(dscale + p * cols, its_scale, cols * sizeof *dscale);
                 assert_memory_equal(dbias + p * cols, its_bias, cols * sizeof *dbias);
             }
-            kernels->layer_norm_backward(PARTS, rows, cols, dy, unit, rstd, scale, unit, added, dscale, dbias);
+            layer_norm(kernels, PARTS, rows, cols, dy, unit, rstd, scale, unit, added, dscale, dbias);
             for (size_t i = 0; i < n; i++)
                 expect_close(kernels->name, i, added[i], (double)dx[i] + unit[i], 1e-6, 1e-6);
             void *const taken[] = {dy, unit, rstd, dx, scale, alone, dscale, dbias, its_scale, its_bias, added};

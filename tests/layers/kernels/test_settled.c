@@ -477,9 +477,11 @@ static void check_layer_norm(const struct sl_kernels *kernels, size_t rows, size
     float *rstd = device_floats(rows), *its = device_floats(rows);
     uint16_t *want = halves(n), *rounded = halves(n);
     for (size_t c = 0; c < cols; c++) scale[c] = 0.5f + x[c];
-    kernels->layer_norm_forward(rows, cols, x, scale, x, 1e-6f, unit, rstd, y);
+    kernels->norms->layer_norm_forward(rows, cols, sl_rows_f32(x), scale, x, 1e-6f, sl_rows_f32(unit), rstd,
+                                       sl_out_f32(y));
     kernels->round_bf16(n, y, want);
-    kernels->operands->layer_norm_forward(rows, cols, x, scale, x, 1e-6f, same, its, rounded);
+    kernels->norms->layer_norm_forward(rows, cols, sl_rows_f32(x), scale, x, 1e-6f, sl_rows_f32(same), its,
+                                       sl_out_bf16(rounded));
     sl_device.settle(NULL);
     assert_memory_equal(same, unit, n * sizeof *same);
     assert_memory_equal(its, rstd, rows * sizeof *its);

@@ -26,8 +26,9 @@ static void layer_norm(const struct sl_kernels *kernels, const struct sums *s, s
                        float *other) {
     const size_t at = part * s->rows * s->cols;
     float *dx = device_floats(parts * s->rows * s->cols);
-    kernels->layer_norm_backward(parts, s->rows, s->cols, s->dy + at, s->x + at, s->rstd + part * s->rows, s->scale,
-                                 NULL, dx, one, other);
+    kernels->norms->layer_norm_backward(parts, s->rows, s->cols, sl_rows_f32(s->dy + at), sl_rows_f32(s->x + at),
+                                        s->rstd + part * s->rows, s->scale, sl_rows_f32(NULL), sl_out_f32(dx), one,
+                                        other);
     release_array(dx);
 }
 
