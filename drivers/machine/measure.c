@@ -181,8 +181,9 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
         kernels->add(KERNEL_FLOATS, x, y);
         return 3.0 * KERNEL_FLOATS;
     case SL_MACHINE_NORMS:
-        sequence->square_sums(ROWS, COLUMNS, x, rows);
-        sequence->rms_norm_forward(ROWS, COLUMNS, COLUMNS, x, rows, bench->b, bench->b, 1e-6f, rows + ROWS, y);
+        kernels->norms->square_sums(ROWS, COLUMNS, x, rows);
+        kernels->norms->rms_norm_forward(ROWS, COLUMNS, COLUMNS, sl_rows_f32(x), rows, bench->b, bench->b, 1e-6f,
+                                         rows + ROWS, sl_out_f32(y));
         return KERNEL_FLOATS;
     case SL_MACHINE_GELU:
         sequence->gelu_forward(KERNEL_FLOATS, sl_rows_f32(x), NULL, sl_out_f32(y));

@@ -4,7 +4,6 @@
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
-#include "layers/kernels/rows/rms_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/base/bf16.h"
@@ -436,12 +435,6 @@ const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .round_block = round_block,
     .copy_settled = copy_settled,
     .add_bias = add_bias,
-    .square_sums = square_sums,
-    .rms_norm_forward = rms_norm_forward,
-    .rms_norm_forward_bf16 = rms_norm_forward_bf16,
-    .rms_norm_dots = rms_norm_dots,
-    .rms_norm_backward_input = rms_norm_backward_input,
-    .rms_norm_backward_weight = rms_norm_backward_weight,
     .gelu_forward = SL_GELU_FORWARD,
     .gelu_backward = SL_GELU_BACKWARD,
     .rope = rope,

@@ -1,5 +1,5 @@
-/* sequence.h - kernels for models of token sequences, beside those of kernels.h: norms over sharded rows, activations,
- * rotations, lookups, losses over sharded vocabularies. One source (sequence.c), built like kernels.c.
+/* sequence.h - kernels for models of token sequences, beside those of kernels.h: activations, rotations, lookups,
+ * losses over sharded vocabularies. One source (sequence.c), built like kernels.c.
  *
  * A row is one token; a microbatch has its sequences one after another. Arrays are row-major float32, in memory that
  * the device reaches. They are dense unless a stride (elements from one row to the next) is given. No kernel allocates;
@@ -22,32 +22,6 @@ struct sl_sequence_kernels {
                          struct sl_settled left);
     /* y [rows, cols] (stride) += bias [cols]. LEFT: how y is left; what is stored has its stride. */
     void (*add_bias)(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left);
-
-    /* RMS norm (Zhang & Sennrich 2019) of rows whose columns may be sharded. The caller adds up the sums of all shards
-     * between the kernels. sums [rows] = sums over columns of x^2 */
-    void (*square_sums)(size_t rows, size_t cols, const float *x, float *sums);
-    /* rstd [rows] = 1 / sqrt(sums / whole + epsilon), y = x rstd gamma + beta. WHOLE: columns of all shards together.
-     */
-    void (*rms_norm_forward)(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
-                             const float *gamma, const float *beta, float epsilon, float *rstd, float *y);
-    /* The same, of which bf16 is kept: y as floats, unless Y is NULL; stored as bf16, unless STORED is. */
-    void (*rms_norm_forward_bf16)(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
-                                  const float *gamma, const float *beta, float epsilon, float *rstd, float *y,
-                                  uint16_t *stored);
-    /* dots [rows, parts] = sums over the columns of each of PARTS, which lie one after another in a row, of dy gamma x:
-     * these have PARTS COLS columns. HALF, here and below: x is bf16, and dy is rounded to bf16 as it is read, as
-     * nobody has done so yet. */
-    void (*rms_norm_dots)(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, bool half,
-                          const float *gamma, float *dots);
-    /* dx = rstd (dy gamma - x rstd^2 dots / whole); dx must be neither dy nor x. SUMMAND [rows, cols] is added, unless
-     * it is NULL; LEFT: how dx is then left. */
-    void (*rms_norm_backward_input)(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
-                                    const float *rstd, const float *gamma, const float *dots, const float *summand,
-                                    struct sl_settled left, float *dx);
-    /* Of PARTS of ROWS rows: dgamma [parts, cols] = sums over a part's rows of dy x rstd, dbeta [parts, cols] = sums
-     * over them of dy. Both are overwritten; rows are added in ascending order. */
-    void (*rms_norm_backward_weight)(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
-                                     const float *rstd, float *dgamma, float *dbeta);
 
     /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016), of N elements: floats of floats, where y may be x; bf16 of
      * floats or of bf16. Unless X_STORED is NULL, x is floats that are not rounded yet: x_stored becomes what bf16 has

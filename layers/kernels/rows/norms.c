@@ -1,6 +1,7 @@
-/* norms.c - norms of whole rows, built as kernels.c is. Layer norms are those of layer_norm_internal.h.
+/* norms.c - norms, built as kernels.c is: RMS norms of whole rows, and the table. Layer norms are those of
+ * layer_norm_internal.h, RMS norms step by step those of rms_norm_internal.h.
  *
- * Of RMS norms a team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
+ * A team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
  * then, in forward, for y; in backward, a thread a column, for dx and for what these rows add to the parameters'
  * gradients. What all teams add is summed up by a second region.
  *
@@ -8,6 +9,7 @@
 #include "layers/kernels/rows/norms.h"
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/layer_norm_internal.h"
+#include "layers/kernels/rows/rms_norm_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
 #include "spmd/base/vector_math.h"
@@ -87,10 +89,18 @@ FORWARD(whole_norm_forward, false)
 FORWARD(whole_norm_forward_half, true)
 #undef FORWARD
 
-static void rms_norm_forward(size_t rows, size_t cols, struct sl_rows x, const float *gamma, const float *beta,
-                             float epsilon, float *rstd, struct sl_out y) {
-    (x.type == SL_BF16 ? whole_norm_forward_half : whole_norm_forward)(rows, cols, x.at, gamma, beta, epsilon, rstd,
-                                                                       out_floats(&y), y.rounds, out_halves(&y));
+/* Without SUMS the rows are whole. */
+static void forward_rms_norm(size_t rows, size_t cols, size_t whole, struct sl_rows x, const float *sums,
+                             const float *gamma, const float *beta, float epsilon, float *rstd, struct sl_out y) {
+    float *floats = out_floats(&y);
+    uint16_t *halves = out_halves(&y);
+    if (!sums)
+        (x.type == SL_BF16 ? whole_norm_forward_half : whole_norm_forward)(rows, cols, x.at, gamma, beta, epsilon, rstd,
+                                                                           floats, y.rounds, halves);
+    else if (halves || y.rounds)
+        rms_norm_forward_bf16(rows, cols, whole, x.at, sums, gamma, beta, epsilon, rstd, floats, halves);
+    else
+        rms_norm_forward(rows, cols, whole, x.at, sums, gamma, beta, epsilon, rstd, floats);
 }
 
 /* ---- backward of RMS norms ---- */
@@ -187,9 +197,15 @@ static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *su
     }
 }
 
-static void rms_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_rows dy, struct sl_rows x,
-                              const float *rstd, const float *gamma, struct sl_rows summand, struct sl_out dx,
-                              float *dgamma, float *dbeta, float *room) {
+/* Without ROOM step by step. */
+static void backward_rms_norm(size_t parts, size_t rows, size_t cols, size_t whole, struct sl_rows dy, struct sl_rows x,
+                              const float *rstd, const float *gamma, const float *dots, struct sl_rows summand,
+                              struct sl_out dx, float *dgamma, float *dbeta, float *room) {
+    if (!room) {
+        if (dgamma) rms_norm_backward_weight(parts, rows, cols, dy.at, x, rstd, dgamma, dbeta);
+        if (dx.rows.at) rms_norm_backward_input(parts * rows, cols, whole, dy.at, x, rstd, gamma, dots, summand.at, dx);
+        return;
+    }
     (dy.type == SL_BF16  ? whole_norm_backward_half
      : x.type == SL_BF16 ? whole_norm_backward_kept
                          : whole_norm_backward)(
@@ -198,8 +214,10 @@ static void rms_norm_backward(size_t parts, size_t rows, size_t cols, struct sl_
     if (dgamma) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
 }
 
-const struct sl_norm_kernels SL_NORM_KERNELS = {.rms_norm_forward = rms_norm_forward,
+const struct sl_norm_kernels SL_NORM_KERNELS = {.square_sums = square_sums,
+                                                .rms_norm_forward = forward_rms_norm,
+                                                .rms_norm_dots = rms_norm_dots,
                                                 .rms_norm_room = rms_norm_room,
-                                                .rms_norm_backward = rms_norm_backward,
+                                                .rms_norm_backward = backward_rms_norm,
                                                 .layer_norm_forward = forward_layer_norm,
                                                 .layer_norm_backward = backward_layer_norm};

@@ -1,8 +1,8 @@
-/* rms_norm_internal.h - the kernels of RMS norms, as layers/kernels/sequence.h describes them; sequence.c includes it.
- */
+/* rms_norm_internal.h - RMS norms step by step, as norms.h describes them; norms.c includes it. */
 #ifndef SL_LAYERS_KERNELS_ROWS_RMS_NORM_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_RMS_NORM_INTERNAL_H
 
+#include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
@@ -78,19 +78,17 @@ SL_INLINE void dots_of(size_t rows, size_t parts, size_t cols, const float *dy, 
     }
 }
 
-static void rms_norm_dots(size_t rows, size_t parts, size_t cols, const float *dy, const void *x, bool half,
-                          const float *gamma, float *dots) {
-    if (half)
-        dots_of(rows, parts, cols, dy, x, true, gamma, dots);
+static void rms_norm_dots(size_t rows, size_t parts, size_t cols, const float *dy, struct sl_rows x, const float *gamma,
+                          float *dots) {
+    if (x.type == SL_BF16)
+        dots_of(rows, parts, cols, dy, x.at, true, gamma, dots);
     else
-        dots_of(rows, parts, cols, dy, x, false, gamma, dots);
+        dots_of(rows, parts, cols, dy, x.at, false, gamma, dots);
 }
 
 SL_INLINE void backward_input_of(size_t rows, size_t cols, size_t whole, const float *dy, const void *x,
                                  const bool half, const float *rstd, const float *gamma, const float *dots,
-                                 const bool adds, const float *summand, struct sl_settled left, float *dx) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
+                                 const bool adds, const float *summand, bool rounds, uint16_t *stored, float *dx) {
     SL_ROWS(is_device_ptr(dy, x, rstd, gamma, dots, summand, dx, stored))
     for (size_t r = 0; r < rows; r++) {
         const size_t at = r * cols;
@@ -105,17 +103,21 @@ SL_INLINE void backward_input_of(size_t rows, size_t cols, size_t whole, const f
     }
 }
 
-static void rms_norm_backward_input(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
+static void rms_norm_backward_input(size_t rows, size_t cols, size_t whole, const float *dy, struct sl_rows x,
                                     const float *rstd, const float *gamma, const float *dots, const float *summand,
-                                    struct sl_settled left, float *dx) {
-    if (summand && half)
-        backward_input_of(rows, cols, whole, dy, x, true, rstd, gamma, dots, true, summand, left, dx);
+                                    struct sl_out left) {
+#define WITH(half, adds, summand)                                                                                      \
+    backward_input_of(rows, cols, whole, dy, x.at, half, rstd, gamma, dots, adds, summand, left.rounds,                \
+                      out_halves(&left), left.rows.at)
+    if (summand && x.type == SL_BF16)
+        WITH(true, true, summand);
     else if (summand)
-        backward_input_of(rows, cols, whole, dy, x, false, rstd, gamma, dots, true, summand, left, dx);
-    else if (half)
-        backward_input_of(rows, cols, whole, dy, x, true, rstd, gamma, dots, false, NULL, left, dx);
+        WITH(false, true, summand);
+    else if (x.type == SL_BF16)
+        WITH(true, false, NULL);
     else
-        backward_input_of(rows, cols, whole, dy, x, false, rstd, gamma, dots, false, NULL, left, dx);
+        WITH(false, false, NULL);
+#undef WITH
 }
 
 SL_INLINE void fetch_elements(const void *x, const bool half, size_t first, size_t end) {
@@ -182,18 +184,17 @@ SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const 
     add_stripes(parts, stripes, cols, all_beta, false, dbeta);
 }
 
-static void rms_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
+static void rms_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, struct sl_rows x,
                                      const float *rstd, float *dgamma, float *dbeta) {
     const size_t most = parts_at_once(parts, rows, cols, 2);
     for (size_t part = 0, count; part < parts; part += count) {
         const size_t row = part * rows, at = row * cols, to = part * cols;
+        const struct sl_rows own = sl_rows_from(x, at);
         count = most < parts - part ? most : parts - part;
-        if (half)
-            backward_weight_of(count, rows, cols, dy + at, (const uint16_t *)x + at, true, rstd + row, dgamma + to,
-                               dbeta + to);
+        if (x.type == SL_BF16)
+            backward_weight_of(count, rows, cols, dy + at, own.at, true, rstd + row, dgamma + to, dbeta + to);
         else
-            backward_weight_of(count, rows, cols, dy + at, (const float *)x + at, false, rstd + row, dgamma + to,
-                               dbeta + to);
+            backward_weight_of(count, rows, cols, dy + at, own.at, false, rstd + row, dgamma + to, dbeta + to);
     }
 }
 

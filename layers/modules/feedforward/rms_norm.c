@@ -75,12 +75,12 @@ static const float *shift_of(const struct sl_module *module, struct sl_context *
 
 /* Rows of a forward. */
 struct pass {
-    const struct sl_sequence_kernels *kernels;
+    const struct sl_norm_kernels *kernels;
     size_t cols, whole, parts; /* parts: of a row, each of which has a sum of its own */
     const float *x, *gamma, *beta;
     float epsilon;
-    float *each, *sums, *rstd, *y;  /* each [rows, parts]; y: NULL where nobody reads it */
-    const struct sl_result *result; /* or NULL */
+    float *each, *sums, *rstd; /* each [rows, parts] */
+    struct sl_out y;
 };
 
 static void add_squares(const void *arg, size_t first, size_t end) {
@@ -92,14 +92,8 @@ static void add_squares(const void *arg, size_t first, size_t end) {
 static void divide(const void *arg, size_t first, size_t end) {
     const struct pass *p = arg;
     const size_t at = first * p->cols;
-    float *y = p->y ? p->y + at : NULL;
-    if (p->result)
-        p->kernels->rms_norm_forward_bf16(end - first, p->cols, p->whole, p->x + at, p->sums + first, p->gamma, p->beta,
-                                          p->epsilon, p->rstd + first, y,
-                                          p->result->stored ? p->result->stored + at : NULL);
-    else
-        p->kernels->rms_norm_forward(end - first, p->cols, p->whole, p->x + at, p->sums + first, p->gamma, p->beta,
-                                     p->epsilon, p->rstd + first, y);
+    p->kernels->rms_norm_forward(end - first, p->cols, p->whole, sl_rows_f32(p->x + at), p->sums + first, p->gamma,
+                                 p->beta, p->epsilon, p->rstd + first, sl_out_from(p->y, at));
 }
 
 static void add_and_divide(const void *arg, size_t first, size_t end) {
@@ -122,7 +116,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
     float *sums = sl_at(context, &own->sums);
     struct sl_result *result = context->result;
-    const struct pass pass = {.kernels = context->kernels->sequence,
+    const struct pass pass = {.kernels = context->kernels->norms,
                               .cols = cols,
                               .whole = (size_t)own->whole,
                               .parts = (size_t)own->parts,
@@ -133,11 +127,10 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
                               .each = sums_of_parts(own, context, sums),
                               .sums = sums,
                               .rstd = sl_at(context, &own->norm.rstd),
-                              .y = result && result->unread ? NULL : y,
-                              .result = result};
+                              .y = sl_result_out(result, y)};
     if (is_whole(own, context->kernels)) {
-        context->kernels->norms->rms_norm_forward(rows, cols, sl_given_rows(context, true, rows * cols, x), pass.gamma,
-                                                  pass.beta, own->epsilon, pass.rstd, sl_result_out(result, y));
+        pass.kernels->rms_norm_forward(rows, cols, cols, sl_given_rows(context, true, rows * cols, x), NULL, pass.gamma,
+                                       pass.beta, own->epsilon, pass.rstd, pass.y);
     } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
@@ -173,34 +166,36 @@ static void backward_whole(const struct sl_module *module, struct sl_context *co
     struct sl_rows summand = sl_rows_f32(NULL);
     const struct sl_out left = dx ? sl_summed_out(context, dx, &summand) : sl_out_f32(NULL);
     context->kernels->norms->rms_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, cols, sl_given_rows(context, true, count, dy),
-        sl_rows_of(context->storage, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), summand,
-        left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
+        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, true, count, dy),
+        sl_rows_of(context->storage, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL,
+        summand, left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }
 
 /* Leaves each microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const struct sl_norm_kernels *kernels = context->kernels->norms;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in, parts = (size_t)own->parts;
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sums_for(module, context, GAMMA), *dbeta = sums_for(module, context, BETA);
     const size_t microbatches = sl_call_microbatches(context);
-    const bool half = context->storage != SL_F32;
+    const struct sl_rows in = sl_rows_of(context->storage, x), slopes = sl_rows_f32(dy);
     if (is_whole(own, context->kernels)) {
         if (dx || !module->frozen) backward_whole(module, context, x, dy, dgamma, dbeta, dx);
         return SL_OK;
     }
-    struct sl_settled left = {0};
-    const float *summand = dx ? sl_added(context, &left) : NULL;
     if (!module->frozen)
-        kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
+        kernels->rms_norm_backward(microbatches, rows / microbatches, cols, cols, slopes, in, rstd, gamma, NULL,
+                                   sl_rows_f32(NULL), sl_out_f32(NULL), dgamma, dbeta, NULL);
     if (!dx) return SL_OK;
+    struct sl_settled left;
+    const float *summand = sl_added(context, &left);
     float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
-    kernels->rms_norm_dots(rows, parts, cols / parts, dy, x, half, gamma, each);
+    kernels->rms_norm_dots(rows, parts, cols / parts, dy, in, gamma, each);
     SL_TRY(add_up(own, context, each, dots));
-    kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, half, rstd, gamma, dots, summand, left, dx);
+    kernels->rms_norm_backward(1, rows, cols, (size_t)own->whole, slopes, in, rstd, gamma, dots, sl_rows_f32(summand),
+                               sl_out_settled(dx, left), NULL, NULL, NULL);
     return SL_OK;
 }
 

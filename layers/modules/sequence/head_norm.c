@@ -53,19 +53,28 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct head_norm *norm = own(module);
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const struct sl_norm_kernels *kernels = context->kernels->norms;
     const size_t rows = (size_t)context->rows * (size_t)norm->heads, width = (size_t)norm->width;
     float *sums = sl_at(context, &norm->sums), *zeros = sl_at(context, &norm->no_shift);
     context->kernels->fill(width, 0.0f, zeros);
     kernels->square_sums(rows, width, x, sums);
-    kernels->rms_norm_forward(rows, width, width, x, sums, sl_value(module, context, SCALE), zeros, norm->epsilon,
-                              sl_at(context, &norm->norm.rstd), y);
+    kernels->rms_norm_forward(rows, width, width, sl_rows_f32(x), sums, sl_value(module, context, SCALE), zeros,
+                              norm->epsilon, sl_at(context, &norm->norm.rstd), sl_out_f32(y));
     return SL_OK;
+}
+
+/* SUM [parts, width] of PARTS of ROWS rows. */
+static void sum_parts(const struct sl_module *module, const struct sl_context *context, size_t parts, size_t rows,
+                      const float *dy, const float *x, const float *rstd, float *sum) {
+    const struct head_norm *norm = own(module);
+    context->kernels->norms->rms_norm_backward(parts, rows, (size_t)norm->width, (size_t)norm->width, sl_rows_f32(dy),
+                                               sl_rows_of(context->storage, x), rstd, NULL, NULL, sl_rows_f32(NULL),
+                                               sl_out_f32(NULL), sum, sl_at(context, &norm->no_shift), NULL);
 }
 
 /* SUM [microbatches, leaves, width]: those of each leaf's heads. Two elements of bf16 move as a float. */
 static void sum_leaves(const struct sl_module *module, struct sl_context *context, const float *dy, const float *x,
-                       const float *rstd, float *sum, float *unread) {
+                       const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const bool half = context->storage != SL_F32;
@@ -79,7 +88,7 @@ static void sum_leaves(const struct sl_module *module, struct sl_context *contex
                             columns);
         kernels->copy_block(rows, words, x + row * leaves * words + leaf * words, leaves * words, own_x, words);
         kernels->copy_block(rows, heads, rstd + row * leaves * heads + leaf * heads, leaves * heads, own_rstd, heads);
-        kernels->rms_norm_backward_weight(1, rows * heads, width, own_dy, own_x, half, own_rstd, sum, unread);
+        sum_parts(module, context, 1, rows * heads, own_dy, own_x, own_rstd, sum);
     }
 }
 
@@ -87,21 +96,21 @@ static void sum_leaves(const struct sl_module *module, struct sl_context *contex
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct head_norm *norm = own(module);
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const struct sl_norm_kernels *kernels = context->kernels->norms;
     const size_t microbatches = sl_call_microbatches(context), width = (size_t)norm->width;
     const size_t rows = (size_t)context->rows * (size_t)norm->heads;
     const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
-    float *sum = sl_at(context, &norm->norm.sum[SCALE]), *unread = sl_at(context, &norm->no_shift);
-    const bool half = context->storage != SL_F32;
+    float *sum = sl_at(context, &norm->norm.sum[SCALE]);
+    const struct sl_rows in = sl_rows_of(context->storage, x);
     if (!module->frozen && norm->leaves > 1)
-        sum_leaves(module, context, dy, x, rstd, sum, unread);
+        sum_leaves(module, context, dy, x, rstd, sum);
     else if (!module->frozen)
-        kernels->rms_norm_backward_weight(microbatches, rows / microbatches, width, dy, x, half, rstd, sum, unread);
+        sum_parts(module, context, microbatches, rows / microbatches, dy, x, rstd, sum);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &norm->sums);
-    kernels->rms_norm_dots(rows, 1, width, dy, x, half, scale, dots);
-    kernels->rms_norm_backward_input(rows, width, width, dy, x, half, rstd, scale, dots, NULL, (struct sl_settled){0},
-                                     dx);
+    kernels->rms_norm_dots(rows, 1, width, dy, in, scale, dots);
+    kernels->rms_norm_backward(1, rows, width, width, sl_rows_f32(dy), in, rstd, scale, dots, sl_rows_f32(NULL),
+                               sl_out_f32(dx), NULL, NULL, NULL);
     return SL_OK;
 }
 

@@ -49,14 +49,14 @@ static struct sl_out out_of(float *y, bool rounds, uint16_t *stored) {
 }
 
 static void forward(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_out y) {
-    kernels->rms_norm_forward(n->parts * n->rows, n->cols, sl_rows_f32(n->x), n->gamma, n->beta, (float)EPSILON,
-                              n->rstd, y);
+    kernels->rms_norm_forward(n->parts * n->rows, n->cols, n->cols, sl_rows_f32(n->x), NULL, n->gamma, n->beta,
+                              (float)EPSILON, n->rstd, y);
 }
 
 static void backward_of(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_rows dy,
                         struct sl_rows x, struct sl_rows summand, struct sl_out dx) {
-    kernels->rms_norm_backward(n->parts, n->rows, n->cols, dy, x, n->rstd, n->gamma, summand, dx, n->dgamma, n->dbeta,
-                               n->room);
+    kernels->rms_norm_backward(n->parts, n->rows, n->cols, n->cols, dy, x, n->rstd, n->gamma, NULL, summand, dx,
+                               n->dgamma, n->dbeta, n->room);
 }
 
 static void backward(const struct sl_norm_kernels *kernels, const struct norm *n, const float *summand,
@@ -122,8 +122,8 @@ static void frozen_parameters_need_no_sums(void **state) {
     (void)state;
     FOR_EACH_NORM(kernels, n) {
         forward(kernels, &n, sl_out_f32(n.y));
-        kernels->rms_norm_backward(n.parts, n.rows, n.cols, sl_rows_f32(n.dy), sl_rows_f32(n.x), n.rstd, n.gamma,
-                                   sl_rows_f32(NULL), sl_out_f32(n.dx), NULL, NULL, NULL);
+        kernels->rms_norm_backward(n.parts, n.rows, n.cols, n.cols, sl_rows_f32(n.dy), sl_rows_f32(n.x), n.rstd,
+                                   n.gamma, NULL, sl_rows_f32(NULL), sl_out_f32(n.dx), NULL, NULL, n.room);
         expect_rows(&n, false);
     }
 }
@@ -178,8 +178,8 @@ static void stored_inputs_are_widened(void **state) {
             float *rstd = device_copy(n.rstd, rows * sizeof *rstd);
             for (size_t r = 0; r < rows; r++) n.rstd[r] = 0;
             for (size_t i = 0; i < n.count; i++) alone[i] = 0;
-            kernels->rms_norm_forward(rows, n.cols, sl_rows_bf16(x), n.gamma, n.beta, (float)EPSILON, n.rstd,
-                                      rounds ? sl_out_bf16(alone) : out_of(y, false, alone));
+            kernels->rms_norm_forward(rows, n.cols, n.cols, sl_rows_bf16(x), NULL, n.gamma, n.beta, (float)EPSILON,
+                                      n.rstd, rounds ? sl_out_bf16(alone) : out_of(y, false, alone));
             for (size_t r = 0; r < rows; r++) expect_close("rstd", r, n.rstd[r], rstd[r], 1e-6, 0);
             for (size_t i = 0; i < n.count; i++) {
                 expect_close("bf16", i, sl_float_of_bf16(alone[i]), sl_float_of_bf16(stored[i]), 0x1p-7, 0);
@@ -234,9 +234,9 @@ static void parts_are_those_that_are_alone(void **state) {
         forward(kernels, &n, sl_out_f32(n.y));
         backward(kernels, &n, NULL, sl_out_f32(n.dx));
         for (size_t p = 0; p < n.parts; p++) {
-            kernels->rms_norm_backward(1, n.rows, n.cols, sl_rows_f32(n.dy + p * each), sl_rows_f32(n.x + p * each),
-                                       n.rstd + p * n.rows, n.gamma, sl_rows_f32(NULL), sl_out_f32(dx), dgamma, dbeta,
-                                       n.room);
+            kernels->rms_norm_backward(1, n.rows, n.cols, n.cols, sl_rows_f32(n.dy + p * each),
+                                       sl_rows_f32(n.x + p * each), n.rstd + p * n.rows, n.gamma, NULL,
+                                       sl_rows_f32(NULL), sl_out_f32(dx), dgamma, dbeta, n.room);
             assert_memory_equal(dx, n.dx + p * each, each * sizeof *dx);
             assert_memory_equal(dgamma, n.dgamma + p * n.cols, n.cols * sizeof *dgamma);
             assert_memory_equal(dbeta, n.dbeta + p * n.cols, n.cols * sizeof *dbeta);

@@ -100,23 +100,35 @@ static void free_norm_part(struct norm_part *p) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-static void run_rms_norm(const struct sl_sequence_kernels *kernels, size_t rows, size_t whole, int parts,
-                         struct norm_part *part) {
+/* I, with SUMMAND, unless it is NULL, and W, of dy and x of ROWS rows of COLS of WHOLE columns. */
+static void norm_input(int level, size_t rows, size_t cols, size_t whole, const float *dy, struct sl_rows x,
+                       const struct norm_part *p, const float *summand, struct sl_out dx) {
+    sl_kernels_available(level)->norms->rms_norm_backward(1, rows, cols, whole, sl_rows_f32(dy), x, p->rstd, p->gamma,
+                                                          p->dots, sl_rows_f32(summand), dx, NULL, NULL, NULL);
+}
+
+static void norm_weight(int level, size_t rows, size_t cols, const float *dy, struct sl_rows x, const float *rstd,
+                        float *dgamma, float *dbeta) {
+    sl_kernels_available(level)->norms->rms_norm_backward(1, rows, cols, cols, sl_rows_f32(dy), x, rstd, NULL, NULL,
+                                                          sl_rows_f32(NULL), sl_out_f32(NULL), dgamma, dbeta, NULL);
+}
+
+static void run_rms_norm(int level, size_t rows, size_t whole, int parts, struct norm_part *part) {
+    const struct sl_norm_kernels *kernels = sl_kernels_available(level)->norms;
     float *sums[2], *dots[2];
     for (int i = 0; i < parts; i++) {
         struct norm_part *p = &part[i];
         kernels->square_sums(rows, p->cols, p->x, sums[i] = p->sums);
-        kernels->rms_norm_dots(rows, 1, p->cols, p->dy, p->x, false, p->gamma, dots[i] = p->dots);
+        kernels->rms_norm_dots(rows, 1, p->cols, p->dy, sl_rows_f32(p->x), p->gamma, dots[i] = p->dots);
     }
     psum(parts, rows, sums);
     psum(parts, rows, dots);
     for (int i = 0; i < parts; i++) {
         struct norm_part *p = &part[i];
-        kernels->rms_norm_forward(rows, p->cols, whole, p->x, p->sums, p->gamma, p->beta, (float)EPSILON, p->rstd,
-                                  p->y);
-        kernels->rms_norm_backward_input(rows, p->cols, whole, p->dy, p->x, false, p->rstd, p->gamma, p->dots, NULL,
-                                         (struct sl_settled){0}, p->dx);
-        kernels->rms_norm_backward_weight(1, rows, p->cols, p->dy, p->x, false, p->rstd, p->dgamma, p->dbeta);
+        kernels->rms_norm_forward(rows, p->cols, whole, sl_rows_f32(p->x), p->sums, p->gamma, p->beta, (float)EPSILON,
+                                  p->rstd, sl_out_f32(p->y));
+        norm_input(level, rows, p->cols, whole, p->dy, sl_rows_f32(p->x), p, NULL, sl_out_f32(p->dx));
+        norm_weight(level, rows, p->cols, p->dy, sl_rows_f32(p->x), p->rstd, p->dgamma, p->dbeta);
     }
 }
 
@@ -182,7 +194,7 @@ static void expect_rms_norm(int level, size_t rows, size_t whole, int parts, con
 
 static void rms_norm_and_its_gradients(void **state) {
     (void)state;
-    FOR_EACH_LEVEL(kernels) {
+    for (int level = 0; sl_kernels_available(level); level++) {
         struct numbers numbers = {3};
         for (int s = 0; s < SHAPES; s++) {
             const size_t rows = shapes[s][0], whole = shapes[s][1];
@@ -190,7 +202,7 @@ static void rms_norm_and_its_gradients(void **state) {
                 const size_t head = parts == 1 ? whole : whole / 3;
                 struct norm_part part[2] = {make_norm_part(&numbers, rows, 0, head),
                                             make_norm_part(&numbers, rows, head, whole - head)};
-                run_rms_norm(kernels, rows, whole, parts, part);
+                run_rms_norm(level, rows, whole, parts, part);
                 expect_rms_norm(level, rows, whole, parts, part);
                 free_norm_part(&part[0]);
                 free_norm_part(&part[1]);
@@ -203,12 +215,12 @@ static void rms_norm_and_its_gradients(void **state) {
 static void weight_gradients_add_rows_in_order(void **state) {
     (void)state;
     enum { ROWS = 9, COLS = 70 };
-    FOR_EACH_LEVEL(kernels) {
+    for (int level = 0; sl_kernels_available(level); level++) {
         struct numbers numbers = {4};
         struct norm_part p = make_norm_part(&numbers, ROWS, 0, COLS);
         for (int i = 0; i < ROWS * COLS; i++) p.x[i] = 2.0f;
         for (int r = 0; r < ROWS; r++) p.rstd[r] = r % 2 ? 0.5f : 0.25f;
-        kernels->rms_norm_backward_weight(1, ROWS, COLS, p.dy, p.x, false, p.rstd, p.dgamma, p.dbeta);
+        norm_weight(level, ROWS, COLS, p.dy, sl_rows_f32(p.x), p.rstd, p.dgamma, p.dbeta);
         for (int c = 0; c < COLS; c++) {
             const int slice = (ROWS + sl_kernels_select()->slices - 1) / sl_kernels_select()->slices;
             float dgamma = 0, dbeta = 0;
@@ -229,11 +241,11 @@ static void weight_gradients_add_rows_in_order(void **state) {
 
 static void rms_norm_of_zeros_is_beta(void **state) {
     (void)state;
-    FOR_EACH_LEVEL(kernels) {
+    for (int level = 0; sl_kernels_available(level); level++) {
         struct numbers numbers = {5};
         struct norm_part p = make_norm_part(&numbers, 1, 0, 33);
         memset(p.x, 0, 33 * sizeof *p.x);
-        run_rms_norm(kernels, 1, 33, 1, &p);
+        run_rms_norm(level, 1, 33, 1, &p);
         for (int c = 0; c < 33; c++) assert_true(p.y[c] == p.beta[c] && isfinite(p.dx[c]));
         expect_close(at_level(level, "rstd"), 0, p.rstd[0], 1000, 1e-6, 0);
         free_norm_part(&p);
@@ -243,7 +255,7 @@ static void rms_norm_of_zeros_is_beta(void **state) {
 /* With what rounds in the same pass: the bits of passes that do nothing else. */
 static void rms_norm_rounds_what_is_stored(void **state) {
     (void)state;
-    FOR_EACH_LEVEL(kernels) {
+    for (int level = 0; sl_kernels_available(level); level++) {
         const struct sl_kernels *passes = sl_kernels_available(level);
         struct numbers numbers = {31};
         for (int s = 0; s < SHAPES; s++) {
@@ -253,32 +265,32 @@ static void rms_norm_rounds_what_is_stored(void **state) {
             float *dots = device_floats(rows), *dgamma = device_floats(cols), *dbeta = device_floats(cols);
             uint16_t *x = device_array(n, sizeof *x), *want = device_array(n, sizeof *want);
             uint16_t *stored = device_array(n + 1, sizeof *stored);
-            struct sl_settled left = {0};
             passes->settle_bf16(n, p.x, x);
             passes->settle_bf16(n, p.dy, NULL);
-            run_rms_norm(kernels, rows, cols, 1, &p);
+            run_rms_norm(level, rows, cols, 1, &p);
             passes->settle_bf16(n, p.y, want);
             stored[n] = 0x1234;
             y[n] = 3;
             for (int form = 1; form < 4; form++) {
                 memset(y, 0, n * sizeof *y);
                 memset(stored, 0, n * sizeof *stored);
-                kernels->rms_norm_forward_bf16(rows, cols, cols, p.x, p.sums, p.gamma, p.beta, (float)EPSILON, p.rstd,
-                                               form & 1 ? y : NULL, form & 2 ? stored : NULL);
+                passes->norms->rms_norm_forward(
+                    rows, cols, cols, sl_rows_f32(p.x), p.sums, p.gamma, p.beta, (float)EPSILON, p.rstd,
+                    sl_out_settled(form & 1 ? y : NULL, (struct sl_settled){true, form & 2 ? stored : NULL}));
                 if (form & 1) assert_memory_equal(y, p.y, n * sizeof *y);
                 if (form & 2) assert_memory_equal(stored, want, n * sizeof *stored);
             }
-            kernels->rms_norm_dots(rows, 1, cols, dy, x, true, p.gamma, dots);
-            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, NULL, left, dx);
-            kernels->rms_norm_backward_weight(1, rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
+            passes->norms->rms_norm_dots(rows, 1, cols, dy, sl_rows_bf16(x), p.gamma, dots);
+            norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, NULL, sl_out_f32(dx));
+            norm_weight(level, rows, cols, dy, sl_rows_bf16(x), p.rstd, dgamma, dbeta);
             for (size_t r = 0; r < rows; r++) /* COLS terms of at most 4.5, which lanes may add in another order */
                 expect_close(at_level(level, "dots"), r, dots[r], p.dots[r], 0, 4.5 * (double)cols * 0x1p-22);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);
-            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, p.y, left, dx);
+            norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, p.y, sl_out_f32(dx));
             for (size_t i = 0; i < n; i++)
                 expect_close(at_level(level, "with summands"), i, dx[i], (double)p.dx[i] + p.y[i], 1e-6, 1e-6);
-            left = (struct sl_settled){true, want};
-            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, p.y, left, p.dx);
+            norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, p.y,
+                       sl_out_settled(p.dx, (struct sl_settled){true, want}));
             passes->settle_bf16(n, dx, stored);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);
             assert_memory_equal(stored, want, n * sizeof *stored);

@@ -32,18 +32,22 @@ static void layer_norm(const struct sl_kernels *kernels, const struct sums *s, s
     release_array(dx);
 }
 
+static void rms_norm_of(const struct sl_kernels *kernels, const struct sums *s, struct sl_rows x, size_t part,
+                        size_t parts, float *one, float *other) {
+    const size_t at = part * s->rows * s->cols;
+    kernels->norms->rms_norm_backward(parts, s->rows, s->cols, s->cols, sl_rows_f32(s->dy + at), sl_rows_from(x, at),
+                                      s->rstd + part * s->rows, NULL, NULL, sl_rows_f32(NULL), sl_out_f32(NULL), one,
+                                      other, NULL);
+}
+
 static void rms_norm(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts, float *one,
                      float *other) {
-    const size_t at = part * s->rows * s->cols;
-    kernels->sequence->rms_norm_backward_weight(parts, s->rows, s->cols, s->dy + at, s->x + at, false,
-                                                s->rstd + part * s->rows, one, other);
+    rms_norm_of(kernels, s, sl_rows_f32(s->x), part, parts, one, other);
 }
 
 static void rms_norm_of_bf16(const struct sl_kernels *kernels, const struct sums *s, size_t part, size_t parts,
                              float *one, float *other) {
-    const size_t at = part * s->rows * s->cols;
-    kernels->sequence->rms_norm_backward_weight(parts, s->rows, s->cols, s->dy + at, s->half + at, true,
-                                                s->rstd + part * s->rows, one, other);
+    rms_norm_of(kernels, s, sl_rows_bf16(s->half), part, parts, one, other);
 }
 
 /* What element I of row R adds to both sums. */

@@ -67,17 +67,18 @@ static void norms_tell_leaves_apart(void **state) {
     enum { LEAVES = 4, ALL = LEAVES * COLUMNS };
     struct numbers numbers = {3};
     const struct sl_sequence_kernels *kernels = sl_kernels_select()->sequence;
+    const struct sl_norm_kernels *norms = sl_kernels_select()->norms;
     float *x = random_device_floats(&numbers, ROWS * ALL, -1, 1),
           *dy = random_device_floats(&numbers, ROWS * ALL, -1, 1);
     float *gamma = random_device_floats(&numbers, ALL, -1, 1), *all = device_floats(ROWS * LEAVES);
     float *own_x = device_floats(ROWS * COLUMNS), *own_dy = device_floats(ROWS * COLUMNS), *own = device_floats(ROWS);
     float together[ROWS * LEAVES], alone[ROWS];
-    kernels->rms_norm_dots(ROWS, LEAVES, COLUMNS, dy, x, false, gamma, all);
+    norms->rms_norm_dots(ROWS, LEAVES, COLUMNS, dy, sl_rows_f32(x), gamma, all);
     sl_device.copy(together, all, sizeof together);
     for (size_t leaf = 0; leaf < LEAVES; leaf++) {
         kernels->copy_block(ROWS, COLUMNS, x + leaf * COLUMNS, ALL, own_x, COLUMNS);
         kernels->copy_block(ROWS, COLUMNS, dy + leaf * COLUMNS, ALL, own_dy, COLUMNS);
-        kernels->rms_norm_dots(ROWS, 1, COLUMNS, own_dy, own_x, false, gamma + leaf * COLUMNS, own);
+        norms->rms_norm_dots(ROWS, 1, COLUMNS, own_dy, sl_rows_f32(own_x), gamma + leaf * COLUMNS, own);
         sl_device.copy(alone, own, sizeof alone);
         for (size_t r = 0; r < ROWS; r++) assert_true(together[r * LEAVES + leaf] == alone[r]);
     }
