@@ -22,12 +22,12 @@ int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
 }
 
 void sl_give_operand(struct sl_module *module) {
-    module->given_operand = true;
+    module->x.given = SL_BF16;
     for (int i = 0; i < module->operand_readers; i++) sl_give_operand(module->child[i]);
 }
 
 void sl_give_operand_gradient(struct sl_module *module) {
-    module->given_operand_gradient = true;
+    module->y.given = SL_BF16;
     if (module->children > 0) sl_give_operand_gradient(module->child[module->children - 1]);
 }
 
@@ -42,13 +42,13 @@ int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
 
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        struct sl_kept *kept) {
-    if (!child->reads_operand) return sl_plan_kept(plan, count, lifetime, kept);
+    if (child->x.operand != SL_BF16) return sl_plan_kept(plan, count, lifetime, kept);
     sl_give_operand(child);
     return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
 }
 
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (child->reads_operand_gradient) {
+    if (child->y.operand == SL_BF16) {
         sl_give_operand_gradient(child);
         return sl_plan_written(plan, count, child->keeps_gradient, SL_FROM_INPUT, kept);
     }
@@ -58,7 +58,7 @@ int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t 
 }
 
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (!child->reads_operand)
+    if (child->x.operand != SL_BF16)
         return sl_plan_kept(plan, count, child->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT, kept);
     sl_give_operand(child);
     SL_TRY(sl_plan_operand(plan, count, true, SL_UNTIL_WEIGHT, kept));
@@ -78,24 +78,20 @@ int sl_plan_kept_halves(struct sl_plan *plan, size_t count, enum sl_lifetime lif
 }
 
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last) {
-    module->reads_stored = first->reads_stored;
-    module->adds_stored = last->adds_stored;
-    module->reads_stored_gradient = last->reads_stored_gradient;
-    module->adds_stored_gradient = first->adds_stored_gradient;
-    module->leaves_stored_gradient = first->leaves_stored_gradient;
-    module->leaves_operand_beside = first->leaves_operand_beside;
-    module->reads_operand_beside = last->reads_operand_beside;
+    module->x = first->x;
+    module->y = last->y;
+    module->x.operand = module->y.operand = SL_F32;
 }
 
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
     if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
-    if (child->reads_stored_gradient) return true;
+    if (child->y.reads == SL_BF16) return true;
     if (child->children > 0) return plan->weights_follow;
     return child->weights_follow && child->type->stores && !child->type->needs_no_gradient && !child->takes_floats;
 }
 
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {
-    return plan->storage != SL_F32 && plan->forward_only && plan->precision == SL_BF16 && child->reads_stored;
+    return plan->storage != SL_F32 && plan->forward_only && plan->precision == SL_BF16 && child->x.reads == SL_BF16;
 }
 
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room) {
@@ -250,8 +246,8 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
     return rounded->stored + (at - first) / sizeof *x;
 }
 
-struct sl_rows sl_given_rows(const struct sl_context *context, bool reads_stored, size_t n, const float *x) {
-    const uint16_t *stored = reads_stored && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
+struct sl_rows sl_given_rows(const struct sl_context *context, enum sl_dtype reads, size_t n, const float *x) {
+    const uint16_t *stored = reads == SL_BF16 && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
     return stored ? sl_rows_bf16(stored) : sl_rows_f32(x);
 }
 

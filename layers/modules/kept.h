@@ -17,7 +17,7 @@ struct sl_kept {
     bool rounds;            /* the floats are left rounded: the storage is bf16, or nobody reads them (operand), */
     bool outlasts;          /* and calls that come later read the array, */
     bool stores;            /* or products of this one do: */
-    bool operand;           /* products read what is stored alone (sl_module's reads_operand) */
+    bool operand;           /* products read what is stored alone (a use's operand) */
     bool unread;            /* nobody reads the floats: who writes the array may leave what is stored alone */
     struct sl_place stored; /* here, as bf16, */
     size_t column;          /* or so many elements behind: it is columns of another array's rows, which are wider */
@@ -39,8 +39,7 @@ int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
 /* The same with rooms for both: kernels may leave the floats rounded. */
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
-/* MODULE's parent keeps its x, or its dy, so: it is told, and its children whose x or dy that is. It reads_operand,
- * or reads_operand_gradient. */
+/* MODULE's parent keeps its x, or its dy, as an operand: it is told, and its children whose x or dy that is. */
 void sl_give_operand(struct sl_module *module);
 void sl_give_operand_gradient(struct sl_module *module);
 /* KEPT has COUNT elements for each microbatch: CHILD's x until W, or the gradient of its y. It is an operand where
@@ -51,8 +50,8 @@ int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t 
 /* The same for an x whose floats I reads, too, as they were written. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
-/* FIRST reads MODULE's x and writes its dx, LAST writes its y and reads its dy: as they read, add and leave what is
- * stored, so does MODULE. */
+/* FIRST reads MODULE's x and writes its dx, LAST writes its y and reads its dy: their uses are MODULE's, but for
+ * operands. */
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last);
 /* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once and
  * reads bf16, or I does. */
@@ -120,8 +119,8 @@ int sl_backward_input_left(const struct sl_module *child, struct sl_context *con
                            const struct sl_kept *dx, enum sl_dtype *dtype);
 /* X [n] as bf16 where the caller's parent has stored it; else NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
-/* X [n] as a call reads it that takes bf16 where the parent has stored that, if it READS_STORED; else as floats. */
-struct sl_rows sl_given_rows(const struct sl_context *context, bool reads_stored, size_t n, const float *x);
+/* X [n] as a call reads it: as READS says, where the parent has stored it so; else as floats. */
+struct sl_rows sl_given_rows(const struct sl_context *context, enum sl_dtype reads, size_t n, const float *x);
 /* Whether the caller's parent has stored X [n], bf16, beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
 /* Whether W of MODULE is given dy as bf16. */

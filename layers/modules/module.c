@@ -199,11 +199,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     const int part = plan->part;
     if (module->part) begin_part(module, plan);
     module->parameters = 0;
-    module->reads_operand = module->reads_operand_gradient = false;
-    module->given_operand = module->given_operand_gradient = false;
-    module->leaves_gelu = module->leaves_slope = false;
-    module->adds_stored = module->adds_stored_gradient = module->leaves_stored_gradient = false;
-    module->leaves_operand_beside = module->reads_operand_beside = false;
+    module->x = (struct sl_use){.gelu = module->x.gelu};
+    module->y = (struct sl_use){.gelu = module->y.gelu};
     int status = plan_named(module, plan);
     plan->run = run;
     plan->storage = storage;

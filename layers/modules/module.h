@@ -298,6 +298,28 @@ struct sl_module_type {
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
+/* A gelu that alone reads a module's y, or leaves its x. APART: there is none, or it is called as others are. NEXT:
+ * there is one, as the parent says before it plans the module. DONE: forward, or I, can do its part, too (struct
+ * sl_result). */
+enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
+
+/* How a module uses what lies at one of its ends: x, which forward reads, and dx, which I leaves; or y and dy. A type
+ * that says nothing, SL_F32, reads and leaves floats. SL_BF16: */
+struct sl_use {
+    enum sl_dtype reads;   /* where x, or dy, is stored as bf16, the pass that takes it reads only that */
+    enum sl_dtype leaves;  /* dx is left as bf16 alone where nobody reads its floats, in the pass that writes it, */
+    enum sl_dtype beside;  /* or as floats of all digits, and as bf16 beside: so an operand is rounded once. At y: where
+                              the storage is float, I reads dy as such an operand, and as floats, too */
+    enum sl_dtype adds;    /* where the summand of y, or dx, is bf16, the pass adds that, and leaves the sum as bf16
+                              alone where nobody reads its floats */
+    enum sl_dtype operand; /* where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too.
+                              Its parent may keep it so: */
+    enum sl_dtype given;   /* it does, and says so when the module has been planned */
+    enum sl_gelu_part gelu;
+};
+
+static inline enum sl_dtype sl_bf16_if(bool holds) { return holds ? SL_BF16 : SL_F32; }
+
 /* One layer of one stage. */
 struct sl_module {
     const struct sl_module_type *type;
@@ -307,22 +329,11 @@ struct sl_module {
     bool is_layer;                 /* planning it increments the layer's number */
     int part; /* where its parameters have a loop of their own (sl_model_open_parameters), that loop's number; else 0 */
     bool keeps_input, keeps_gradient;
-    bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
-    bool adds_stored, adds_stored_gradient;   /* where the summand is, forward, or I, adds that, and leaves the sum as
-                                                 bf16 alone where nobody reads its floats */
-    bool leaves_stored_gradient; /* I leaves dx as bf16 alone where nobody reads its floats, in the pass that writes it;
-                                  */
-    bool leaves_operand_beside;  /* or as floats of all digits, and as bf16 beside: so an operand is rounded once */
-    bool reads_operand_beside;   /* where the storage is float, I reads dy as such an operand, and as floats, too */
-    /* An operand: where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too. Its parent
-     * may keep it so, which it then says: */
-    bool reads_operand, reads_operand_gradient, given_operand, given_operand_gradient;
-    bool gelu_follows, gelu_precedes; /* a gelu alone reads y, or leaves x: its parent says so before it is planned. */
-    bool leaves_gelu, leaves_slope;   /* Then forward, or I, can do that one's part, too (struct sl_result) */
+    struct sl_use x, y; /* planning says how they are used, */
     int x_stride; /* where its parent keeps x, and dx, as columns of wider rows of so many elements of bf16, alone and
                      until W, it says so before it plans it; else 0. */
     bool takes_columns;  /* Then forward and W can read x so, and I leaves dx so, where it is unread */
-    int operand_readers; /* of a parent which reads_operand: its first children, who read its x */
+    int operand_readers; /* of a parent whose x may be an operand: its first children, who read it */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */

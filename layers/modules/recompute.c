@@ -73,7 +73,7 @@ static const float *floats_of(const struct sl_module *module, struct sl_context 
     inner->rounded = (struct sl_rounded){0};
     if (inner->storage == SL_F32) return x;
     float *values = sl_at(inner, &own(module)->whole_x);
-    if (!module->child[0]->reads_stored) inner->kernels->widen_bf16(n, (const void *)x, values);
+    if (module->child[0]->x.reads != SL_BF16) inner->kernels->widen_bf16(n, (const void *)x, values);
     inner->rounded = (struct sl_rounded){values, (const void *)x, n};
     return values;
 }

@@ -47,8 +47,8 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const bool has_dx = plan->has_dx;
     for (int i = 0; i < module->children; i++) {
         struct sl_module *child = module->child[i];
-        child->gelu_follows = is_gelu(module, i + 1);
-        child->gelu_precedes = is_gelu(module, i - 1);
+        child->y.gelu = is_gelu(module, i + 1) ? SL_GELU_NEXT : SL_GELU_APART;
+        child->x.gelu = is_gelu(module, i - 1) ? SL_GELU_NEXT : SL_GELU_APART;
         if (i > 0 && child->in != module->child[i - 1]->out)
             return sl_error_set(
                 plan->error, SL_BAD_INPUT, "%schild %d (%s) takes %d columns, but child %d (%s) gives %d", plan->name,
@@ -68,11 +68,11 @@ static bool shares_place(const struct sl_module *module, int i) {
 /* Whether edge I leads to a gelu that is part of the products on both its sides, which keep all that is left of it. */
 static bool leads_to_gelu(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *before = module->child[i], *after;
-    if (!is_gelu(module, i + 1) || !before->leaves_gelu) return false;
+    if (!is_gelu(module, i + 1) || before->y.gelu != SL_GELU_DONE) return false;
     after = module->child[i + 2];
     if (plan->forward_only) return true;
-    if (!after->leaves_slope || !after->keeps_input) return false;
-    if (plan->storage == SL_F32) return after->reads_operand && before->reads_operand_gradient;
+    if (after->x.gelu != SL_GELU_DONE || !after->keeps_input) return false;
+    if (plan->storage == SL_F32) return after->x.operand == SL_BF16 && before->y.operand == SL_BF16;
     return before->keeps_gradient || sl_reads_stored_gradient(plan, before);
 }
 
@@ -88,16 +88,16 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     *edge = (struct edge){0};
     edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
     edge->activation.count = edge->gradient.count = size;
-    if (after->reads_operand) sl_give_operand(after);
-    if (before->reads_operand_gradient) sl_give_operand_gradient(before);
+    if (after->x.operand == SL_BF16) sl_give_operand(after);
+    if (before->y.operand == SL_BF16) sl_give_operand_gradient(before);
     edge->gelu = leads_to_gelu(module, plan, i);
     if (edge->gelu)
         SL_TRY(plan_gelu(plan, size, &edge->activation));
-    else if (after->reads_operand)
+    else if (after->x.operand == SL_BF16)
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
     else if (after->keeps_input)
         SL_TRY(sl_plan_kept_at(plan, &none, size, SL_UNTIL_WEIGHT, &edge->activation));
-    if (before->reads_operand_gradient)
+    if (before->y.operand == SL_BF16)
         SL_TRY(sl_plan_operand(plan, size, before->keeps_gradient, SL_FROM_INPUT, &edge->gradient));
     else if (shares_place(module, i) && !edge->gelu)
         edge->gradient = edge->activation;
@@ -109,26 +109,26 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
 /* Whether the edge's floats lie in the stash alone: all do where the storage is float, but for operands'. */
 static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
-    return plan->storage == SL_F32 && after->keeps_input && !after->reads_operand && !edge_of(module, i)->gelu;
+    return plan->storage == SL_F32 && after->keeps_input && after->x.operand != SL_BF16 && !edge_of(module, i)->gelu;
 }
 
 static bool stashes_gradient(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *before = module->child[i];
-    return plan->storage == SL_F32 && before->keeps_gradient && !before->reads_operand_gradient;
+    return plan->storage == SL_F32 && before->keeps_gradient && before->y.operand != SL_BF16;
 }
 
 /* Whether child I reads its dy as floats, and as an operand, which child I + 1 leaves beside these. */
 static bool reads_both(const struct sl_module *module, const struct sl_plan *plan, int i) {
-    return sl_keeps_operands(plan) && module->child[i]->reads_operand_beside &&
-           !module->child[i]->reads_operand_gradient && module->child[i + 1]->leaves_operand_beside;
+    return sl_keeps_operands(plan) && module->child[i]->y.beside == SL_BF16 && module->child[i]->y.operand != SL_BF16 &&
+           module->child[i + 1]->x.beside == SL_BF16;
 }
 
 /* Whether what child I reads of its dy is stored beside the floats, in the workspace. One that rounds floats as it
  * reads them needs no pass that stores bf16. */
 static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *child = module->child[i];
-    if (child->type->rounds_gradient && !module->child[i + 1]->leaves_stored_gradient) return false;
-    return sl_reads_stored_gradient(plan, child) || (child->reads_operand_gradient && !child->keeps_gradient) ||
+    if (child->type->rounds_gradient && module->child[i + 1]->x.leaves != SL_BF16) return false;
+    return sl_reads_stored_gradient(plan, child) || (child->y.operand == SL_BF16 && !child->keeps_gradient) ||
            reads_both(module, plan, i);
 }
 
@@ -137,7 +137,7 @@ static bool stores_beside(const struct sl_module *module, const struct sl_plan *
     const struct sl_module *after = module->child[i + 1];
     const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
     if (plan->forward_only) return edge_of(module, i)->gelu || behind || sl_reads_stored(plan, after);
-    return plan->storage != SL_F32 && plan->precision == SL_BF16 && after->reads_stored && !after->keeps_input;
+    return plan->storage != SL_F32 && plan->precision == SL_BF16 && after->x.reads == SL_BF16 && !after->keeps_input;
 }
 
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
@@ -172,8 +172,8 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->child[0]->keeps_input;
     module->keeps_gradient = module->child[module->children - 1]->keeps_gradient;
     sl_plan_ends(module, module->child[0], module->child[module->children - 1]);
-    module->reads_operand = module->child[0]->reads_operand;
-    module->reads_operand_gradient = module->child[module->children - 1]->reads_operand_gradient;
+    module->x.operand = module->child[0]->x.operand;
+    module->y.operand = module->child[module->children - 1]->y.operand;
     module->operand_readers = 1;
     return plan_edges(module, plan);
 }
@@ -201,14 +201,14 @@ static bool rounds_in_backward(const struct sl_module *module, int i) {
 
 static void forward_stored(const struct sl_module *module, struct sl_context *context, int i) {
     const struct sl_kept *x = &edge_of(module, i - 1)->activation, *y = &edge_of(module, i)->activation;
-    float *values = module->child[i + 1]->reads_stored ? NULL : sl_kept_values(context, y);
+    float *values = module->child[i + 1]->x.reads == SL_BF16 ? NULL : sl_kept_values(context, y);
     module->child[i]->type->forward_stored(module->child[i], context, sl_kept_values(context, x),
                                            sl_at(context, &x->stored), values, sl_at(context, &y->stored));
 }
 
 static void backward_stored(const struct sl_module *module, struct sl_context *context, int i) {
     const struct edge *before = edge_of(module, i - 1);
-    float *values = module->child[i - 1]->reads_stored_gradient ? NULL : gradient(module, context, i - 1);
+    float *values = module->child[i - 1]->y.reads == SL_BF16 ? NULL : gradient(module, context, i - 1);
     module->child[i]->type->backward_stored(module->child[i], context, sl_at(context, &before->activation.stored),
                                             gradient(module, context, i), values,
                                             sl_at(context, &before->gradient.stored));
@@ -217,7 +217,7 @@ static void backward_stored(const struct sl_module *module, struct sl_context *c
 /* Child I's forward, which leaves y on an edge as that keeps it. The child behind it may do so itself. */
 static int forward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
     const struct sl_kept *y = &edge_of(module, i)->activation;
-    struct sl_result result = sl_kept_result(context, y, y->operand || module->child[i + 1]->reads_stored);
+    struct sl_result result = sl_kept_result(context, y, y->operand || module->child[i + 1]->x.reads == SL_BF16);
     struct sl_result *const before = context->result;
     const bool rounds = y->operand || (y->rounds && !rounds_in_forward(module, i + 1));
     context->result = rounds ? &result : NULL;
@@ -285,7 +285,7 @@ static bool rounds_gradient(const struct sl_module *module, int i) {
 static int backward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
     const struct sl_kept *dx = &edge_of(module, i - 1)->gradient;
     const bool whole = edge_of(module, i - 1)->whole_gradient;
-    const bool unread = !whole && (dx->operand || module->child[i - 1]->reads_stored_gradient);
+    const bool unread = !whole && (dx->operand || module->child[i - 1]->y.reads == SL_BF16);
     struct sl_result result = sl_kept_result(context, dx, unread);
     struct sl_result *const before = context->result;
     const bool rounds = dx->operand || (dx->rounds && !rounds_gradient(module, i - 1));
@@ -386,11 +386,13 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
      * has of them, passes add. */
     const bool hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
     ((struct residual *)module)->hands = hands;
-    module->reads_stored = hands && inner->reads_stored && inner->adds_stored;
-    module->reads_stored_gradient = hands && inner->reads_stored_gradient && inner->adds_stored_gradient;
-    module->leaves_stored_gradient = hands && inner->adds_stored_gradient;
-    module->leaves_operand_beside = hands && inner->leaves_operand_beside;
-    module->reads_operand_beside = inner->reads_operand_beside;
+    if (hands) {
+        if (inner->y.adds == SL_BF16) module->x.reads = inner->x.reads;
+        if (inner->x.adds == SL_BF16) module->y.reads = inner->y.reads;
+        module->x.leaves = inner->x.adds;
+        module->x.beside = inner->x.beside;
+    }
+    module->y.beside = inner->y.beside;
     return SL_OK;
 }
 
@@ -415,7 +417,7 @@ static struct sl_summand summand_of(const struct sl_module *module, const struct
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = summand_of(module, context, x, module->reads_stored);
+    struct sl_summand summand = summand_of(module, context, x, module->x.reads == SL_BF16);
     hand_over(module, context, &summand);
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
     if (!context->unread && !summand.done) sl_add_result(context, result, elements(module, context), x, y);
@@ -425,7 +427,7 @@ static int residual_forward(const struct sl_module *module, struct sl_context *c
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = summand_of(module, context, dy, module->reads_stored_gradient);
+    struct sl_summand summand = summand_of(module, context, dy, module->y.reads == SL_BF16);
     hand_over(module, context, dx ? &summand : NULL);
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
     if (dx && !summand.done) sl_add_result(context, result, elements(module, context), dy, dx);

@@ -122,7 +122,7 @@ static const float *take_x(struct sl_pipeline *p, const struct sl_action *action
         sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, columns));
         from = keep;
     }
-    return take_rows(p, columns, stage->reads_stored, from);
+    return take_rows(p, columns, stage->x.reads == SL_BF16, from);
 }
 
 /* For the step's journal: KIND of rows that ACTION's stage hands over, ROWS as they lie there. */
@@ -211,7 +211,7 @@ static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *a
     const struct sl_place *kept = &p->kept[action->loop].dy;
     const void *from = p->state_gradient;
     if (!from && kept->stashed) from = sl_at(&p->context, kept);
-    if (!is_last(p, action->loop)) return take_rows(p, stage->out, stage->reads_stored_gradient, from);
+    if (!is_last(p, action->loop)) return take_rows(p, stage->out, stage->y.reads == SL_BF16, from);
     const float *dy = p->output_gradients + loss_row(p, action->microbatch);
     return from && rounds(p, stage->out) ? note_rows(p, stage->out, dy, from) : dy;
 }

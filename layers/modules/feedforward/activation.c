@@ -34,9 +34,9 @@ static struct sl_rows slope_rows(const struct sl_module *module, const struct sl
 }
 
 /* X, or DY, where slopes are. */
-static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, bool reads_stored,
+static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, enum sl_dtype reads,
                               const float *x) {
-    return sl_given_rows(context, reads_stored && slope_of(module)->rounds, elements(module, context), x);
+    return sl_given_rows(context, slope_of(module)->rounds ? reads : SL_F32, elements(module, context), x);
 }
 
 /* Y, or dx, where the storage is float: as bf16 where only products read it, else as floats. */
@@ -60,13 +60,13 @@ static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
     if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
-    module->reads_stored_gradient = plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
+    module->y.reads = sl_bf16_if(plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm));
     return sl_plan_kept_halves(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
 static int plan_silu(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_slope(module, plan));
-    module->reads_stored = module->reads_stored_gradient;
+    module->x.reads = module->y.reads;
     return SL_OK;
 }
 
@@ -76,7 +76,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct sl_rows slope = slope_rows(module, context);
     (void)x;
     if (!dx) return SL_OK;
-    const struct sl_rows gradient = rows_of(module, context, module->reads_stored_gradient, dy);
+    const struct sl_rows gradient = rows_of(module, context, module->y.reads, dy);
     const struct sl_out out = out_of(module, context, dx);
     if (slope.type == SL_BF16)
         context->kernels->operands->multiply_kept(n, gradient, slope.at, out);
@@ -144,7 +144,7 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
     if (dropout->rate > 0 && !plan->forward_only)
         sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_DROPOUT, (double)plan->rows * module->in);
     SL_TRY(plan_slope(module, plan));
-    module->reads_stored = module->reads_stored_gradient && sl_kernels_select()->draws_dropout;
+    if (sl_kernels_select()->draws_dropout) module->x.reads = module->y.reads;
     return SL_OK;
 }
 
@@ -157,7 +157,7 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 /* ---- forward ---- */
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_rows in = rows_of(module, context, module->reads_stored, x);
+    const struct sl_rows in = rows_of(module, context, module->x.reads, x);
     context->kernels->operands->silu(elements(module, context), in, out_of(module, context, y),
                                      slope_rows(module, context));
     return SL_OK;
@@ -168,7 +168,7 @@ static int drop(const struct sl_module *module, struct sl_context *context, bool
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_dropout_words words = words_of(module, context);
     const struct sl_dropout_arrays arrays = {.silu = silu,
-                                             .x = rows_of(module, context, module->reads_stored, x),
+                                             .x = rows_of(module, context, module->x.reads, x),
                                              .threshold = threshold(kept),
                                              .keep = kept,
                                              .y = out_of(module, context, y),

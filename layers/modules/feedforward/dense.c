@@ -6,7 +6,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
     SL_TRY(sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS));
     sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true, false, true);
-    module->reads_stored = module->reads_stored_gradient = plan->precision == SL_BF16;
+    module->x.reads = module->y.reads = plan->precision;
     return SL_OK;
 }
 

@@ -38,8 +38,8 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 /* ---- planning ---- */
 
 /* On devices kernels leave out floats that nobody reads. */
-static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, bool reads_stored) {
-    return kept->stores && (kept->operand || reads_stored) && sl_gemm_leaves_bf16(plan->gemm);
+static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, enum sl_dtype reads) {
+    return kept->stores && (kept->operand || reads == SL_BF16) && sl_gemm_leaves_bf16(plan->gemm);
 }
 
 static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
@@ -52,7 +52,7 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     for (int i = GATE; i <= UP; i++) {
         struct sl_kept *kept = &((struct gated_mlp *)module)->kept[D_GATES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, kept));
-        kept->unread = unread(plan, kept, module->child[i]->reads_stored_gradient);
+        kept->unread = unread(plan, kept, module->child[i]->y.reads);
     }
     struct sl_kept *gates = &((struct gated_mlp *)module)->kept[D_GATES], *ups = gates + 1;
     gates->unread = ups->unread = gates->unread && ups->unread; /* one kernel writes both */
@@ -64,13 +64,11 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
     module->keeps_input = module->child[GATE]->keeps_input || module->child[UP]->keeps_input; /* one may be frozen */
     module->keeps_gradient = module->child[DOWN]->keeps_gradient;
-    module->reads_stored = module->child[GATE]->reads_stored;
-    module->adds_stored = module->child[DOWN]->adds_stored;
-    module->reads_stored_gradient = module->child[DOWN]->reads_stored_gradient;
-    module->reads_operand_beside = module->child[DOWN]->reads_operand_beside;
-    module->reads_operand = module->child[GATE]->reads_operand && module->child[UP]->reads_operand;
+    module->x.reads = module->child[GATE]->x.reads;
+    module->y = module->child[DOWN]->y;
+    module->x.operand =
+        sl_bf16_if(module->child[GATE]->x.operand == SL_BF16 && module->child[UP]->x.operand == SL_BF16);
     module->operand_readers = DOWN;
-    module->reads_operand_gradient = module->child[DOWN]->reads_operand_gradient;
     const double count = (double)plan->rows * (double)columns;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, count);
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, 2 * count);
@@ -80,7 +78,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns,
                               module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN, inside));
     if (sl_reads_stored(plan, module->child[DOWN])) sl_plan_kept_room(plan, inside);
-    inside->unread = unread(plan, inside, module->child[DOWN]->reads_stored);
+    inside->unread = unread(plan, inside, module->child[DOWN]->x.reads);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);
 }
 

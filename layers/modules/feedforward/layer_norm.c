@@ -20,8 +20,8 @@ static void plan_halves(struct layer_norm *own, const struct sl_plan *plan) {
     struct sl_module *module = &own->norm.module;
     own->reads_halves =
         sl_kernels_select()->whole_norms && plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
-    module->reads_stored = module->reads_stored_gradient = module->adds_stored_gradient =
-        module->leaves_stored_gradient = module->leaves_operand_beside = own->reads_halves;
+    module->x.reads = module->y.reads = module->x.adds = module->x.leaves = module->x.beside =
+        sl_bf16_if(own->reads_halves);
 }
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
@@ -40,7 +40,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* X [rows, cols], which lies as bf16 alone where the parent has stored it. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, const float *x) {
-    return sl_given_rows(context, own_of(module)->reads_halves, (size_t)context->rows * (size_t)module->in, x);
+    return sl_given_rows(context, module->x.reads, (size_t)context->rows * (size_t)module->in, x);
 }
 
 /* Normalized as it is kept. */

@@ -55,7 +55,7 @@ static int plan_a(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[0]) / sqrtf(3), 2,
                                      shape, spec));
     count_sum(factor, plan, SL_LOAD_FORWARD, module->out);
-    module->reads_stored_gradient = plan->precision == SL_BF16;
+    module->y.reads = plan->precision;
     SL_TRY(sl_leaf_products_plan(&factor->rows, plan, sl_plan_leaves(plan, factor->axis), module->in, factor->segments,
                                  module->out));
     return sl_affine_plan_slices(module, plan, factor->rows.count, (int)factor->rows.width, module->out,
@@ -128,7 +128,7 @@ static int plan_b(struct sl_module *module, struct sl_plan *plan) {
     factor->by_leaves = sl_plan_leaves(plan, factor->axis) > 0;
     if (!plan->forward_only && !(factor->sums && factor->by_leaves)) count_sum(factor, plan, SL_LOAD_INPUT, module->in);
     plan_sums(module, plan);
-    module->reads_stored_gradient = plan->precision == SL_BF16;
+    module->y.reads = plan->precision;
     SL_TRY(sl_leaf_columns_plan(&factor->columns, plan, factor->sums ? 0 : sl_plan_leaves(plan, factor->axis),
                                 module->in, module->out, factor->segments));
     return sl_affine_plan_slices(module, plan, factor->columns.count, module->in, (int)factor->columns.width,
@@ -304,8 +304,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_child(plan, module->child[DENSE], begin));
     module->keeps_input = dense->keeps_input;
     module->keeps_gradient = dense->keeps_gradient;
-    module->reads_stored = dense->reads_stored;
-    module->reads_stored_gradient = dense->reads_stored_gradient; /* as B does */
+    module->x.reads = dense->x.reads;
+    module->y.reads = dense->y.reads; /* as B does */
     if (!lora->adapted) return SL_OK;
     SL_TRY(plan_factors(module, plan, begin));
     module->keeps_input |= module->child[A]->keeps_input;

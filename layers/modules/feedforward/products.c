@@ -170,13 +170,15 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
                        bool biased, bool adds_up, bool whole) {
     const bool sums = !biased || products->sums || !sl_plan_trains(plan, SL_AFFINE_BIAS);
     module->takes_floats = products->takes_floats;
-    module->leaves_gelu = products->leaves_gelu;
-    module->leaves_slope = products->leaves_slope;
+    if (products->leaves_gelu) module->y.gelu = SL_GELU_DONE;
+    if (products->leaves_slope) module->x.gelu = SL_GELU_DONE;
     module->takes_columns = products->x_stride > 0;
-    module->leaves_stored_gradient = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
-    module->adds_stored = module->leaves_stored_gradient && !adds_up;
-    module->reads_operand = sl_keeps_operands(plan) && trains(plan) && !adds_up;
-    module->reads_operand_gradient = module->reads_operand_beside = module->reads_operand && sums;
+    const bool leaves = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
+    const bool operands = sl_keeps_operands(plan) && trains(plan) && !adds_up;
+    module->x.leaves = sl_bf16_if(leaves);
+    module->y.adds = sl_bf16_if(leaves && !adds_up);
+    module->x.operand = sl_bf16_if(operands);
+    module->y.operand = module->y.beside = sl_bf16_if(operands && sums);
 }
 
 static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }
@@ -236,12 +238,12 @@ const void *sl_products_kept(const struct sl_products *products, const struct sl
 
 const void *sl_products_input(const struct sl_products *products, const struct sl_module *module,
                               const struct sl_context *context, size_t n, const float *x) {
-    return module->given_operand ? x : sl_products_kept(products, context, &products->x, n, x);
+    return module->x.given == SL_BF16 ? x : sl_products_kept(products, context, &products->x, n, x);
 }
 
 const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
                                  const struct sl_context *context, size_t n, const float *dy) {
-    if (module->given_operand_gradient && !module->weights_follow) return dy;
+    if (module->y.given == SL_BF16 && !module->weights_follow) return dy;
     const bool stored = context->storage == SL_F32 || sl_gives_stored(module, context);
     return stored ? sl_products_kept(products, context, &products->dy, n, dy) : dy;
 }

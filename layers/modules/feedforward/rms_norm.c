@@ -51,8 +51,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
     const struct sl_kernels *kernels = sl_kernels_select();
-    module->reads_stored = module->reads_stored_gradient = module->adds_stored_gradient =
-        module->leaves_stored_gradient = module->leaves_operand_beside = is_whole(own, kernels);
+    module->x.reads = module->y.reads = module->x.adds = module->x.leaves = module->x.beside =
+        sl_bf16_if(is_whole(own, kernels));
     sl_norm_count(plan, module->in);
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->forward_only) return SL_OK;
@@ -129,8 +129,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
                               .rstd = sl_at(context, &own->norm.rstd),
                               .y = sl_result_out(result, y)};
     if (is_whole(own, context->kernels)) {
-        pass.kernels->rms_norm_forward(rows, cols, cols, sl_given_rows(context, true, rows * cols, x), NULL, pass.gamma,
-                                       pass.beta, own->epsilon, pass.rstd, pass.y);
+        pass.kernels->rms_norm_forward(rows, cols, cols, sl_given_rows(context, SL_BF16, rows * cols, x), NULL,
+                                       pass.gamma, pass.beta, own->epsilon, pass.rstd, pass.y);
     } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
@@ -166,7 +166,7 @@ static void backward_whole(const struct sl_module *module, struct sl_context *co
     struct sl_rows summand = sl_rows_f32(NULL);
     const struct sl_out left = dx ? sl_summed_out(context, dx, &summand) : sl_out_f32(NULL);
     context->kernels->norms->rms_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, true, count, dy),
+        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, SL_BF16, count, dy),
         sl_rows_of(context->storage, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL,
         summand, left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }

@@ -139,8 +139,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
     module->keeps_input = module->keeps_gradient = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    module->reads_stored = plan->precision == SL_BF16;
-    module->reads_stored_gradient = module->reads_stored && (dense->group < 0 || dense->scatters);
+    module->x.reads = plan->precision;
+    module->y.reads = dense->group < 0 || dense->scatters ? plan->precision : SL_F32;
     SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = (int)dense->leaves.width,
@@ -151,8 +151,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                                 !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
                                             .kept = dense->group < 0 || dense->scatters,
                                             .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
-                                            .gelu_follows = module->gelu_follows && !dense->adds_up,
-                                            .gelu_precedes = module->gelu_precedes && !dense->adds_up,
+                                            .gelu_follows = module->y.gelu == SL_GELU_NEXT && !dense->adds_up,
+                                            .gelu_precedes = module->x.gelu == SL_GELU_NEXT && !dense->adds_up,
                                             .x_stride = dense->adds_up ? 0 : module->x_stride,
                                             .biased = dense->biased && dense->leaves.count == 1};
     const int status = plan_products(dense, plan, &shape);
@@ -304,7 +304,7 @@ static int gather_input_gradient(const struct sl_module *module, struct sl_conte
     const struct sharded *dense = own(module);
     const size_t rows = (size_t)context->rows;
     *stored = sl_rounded_rows(context, rows * (size_t)module->out, dy);
-    if (dense->group >= 0 && !module->reads_stored_gradient) *stored = NULL;
+    if (dense->group >= 0 && module->y.reads != SL_BF16) *stored = NULL;
     const void *from = *stored ? (const void *)*stored : dy;
     SL_TRY(sl_sharded_gather(module, context, rows, *stored ? SL_BF16 : SL_F32, from, all));
     if (dense->group < 0)
@@ -351,7 +351,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a =
-        stored && module->reads_stored_gradient
+        stored && module->y.reads == SL_BF16
             ? stored
             : sl_products_input_operand(products, module, context, (size_t)context->rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
@@ -409,7 +409,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
 /* Whether I of the same rows has left all columns of DY [n] in the workspace, as W takes them. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
     if (!module->weights_follow || !sl_gives_stored(module, context)) return module->weights_follow;
-    return module->reads_stored_gradient && sl_is_stored(context, n, dy);
+    return module->y.reads == SL_BF16 && sl_is_stored(context, n, dy);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -132,14 +132,11 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
         if (i != OUT) module->keeps_input |= module->child[i]->keeps_input;
     }
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
-    module->reads_stored = module->child[Q]->reads_stored;
-    module->adds_stored = module->child[OUT]->adds_stored;
-    module->reads_stored_gradient = module->child[OUT]->reads_stored_gradient;
-    module->reads_operand_beside = module->child[OUT]->reads_operand_beside;
-    module->reads_operand =
-        module->child[Q]->reads_operand && module->child[K]->reads_operand && module->child[V]->reads_operand;
+    module->x.reads = module->child[Q]->x.reads;
+    module->y = module->child[OUT]->y;
+    module->x.operand = sl_bf16_if(module->child[Q]->x.operand == SL_BF16 && module->child[K]->x.operand == SL_BF16 &&
+                                   module->child[V]->x.operand == SL_BF16);
     module->operand_readers = OUT;
-    module->reads_operand_gradient = module->child[OUT]->reads_operand_gradient;
     return SL_OK;
 }
 
@@ -154,7 +151,8 @@ static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
     const bool alone = sl_attention_alone(plan, &attention);
     gqa->reads_stored = kept[VALUES].unread = alone && kept[QUERIES].stores;
     kept[QUERIES].unread = kept[KEYS].unread = gqa->reads_stored && !gqa->rope;
-    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && gqa->module.child[OUT]->reads_stored;
+    kept[OUTPUT].unread =
+        alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && gqa->module.child[OUT]->x.reads == SL_BF16;
 }
 
 static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
@@ -177,7 +175,7 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
         struct sl_kept *const to = &gqa->kept[D_QUERIES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, to));
-        to->unread = to->stores && (to->operand || module->child[i]->reads_stored_gradient) && settles(gqa, i) &&
+        to->unread = to->stores && (to->operand || module->child[i]->y.reads == SL_BF16) && settles(gqa, i) &&
                      sl_attention_alone(plan, &attention);
     }
     const size_t in = (size_t)module->in;

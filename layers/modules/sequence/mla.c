@@ -84,7 +84,7 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->child[DOWN]->keeps_input;
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
     sl_plan_ends(module, module->child[DOWN], module->child[OUT]);
-    module->reads_operand = module->child[DOWN]->reads_operand;
+    module->x.operand = module->child[DOWN]->x.operand;
     module->operand_readers = 1;
     return SL_OK;
 }
@@ -101,7 +101,7 @@ static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const bool alone = sl_attention_alone(plan, &attention);
     mla->reads_stored = kept[QUERIES].unread = kept[KEYS_VALUES].unread = alone && kept[QUERIES].stores;
-    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && child[OUT]->reads_stored;
+    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && child[OUT]->x.reads == SL_BF16;
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
@@ -134,7 +134,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
         if (i == OUT) continue;
         struct sl_kept *const to = &kept[sl_mla_gradient[i]];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], to));
-        to->unread = to->stores && (to->operand || module->child[i]->reads_stored_gradient) &&
+        to->unread = to->stores && (to->operand || module->child[i]->y.reads == SL_BF16) &&
                      (i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention));
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;

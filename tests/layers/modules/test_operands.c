@@ -127,7 +127,7 @@ static void run(struct rig *rig, const struct subject *subject, const struct sl_
 }
 
 static int operands_of(const struct sl_module *module) {
-    int count = module->given_operand;
+    int count = module->x.given == SL_BF16;
     for (int i = 0; i < module->children; i++) count += operands_of(module->child[i]);
     return count;
 }
