@@ -302,13 +302,23 @@ static int open_keys(struct sl_worker *worker) {
     return own->layer_key ? SL_OK : sl_fail(worker->self, SL_FAILED, "no memory for random keys");
 }
 
+/* The stages of this rank. */
+static int stage_of(const struct sl_worker *worker, int loop) {
+    return sl_schedule_stage(&worker->job->schedule, sl_axis_index(worker->self, "model"), loop);
+}
+
 static bool has_first(const struct sl_worker *worker) {
-    return sl_axis_index(worker->self, "model") == sl_schedule_rank_of(&worker->job->schedule, 0);
+    const struct sl_schedule *schedule = &worker->job->schedule;
+    bool has = false;
+    for (int l = 0; l < schedule->loops; l++) has = has || sl_schedule_is_first(schedule, stage_of(worker, l));
+    return has;
 }
 
 static bool has_last(const struct sl_worker *worker) {
     const struct sl_schedule *schedule = &worker->job->schedule;
-    return sl_axis_index(worker->self, "model") == sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
+    bool has = false;
+    for (int l = 0; l < schedule->loops; l++) has = has || sl_schedule_is_last(schedule, stage_of(worker, l));
+    return has;
 }
 
 static size_t row_bytes(const struct sl_worker *worker) {

@@ -86,6 +86,11 @@ int plan_pipeline_table(struct sl_schedule *schedule, const struct plan_job *job
     if (of) return make_article(schedule, job, of, error);
     const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
     if (!kind) return unknown_pipeline(name, error);
+    if (kind->placement == SL_MIRRORED)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--pipeline: %s holds the model twice, which plan does not count: the driver schedule "
+                            "simulates it",
+                            name);
     return sl_schedule_generate(schedule, kind, job->stages, job->loops ? job->loops : kind->default_loops,
                                 job->microbatches, error);
 }

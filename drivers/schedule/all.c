@@ -84,7 +84,7 @@ static int examine(const struct comparison *comparison, struct candidate *candid
     SL_TRY(sl_schedule_generate(&study->schedule, kind, all->model.stages, loops, all->model.microbatches, error));
     SL_TRY(schedule_study_prove(study, all->model.buffers, all->model.group, error));
     SL_TRY(schedule_study_costs(study, &all->model.cost, error));
-    sl_join_costs(comparison->part, comparison->parts, study->cost, sl_schedule_stages(&study->schedule));
+    schedule_study_join(study, comparison->part, comparison->parts);
     struct sl_costs costs = comparison->costs;
     costs.count = sl_schedule_stages(&study->schedule);
     costs.stage = study->cost;
@@ -152,7 +152,7 @@ static void print_table(const struct comparison *comparison, FILE *file) {
         sl_table_cell(&table, "%.6g", simulation->step);
         sl_table_cell(&table, "%.1f %%", 100 * simulation->bubble);
         sl_table_cell(&table, "%d", kept);
-        sl_table_cell(&table, "%.4g", (double)kept / loops);
+        sl_table_cell(&table, "%.4g", (double)kept * candidate->study.schedule.copies / loops);
         sl_table_cell(&table, "%d", candidate->messages);
     }
     fprintf(file, "\nbubble: of the time from the first compute of any rank to the last one's end, the share in which\n"

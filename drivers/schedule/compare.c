@@ -186,7 +186,7 @@ static int in_order(const void *left, const void *right) {
 /* Whether every pipeline of a step did everything: a trace may end within a step, or lack events. */
 static bool is_whole(const struct schedule_trace *trace, const struct sl_schedule *schedule,
                      struct schedule_range step) {
-    const long long all = (long long)trace->passes * sl_schedule_stages(schedule) * schedule->microbatches;
+    const long long all = (long long)trace->passes * sl_schedule_depth(schedule) * schedule->microbatches;
     struct schedule_range pipeline;
     for (int at = step.begin; at < step.end; at = pipeline.end) {
         long long forwards = 0, gradients = 0, weights = 0;

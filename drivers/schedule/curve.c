@@ -79,7 +79,8 @@ static int measure(const struct pricing *pricing, const struct curve *curve, int
                    double *utilization, struct sl_error *error) {
     const struct schedule_curve_options *options = pricing->options;
     const struct price price = price_of(pricing, batch, microbatches);
-    const double layers = (double)options->model.loops / curve->loops; /* of a stage */
+    const int copies = curve->kind->placement == SL_MIRRORED ? 2 : 1;
+    const double layers = (double)options->model.loops * copies / curve->loops; /* of a stage */
     const struct sl_stage_costs stage = {layers * price.layer.forward,         layers * price.layer.input_gradient,
                                          layers * price.layer.weight_gradient, layers * price.layer.reduce,
                                          layers * price.layer.optimizer,       layers * price.layer.unshard};

@@ -67,7 +67,7 @@ static bool find_kind(const struct schedule_record *record, struct sl_event *eve
 
 /* When the rank of the records from FIRST on begins its second pass. */
 static double end_of_pass(const struct schedule_trace *trace, int first, int last, const struct sl_schedule *schedule) {
-    long long forwards = (long long)schedule->loops * schedule->microbatches;
+    long long forwards = (long long)schedule->loops * schedule->microbatches / schedule->copies;
     for (int i = first; i < last && trace->record[i].rank == trace->record[first].rank; i++) {
         const struct schedule_record *record = &trace->record[i];
         if (record->part != SCHEDULE_PART_COMPUTE || record->letter != 'F') continue;

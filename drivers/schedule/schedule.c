@@ -218,7 +218,7 @@ static int simulate_under(const struct config *config, struct subject *subject, 
     under->schedule.sharded = config->fsdp;
     SL_TRY(schedule_study_prove(under, config->buffers, subject->group, error));
     SL_TRY(schedule_study_costs(under, &config->cost, error));
-    sl_join_costs(study->cost, costs.count, under->cost, sl_schedule_stages(&under->schedule));
+    schedule_study_join(under, study->cost, sl_schedule_depth(&study->schedule));
     costs.count = sl_schedule_stages(&under->schedule);
     costs.stage = under->cost;
     return sl_schedule_simulate(&under->schedule, &costs, &under->simulation, error);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "layers/training/pipeline.h"
+#include "spmd/schedule/synthesis/synthesize.h"
 
 int schedule_study_prove(struct schedule_study *study, int buffers, int group, struct sl_error *error) {
     SL_TRY(sl_schedule_lower(&study->schedule, error));
@@ -21,6 +22,12 @@ int schedule_study_costs(struct schedule_study *study, const struct sl_stage_cos
     if (!study->cost) return sl_error_set(error, SL_FAILED, "no memory to simulate");
     for (int s = 0; s < stages; s++) study->cost[s] = *cost;
     return SL_OK;
+}
+
+void schedule_study_join(struct schedule_study *study, const struct sl_stage_costs *part, int parts) {
+    const int stages = sl_schedule_stages(&study->schedule), depth = sl_schedule_depth(&study->schedule);
+    sl_join_costs(part, parts, study->cost, depth);
+    for (int s = depth; s < stages; s++) study->cost[s] = study->cost[s - depth];
 }
 
 int schedule_study_kept(const struct schedule_study *study) {

@@ -29,6 +29,8 @@ int schedule_study_prove(struct schedule_study *study, int buffers, int group, s
 
 /* Makes `cost`, a copy of COST for each stage. */
 int schedule_study_costs(struct schedule_study *study, const struct sl_stage_costs *cost, struct sl_error *error);
+/* They become those of the model's PARTS parts, of which each copy's stages have equal shares. */
+void schedule_study_join(struct schedule_study *study, const struct sl_stage_costs *part, int parts);
 
 /* The most microbatches that a rank holds at once. */
 int schedule_study_kept(const struct schedule_study *study);

@@ -249,12 +249,12 @@ static double sent(enum sl_operation operation, int members, double bytes) {
 
 /* Stages that RANK's stages give rows or gradients to, on other ranks. */
 static int neighbours(const struct sl_job *job, int rank) {
-    const int stages = sl_schedule_stages(&job->schedule);
+    const struct sl_schedule *schedule = &job->schedule;
     int count = 0;
-    for (int loop = 0; loop < job->schedule.loops; loop++) {
-        const int stage = sl_schedule_stage(&job->schedule, rank, loop);
-        count += stage > 0 && sl_schedule_rank_of(&job->schedule, stage - 1) != rank;
-        count += stage + 1 < stages && sl_schedule_rank_of(&job->schedule, stage + 1) != rank;
+    for (int loop = 0; loop < schedule->loops; loop++) {
+        const int stage = sl_schedule_stage(schedule, rank, loop);
+        count += !sl_schedule_is_first(schedule, stage) && sl_schedule_rank_of(schedule, stage - 1) != rank;
+        count += !sl_schedule_is_last(schedule, stage) && sl_schedule_rank_of(schedule, stage + 1) != rank;
     }
     return count;
 }
@@ -344,7 +344,7 @@ static void make_costs(struct prediction *p) {
 static void tell_stages(struct prediction *p) {
     const struct sl_job *job = p->job;
     const int stages = sl_schedule_stages(&job->schedule);
-    const double times = (double)job->schedule.microbatches * job->passes;
+    const double times = (double)job->schedule.microbatches / job->schedule.copies * job->passes;
     if (stages > SL_PREDICTED_STAGES) return;
     p->result->stages = stages;
     for (int s = 0; s < stages; s++)

@@ -278,13 +278,27 @@ static int read_stage_layers(struct sl_job *job, int stages, struct sl_error *er
     return job->stage_halves && job->options->storage == 1 ? refuse_rounded_halves(job, error) : SL_OK;
 }
 
+/* What two ranks have in common is summed between them, and not sharded over data. */
+static int check_copies(const struct sl_job *job, struct sl_error *error) {
+    const struct sl_training_options *options = job->options;
+    const char *other = options->exact                          ? "--exact"
+                        : options->fsdp && job->data > 1        ? "--fsdp"
+                        : options->offload & SL_OFFLOAD_WEIGHTS ? "--offload weights"
+                                                                : NULL;
+    if (job->schedule.copies == 1 || !other) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "schedule %s holds the model twice, on ranks in pairs: without %s",
+                        job->schedule.name, other);
+}
+
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error) {
     struct sl_schedule *schedule = &job->schedule;
     job->layers = layers;
     SL_TRY(job->options->schedule_file ? read_schedule(job, error)
                                        : sl_schedule_generate(schedule, kind, job->ranks, loops, microbatches, error));
-    const int with_layers = schedule->loops - job->bare_loops, stages = with_layers * schedule->ranks;
+    SL_TRY(check_copies(job, error));
+    const int with_layers = schedule->loops / schedule->copies - job->bare_loops,
+              stages = with_layers * schedule->ranks;
     if (layers < stages)
         return sl_error_set(error, SL_BAD_INPUT,
                             "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers, stages,
@@ -295,7 +309,7 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
 }
 
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
-    const int microbatches = job->schedule.microbatches;
+    const int microbatches = sl_schedule_first_of_copy(&job->schedule, 1); /* of a copy of the model */
     job->wgrad_group = group && group < microbatches ? group : microbatches;
     if (microbatches % job->wgrad_group)
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",

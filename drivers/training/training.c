@@ -184,7 +184,7 @@ static int count_trained(struct sl_training *training, const struct sl_worker *w
     if (!training->job->options->freeze || training->heading.adapters > 0) return SL_OK;
     for (int i = 0; i < parameters->count && sl_mesh_neighbour(self->mesh, 0, axis, rank) == self->coordinate; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        const bool again = parameter->second || (parameter->tied && rank > 0); /* the first stage has it */
+        const bool again = parameter->second || (parameter->tied && parameters->tied_elsewhere);
         double elements = again || parameter->frozen ? 0 : 1;
         for (int d = 0; d < parameter->dims; d++) elements *= (double)parameter->shape[d];
         *own += elements;

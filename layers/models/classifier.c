@@ -73,10 +73,10 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
 
 int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
                         struct sl_model *model, struct sl_error *error) {
-    const int stages = sl_schedule_stages(schedule);
+    const int stages = sl_schedule_depth(schedule);
     SL_TRY(sl_model_open(model, schedule, rank, layers_of(classifier), 0, 0, error));
     for (int l = 0; l < model->loops; l++) {
-        const int stage = sl_schedule_stage(schedule, rank, l);
+        const int stage = sl_schedule_position(schedule, sl_schedule_stage(schedule, rank, l));
         model->stage[l] = build_stage(classifier, stages, stage);
         if (stage == stages - 1) model->loss = sl_softmax_cross_entropy(classifier->classes);
         if (!model->stage[l] || (stage == stages - 1 && !model->loss))

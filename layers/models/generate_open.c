@@ -209,6 +209,8 @@ static int find_stages(struct sl_generator *g) {
     struct sl_spmd *self = g->self;
     const struct sl_schedule *schedule = g->options.schedule;
     const int rank = sl_axis_index(self, sl_pipe_axis);
+    if (schedule->copies > 1)
+        return sl_fail(self, SL_BAD_INPUT, "schedule %s holds the model twice: it does not generate", schedule->name);
     g->first_rank = sl_schedule_rank_of(schedule, 0);
     g->last_rank = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
     g->is_first = rank == g->first_rank;

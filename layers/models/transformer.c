@@ -308,7 +308,7 @@ static struct sl_module *build_any(const struct sl_transformer *t, const struct 
                                    int stage, const struct sl_vocabulary *vocabulary,
                                    const struct sl_channels *channels) {
     const struct ends ends = ends_of(t, schedule);
-    const int stages = sl_schedule_stages(schedule) - ends.first - ends.last;
+    const int stages = sl_schedule_depth(schedule) - ends.first - ends.last;
     if (stage < ends.first) return sl_token_embedding(vocabulary, channels);
     if (stage < ends.first + stages) return build_stage(t, stages, stage - ends.first, vocabulary, channels);
     return t->spread_head == SL_SPREAD_ROWS ? sl_rows_head(vocabulary, channels, schedule->ranks, rank)
@@ -320,7 +320,7 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
     const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
     const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora, t->tensor_pieces};
     const struct ends ends = ends_of(t, schedule);
-    const int stages = sl_schedule_stages(schedule), least = 1 + sl_spread_loops(t->spread_head);
+    const int stages = sl_schedule_depth(schedule), least = 1 + sl_spread_loops(t->spread_head);
     if (schedule->loops < least)
         return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of %d loops or more; %s has %d", least,
                             schedule->name, schedule->loops);
@@ -328,7 +328,7 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
     model->tied = head_of(t)->tied;
     if (head_of(t)->columns) model->handed = head_of(t)->columns(&vocabulary, &channels);
     for (int l = 0; l < model->loops; l++) {
-        const int stage = sl_schedule_stage(schedule, rank, l);
+        const int stage = sl_schedule_position(schedule, sl_schedule_stage(schedule, rank, l));
         model->stage[l] = build_any(t, schedule, rank, stage, &vocabulary, &channels);
         if (stage == stages - 1) model->loss = head_of(t)->loss(&vocabulary, &channels);
         if (!model->stage[l] || (stage == stages - 1 && !model->loss))

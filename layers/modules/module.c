@@ -439,7 +439,7 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
     for (int i = 0; i < (int)sl_call_microbatches(context); i += context->wgrad_group) {
         struct sl_context one = alone(context, i);
         const int first = i * one.rows;
-        one.accumulate = context->accumulate || one.microbatch > 0;
+        one.accumulate = context->accumulate || one.microbatch > one.first_microbatch;
         SL_TRY(sl_module_backward_weight(module, &one, kept_rows_of(context, x, first, module->in),
                                          kept_rows_of(context, dy, first, module->out)));
     }
@@ -469,7 +469,7 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
                              const float *dy) {
     struct sl_context one = *context;
     if (module->frozen) return SL_OK;
-    one.accumulate = context->accumulate || context->microbatch > 0;
+    one.accumulate = context->accumulate || context->microbatch > context->first_microbatch;
     if (context->storage != SL_F32 && !module->type->needs_no_gradient && !module->takes_floats) {
         const size_t n = (size_t)context->rows * (size_t)module->out;
         const uint16_t *stored = sl_rounded_rows(context, n, dy);

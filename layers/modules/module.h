@@ -171,6 +171,7 @@ struct sl_context {
     struct sl_crew *crew; /* of this coordinate (spmd/base/crew.h), where forward is all; NULL: none */
     enum sl_phase phase;
     int microbatch;        /* number of the call's first microbatch in this step */
+    int first_microbatch;  /* that the module's stage sees in this step */
     int microbatches;      /* of this call of forward or backward_input; 0 counts as 1 */
     int rows;              /* rows of all of them together; backward_weight: of one microbatch */
     int sequence;          /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
@@ -185,10 +186,10 @@ struct sl_context {
                                    follows, where I has rounded it */
     struct sl_result *result;   /* NULL: y, or dx, is left as floats of any digits */
     struct sl_summand *summand; /* NULL: nothing is to be added */
-    bool accumulate;            /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
-    struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */
-    int inputs, targets;        /* columns of the batch's inputs and targets */
-    float weight;               /* factor of each row's loss in the gradient */
+    bool accumulate;       /* backward_weight adds to the gradients; in I: the stage's first W will, as all others */
+    struct sl_batch batch; /* the call's rows of the batch, in memory that the device can read */
+    int inputs, targets;   /* columns of the batch's inputs and targets */
+    float weight;          /* factor of each row's loss in the gradient */
     struct sl_metrics *metrics; /* what the host adds to */
     struct sl_sums *sums;       /* what kernels add to; NULL: not wanted */
     struct sl_dropout_source dropout;

@@ -23,14 +23,14 @@ static int most_layers(struct sl_layers layers, int stages) {
 
 int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
                   int first, int last, struct sl_error *error) {
-    const int stages = sl_schedule_stages(schedule) - first - last, loops = schedule->loops;
+    const int stages = sl_schedule_depth(schedule) - first - last, loops = schedule->loops;
     const int most = most_layers(layers, stages);
     *model = (struct sl_model){0};
     if (!most && layers.of_stage)
         return sl_error_set(error, SL_BAD_INPUT, "the layers of %d stages do not add up to %d", stages, layers.count);
     if (!most)
         return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
-                            layers.count, stages, schedule->ranks, stages / schedule->ranks);
+                            layers.count, stages, schedule->ranks, loops / schedule->copies);
     *model = (struct sl_model){
         .loops = loops,
         .layers = most,
@@ -39,10 +39,21 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
     };
     if (!model->stage || !model->first_half) return sl_error_set(error, SL_FAILED, "no memory for the model");
     for (int l = 0; l < loops; l++) {
-        const int stage = sl_schedule_stage(schedule, rank, l) - first;
+        const int stage = sl_schedule_position(schedule, sl_schedule_stage(schedule, rank, l)) - first;
         model->first_half[l] = sl_model_first_half(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
     }
     return SL_OK;
+}
+
+void sl_model_ends(const struct sl_schedule *schedule, int rank, int ends[2]) {
+    int first = 0, last = sl_schedule_stages(schedule) - 1;
+    if (schedule->copies > 1) {
+        const int own = sl_schedule_stage(schedule, rank, 0), twin = sl_schedule_twin(schedule, own);
+        first = own < twin ? own : twin;
+        last = own < twin ? twin : own;
+    }
+    ends[0] = sl_schedule_rank_of(schedule, first);
+    ends[1] = sl_schedule_rank_of(schedule, last);
 }
 
 /* A layer may be wrapped, as in sl_recompute. */
@@ -70,7 +81,9 @@ static int part_layers(struct sl_model *model, bool apart) {
 static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_options *options) {
     const int data = sl_axis_size(self, options->data_axis);
     const bool one_pass = options->accumulate <= 1 && (!options->exact || options->exact == data);
-    return options->zero > 1 && data > 1 && one_pass && !options->offload_weights && !options->pipeline.forward_only;
+    const bool copied = options->pipeline.schedule->copies > 1; /* two ranks' gradients are added up at the end */
+    return options->zero > 1 && data > 1 && one_pass && !copied && !options->offload_weights &&
+           !options->pipeline.forward_only;
 }
 
 /* Of how many microbatches a layer's gradient is complete at once: all of them, or the groups that have their W after
@@ -92,6 +105,10 @@ int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *op
     struct sl_pipeline_options *pipeline = &options->pipeline;
     const int microbatches = pipeline->schedule->microbatches, data = sl_axis_size(self, options->data_axis);
     int due = microbatches;
+    if (pipeline->schedule->copies > 1 && (options->exact || pipeline->schedule->sharded))
+        return sl_fail(self, SL_BAD_INPUT,
+                       "schedule %s holds the model twice: parameters are not sharded over data then, nor sums exact",
+                       pipeline->schedule->name);
     bool apart = frees_gradients(self, options) && !pipeline->schedule->sharded;
     if (apart && !find_due(self, pipeline, &due)) return sl_fail(self, SL_FAILED, "no memory to train");
     if (pipeline->offload_activations && due != pipeline->wgrad_group) apart = false;

@@ -54,6 +54,9 @@ static inline int sl_model_first_layer(struct sl_layers layers, int stages, int 
  * layer, or numbers do not add up; SL_FAILED if there is no memory. */
 int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
                   int first, int last, struct sl_error *error);
+/* The ranks that share parameters with RANK, in their stages' order: those of the first and the last stage, which tied
+ * ones are shared by; where there are two copies of the model, the two that have the same parts of it. */
+void sl_model_ends(const struct sl_schedule *schedule, int rank, int ends[2]);
 /* Opens PARAMETERS for MODEL. Layers that are children of sequential stages become parts of them, numbered behind the
  * loops, where their gradients are complete one after another and so take less memory with --zero 2. Sets layer_sums of
  * PARAMETERS and of the pipeline's OPTIONS. SL_FAILED if there is no memory. */

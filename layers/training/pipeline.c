@@ -289,7 +289,7 @@ static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
 }
 
 bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights) {
-    if (weights->next >= p->microbatches) return false;
+    if (weights->next >= weights->end) return false;
     for (int i = 0; i < p->options.wgrad_group; i++)
         if (!weights->ready[weights->next + i]) return false;
     return true;
@@ -304,7 +304,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         SL_TRY(sl_pipeline_use_stash(p, action->loop, weights->next));
         SL_TRY(begin_weight_gradients(p, action->loop));
         set_batch(p, weights->next, count > p->options.wgrad_group ? count : 1);
-        p->context.accumulate = weights->next > 0 || p->step->accumulate;
+        p->context.accumulate = weights->next > weights->first || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         const double began = sl_now();
@@ -387,6 +387,7 @@ static void tell(struct sl_pipeline *p, const struct sl_action *action) {
 
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     tell(p, action);
+    p->context.first_microbatch = p->weights[action->loop].first;
     SL_TRY(sl_pipeline_use_parameters(p, action));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
     if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));
@@ -428,7 +429,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     if (phase == SL_TRAIN && !step->accumulate) sl_parameters_drop_gradients(p->context.parameters);
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
-        p->weights[l].next = 0;
+        p->weights[l].next = p->weights[l].first;
         p->weights[l].begun = false;
     }
     SL_TRY(sl_pipeline_begin_shards(p));

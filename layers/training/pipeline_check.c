@@ -55,6 +55,21 @@ static int check_options(struct sl_spmd *self, const struct sl_pipeline_options 
     return check_leaves(self, options);
 }
 
+/* Two ranks have the same parts of the model in the same order, so that their gradients can be added up. */
+static int check_copies(struct sl_spmd *self, const struct sl_schedule *schedule) {
+    for (int s = 0; s < sl_schedule_stages(schedule) && schedule->copies > 1; s++) {
+        const int twin = sl_schedule_twin(schedule, s), rank = sl_schedule_rank_of(schedule, s);
+        const int first = sl_schedule_twin(schedule, sl_schedule_stage(schedule, rank, 0));
+        if (sl_schedule_rank_of(schedule, twin) == sl_schedule_rank_of(schedule, first) &&
+            sl_schedule_loop_of(schedule, twin) == sl_schedule_loop_of(schedule, s))
+            continue;
+        return sl_fail(self, SL_BAD_INPUT,
+                       "schedule %s: the other copies of the stages of rank %d are not on one rank, as they must be",
+                       schedule->name, rank);
+    }
+    return SL_OK;
+}
+
 static int check_schedule(struct sl_spmd *self, const struct sl_pipeline_options *options) {
     const struct sl_schedule *schedule = options->schedule;
     const int ranks = sl_axis_size(self, options->axis);
@@ -67,9 +82,11 @@ static int check_schedule(struct sl_spmd *self, const struct sl_pipeline_options
     if (ranks != schedule->ranks)
         return sl_fail(self, SL_BAD_INPUT, "schedule %s is for %d ranks, axis \"%s\" has %d", schedule->name,
                        schedule->ranks, options->axis, ranks);
-    if (schedule->microbatches % options->wgrad_group)
-        return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
-                       schedule->microbatches, options->wgrad_group);
+    const int each = sl_schedule_first_of_copy(schedule, 1);
+    if (each % options->wgrad_group)
+        return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d", each,
+                       options->wgrad_group);
+    SL_TRY(check_copies(self, schedule));
     const long long rows = (long long)schedule->microbatches * options->rows;
     if (rows > INT_MAX)
         return sl_fail(self, SL_BAD_INPUT, "the pipeline's batch has %lld rows (rows %d x microbatches %d): at most %d",
@@ -90,7 +107,10 @@ static int check_model(struct sl_spmd *self, const struct sl_pipeline_options *o
             return sl_fail(self, SL_BAD_INPUT, "the model has no stage for loop %d (its stage[%d] is NULL)", l, l);
         SL_TRY(sl_module_check(model->stage[l], options->forward_only, &self->error));
     }
-    if (sl_schedule_stage(schedule, rank, model->loops - 1) != sl_schedule_stages(schedule) - 1) return SL_OK;
+    bool last = false;
+    for (int l = 0; l < model->loops; l++)
+        last = last || sl_schedule_is_last(schedule, sl_schedule_stage(schedule, rank, l));
+    if (!last) return SL_OK;
     if (!model->loss)
         return sl_fail(self, SL_BAD_INPUT, "the model with the last stage has no loss (its loss is NULL)");
     return sl_module_check(model->loss, true, &self->error);

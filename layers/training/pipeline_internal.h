@@ -29,8 +29,9 @@ struct link {
 /* The weight gradients of one loop. A group of microbatches is computed when all of them are ready, and groups are
  * computed in ascending order. */
 struct weight_gradients {
-    bool *ready; /* [microbatches] */
-    int next;    /* first microbatch of the next group */
+    bool *ready;    /* [microbatches] */
+    int first, end; /* microbatches that the stage sees */
+    int next;       /* first microbatch of the next group */
     bool begun;
 };
 
@@ -114,12 +115,18 @@ static inline size_t batch_rows(const struct sl_pipeline *p) {
 static inline int stage_of(const struct sl_pipeline *p, int loop) {
     return sl_schedule_stage(p->options.schedule, p->rank, loop);
 }
-static inline bool is_first(const struct sl_pipeline *p, int loop) { return stage_of(p, loop) == 0; }
-static inline bool is_last(const struct sl_pipeline *p, int loop) {
-    return stage_of(p, loop) == sl_schedule_stages(p->options.schedule) - 1;
+static inline bool is_first(const struct sl_pipeline *p, int loop) {
+    return sl_schedule_is_first(p->options.schedule, stage_of(p, loop));
 }
-/* Whether this rank has the last stage, and so the loss. The last stage is its rank's last loop. */
-static inline bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
+static inline bool is_last(const struct sl_pipeline *p, int loop) {
+    return sl_schedule_is_last(p->options.schedule, stage_of(p, loop));
+}
+/* Whether this rank has a last stage, and so the loss. */
+static inline bool has_loss(const struct sl_pipeline *p) {
+    bool has = false;
+    for (int l = 0; l < p->model->loops; l++) has = has || is_last(p, l);
+    return has;
+}
 
 /* ---- weight gradients (pipeline.c) ---- */
 

@@ -37,7 +37,8 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     p->kept[loop].begin = p->stash.used;
     plan->loop = plan->part = loop;
     plan->layer = plan->dropouts = 0;
-    plan->global_layer = p->model->first_half ? p->model->first_half[loop] / 2 : stage_of(p, loop) * p->model->layers;
+    const int position = sl_schedule_position(p->options.schedule, stage_of(p, loop));
+    plan->global_layer = p->model->first_half ? p->model->first_half[loop] / 2 : position * p->model->layers;
     plan->workspace = 0;
     plan_handed(p, plan);
     plan->has_dx = !is_first(p, loop) || p->options.batch_gradient;
@@ -162,6 +163,9 @@ static int make_arrays(struct sl_pipeline *p) {
     p->link = calloc(4 * loops, sizeof *p->link);
     bool made = p->kept && p->weights && p->ends && p->link;
     for (size_t l = 0; l < loops && made; l++) {
+        p->weights[l].first = sl_schedule_first_microbatch(p->options.schedule, stage_of(p, (int)l));
+        p->weights[l].end = sl_schedule_end_microbatch(p->options.schedule, stage_of(p, (int)l));
+        p->weights[l].next = p->weights[l].first;
         p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
         made = p->weights[l].ready;
     }
@@ -184,6 +188,7 @@ static void plan_links(struct sl_pipeline *p) {
     const struct sl_schedule *schedule = p->options.schedule;
     for (int gradients = 0; gradients < 2; gradients++) {
         for (int s = 0; s + 1 < sl_schedule_stages(schedule); s++) {
+            if (sl_schedule_is_last(schedule, s)) continue;
             const int from = sl_schedule_rank_of(schedule, s + gradients);
             const int to = sl_schedule_rank_of(schedule, s + 1 - gradients);
             if (from != p->rank && to != p->rank) continue;

@@ -37,9 +37,9 @@ static int tie(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_schedule *schedule = t->options.pipeline.schedule;
     const struct sl_mesh *mesh = t->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, t->options.pipeline.axis), me = t->self->coordinate;
-    const int last = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
-    const int ends[] = {sl_schedule_rank_of(schedule, 0), last};
-    const int members = model->tied == SL_TIED_RANKS ? schedule->ranks : ends[0] == last ? 1 : 2;
+    int ends[2];
+    sl_model_ends(schedule, axis < 0 ? 0 : sl_mesh_index(mesh, me, axis), ends);
+    const int members = model->tied == SL_TIED_RANKS ? schedule->ranks : ends[0] == ends[1] ? 1 : 2;
     if (model->tied == SL_TIED_SHARDS || members == 1 || axis < 0) return SL_OK;
     int member[members];
     for (int i = 0; i < members; i++)
@@ -187,6 +187,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.adapters = options->adapters;
     t->parameters.alone = options->alone;
     t->parameters.stage_axis = options->pipeline.axis;
+    t->parameters.copied = options->pipeline.schedule->copies > 1;
     if (options->offload_weights && !options->pipeline.forward_only)
         SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
     t->parameters.one_copy = holds_together(t);

@@ -6,7 +6,9 @@
 /* FIRST [loops]: where this rank's stages begin, in halves of layers. */
 static void list_layers(const struct sl_schedule *schedule, int rank, const struct sl_model *model, int *first) {
     for (int l = 0; l < schedule->loops; l++)
-        first[l] = model->first_half ? model->first_half[l] : 2 * sl_schedule_stage(schedule, rank, l) * model->layers;
+        first[l] = model->first_half
+                       ? model->first_half[l]
+                       : 2 * sl_schedule_position(schedule, sl_schedule_stage(schedule, rank, l)) * model->layers;
 }
 
 void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budget) {

@@ -13,6 +13,7 @@ struct window {
     int lowest, highest; /* of the groups that have been made, HIGHEST excluded */
     int next;            /* the groups below it have had their weight gradients */
     int ready;           /* all microbatches below it are due */
+    int end;             /* of the loop's microbatches */
     bool *due;           /* [microbatches] weight gradients that have come along */
 };
 
@@ -29,26 +30,34 @@ static int width(const struct window *window) {
 }
 
 /* Groups run in ascending order, each once all its microbatches are due. */
-static void use_microbatches(struct window *window, int microbatch, int run, int microbatches, int group) {
+static void use_microbatches(struct window *window, int microbatch, int run, int group) {
     for (int m = 0; m < run; m++) window->due[microbatch + m] = true;
-    while (window->ready < microbatches && window->due[window->ready]) window->ready++;
+    while (window->ready < window->end && window->due[window->ready]) window->ready++;
     window->next = window->ready / group * group;
+}
+
+/* DUE [loops][microbatches], of all loops. */
+static struct window open_window(const struct sl_schedule *schedule, int rank, int loop, bool *due) {
+    const int stage = sl_schedule_stage(schedule, rank, loop), first = sl_schedule_first_microbatch(schedule, stage);
+    return (struct window){.lowest = schedule->microbatches,
+                           .next = first,
+                           .ready = first,
+                           .end = sl_schedule_end_microbatch(schedule, stage),
+                           .due = due + (size_t)loop * (size_t)schedule->microbatches};
 }
 
 /* The widest that any of the loops' WINDOWs becomes as RANK's actions come along. */
 static int walk(const struct sl_schedule *schedule, int rank, int group, makes_function *makes, struct window *window,
                 bool *due) {
-    const int microbatches = schedule->microbatches;
     int most = group;
-    for (int l = 0; l < schedule->loops; l++)
-        window[l] = (struct window){.lowest = microbatches, .due = due + (size_t)l * (size_t)microbatches};
+    for (int l = 0; l < schedule->loops; l++) window[l] = open_window(schedule, rank, l, due);
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
         struct window *of = &window[action->loop];
         const int run = sl_schedule_run(schedule, action->kind);
         if (makes(action->kind)) make_microbatches(of, action->microbatch, run, group);
         if (width(of) > most) most = width(of);
-        if (sl_has_weight_gradient(action->kind)) use_microbatches(of, action->microbatch, run, microbatches, group);
+        if (sl_has_weight_gradient(action->kind)) use_microbatches(of, action->microbatch, run, group);
     }
     while (most % group || most % sl_schedule_run(schedule, SL_FORWARD)) most++; /* neither wraps round */
     return most;
@@ -72,8 +81,10 @@ int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, in
     return widest(schedule, rank, group, sl_has_input_gradient);
 }
 
-/* NEXT [loops], zeros: the microbatch that must come next. */
+/* NEXT [loops]: the microbatch that must come next. */
 static bool ascend_whole(const struct sl_schedule *schedule, int rank, int *next) {
+    for (int l = 0; l < schedule->loops; l++)
+        next[l] = sl_schedule_first_microbatch(schedule, sl_schedule_stage(schedule, rank, l));
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
         if (action->kind == SL_INPUT_GRADIENT || action->kind == SL_WEIGHT_GRADIENT) return false;
@@ -97,13 +108,15 @@ bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, i
     bool *due = calloc((size_t)schedule->loops * (size_t)microbatches, sizeof *due);
     const bool taken = window && due;
     *at_once = taken;
-    for (int l = 0; taken && l < schedule->loops; l++) window[l].due = due + (size_t)l * (size_t)microbatches;
+    for (int l = 0; taken && l < schedule->loops; l++) window[l] = open_window(schedule, rank, l, due);
     for (int a = 0; taken && a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
         struct window *of = &window[action->loop];
         if (!sl_has_weight_gradient(action->kind)) continue;
-        use_microbatches(of, action->microbatch, sl_schedule_run(schedule, action->kind), microbatches, group);
-        if (of->next > 0 && of->next < microbatches) *at_once = false;
+        use_microbatches(of, action->microbatch, sl_schedule_run(schedule, action->kind), group);
+        if (of->next > sl_schedule_first_microbatch(schedule, sl_schedule_stage(schedule, rank, action->loop)) &&
+            of->next < of->end)
+            *at_once = false;
     }
     free(window);
     free(due);
@@ -120,18 +133,17 @@ static int take_room(bool *used) {
 
 static void give_rooms(const struct sl_schedule *schedule, int rank, int group, int *room, struct window *window,
                        bool *due, bool *used) {
-    const int microbatches = schedule->microbatches;
     for (int l = 0; l < schedule->loops; l++) {
-        window[l].due = due + (size_t)l * (size_t)microbatches;
+        window[l] = open_window(schedule, rank, l, due);
         room[l] = 0;
     }
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
         const int l = action->loop;
         if (sl_has_weight_gradient(action->kind)) {
-            use_microbatches(&window[l], action->microbatch, sl_schedule_run(schedule, action->kind), microbatches,
-                             group);
-            if (window[l].next > 0 && room[l] == 0) room[l] = take_room(used);
+            const int before = window[l].next;
+            use_microbatches(&window[l], action->microbatch, sl_schedule_run(schedule, action->kind), group);
+            if (window[l].next > before && room[l] == 0) room[l] = take_room(used);
         }
         if (action->kind == SL_REDUCE) used[room[l]] = false;
     }

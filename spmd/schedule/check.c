@@ -51,7 +51,8 @@ static int stage_of(const struct walk *walk, int rank, const struct sl_action *a
     return sl_schedule_stage(walk->schedule, rank, action->loop);
 }
 
-static bool is_last(const struct walk *walk, int stage) { return stage == sl_schedule_stages(walk->schedule) - 1; }
+static bool is_first(const struct walk *walk, int stage) { return sl_schedule_is_first(walk->schedule, stage); }
+static bool is_last(const struct walk *walk, int stage) { return sl_schedule_is_last(walk->schedule, stage); }
 
 /* ---- explanations ---- */
 
@@ -71,7 +72,7 @@ static struct sl_wire *sends_on(const struct walk *walk, int rank, const struct 
     const bool forward = action->kind == SL_FORWARD || action->kind == SL_SEND_ACTIVATION;
     if (forward) return is_last(walk, stage) ? NULL : &walk->wires.wire[walk->wires.edge[stage]];
     if (action->kind == SL_SEND_GRADIENT || sl_has_input_gradient(action->kind))
-        return stage == 0 ? NULL : &walk->wires.wire[walk->wires.edge[stages + stage]];
+        return is_first(walk, stage) ? NULL : &walk->wires.wire[walk->wires.edge[stages + stage]];
     return NULL;
 }
 
@@ -142,9 +143,9 @@ static int acquire(const struct walk *walk, int rank, const struct sl_action *ac
 
 /* The weight gradients that have become due run in groups, in ascending order. */
 static void run_weight_gradients(struct walk *walk, int rank, int stage) {
-    const int microbatches = walk->schedule->microbatches;
+    const int end = sl_schedule_end_microbatch(walk->schedule, stage);
     int *ready = &walk->ready[stage], *next = &walk->weights[stage];
-    while (*ready < microbatches && walk->cell[message_of(walk, stage, *ready)].weight_gradient) ++*ready;
+    while (*ready < end && walk->cell[message_of(walk, stage, *ready)].weight_gradient) ++*ready;
     for (; *next + walk->group <= *ready; *next += walk->group) walk->held[rank] -= walk->group;
 }
 
@@ -182,7 +183,8 @@ static int take_message(struct walk *walk, int rank, const struct sl_action *act
     const bool activation = action->kind == SL_TAKE_ACTIVATION;
     const int stage = stage_of(walk, rank, action), message = message_of(walk, stage, action->microbatch);
     struct hands *hands = &walk->hands[rank];
-    if (activation ? stage == 0 : is_last(walk, stage)) return broken(walk, rank, action, "no stage could send it");
+    if (activation ? is_first(walk, stage) : is_last(walk, stage))
+        return broken(walk, rank, action, "no stage could send it");
     struct sl_wire *wire = takes_from(walk, rank, action);
     if (action->peer != wire->from) return broken(walk, rank, action, "its peer does not hold that stage");
     const int front = sl_wire_front(wire);
@@ -214,7 +216,7 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
     if (cell->forward) return broken(walk, rank, action, "it was done before");
     const int acquired = acquire(walk, rank, action, sends_on(walk, rank, action), message);
     if (acquired) return acquired;
-    if (stage > 0) {
+    if (!is_first(walk, stage)) {
         const bool there = action->has_input
                                ? hands->kept_state[action->microbatch] == message
                                : use(walk, &hands->state, message, &walk->wires.wire[walk->wires.edge[stage - 1]]);
@@ -236,7 +238,7 @@ static int input_gradient(struct walk *walk, int rank, const struct sl_action *a
         !use(walk, &hands->gradient, message,
              &walk->wires.wire[walk->wires.edge[sl_schedule_stages(walk->schedule) + stage + 1]]))
         return broken(walk, rank, action, "its gradient has not been taken");
-    if (stage > 0 && action->has_input) hands->kept_gradient[action->microbatch] = message;
+    if (!is_first(walk, stage) && action->has_input) hands->kept_gradient[action->microbatch] = message;
     for (int m = 0; m < sl_schedule_run(walk->schedule, action->kind); m++) cell[m].input_gradient = true;
     return SL_OK;
 }
@@ -251,7 +253,7 @@ static int backward(struct walk *walk, int rank, const struct sl_action *action,
     if (cell->weight_gradient) return broken(walk, rank, action, "it was done before");
     if (!cell->input_gradient) return broken(walk, rank, action, "its input gradient comes later");
     for (int m = 0; m < sl_schedule_run(walk->schedule, action->kind); m++) cell[m].weight_gradient = true;
-    cell->weight_waits = action->kind == SL_BACKWARD && stage > 0;
+    cell->weight_waits = action->kind == SL_BACKWARD && !is_first(walk, stage);
     if (!cell->weight_waits) run_weight_gradients(walk, rank, stage);
     return SL_OK;
 }
@@ -259,7 +261,8 @@ static int backward(struct walk *walk, int rank, const struct sl_action *action,
 static int reduce(struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action);
     if (walk->reductions[stage]++) return broken(walk, rank, action, "it was done before");
-    for (int i = 0; i < walk->schedule->microbatches; i++) {
+    const int end = sl_schedule_end_microbatch(walk->schedule, stage);
+    for (int i = sl_schedule_first_microbatch(walk->schedule, stage); i < end; i++) {
         if (!walk->cell[message_of(walk, stage, i)].weight_gradient)
             return broken(walk, rank, action, "a weight gradient of its loop comes later");
     }
@@ -271,7 +274,7 @@ static int reduce(struct walk *walk, int rank, const struct sl_action *action) {
 static const char *wrong_column(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action);
     if (action->kind > SL_WEIGHT_GRADIENT) return NULL;
-    if (stage == 0 && !action->has_input) return "its input is not its row";
+    if (is_first(walk, stage) && !action->has_input) return "its input is not its row";
     if (action->has_output != is_last(walk, stage)) return "its output is not its row of the output buffer";
     return NULL;
 }
@@ -281,8 +284,8 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
     if (action->kind >= SL_ACTION_KINDS)
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d has an action of unknown kind %d",
                             schedule->name, rank, (int)action->kind);
-    if (action->loop >= schedule->loops ||
-        action->microbatch > schedule->microbatches - sl_schedule_run(schedule, action->kind))
+    const int stage = action->loop < schedule->loops ? stage_of(walk, rank, action) : -1;
+    if (stage < 0 || action->microbatch + sl_schedule_run(schedule, action->kind) > schedule->microbatches)
         return sl_error_set(walk->error, SL_BAD_INPUT,
                             "schedule %s: rank %d, %s: there is no microbatch %d or no loop %d", schedule->name, rank,
                             sl_action_name(action->kind), action->microbatch, action->loop);
@@ -290,7 +293,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
         return broken(walk, rank, action, "the table is one of forwards alone");
     const char *wrong = wrong_column(walk, rank, action);
     if (wrong) return broken(walk, rank, action, wrong);
-    struct cell *cell = &walk->cell[message_of(walk, stage_of(walk, rank, action), action->microbatch)];
+    struct cell *cell = &walk->cell[message_of(walk, stage, action->microbatch)];
     switch (action->kind) {
     case SL_FORWARD:
         return forward(walk, rank, action, cell);
@@ -324,10 +327,13 @@ static int check_end(const struct walk *walk) {
     for (int r = 0; r < schedule->ranks; r++)
         if (next_of(walk, r)) return explain(walk);
     for (int c = 0; c < stages * schedule->microbatches; c++) {
+        const int stage = c / schedule->microbatches, microbatch = c % schedule->microbatches;
+        if (microbatch < sl_schedule_first_microbatch(schedule, stage) ||
+            microbatch >= sl_schedule_end_microbatch(schedule, stage))
+            continue;
         if (walk->cell[c].forward && (walk->cell[c].weight_gradient || schedule->forwards)) continue;
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: microbatch %d has no %s in stage %d",
-                            schedule->name, c % schedule->microbatches,
-                            walk->cell[c].forward ? "weight gradient" : "forward", c / schedule->microbatches);
+                            schedule->name, microbatch, walk->cell[c].forward ? "weight gradient" : "forward", stage);
     }
     for (int w = 0; w < walk->wires.count; w++) {
         const struct sl_wire *wire = &walk->wires.wire[w];
@@ -378,7 +384,8 @@ static bool keeps_rows(const struct sl_schedule *schedule, int rank) {
     const struct sl_rank_schedule *actions = &schedule->rank[rank];
     for (int i = 0; i < actions->count; i++) {
         const struct sl_action *action = &actions->action[i];
-        const bool first = action->loop < schedule->loops && sl_schedule_stage(schedule, rank, action->loop) == 0;
+        const bool first = action->loop < schedule->loops &&
+                           sl_schedule_is_first(schedule, sl_schedule_stage(schedule, rank, action->loop));
         if (action->has_update || (action->has_input && !first)) return true;
     }
     return false;
@@ -408,6 +415,8 @@ static bool take_memory(struct walk *walk) {
     walk->weights = walk->waits + 3 * ranks;
     walk->ready = walk->weights + stages;
     walk->reductions = walk->ready + stages;
+    for (size_t s = 0; s < stages; s++)
+        walk->weights[s] = walk->ready[s] = sl_schedule_first_microbatch(walk->schedule, (int)s);
     for (int r = 0; r < walk->schedule->ranks; r++)
         if (!take_rows(walk, r)) return false;
     return true;
@@ -452,9 +461,10 @@ static int prove(struct walk *walk, struct sl_error *error) {
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error) {
     if (!schedule->lowered)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s has not been lowered", schedule->name);
-    if (group < 1 || schedule->microbatches % group)
+    const int each = sl_schedule_first_of_copy(schedule, 1);
+    if (group < 1 || each % group)
         return sl_error_set(error, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
-                            schedule->microbatches, group);
+                            each, group);
     struct walk walk = {.schedule = schedule, .slots = slots, .group = group};
     const int status = prove(&walk, error);
     if (status == SL_OK && stash) memcpy(stash, walk.most, (size_t)schedule->ranks * sizeof *stash);

@@ -31,10 +31,10 @@ static int missing(const struct clock *clock, int rank, const struct sl_action *
     const struct sl_schedule *schedule = clock->schedule;
     const int stage = sl_schedule_stage(schedule, rank, action->loop), i = action->microbatch;
     const int *forward = clock->forward_done, *backward = clock->backward_done;
-    const bool last = stage == sl_schedule_stages(schedule) - 1;
+    const bool last = sl_schedule_is_last(schedule, stage);
     int from = NEVER, done = NEVER;
     if (action->kind == SL_FORWARD) {
-        if (stage == 0) return -1;
+        if (sl_schedule_is_first(schedule, stage)) return -1;
         *needs = SL_FORWARD;
         done = forward[cell_of(clock, from = stage - 1, i)];
     } else if (action->kind == SL_WEIGHT_GRADIENT) {

@@ -219,9 +219,10 @@ static const struct item *first_from(const struct reader *reader, int lowest) {
     return item;
 }
 
-/* Places the stages: ascending on each rank. COUNT [ranks] is for counting. */
+/* Places the stages: ascending on each rank, in their copies of the model. COUNT [ranks] is for counting. */
 static int place_stages(const struct reader *reader, struct sl_schedule *schedule, int *count) {
-    for (int s = 0; s < reader->stages; s++) {
+    for (int i = 0; i < reader->stages; i++) {
+        const int s = i / schedule->copies + i % schedule->copies * sl_schedule_depth(schedule);
         const int rank = reader->row_of[s], place = rank * schedule->loops + count[rank];
         if (count[rank]++ == schedule->loops)
             return refuse(reader, rank, 0, "the line has more than %d stages: %d stages on %d lines must be %d on each",
@@ -274,6 +275,15 @@ static int check_size(const struct reader *reader, int microbatches) {
                         microbatches, forwards, reader->items);
 }
 
+/* Whether there are two copies of the model: the lower stages see the lower microbatches alone, and the upper ones the
+ * upper. In a table of one model all stages see all. */
+static bool has_copies(const struct reader *reader, int microbatches) {
+    bool apart = microbatches % 2 == 0 && reader->stages / reader->row % 2 == 0;
+    for (int i = 0; i < reader->items && apart; i++)
+        apart = (reader->item[i].stage < reader->stages / 2) == (reader->item[i].microbatch < microbatches / 2);
+    return apart;
+}
+
 static int make_table(const struct reader *reader, struct sl_schedule *schedule) {
     char name[256];
     int highest = 0;
@@ -286,6 +296,7 @@ static int make_table(const struct reader *reader, struct sl_schedule *schedule)
         sl_schedule_open(schedule, name, reader->row, reader->stages / reader->row, highest + 1, reader->error);
     if (status == SL_OK) status = check_size(reader, highest + 1);
     if (status == SL_OK) {
+        schedule->copies = has_copies(reader, highest + 1) ? 2 : 1;
         SL_TRY(fill(reader, schedule));
         status = sl_schedule_clock(schedule, reader->error);
     }

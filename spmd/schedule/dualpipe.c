@@ -1,13 +1,17 @@
-/* dualpipe.c - dualpipev: two stages a rank, placed on a V; forwards and backwards share cells.
+/* dualpipe.c - dualpipe and dualpipev: two stages a rank; forwards and backwards share cells.
  *
- * The half of DualPipe that is left when its two mirrored pipelines become one V: in the main part the forward of one
- * loop is paired with the backward of the other, so that the one's communication can hide behind the other's products.
+ * In DualPipe two copies of the model lie on mirrored ranks, and microbatches enter at both ends. A rank does for one
+ * copy as the rank that mirrors it does for the other. DualPipeV is what is left when the two become one rank, and the
+ * copies one V. In the main part the forward of one loop is paired with the backward of the other, so that the one's
+ * communication can hide behind the other's products.
  * Source: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024) and the code published with it. */
 #include "spmd/schedule/generate.h"
 
 struct walk {
     struct sl_schedule *schedule;
     int rank;
+    int above, hops;             /* ranks from the end where microbatches enter its loop 0; to where loops meet */
+    int microbatches;            /* that enter there */
     int forward[2], backward[2]; /* next microbatch on either loop */
     int pending;                 /* all input gradients among the rank's actions before this one have their W */
 };
@@ -38,9 +42,9 @@ static int weight_gradient(struct walk *walk) {
 }
 
 static int fill(struct walk *walk) {
-    const int hops = walk->schedule->ranks - 1 - walk->rank;
+    const int hops = walk->hops;
     for (int n = 0; n < 2 * hops; n++) SL_TRY(forward(walk, 0));
-    for (int n = 0; n <= walk->rank; n++) {
+    for (int n = 0; n <= walk->above; n++) {
         SL_TRY(forward(walk, 0));
         SL_TRY(forward(walk, 1));
     }
@@ -54,8 +58,8 @@ static int fill(struct walk *walk) {
 
 /* The last rank's first forward is not paired: it need not wait for the first gradient with the backward. */
 static int main_part(struct walk *walk) {
-    const int ranks = walk->schedule->ranks, hops = ranks - 1 - walk->rank;
-    for (int n = 0; n < walk->schedule->microbatches - ranks - hops; n++) {
+    const int hops = walk->hops;
+    for (int n = 0; n < walk->microbatches - walk->above - 1 - 2 * hops; n++) {
         if (n == 0 && hops == 0) {
             SL_TRY(forward(walk, 0));
             SL_TRY(backward(walk, SL_BACKWARD, 1, false));
@@ -73,25 +77,45 @@ static int main_part(struct walk *walk) {
 
 /* Backwards of both loops in turn; from the middle on, weight gradients wait until there is nothing else to do. */
 static int drain(struct walk *walk) {
-    const int hops = walk->schedule->ranks - 1 - walk->rank, turns = 2 * (walk->rank + 1);
+    const int hops = walk->hops, turns = 2 * (walk->above + 1);
     for (int n = 0; n < turns; n++)
         SL_TRY(backward(walk, n < turns / 2 ? SL_BACKWARD : SL_INPUT_GRADIENT, (n + 1) % 2, false));
     for (int n = 0; n < hops; n++) {
         SL_TRY(weight_gradient(walk));
         SL_TRY(backward(walk, SL_INPUT_GRADIENT, 0, false));
     }
-    for (int n = 0; n <= walk->rank; n++) SL_TRY(weight_gradient(walk));
+    for (int n = 0; n <= walk->above; n++) SL_TRY(weight_gradient(walk));
     return SL_OK;
 }
 
+static struct walk begin(struct sl_schedule *schedule, int rank) {
+    const int mirrored = schedule->ranks - 1 - rank, height = schedule->ranks / schedule->copies;
+    struct walk walk = {.schedule = schedule, .rank = rank, .above = rank};
+    if (schedule->copies > 1 && mirrored < rank) walk.above = mirrored;
+    walk.hops = height - 1 - walk.above;
+    walk.microbatches = schedule->microbatches / schedule->copies;
+    for (int l = 0; l < 2; l++)
+        walk.forward[l] = walk.backward[l] =
+            sl_schedule_first_microbatch(schedule, sl_schedule_stage(schedule, rank, l));
+    return walk;
+}
+
 int sl_generate_dualpipe(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, struct sl_error *error) {
+    const int ranks = schedule->ranks, microbatches = schedule->microbatches, copies = schedule->copies;
     (void)kind;
-    if (schedule->microbatches < 2 * schedule->ranks)
+    if (ranks % copies)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d stages: must be an even number, for ranks in pairs",
+                            schedule->name, ranks);
+    if (microbatches < 2 * ranks)
         return sl_error_set(error, SL_BAD_INPUT,
                             "schedule %s: %d microbatches on %d stages: must be at least %d, two a stage",
-                            schedule->name, schedule->microbatches, schedule->ranks, 2 * schedule->ranks);
-    for (int r = 0; r < schedule->ranks; r++) {
-        struct walk walk = {.schedule = schedule, .rank = r};
+                            schedule->name, microbatches, ranks, 2 * ranks);
+    if (microbatches % copies)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "schedule %s: %d microbatches: must be an even number, half of them from each end",
+                            schedule->name, microbatches);
+    for (int r = 0; r < ranks; r++) {
+        struct walk walk = begin(schedule, r);
         SL_TRY(fill(&walk));
         SL_TRY(main_part(&walk));
         SL_TRY(drain(&walk));

@@ -9,6 +9,7 @@ static int open_like(struct sl_schedule *forward, const struct sl_schedule *like
     SL_TRY(sl_schedule_open(forward, name, like->ranks, like->loops, microbatches, error));
     memcpy(forward->stage, like->stage, stages * sizeof *forward->stage);
     memcpy(forward->place, like->place, stages * sizeof *forward->place);
+    forward->copies = like->copies;
     forward->forwards = true;
     return SL_OK;
 }
@@ -20,10 +21,12 @@ static int no_memory(const struct sl_schedule *schedule, struct sl_error *error)
 /* ---- stage by stage ---- */
 
 static int fill(struct sl_schedule *forward, struct sl_error *error) {
-    const int stages = sl_schedule_stages(forward);
-    for (int m = 0; m < forward->microbatches; m++)
-        for (int s = 0; s < stages; s++)
+    const int depth = sl_schedule_depth(forward);
+    for (int m = 0, copy = 0; m < forward->microbatches; m++) {
+        while (m >= sl_schedule_first_of_copy(forward, copy + 1)) copy++;
+        for (int s = copy * depth; s < (copy + 1) * depth; s++)
             if (sl_schedule_compute(forward, SL_FORWARD, s, m, false)) return no_memory(forward, error);
+    }
     SL_TRY(sl_schedule_clock(forward, error));
     return sl_schedule_lower(forward, error);
 }
@@ -47,13 +50,17 @@ static int length_of(const struct sl_schedule *schedule) {
     return length;
 }
 
-/* A pass' actions of a rank, with microbatches from FIRST on. */
-static bool add_pass(struct sl_rank_schedule *to, const struct sl_rank_schedule *from, int first, int time) {
+/* The actions of RANK in PASS; a copy has its microbatches of all PASSES together. */
+static bool add_pass(const struct sl_schedule *of, int rank, int pass, int passes, int time,
+                     struct sl_rank_schedule *to) {
+    const struct sl_rank_schedule *from = &of->rank[rank];
+    const int each = sl_schedule_first_of_copy(of, 1); /* microbatches of a copy */
     for (int i = 0; i < from->count; i++) {
         struct sl_action action = from->action[i];
         if (!sl_goes_forward(action.kind)) continue;
         action.time += time;
-        action.microbatch = (uint16_t)(action.microbatch + first);
+        const int copy = action.microbatch / each, m = action.microbatch % each;
+        action.microbatch = (uint16_t)((copy * passes + pass) * each + m);
         if (!sl_schedule_append(to, &action)) return false;
     }
     return true;
@@ -66,8 +73,7 @@ int sl_schedule_stream(struct sl_schedule *stream, const struct sl_schedule *of,
     stream->run = of->run;
     stream->lowered = true;
     for (int r = 0; r < of->ranks; r++)
-        for (int p = 0; p < passes; p++)
-            added = added && add_pass(&stream->rank[r], &of->rank[r], p * of->microbatches, p * length);
+        for (int p = 0; p < passes; p++) added = added && add_pass(of, r, p, passes, p * length, &stream->rank[r]);
     if (added) return SL_OK;
     const int status = no_memory(stream, error);
     sl_schedule_free(stream);

@@ -66,7 +66,7 @@ static int join(const struct sl_schedule *schedule, int run, struct sl_schedule 
 int sl_schedule_fuse(struct sl_schedule *schedule, int run, bool *fused, struct sl_error *error) {
     struct sl_schedule joined;
     *fused = false;
-    if (schedule->lowered || schedule->run > 1 || run < 2 || schedule->microbatches % run) return SL_OK;
+    if (schedule->lowered || schedule->run > 1 || run < 2 || sl_schedule_first_of_copy(schedule, 1) % run) return SL_OK;
     const int status = join(schedule, run, &joined, fused, error);
     free_ranks(*fused ? schedule->rank : joined.rank, schedule->ranks);
     if (*fused) *schedule = joined;
@@ -113,7 +113,9 @@ int sl_schedule_fuse_planned(struct sl_schedule *schedule, const struct sl_fusin
     if (schedule->lowered) return SL_OK;
     for (int run = 2; run <= microbatches; run++) {
         double time;
-        if (microbatches % run || (fusing->group && fusing->group % run)) continue;
+        if (microbatches % run || sl_schedule_first_of_copy(schedule, 1) % run ||
+            (fusing->group && fusing->group % run))
+            continue;
         SL_TRY(try_run(schedule, run, fusing, &time, error));
         if (time < 0) continue;
         if (least < 0) SL_TRY(try_run(schedule, 1, fusing, &least, error));

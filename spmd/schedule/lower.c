@@ -37,13 +37,15 @@ static void place_message(struct lowering *lowering, const struct sl_action *of,
 }
 
 /* Whether ACTION of STAGE has its row in the stage-input buffer. */
-static bool is_kept(const struct sl_action *action, int stage) { return stage > 0 && action->has_input; }
+static bool is_kept(const struct sl_schedule *schedule, const struct sl_action *action, int stage) {
+    return !sl_schedule_is_first(schedule, stage) && action->has_input;
+}
 
 static void place_forward(struct lowering *lowering, int rank, const struct sl_action *forward) {
     const struct sl_schedule *schedule = lowering->schedule;
     const int stage = sl_schedule_stage(schedule, rank, forward->loop), i = forward->microbatch;
-    const bool kept = is_kept(forward, stage);
-    if (stage > 0)
+    const bool kept = is_kept(schedule, forward, stage);
+    if (!sl_schedule_is_first(schedule, stage))
         place_message(lowering, forward, SL_TAKE_ACTIVATION, sl_schedule_rank_of(schedule, stage - 1),
                       kept ? *time_of(lowering, lowering->forward_time, stage - 1, i) + 1 : forward->time, kept);
     place(lowering, *forward);
@@ -54,7 +56,7 @@ static void place_forward(struct lowering *lowering, int rank, const struct sl_a
 
 /* A gradient whose row is kept is sent when it is needed, but not before it is there. */
 static int gradient_time(const struct lowering *lowering, int stage, const struct sl_action *backward) {
-    if (!is_kept(backward, stage)) return backward->time;
+    if (!is_kept(lowering->schedule, backward, stage)) return backward->time;
     const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
     return needed > backward->time ? needed : backward->time;
 }
@@ -66,15 +68,18 @@ static void place_input_gradient(struct lowering *lowering, int rank, const stru
         place_message(lowering, backward, SL_TAKE_GRADIENT, sl_schedule_rank_of(schedule, stage + 1), backward->time,
                       false);
     place(lowering, *backward);
-    if (stage > 0)
+    if (!sl_schedule_is_first(schedule, stage))
         place_message(lowering, backward, SL_SEND_GRADIENT, sl_schedule_rank_of(schedule, stage - 1),
-                      gradient_time(lowering, stage, backward), is_kept(backward, stage));
+                      gradient_time(lowering, stage, backward), is_kept(schedule, backward, stage));
 }
 
-/* A REDUCE for each loop, in the iteration of its last weight gradient: the MICROBATCHES-th that comes along. */
-static void place_weight_gradient(struct lowering *lowering, const struct sl_action *action) {
-    lowering->weight_gradients[action->loop] += sl_schedule_run(lowering->schedule, action->kind);
-    if (lowering->weight_gradients[action->loop] == lowering->schedule->microbatches)
+/* A REDUCE for each loop, in the iteration of its last weight gradient: as many come along as it has microbatches. */
+static void place_weight_gradient(struct lowering *lowering, int rank, const struct sl_action *action) {
+    const struct sl_schedule *schedule = lowering->schedule;
+    const int stage = sl_schedule_stage(schedule, rank, action->loop);
+    const int all = sl_schedule_end_microbatch(schedule, stage) - sl_schedule_first_microbatch(schedule, stage);
+    lowering->weight_gradients[action->loop] += sl_schedule_run(schedule, action->kind);
+    if (lowering->weight_gradients[action->loop] == all)
         place_message(lowering, action, SL_REDUCE, 0, action->time, false);
 }
 
@@ -90,7 +95,7 @@ static void place_rank(struct lowering *lowering, int number) {
             place_input_gradient(lowering, number, action);
         else
             place(lowering, *action);
-        if (sl_has_weight_gradient(action->kind)) place_weight_gradient(lowering, action);
+        if (sl_has_weight_gradient(action->kind)) place_weight_gradient(lowering, number, action);
     }
 }
 
@@ -171,7 +176,7 @@ static bool keeps_rows(const struct sl_schedule *schedule, int *most) {
         const struct sl_rank_schedule *rank = &schedule->rank[r];
         if (rank->count > *most) *most = rank->count;
         for (int i = 0; i < rank->count && !keeps; i++)
-            keeps = is_kept(&rank->action[i], sl_schedule_stage(schedule, r, rank->action[i].loop));
+            keeps = is_kept(schedule, &rank->action[i], sl_schedule_stage(schedule, r, rank->action[i].loop));
     }
     return keeps;
 }

@@ -104,6 +104,18 @@ static const struct sl_schedule_kind kinds[] = {
         .placement = SL_V,
     },
     {
+        .name = "dualpipe",
+        .help =
+            "microbatches enter at both ends: a rank has a stage of either copy of the model, and the forward of one "
+            "and the backward of the other share a cell",
+        .source = "DeepSeek-AI 2024, DualPipe",
+        .generate = sl_generate_dualpipe,
+        .least_loops = 2,
+        .most_loops = 2,
+        .default_loops = 2,
+        .placement = SL_MIRRORED,
+    },
+    {
         .name = "sequential",
         .help = "one microbatch at a time, through all stages and back",
         .source = "Graphcore's tutorial on pipelining",

@@ -35,7 +35,7 @@ int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, 
                      struct sl_error *error) {
     memset(schedule, 0, sizeof *schedule);
     SL_TRY(check_numbers(name, ranks, loops, microbatches, error));
-    *schedule = (struct sl_schedule){.ranks = ranks, .loops = loops, .microbatches = microbatches};
+    *schedule = (struct sl_schedule){.ranks = ranks, .loops = loops, .microbatches = microbatches, .copies = 1};
     strncpy(schedule->name, name, sizeof schedule->name - 1);
     schedule->stage = calloc((size_t)ranks * (size_t)loops, sizeof *schedule->stage);
     schedule->place = calloc((size_t)ranks * (size_t)loops, sizeof *schedule->place);
@@ -53,11 +53,18 @@ void sl_schedule_free(struct sl_schedule *schedule) {
     memset(schedule, 0, sizeof *schedule);
 }
 
+/* Two ranks that mirror each other have the same parts of the model in the same order. */
+static int stage_at(const struct sl_schedule *schedule, enum sl_stage_placement placement, int rank, int loop) {
+    const int mirrored = schedule->ranks - 1 - rank;
+    if (placement == SL_MIRRORED && rank > mirrored) loop = 1 - loop;
+    return loop * schedule->ranks + (placement != SL_RING && loop % 2 ? mirrored : rank);
+}
+
 void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement) {
+    schedule->copies = placement == SL_MIRRORED ? 2 : 1;
     for (int r = 0; r < schedule->ranks; r++) {
         for (int l = 0; l < schedule->loops; l++) {
-            const int across = placement == SL_V && l % 2 ? schedule->ranks - 1 - r : r;
-            const int stage = l * schedule->ranks + across, place = r * schedule->loops + l;
+            const int stage = stage_at(schedule, placement, r, l), place = r * schedule->loops + l;
             schedule->stage[place] = stage;
             schedule->place[stage] = place;
         }
@@ -87,7 +94,10 @@ int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_erro
         for (int i = 0; i < schedule->rank[r].count; i++) {
             const struct sl_action *action = &schedule->rank[r].action[i];
             const int run = is_compute(action->kind) ? sl_schedule_run(schedule, action->kind) : 0;
-            if (run && action->loop < schedule->loops && action->microbatch + run <= schedule->microbatches) continue;
+            const int stage = action->loop < schedule->loops ? sl_schedule_stage(schedule, r, action->loop) : -1;
+            if (run && stage >= 0 && action->microbatch >= sl_schedule_first_microbatch(schedule, stage) &&
+                action->microbatch + run <= sl_schedule_end_microbatch(schedule, stage))
+                continue;
             return sl_error_set(
                 error, SL_BAD_INPUT,
                 "schedule %s: rank %d, action %d has kind %d, loop %d, microbatch %d: kinds are SL_FORWARD to "
@@ -101,8 +111,9 @@ int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_erro
 
 /* Whether the schedule has such an action; it notes the first that it has not. */
 static bool has_action(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch) {
-    const int stages = sl_schedule_stages(schedule), microbatches = schedule->microbatches;
-    const bool fits = is_compute(kind) && stage >= 0 && stage < stages && microbatch >= 0 && microbatch < microbatches;
+    const int stages = sl_schedule_stages(schedule), some = stage >= 0 && stage < stages ? stage : 0;
+    const int first = sl_schedule_first_microbatch(schedule, some), end = sl_schedule_end_microbatch(schedule, some);
+    const bool fits = is_compute(kind) && stage == some && microbatch >= first && microbatch < end;
     if (fits && schedule->place[stage] >= 0 && schedule->place[stage] < stages) return true;
     if (*schedule->wrong) return false;
     if (!is_compute(kind))
@@ -113,8 +124,8 @@ static bool has_action(struct sl_schedule *schedule, enum sl_action_kind kind, i
                  schedule->place[stage], stages - 1);
     else
         snprintf(schedule->wrong, sizeof schedule->wrong,
-                 "%s of microbatch %d in stage %d: microbatches are 0 to %d, stages 0 to %d", sl_action_name(kind),
-                 microbatch, stage, microbatches - 1, stages - 1);
+                 "%s of microbatch %d in stage %d: microbatches are %d to %d, stages 0 to %d", sl_action_name(kind),
+                 microbatch, stage, first, end - 1, stages - 1);
     return false;
 }
 
@@ -126,8 +137,8 @@ int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, 
         .microbatch = (uint16_t)microbatch,
         .loop = (uint16_t)sl_schedule_loop_of(schedule, stage),
         .paired = paired,
-        .has_input = stage == 0,
-        .has_output = stage == sl_schedule_stages(schedule) - 1,
+        .has_input = sl_schedule_is_first(schedule, stage),
+        .has_output = sl_schedule_is_last(schedule, stage),
     };
     return sl_schedule_append(&schedule->rank[sl_schedule_rank_of(schedule, stage)], &action) ? SL_OK : SL_FAILED;
 }

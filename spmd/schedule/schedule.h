@@ -1,7 +1,9 @@
 /* schedule.h - pipeline schedules as data: a list of actions for each rank.
  *
  * A pipeline has `ranks` ranks, and each rank has `loops` stages. The placement says which: on a ring stage = loop *
- * ranks + rank; on a V the second loop goes back, stage = 2 * ranks - 1 - rank. A generator or a file gives the compute
+ * ranks + rank; on a V the second loop goes back, stage = 2 * ranks - 1 - rank. Mirrored ranks hold two copies of the
+ * model: stages 0 to ranks - 1 are the first copy, which goes up the ranks, the others the second, which comes down.
+ * Each copy has half of the microbatches, the first one the lower half. A generator or a file gives the compute
  * actions. One pass, sl_schedule_lower, inserts communication and reduction. The checker, the simulator, the drawings
  * and the executor all read the lowered table.
  *
@@ -61,6 +63,7 @@ enum { SL_MOST_UNSHARDED = 2 };   /* loops of a rank whose parameters are gather
 struct sl_schedule {
     char name[32];
     int ranks, loops, microbatches;
+    int copies; /* of the model: stages in a row, each with its share of the microbatches; 1 but for mirrored ranks */
     int run; /* sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0: it was not called
               */
     bool ascends;  /* sl_schedule_ascend has turned its backwards round */
@@ -69,7 +72,7 @@ struct sl_schedule {
     bool forwards; /* it has forwards alone, with their messages */
     bool lowered;
     char wrong[120]; /* what was given to sl_schedule_compute first that no action can be, for messages; "": nothing */
-    int *stage;      /* [ranks][loops]: the stages that each rank holds, ascending */
+    int *stage;      /* [ranks][loops]: the stages that each rank holds; ascending, in the copies of the model */
     int *place;      /* [stages]: rank * loops + loop */
     struct sl_rank_schedule *rank; /* [ranks] */
 };
@@ -106,7 +109,8 @@ int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *l
                         struct sl_error *error);
 /* Makes the lowered table of what the lowered table OF goes through PASSES times where it only evaluates, and ranks do
  * not meet between two passes: its forwards with their messages, in its order. Microbatch m of pass p is number p *
- * OF's microbatches + m. Free with sl_schedule_free. */
+ * OF's microbatches + m; where there are copies of the model, so among the microbatches of its copy. Free with
+ * sl_schedule_free. */
 int sl_schedule_stream(struct sl_schedule *stream, const struct sl_schedule *of, int passes, struct sl_error *error);
 
 /* *SLOTS is the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if there
@@ -150,13 +154,14 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
 /* ---- for generators, and for passes over tables ---- */
 
-enum sl_stage_placement { SL_RING, SL_V };
+enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED };
 
 /* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number that is out of range; SL_FAILED if there
  * is no memory. Free with sl_schedule_free. */
 int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, int loops, int microbatches,
                      struct sl_error *error);
-/* Fills in `stage` and `place` for PLACEMENT. A caller that needs another placement writes them itself. */
+/* Fills in `stage`, `place` and `copies` for PLACEMENT; mirrored ranks have two loops. A caller that needs another
+ * placement writes them itself. */
 void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement);
 
 /* Appends a copy of ACTION to RANK's list. NULL if there is no memory. */
@@ -178,6 +183,32 @@ static inline int sl_schedule_run(const struct sl_schedule *schedule, enum sl_ac
 }
 /* The number of stages. */
 static inline int sl_schedule_stages(const struct sl_schedule *schedule) { return schedule->ranks * schedule->loops; }
+/* The stages of a copy of the model, */
+static inline int sl_schedule_depth(const struct sl_schedule *schedule) {
+    return sl_schedule_stages(schedule) / schedule->copies;
+}
+/* and the number that STAGE has among them. */
+static inline int sl_schedule_position(const struct sl_schedule *schedule, int stage) {
+    return stage % sl_schedule_depth(schedule);
+}
+static inline bool sl_schedule_is_first(const struct sl_schedule *schedule, int stage) {
+    return sl_schedule_position(schedule, stage) == 0;
+}
+static inline bool sl_schedule_is_last(const struct sl_schedule *schedule, int stage) {
+    return sl_schedule_position(schedule, stage) == sl_schedule_depth(schedule) - 1;
+}
+/* The microbatches that copy number COPY begins with, */
+static inline int sl_schedule_first_of_copy(const struct sl_schedule *schedule, int copy) {
+    return (copy * schedule->microbatches + schedule->copies - 1) / schedule->copies;
+}
+/* those of STAGE: from this one on, */
+static inline int sl_schedule_first_microbatch(const struct sl_schedule *schedule, int stage) {
+    return sl_schedule_first_of_copy(schedule, stage / sl_schedule_depth(schedule));
+}
+/* and up to this one, excluded. */
+static inline int sl_schedule_end_microbatch(const struct sl_schedule *schedule, int stage) {
+    return sl_schedule_first_of_copy(schedule, stage / sl_schedule_depth(schedule) + 1);
+}
 /* The stage that RANK holds as its loop LOOP. */
 static inline int sl_schedule_stage(const struct sl_schedule *schedule, int rank, int loop) {
     return schedule->stage[rank * schedule->loops + loop];
@@ -189,6 +220,10 @@ static inline int sl_schedule_rank_of(const struct sl_schedule *schedule, int st
 /* The loop of that rank which STAGE is. */
 static inline int sl_schedule_loop_of(const struct sl_schedule *schedule, int stage) {
     return schedule->place[stage] % schedule->loops;
+}
+/* Where there are two copies of the model: the stage that is the other copy of STAGE. */
+static inline int sl_schedule_twin(const struct sl_schedule *schedule, int stage) {
+    return (stage + sl_schedule_depth(schedule)) % sl_schedule_stages(schedule);
 }
 /* Whether an action of KIND computes the input gradient. */
 static inline bool sl_has_input_gradient(enum sl_action_kind kind) {

@@ -107,8 +107,8 @@ static void wait_for_gather(struct walk *walk, int rank, int stage) {
 /* Runs the groups that are due. */
 static void run_weight_gradients(struct walk *walk, int stage) {
     struct weights *weights = &walk->weights[stage];
-    const int group = walk->costs->group;
-    while (weights->ready < walk->schedule->microbatches && weights->due[weights->ready]) weights->ready++;
+    const int group = walk->costs->group, end = sl_schedule_end_microbatch(walk->schedule, stage);
+    while (weights->ready < end && weights->due[weights->ready]) weights->ready++;
     for (; weights->next + group <= weights->ready; weights->next += group)
         compute(walk, SL_WEIGHT_GRADIENT, stage, weights->next, group);
 }
@@ -380,7 +380,10 @@ static bool take_memory(struct walk *walk, bool events) {
     walk->gather_end = walk->gathered + stages;
     for (size_t i = 0; i < cells; i++) walk->arrival[i] = NOT_SENT;
     for (size_t r = 0; r < ranks; r++) walk->updates[r].reduction = &walk->reductions[r * (size_t)schedule->loops];
-    for (size_t s = 0; walk->due && s < stages; s++) walk->weights[s].due = &walk->due[s * microbatches];
+    for (size_t s = 0; walk->due && s < stages; s++) {
+        const int first = sl_schedule_first_microbatch(schedule, (int)s);
+        walk->weights[s] = (struct weights){.due = &walk->due[s * microbatches], .ready = first, .next = first};
+    }
     return true;
 }
 

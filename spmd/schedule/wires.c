@@ -18,9 +18,11 @@ static int find_wire(struct sl_wires *wires, int *last, int from, int to) {
 static void make_edges(struct sl_wires *wires, const struct sl_schedule *schedule, bool up, int *last) {
     const int stages = sl_schedule_stages(schedule);
     for (int r = 0; r < schedule->ranks; r++) last[r] = NONE;
-    for (int s = up ? 0 : 1; s < (up ? stages - 1 : stages); s++)
+    for (int s = 0; s < stages; s++) {
+        if (up ? sl_schedule_is_last(schedule, s) : sl_schedule_is_first(schedule, s)) continue;
         wires->edge[up ? s : stages + s] =
             find_wire(wires, last, sl_schedule_rank_of(schedule, s), sl_schedule_rank_of(schedule, up ? s + 1 : s - 1));
+    }
 }
 
 bool sl_wires_open(struct sl_wires *wires, const struct sl_schedule *schedule) {

@@ -443,6 +443,11 @@ refuses '--microbatches 4: ' $train --microbatches 4 --accumulate 2
 refuses '--wgrad-group 3: 4 microbatches' $train --microbatches 4 --wgrad-group 3
 refuses 'there is no schedule "nope"' $train --schedule nope
 refuses 'schedule zbv: 3 loops: must be 2' $train --schedule zbv --loops 3
+copies='--mesh data=2,pipe=2 --schedule dualpipe --microbatches 4'
+refuses 'schedule dualpipe holds the model twice, on ranks in pairs: without --fsdp' $train $copies
+refuses 'twice, on ranks in pairs: without --exact' $train $copies --no-fsdp --exact data=4
+refuses 'twice, on ranks in pairs: without --offload weights' $train $copies --no-fsdp --offload weights
+refuses '--pipeline: dualpipe holds the model twice' plan --pipeline dualpipe
 refuses '4 layers: each of the 8 stages' $train --mesh pipe=2 --schedule looped-bfs --loops 4
 refuses '2 layers: each of the 4 stages' $train --mesh pipe=4 --blocks 1
 for value in 4 1,3,0 2,2, ,4 2,3 1,1,2 x,4 2,+2 2,2x '2 2' -1,5 99999999999999999999,1 1.5,2 .5,3.5 0,4 1.25,2.75 2.0,2 2.5,1. 1.55,2.5; do

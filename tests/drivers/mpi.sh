@@ -75,6 +75,7 @@ trains_alike 4 --schedule zbv --mesh data=2,model=2 --precision bf16
 trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --fsdp --recompute full --accumulate 2 --clip 0.1
 trains_alike 6 --schedule 1f1b --mesh data=6,model=1 --exact data=12 --microbatches 2 --zero 2 --clip 0.1
 trains_alike 2 --schedule dualpipev --mesh model=2 --microbatches 6 --checked
+trains_alike 4 --schedule dualpipe --mesh model=4 --batch 64 --microbatches 8 --checked
 
 # A journal has the same hashes, whoever computes.
 "$drivers/looping_pipeline" $small --mesh data=2,model=2 --journal threads >out 2>err

@@ -49,6 +49,7 @@ print(of["schedule"], of["ranks"], of["loops"], of["microbatches"])')
 }
 compares 8 2 loss_equality --steps 2 --hidden 16 --batch 32
 compares 2 2 loss_equality --steps 2 --hidden 16 --batch 32 --mesh data=1,model=2 --schedule zbv
+compares 2 2 loss_equality --steps 2 --hidden 16 --batch 32 --mesh data=1,model=2 --schedule dualpipe
 compares 2 1 gpipe
 compares 3 1 gpipe --partitions 3 --microbatches 5 --json
 compares 4 20 custom_module

@@ -134,6 +134,7 @@ same --mesh data=2,pipe=4 --recompute full
 same --mesh tensor=2,data=4 --recompute selective --no-fsdp --zero 0
 same --schedule zbv --vocabulary-parallel --no-overlap
 same --schedule interleaved-1f1b --loops 2 --wgrad-group 1
+same --mesh pipe=4 --schedule dualpipe --microbatches 8 --check-replicas
 same --schedule looped-bfs --loops 2 --microbatches 4
 # A spread head has the same bits, evaluated and in the gradients, and what it saves goes on without one.
 plain="$train --steps 3 --json --vocab-size 8192 --mesh pipe=2 --microbatches 4 --evaluate-every 2"

@@ -151,7 +151,7 @@ static bool leaves_gradients(const struct sl_module *module, const struct sl_con
 static float *sums_for(const struct sl_module *module, const struct sl_context *context, int i) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     if (i == BETA && own->norm.no_shift) return sl_at(context, &own->no_shift);
-    const bool accumulate = context->accumulate || context->microbatch > 0;
+    const bool accumulate = context->accumulate || context->microbatch > context->first_microbatch;
     if (leaves_gradients(module, context, accumulate) && !sl_is_frozen(module, context, i))
         return sl_gradient(module, context, i);
     return sl_at(context, &own->norm.sum[i]);

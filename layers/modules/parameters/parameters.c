@@ -79,7 +79,9 @@ static int range_of(const struct sl_parameters *parameters, const struct sl_para
 }
 
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
-                          const struct sl_parameter *parameter, struct sl_error *error) {
+                          const struct sl_parameter *given, struct sl_error *error) {
+    struct sl_parameter own = *given, *const parameter = &own;
+    own.tied = own.tied || parameters->copied;
     if (parameters->laid_out) return find_again(parameters, parameter, error);
     const int before = find(parameters, parameter->name);
     if (before >= 0 && check_again(&parameters->list[before], parameter, error)) return -1;

@@ -127,6 +127,8 @@ struct sl_parameters {
     const char *const *state_name; /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
+    /* Before declaring: two ranks have copies of each parameter, and so all are tied. */
+    bool copied;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
     bool values_only;
     /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded

@@ -41,6 +41,8 @@ double sl_schedule_kept(const struct sl_schedule *schedule, int rank, const doub
     bool *due = calloc((size_t)schedule->loops * (size_t)microbatches, sizeof *due);
     int *next = calloc((size_t)schedule->loops, sizeof *next);
     double held = 0, most = due && next ? 0 : -1;
+    for (int l = 0; next && l < schedule->loops; l++)
+        next[l] = sl_schedule_first_microbatch(schedule, sl_schedule_stage(schedule, rank, l));
     for (int i = 0; most >= 0 && i < actions->count; i++) {
         const struct sl_action *action = &actions->action[i];
         const double each = kept[sl_schedule_stage(schedule, rank, action->loop)];

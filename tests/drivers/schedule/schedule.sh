@@ -4,7 +4,7 @@ drivers=$1
 driver=$drivers/schedule
 . "$(dirname "$0")/../../rigs/points.sh"
 
-known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev sequential grouped interleaved'
+known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev dualpipe sequential grouped interleaved'
 
 call --help all
 names=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)
@@ -32,6 +32,9 @@ call --stages 3 --loops 2 --microbatches 4
 point 'breadth first is what is generated unless told otherwise'
 answers 'rank  9:' --name gpipe --stages 11 --microbatches 2
 answers '0F3+3B1' --name dualpipev --stages 2 --microbatches 4
+answers '7F6+0B0' --name dualpipe --stages 4 --microbatches 8
+"$driver" --name dualpipe --stages 4 --microbatches 10 --format csv >both.csv
+answers 'no deadlock with 2 buffers; at most 5 microbatches kept' --file both.csv --check
 answers 'update: -1 -1 -1  0  1  2  3 -1 -1 -1' --format indices --stages 3 --loops 2 --microbatches 4
 answers 'no deadlock with 2 buffers; at most 4 microbatches kept' --check --name pipedream-flush
 answers 'no deadlock with 1 buffers; at most 8 microbatches kept' --check --name pipedream-flush --buffers 1 \
@@ -135,8 +138,8 @@ fi
 # ---- PyTorch's format ----
 
 for name in $names; do
-    call --name "$name" --stages 3 --microbatches 6 --format csv && mv out table.csv
-    call --name "$name" --stages 3 --microbatches 6 --format table && mv out expected
+    call --name "$name" --stages 4 --microbatches 8 --format csv && mv out table.csv
+    call --name "$name" --stages 4 --microbatches 8 --format table && mv out expected
     call --file table.csv
     [ $status = 0 ] && [ ! -s err ] && cmp -s out expected
     point "$name comes back from its file"
@@ -480,7 +483,7 @@ grep -E ' %' out | awk '$3 < last { bad = 1 } { last = $3 } END { exit bad }'
 point 'the fastest first'
 call --all --stages 4 --microbatches 6 --json
 [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = "$(echo $names | wc -w)" ] &&
-    [ "$(grep -cxE '\{"name":"[a-z0-9-]+","ranks":4,"loops":[12],"microbatches":6,"bubble":[0-9.]+,"step_ms":[0-9.]+,"compute_ms":[0-9.]+,"kept":[0-9]+,"messages":[0-9]+,"buffers":2,"valid":true\}' out)" = $(($(echo $names | wc -w) - 1)) ] &&
+    [ "$(grep -cxE '\{"name":"[a-z0-9-]+","ranks":4,"loops":[12],"microbatches":6,"bubble":[0-9.]+,"step_ms":[0-9.]+,"compute_ms":[0-9.]+,"kept":[0-9]+,"messages":[0-9]+,"buffers":2,"valid":true\}' out)" = $(($(echo $names | wc -w) - 2)) ] &&
     grep -qE '^\{"name":"dualpipev","valid":false,"reason":"schedule dualpipev: 6 microbatches.*","ranks":4\}$' out
 point 'an object a line'
 mv out all
@@ -506,7 +509,7 @@ answers '"name":"gpipe","ranks":2,' --all --stages 2 --microbatches 4 --costs tr
 refuses 'the trace trained is of 4 stages, the schedule has 8' --all --costs trained
 call --all --microbatches 6 --format svg --reduce 2
 [ $status = 0 ] && [ ! -s err ] && [ "$(width)" -le 1400 ] && inside && [ "$(grep -c 'time (ms)' out)" = 1 ] &&
-    [ "$(grep -c 'font-weight="bold">[a-z0-9-]*, [12] loops*: ' out)" = $(($(echo $names | wc -w) - 1)) ] &&
+    [ "$(grep -c 'font-weight="bold">[a-z0-9-]*, [12] loops*: ' out)" = $(($(echo $names | wc -w) - 2)) ] &&
     grep -q 'does not fit: schedule dualpipev: ' out
 point 'all of them in one drawing'
 if command -v xmllint >where || command -v python3 >where; then

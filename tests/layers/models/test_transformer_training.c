@@ -191,6 +191,8 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
         {"data=2,pipe=2,tensor=2", false, false, true, 0, "1f1b", 1},
         {"data=2,pipe=2,tensor=2", true, true, true, 0, "looped-bfs", 2},
         {"data=2,pipe=2,tensor=2", true, false, true, 15, "zbv", 2},
+        {"data=2,pipe=2,tensor=2", true, true, false, 0, "dualpipe", 2},
+        {"data=1,pipe=2,tensor=4", false, true, true, 15, "dualpipe", 2},
         {"data=1,pipe=1,tensor=8", true, false, false, 0, "gpipe", 1},
         {"data=8,pipe=1,tensor=1", false, true, false, 0, "gpipe", 1},
         {"data=4,pipe=1,tensor=2", true, true, false, 15, "gpipe", 1},
@@ -208,7 +210,8 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
         struct job job = small_job(v->mesh);
         job.model.fsdp = !v->whole;
         job.model.vocabulary_parallel = v->vocabulary_parallel;
-        job.model.vocabulary -= v->vocabulary_parallel; /* does not divide */
+        job.model.vocabulary -= v->vocabulary_parallel;      /* does not divide */
+        if (!strcmp(v->schedule, "dualpipe")) job.group = 2; /* of 4, half of which each copy has */
         job.clip = 0.3f;
         job.shared_out = !v->alone_with_state;
         if (v->sequence) job.sequence = v->sequence;
@@ -218,6 +221,7 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
         struct job single = job;
         single.mesh = alone;
         single.schedule = "gpipe";
+        single.group = 0;
         single.loops = 1;
         single.model.vocabulary_parallel = false;
         run_job(&single);

@@ -37,7 +37,8 @@ static void prove(struct sl_schedule *schedule, int *stash) {
     int slots = 0, status = sl_schedule_lower(schedule, &error);
     if (status == SL_OK) status = sl_schedule_slots(schedule, 1, &slots, &error);
     if (status == SL_OK) status = sl_schedule_check(schedule, slots, 1, stash, &error);
-    if (status == SL_OK) status = sl_schedule_check(schedule, slots, schedule->microbatches, NULL, &error);
+    if (status == SL_OK)
+        status = sl_schedule_check(schedule, slots, schedule->microbatches / schedule->copies, NULL, &error);
     if (status)
         fail_msg("%s of %d x %d, %d microbatches: %s", schedule->name, schedule->ranks, schedule->loops,
                  schedule->microbatches, error.message);
@@ -92,6 +93,7 @@ static void names_agree_with_one_loop(void **state) {
 /* The rules, said once more. */
 static bool is_allowed(const struct sl_schedule_kind *kind, int ranks, int loops, int microbatches) {
     if (loops < kind->least_loops || loops > kind->most_loops) return false;
+    if (kind->placement == SL_MIRRORED && (ranks % 2 || microbatches % 2)) return false;
     if (kind->generate == sl_generate_dualpipe) return microbatches >= 2 * ranks;
     if (kind->generate != sl_generate_1f1b || !kind->variant.one_f_one_b.in_rounds) return true;
     return microbatches < ranks || microbatches % (microbatches / ranks) == 0;
@@ -129,12 +131,18 @@ static void note_times(const struct sl_schedule *schedule, struct times *times) 
 
 /* Nothing before what it needs. */
 static void check_times(const struct sl_schedule *schedule, const struct times *times) {
-    const int last = schedule->ranks * schedule->loops - 1;
-    for (int s = 0; s <= last; s++) {
+    const int depth = schedule->ranks * schedule->loops / schedule->copies,
+              each = schedule->microbatches / schedule->copies;
+    for (int s = 0; s < schedule->copies * depth; s++) {
+        const bool first = s % depth == 0, last = s % depth == depth - 1;
         for (int m = 0; m < schedule->microbatches; m++) {
-            assert_true(times->forward[s][m] > (s > 0 ? times->forward[s - 1][m] : NEVER));
+            if (s / depth != m / each) {
+                assert_true(times->forward[s][m] == NEVER && times->input[s][m] == NEVER);
+                continue;
+            }
+            assert_true(times->forward[s][m] > (first ? NEVER : times->forward[s - 1][m]));
             assert_true(times->input[s][m] > times->forward[s][m]);
-            assert_true(s == last || times->input[s][m] > times->input[s + 1][m]);
+            assert_true(last || times->input[s][m] > times->input[s + 1][m]);
             assert_true(times->weight[s][m] >= times->input[s][m]);
         }
     }
@@ -203,6 +211,32 @@ static void zbv_has_no_bubbles(void **state) {
     }
 }
 
+/* DualPipe: two ranks that mirror each other do what one of DualPipeV does, with half of the microbatches each. */
+static void dualpipe_is_dualpipev_twice(void **state) {
+    (void)state;
+    for (int half = 1; half <= 4; half++) {
+        for (int each = 2 * half; each <= 12; each++) {
+            struct sl_schedule both, one;
+            make(&both, "dualpipe", 2 * half, 2, 2 * each);
+            make(&one, "dualpipev", half, 2, each);
+            for (int r = 0; r < 2 * half; r++) {
+                const struct sl_rank_schedule *mine = &both.rank[r], *like = &one.rank[r < half ? r : 2 * half - 1 - r];
+                assert_int_equal(mine->count, like->count);
+                for (int i = 0; i < mine->count; i++) {
+                    const struct sl_action *a = &mine->action[i], *b = &like->action[i];
+                    const int stage = sl_schedule_stage(&both, r, a->loop), copy = stage / (2 * half);
+                    assert_true(a->kind == b->kind && a->loop == b->loop && a->paired == b->paired);
+                    assert_int_equal(a->time, b->time);
+                    assert_int_equal(a->microbatch, b->microbatch + copy * each);
+                    assert_int_equal(copy ? 4 * half - 1 - stage : stage, r); /* the second copy comes down */
+                }
+            }
+            sl_schedule_free(&both);
+            sl_schedule_free(&one);
+        }
+    }
+}
+
 /* ---- rules ---- */
 
 static void broken_rules_are_named(void **state) {
@@ -219,6 +253,9 @@ static void broken_rules_are_named(void **state) {
          "schedule interleaved-zb: 7 microbatches on 2 stages: must be a multiple of the number of rounds, which is "
          "microbatches / stages rounded down: 3"},
         {"dualpipev", 4, 2, 7, "schedule dualpipev: 7 microbatches on 4 stages: must be at least 8, two a stage"},
+        {"dualpipe", 5, 2, 10, "schedule dualpipe: 5 stages: must be an even number, for ranks in pairs"},
+        {"dualpipe", 4, 2, 6, "schedule dualpipe: 6 microbatches on 4 stages: must be at least 8, two a stage"},
+        {"dualpipe", 4, 2, 9, "schedule dualpipe: 9 microbatches: must be an even number, half of them from each end"},
         {"zbv", 4, 3, 8, "schedule zbv: 3 loops: must be 2"},
         {"dualpipev", 4, 1, 8, "schedule dualpipev: 1 loops: must be 2"},
         {"1f1b", 4, 2, 8, "schedule 1f1b: 2 loops: must be 1"},
@@ -242,6 +279,7 @@ int main(void) {
         cmocka_unit_test(all_sizes_are_whole_and_proven),
         cmocka_unit_test(one_f_one_b_holds_few_microbatches),
         cmocka_unit_test(zbv_has_no_bubbles),
+        cmocka_unit_test(dualpipe_is_dualpipev_twice),
         cmocka_unit_test(broken_rules_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -423,8 +423,9 @@ static bool oracle_ready(const struct oracle *oracle, const struct sl_schedule *
                          int stage, const struct sl_action *action, double *ready) {
     const bool backward = action->kind != SL_FORWARD;
     const int from = backward ? stage + 1 : stage - 1, i = action->microbatch;
+    const int depth = sl_schedule_stages(schedule) / schedule->copies;
     *ready = 0;
-    if (action->kind == SL_WEIGHT_GRADIENT || from < 0 || from == sl_schedule_stages(schedule)) return true;
+    if (action->kind == SL_WEIGHT_GRADIENT || from < 0 || from / depth != stage / depth) return true;
     const bool travels = sl_schedule_rank_of(schedule, from) != sl_schedule_rank_of(schedule, stage);
     *ready = oracle->end[backward][from][i] + (travels ? costs->communication : 0);
     return oracle->done[backward][from][i];
@@ -506,7 +507,8 @@ static void check_bounds(const struct sl_schedule *schedule, const struct sl_cos
         double work = 0;
         for (int l = 0; l < schedule->loops; l++) {
             const struct sl_stage_costs *c = &costs->stage[sl_schedule_stage(schedule, r, l)];
-            work += schedule->microbatches * (c->forward + c->input_gradient + c->weight_gradient);
+            work += (double)schedule->microbatches / schedule->copies *
+                    (c->forward + c->input_gradient + c->weight_gradient);
             way += c->forward + c->input_gradient;
             reductions += c->reduce;
         }
@@ -538,7 +540,7 @@ static void check_events(const struct sl_schedule *schedule, const struct sl_cos
         }
         if (event->kind != SL_REDUCE) continue;
         reductions++;
-        assert_int_equal(microbatches[event->stage], schedule->microbatches);
+        assert_int_equal(microbatches[event->stage], schedule->microbatches / schedule->copies);
         assert_true(event->begin >= (costs->overlap ? weights[event->stage] : result->rank[event->rank].end));
         assert_true(event->end - event->begin == costs->stage[event->stage].reduce);
     }
@@ -555,7 +557,7 @@ static void random_costs_keep_the_bounds(void **state) {
         draw_costs(&drawn, sl_schedule_stages(&schedule));
         if (random_below(2)) {
             do drawn.costs.group = 1 + random_below(schedule.microbatches);
-            while (schedule.microbatches % drawn.costs.group);
+            while (schedule.microbatches / schedule.copies % drawn.costs.group);
         }
         simulate(&schedule, &drawn.costs, &result);
         check_bounds(&schedule, &drawn.costs, &result);

@@ -50,7 +50,7 @@ static void passes_of_every_schedule_are_proven(void **state) {
             struct sl_schedule schedule, passes;
             struct sl_error error = {0};
             int slots;
-            if (ranks == 1 && kind->placement == SL_V) continue;
+            if (ranks == 1 && kind->placement != SL_RING) continue;
             make(&schedule, kind, ranks, 8, 1);
             assert_int_equal(sl_schedule_slots(&schedule, 1, &slots, &error), SL_OK);
             for (int count = 1; count <= 3; count++) {
@@ -58,7 +58,7 @@ static void passes_of_every_schedule_are_proven(void **state) {
                 assert_int_equal(passes.microbatches, 8 * count);
                 if (sl_schedule_check(&passes, slots, 1, NULL, &error))
                     fail_msg("%s on %d: %s", kind->name, ranks, error.message);
-                const double span = span_of(&passes), work = (double)passes.microbatches * passes.loops;
+                const double span = span_of(&passes), work = (double)passes.microbatches * passes.loops / passes.copies;
                 assert_in_range((int)span, (int)work, (int)work * ranks);
                 sl_schedule_free(&passes);
             }

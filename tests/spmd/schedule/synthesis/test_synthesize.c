@@ -79,6 +79,7 @@ static double best_named(const struct set *set) {
     for (int i = 0; (kind = sl_schedule_kind_at(i)); i++) {
         struct sl_schedule schedule;
         struct sl_error error;
+        if (kind->placement == SL_MIRRORED) continue; /* it holds the model twice */
         if (sl_schedule_generate(&schedule, kind, set->asked.ranks, sl_schedule_fit_loops(kind, LOOPS),
                                  set->asked.microbatches, &error))
             continue;
