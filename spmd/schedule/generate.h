@@ -12,7 +12,7 @@ sl_schedule_generator sl_generate_zero_bubble; /* zero_bubble.c */
 sl_schedule_generator sl_generate_dualpipe;    /* dualpipe.c */
 sl_schedule_generator sl_generate_lockstep;    /* lockstep.c, as are its members' clocks: */
 sl_lockstep_clock sl_sequential_forward, sl_sequential_backward, sl_grouped_forward, sl_grouped_backward,
-    sl_interleaved_forward, sl_interleaved_backward;
+    sl_interleaved_forward, sl_interleaved_backward, sl_rotating_forward, sl_rotating_backward;
 
 SL_END_C
 #endif

@@ -1,7 +1,7 @@
-/* lockstep.c - pipelines whose ranks work in step: sequential, grouped, interleaved.
+/* lockstep.c - pipelines whose ranks work in step: sequential, grouped, interleaved, rotating.
  *
  * A clock tells in which iteration a stage sees a microbatch, on the way forward and on the way back. Source of the
- * three and of their names: Graphcore's tutorial on pipelining. */
+ * first three and of their names: Graphcore's tutorial on pipelining; of rotating: Jaxformer's pipeline. */
 #include <stdlib.h>
 
 #include "spmd/schedule/generate.h"
@@ -40,9 +40,21 @@ int sl_interleaved_backward(const struct sl_schedule *schedule, int stage, int m
     return 2 * schedule->ranks - 1 - stage + 2 * microbatch;
 }
 
+/* In a step all stages of a rank see a microbatch, each another one, and then all states move on by a stage. */
+int sl_rotating_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    (void)schedule;
+    return microbatch + stage;
+}
+
+int sl_rotating_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    const int steps = sl_schedule_stages(schedule) + schedule->microbatches - 1;
+    return 2 * steps - 1 - (microbatch + stage);
+}
+
+/* Of a step's actions the first loop's comes first. */
 static int by_time(const void *left, const void *right) {
     const struct sl_action *a = left, *b = right;
-    return a->time - b->time;
+    return a->time == b->time ? a->loop - b->loop : a->time - b->time;
 }
 
 static int append(struct sl_schedule *schedule, sl_lockstep_clock *when, enum sl_action_kind kind) {

@@ -146,6 +146,19 @@ static const struct sl_schedule_kind kinds[] = {
         .most_loops = 1,
         .default_loops = 1,
     },
+    {
+        .name = "rotating",
+        .help =
+            "all stages of a rank in every step, each with another microbatch: neighbouring stages on a rank, and a "
+            "longer bubble than gpipe's",
+        .source = "Jaxformer's pipeline",
+        .generate = sl_generate_lockstep,
+        .variant.lockstep = {sl_rotating_forward, sl_rotating_backward},
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 2,
+        .placement = SL_BLOCKS,
+    },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

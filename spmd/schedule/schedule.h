@@ -1,7 +1,8 @@
 /* schedule.h - pipeline schedules as data: a list of actions for each rank.
  *
  * A pipeline has `ranks` ranks, and each rank has `loops` stages. The placement says which: on a ring stage = loop *
- * ranks + rank; on a V the second loop goes back, stage = 2 * ranks - 1 - rank. Mirrored ranks hold two copies of the
+ * ranks + rank; on a V the second loop goes back, stage = 2 * ranks - 1 - rank; in blocks
+ * neighbouring stages are on one rank, stage = rank * loops + loop. Mirrored ranks hold two copies of the
  * model: stages 0 to ranks - 1 are the first copy, which goes up the ranks, the others the second, which comes down.
  * Each copy has half of the microbatches, the first one the lower half. A generator or a file gives the compute
  * actions. One pass, sl_schedule_lower, inserts communication and reduction. The checker, the simulator, the drawings
@@ -154,7 +155,7 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
 /* ---- for generators, and for passes over tables ---- */
 
-enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED };
+enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_BLOCKS };
 
 /* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number that is out of range; SL_FAILED if there
  * is no memory. Free with sl_schedule_free. */
