@@ -18,8 +18,8 @@ extern const struct sl_engine_table sl_engine_mpi;
  * has MPI. Built if the build computes on GPUs and NCCL is found. */
 extern const struct sl_engine_table sl_engine_nccl;
 
-/* Coordinates of a run on mpi and on nccl, whose processes and devices keep something for each other one. */
-enum { SL_MPI_MOST = 64, SL_NCCL_MOST = 64 };
+/* Coordinates of a run on nccl, whose devices keep something for each other one. */
+enum { SL_NCCL_MOST = 64 };
 
 /* Who waits for a peer, and has a core of its own, sleeps after so long: about twice what it takes to wake a thread
  * whose core has gone to sleep. */

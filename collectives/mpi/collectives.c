@@ -14,22 +14,38 @@
 /* ---- groups ---- */
 
 static uint64_t hash_of(const struct sl_group *group) {
-    int member[SL_MPI_MOST];
-    for (int i = 0; i < group->size; i++) member[i] = sl_group_member(group, i);
-    return sl_hash(member, (size_t)group->size * sizeof *member);
+    enum { AT_ONCE = 64 };
+    uint64_t hash = 0;
+    for (int i = 0; i < group->size;) {
+        struct {
+            uint64_t before;
+            int member[AT_ONCE];
+        } some = {.before = hash};
+        for (int k = 0; k < AT_ONCE && i < group->size; k++, i++) some.member[k] = sl_group_member(group, i);
+        hash = sl_hash(&some, sizeof some);
+    }
+    return hash;
+}
+
+static void free_communicator(struct sl_mpi_communicator *communicator) {
+    sl_mpi_buffers_close(communicator);
+    free(communicator->input);
+    free(communicator->requests);
+    free(communicator->signatures);
+    free(communicator);
 }
 
 static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, const struct sl_group *group, int number) {
     const size_t size = (size_t)group->size, slots = SL_MAX_IN_FLIGHT;
-    const bool shared = sl_mpi_take_mailboxes(number), signs = run->engine->checked || !shared;
+    const bool shared = sl_mpi_take_mailboxes(number, group->size), signs = run->engine->checked || !shared;
+    const size_t moving = shared ? 0 : 2 * size, requests = moving + (signs ? 2 * size : 0); /* of a slot */
     struct sl_mpi_communicator *communicator = calloc(1, sizeof *communicator);
     if (!communicator) return NULL;
-    communicator->requests = malloc(slots * 4 * size * sizeof *communicator->requests);
+    communicator->input = malloc(size * sizeof *communicator->input);
+    communicator->requests = malloc((slots * requests + 1) * sizeof *communicator->requests);
     communicator->signatures = calloc(signs ? slots * size : 1, sizeof *communicator->signatures);
-    if (!communicator->requests || !communicator->signatures) {
-        free(communicator->requests);
-        free(communicator->signatures);
-        free(communicator);
+    if (!communicator->input || !communicator->requests || !communicator->signatures) {
+        free_communicator(communicator);
         return NULL;
     }
     communicator->group = *group;
@@ -37,17 +53,17 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
     communicator->shared = shared;
     communicator->members = hash_of(group);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
-    for (size_t i = 0; i < slots * 4 * size; i++) communicator->requests[i] = MPI_REQUEST_NULL;
+    for (size_t i = 0; i < slots * requests; i++) communicator->requests[i] = MPI_REQUEST_NULL;
     for (size_t slot = 0; slot < slots; slot++) {
-        MPI_Request *request = communicator->requests + slot * 4 * size;
+        MPI_Request *request = communicator->requests + slot * requests;
         communicator->call[slot] = (struct sl_mpi_call){
             .run = run,
             .communicator = communicator,
             .slot = (int)slot,
-            .receive = request,
-            .send = request + size,
-            .hear = request + 2 * size,
-            .tell = request + 3 * size,
+            .receive = shared ? NULL : request,
+            .send = shared ? NULL : request + size,
+            .hear = signs ? request + moving : NULL,
+            .tell = signs ? request + moving + size : NULL,
             .theirs = signs ? communicator->signatures + slot * size : NULL,
         };
     }
@@ -103,18 +119,21 @@ void sl_mpi_advance(struct sl_mpi_run *run) {
 static bool has_ended(void *of) { return ((struct sl_mpi_call *)of)->phase == SL_MPI_IDLE; }
 static bool is_free(void *of) { return !((struct sl_mpi_call *)of)->active; }
 
+/* The first of SIZE requests that is under way, or -1. Where there are none, they are NULL. */
+static int find_pending(const MPI_Request *request, int size) {
+    for (int i = 0; i < size && request; i++)
+        if (sl_mpi_is_pending(request[i])) return i;
+    return -1;
+}
+
 /* A coordinate that has not done its part yet, or -1. */
 static int laggard(void *of) {
     struct sl_mpi_call *c = of;
     const int size = c->call.group->size;
     int peer = c->phase == SL_MPI_COMPARING ? sl_mpi_uncompared(c) : -1;
     if (c->phase == SL_MPI_FIRST && c->communicator->shared) peer = sl_mpi_find_laggard(c);
-    for (int p = 0; p < size && peer < 0; p++) {
-        if (sl_mpi_is_pending(c->receive[p])) peer = p;
-    }
-    for (int p = 0; p < size && peer < 0; p++) {
-        if (sl_mpi_is_pending(c->send[p])) peer = p;
-    }
+    if (peer < 0) peer = find_pending(c->receive, size);
+    if (peer < 0) peer = find_pending(c->send, size);
     if (peer < 0) peer = sl_mpi_unheard(c);
     return peer < 0 ? -1 : sl_group_member(c->call.group, peer);
 }
@@ -124,8 +143,8 @@ static int laggard(void *of) {
 void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_call *c = run->active; c; c = c->next) {
         for (int peer = 0; peer < c->call.group->size; peer++) {
-            sl_mpi_withdraw_receive(&c->receive[peer], end);
-            sl_mpi_withdraw_receive(&c->hear[peer], end);
+            if (c->receive) sl_mpi_withdraw_receive(&c->receive[peer], end);
+            if (c->hear) sl_mpi_withdraw_receive(&c->hear[peer], end);
         }
     }
 }
@@ -133,8 +152,8 @@ void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
 /* Until no peer reads the program's memory any more: it may be freed then. A peer that does not answer is gone. */
 static void settle(struct sl_mpi_call *c) {
     const double end = sl_now() + 2;
-    for (int peer = 0, round = 0; peer < c->call.group->size && sl_now() < end;) {
-        if (sl_mpi_is_pending(c->send[peer]) && !(c->run->quiet >> sl_group_member(c->call.group, peer) & 1)) {
+    for (int peer = 0, round = 0; peer < c->call.group->size && c->send && sl_now() < end;) {
+        if (sl_mpi_is_pending(c->send[peer]) && !sl_set_has(c->run->quiet, sl_group_member(c->call.group, peer))) {
             sl_mpi_turn(c->run);
             sl_mpi_pause(round++);
         } else {
@@ -219,13 +238,6 @@ int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
 
 /* ---- closing ---- */
 
-static void free_communicator(struct sl_mpi_communicator *communicator) {
-    sl_mpi_buffers_close(communicator);
-    free(communicator->requests);
-    free(communicator->signatures);
-    free(communicator);
-}
-
 /* In checked mode signatures of calls that have ended may still be on their way: they are waited for. */
 int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_mpi_run *run = sl_mpi_self(self);
@@ -246,9 +258,7 @@ int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char 
 bool sl_mpi_groups_sending(const struct sl_mpi_run *run) {
     for (const struct sl_mpi_call *c = run->active; c; c = c->next) {
         if (c->phase != SL_MPI_IDLE) return true;
-        for (int peer = 0; peer < c->call.group->size; peer++) {
-            if (sl_mpi_is_pending(c->tell[peer])) return true;
-        }
+        if (find_pending(c->tell, c->call.group->size) >= 0) return true;
     }
     return false;
 }

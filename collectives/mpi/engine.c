@@ -105,8 +105,14 @@ static int close_run(struct sl_mpi_run *run, struct sl_error *error) {
 
 static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_engine *engine) {
     const int devices = sl_device.count();
-    struct sl_mpi_run *run = calloc(1, sizeof *run);
+    const size_t processes = (size_t)sl_mpi_process()->size, words = sl_set_words(sl_mpi_process()->size);
+    struct sl_mpi_run *run = calloc(1, sizeof *run + 2 * words * sizeof(uint64_t) + processes * sizeof *run->chain +
+                                           SL_MPI_PLACES * sizeof *run->place_called);
     if (!run) return NULL;
+    run->told = (uint64_t *)(run + 1);
+    run->quiet = run->told + words;
+    run->chain = (struct sl_mpi_link *)(run->quiet + words);
+    run->place_called = (char(*)[SL_MPI_PLACE])(run->chain + processes);
     run->mesh = mesh;
     run->engine = engine;
     run->number = ++sl_mpi_process()->runs;
@@ -125,14 +131,16 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
 static bool share_cores(const struct sl_mpi_run *run, cpu_set_t *before) {
     const struct sched_param parameters = {0};
     struct sl_topology topology;
-    int places[2][SL_MPI_MOST];
-    const struct sl_placement placement = {places[0], places[1]};
     cpu_set_t one;
     if (!sl_mpi_process()->unbound) return false;
     sched_setscheduler(0, SCHED_BATCH, &parameters);
+    int *places = malloc(2 * (size_t)run->mesh->size * sizeof *places);
+    if (!places) return false;
     sl_topology_read(&topology, false);
+    const struct sl_placement placement = {places, places + run->mesh->size};
     sl_place_coordinates(run->mesh, &topology, -1, NULL, &placement);
     const int pu = placement.pu[run->spmd.coordinate];
+    free(places);
     if (pu < 0 || sched_getaffinity(0, sizeof *before, before)) return false;
     CPU_ZERO(&one);
     CPU_SET(pu, &one);
@@ -185,7 +193,6 @@ static int progress(struct sl_spmd *self) { return sl_mpi_turn(sl_mpi_self(self)
 
 const struct sl_engine_table sl_engine_mpi = {
     .name = "mpi",
-    .most = SL_MPI_MOST,
     .apart = true,
     .both_ends = true,
     .open = sl_mpi_open,

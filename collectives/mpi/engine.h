@@ -24,6 +24,7 @@
 #include "collectives/engines.h"
 #include "collectives/operations.h"
 #include "collectives/verdict.h"
+#include "spmd/set.h"
 
 SL_BEGIN_C
 
@@ -190,11 +191,11 @@ struct sl_mpi_wait {
 };
 
 /* One coordinate's wait, as it told it. */
-enum { SL_MPI_PLACE = 300 }; /* bytes of a place as text */
+enum { SL_MPI_PLACE = 300, SL_MPI_PLACES = 64 }; /* bytes of a place as text; and how many are kept */
 struct sl_mpi_link {
     int coordinate, peer;
     uint32_t number; /* of its waits */
-    char place[SL_MPI_PLACE];
+    int place;       /* where: one of the run's */
 };
 
 /* What a waiting coordinate finds out from tick to tick. */
@@ -205,10 +206,9 @@ struct sl_mpi_watch {
     bool answered;           /* since the last tick */
     double returned;         /* since when the peer has said that it has returned; 0: it has not */
     char last[SL_MPI_PLACE]; /* where the peer was then */
-    /* From this coordinate on, each waits for the next. Whom the last one waits for has been asked; -1: nobody. */
-    int asked, count;
-    struct sl_mpi_link chain[SL_MPI_MOST];
-    uint32_t circle; /* what tells the circle found from others, 0 for none; and since when it has been there */
+    int asked;               /* whom the last link of the run's chain waits for; -1: nobody has been asked */
+    int count, places;       /* of the chain */
+    uint32_t circle;         /* what tells the circle found from others, 0 for none; and since when it has been there */
     double since;
 };
 
@@ -241,17 +241,20 @@ struct sl_mpi_run {
     struct sl_mpi_wait *wait; /* NULL: it does not wait */
     uint32_t waits;
     struct sl_mpi_watch watch;
-    bool returned; /* the program has */
+    struct sl_mpi_link *chain;          /* [processes]: from this coordinate on, each waits for the next, */
+    char (*place_called)[SL_MPI_PLACE]; /* [SL_MPI_PLACES]: in places that differ */
+    bool returned;                      /* the program has */
 
     bool proposed; /* a verdict, at that time */
     double proposed_at;
     struct sl_mpi_message proposal;
     int status; /* not SL_OK: the run has ended */
     struct sl_error verdict;
-    int absent;     /* the coordinate that the run had to be ended without, or -1 */
-    uint64_t told;  /* who has told what it waited for when the run ended */
-    bool still;     /* the receives have been withdrawn */
-    uint64_t quiet; /* the others of which the same is known, or which are absent */
+    int absent;      /* the coordinate that the run had to be ended without, or -1 */
+    uint64_t *told;  /* a set: who has told what it waited for when the run ended; */
+    bool heard;      /* and whether anybody has */
+    bool still;      /* the receives have been withdrawn */
+    uint64_t *quiet; /* a set: the others of which the same is known, or which are absent */
 };
 
 static inline struct sl_mpi_run *sl_mpi_self(const struct sl_spmd *self) { return self->state; }
@@ -336,9 +339,9 @@ struct sl_mpi_call {
     struct sl_mpi_buffer *buffer;          /* NULL: none is needed */
     int piece;                             /* of it */
     char *sent, *received;                 /* in the buffer: blocks on their way; NULL: in the program's memory */
-    MPI_Request *receive, *send;           /* [size], side by side */
+    MPI_Request *receive, *send;           /* [size], side by side; NULL through mailboxes */
     struct sl_mpi_signature mine, *theirs; /* [size]; NULL: words in mailboxes tell */
-    MPI_Request *hear, *tell;              /* [size] */
+    MPI_Request *hear, *tell;              /* [size], where there are signatures */
     /* Through mailboxes: rounds of the slot before this call; of the call, and of these, how many are done. */
     uint32_t before, rounds, written, summed, read;
 };
@@ -352,6 +355,7 @@ struct sl_mpi_communicator {
     uint32_t started; /* calls */
     char name[64];    /* for places */
     struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
+    const void **input; /* [size], for sums */
     struct sl_mpi_signature *signatures;
     MPI_Request *requests;
     struct sl_mpi_buffer *buffers; /* the one in use first */
@@ -399,8 +403,9 @@ void sl_mpi_mailboxes_open(MPI_Comm host);
 /* Empties this process's: before a run, while nobody looks at them. */
 void sl_mpi_mailboxes_clear(void);
 bool sl_mpi_shares_memory(void);
-/* Whether the group of that number has mailboxes: the first groups have, if any. */
-bool sl_mpi_take_mailboxes(int group);
+/* Whether the group of that number and of so many MEMBERS has mailboxes: the first groups have, if any, unless a piece
+ * of a mailbox has no line for each member. */
+bool sl_mpi_take_mailboxes(int group, int members);
 
 void sl_mpi_begin_rounds(struct sl_mpi_call *c);
 /* Moves the call on as far as it goes. Whether all rounds are over. */

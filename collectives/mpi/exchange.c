@@ -212,7 +212,7 @@ static void exchange_summands(struct sl_mpi_call *c) {
 static void sum(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct share mine = summed_by(call, call->group->rank);
-    const void *input[SL_MPI_MOST];
+    const void **input = c->communicator->input;
     void *output = element(call, call->output, mine.begin);
     for (int peer = 0; peer < call->group->size; peer++) {
         input[peer] = peer == call->group->rank ? element(call, call->input, mine.begin)
@@ -238,7 +238,7 @@ static void sum_blocks(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_view tight = sl_packed_blocks(call), *view = &call->input_view;
     const int me = call->group->rank;
-    const void *input[SL_MPI_MOST];
+    const void **input = c->communicator->input;
     for (size_t row = 0; row < call->count[0]; row++) {
         for (size_t column = 0; column < call->count[1]; column++) {
             const size_t at = row * tight.stride[0] + column * tight.stride[1];
@@ -324,12 +324,19 @@ static void go_on(struct sl_mpi_call *c) {
 
 /* Whether all COUNT requests have ended. Reports what went wrong. */
 static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
-    MPI_Status status[2 * SL_MPI_MOST];
-    int ended = 0, code = MPI_Testall(count, request, &ended, status);
-    for (int i = 0; i < count && code == MPI_ERR_IN_STATUS; i++) {
-        if (status[i].MPI_ERROR != MPI_SUCCESS && status[i].MPI_ERROR != MPI_ERR_PENDING) code = status[i].MPI_ERROR;
+    enum { AT_ONCE = 128 };
+    MPI_Status status[AT_ONCE];
+    bool all = true;
+    for (int first = 0; first < count && all; first += AT_ONCE) {
+        const int some = count - first < AT_ONCE ? count - first : AT_ONCE;
+        int ended = 0, code = MPI_Testall(some, request + first, &ended, status);
+        for (int i = 0; i < some && code == MPI_ERR_IN_STATUS; i++) {
+            const int its = status[i].MPI_ERROR;
+            if (its != MPI_SUCCESS && its != MPI_ERR_PENDING) code = its;
+        }
+        all = sl_mpi_ok(c->run, code, "the data of a peer's call") && ended;
     }
-    return sl_mpi_ok(c->run, code, "the data of a peer's call") && ended;
+    return all;
 }
 
 /* Senders of long messages wait until they have been received. */

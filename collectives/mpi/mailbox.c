@@ -56,8 +56,8 @@ static struct sl_mpi_mailbox *mailbox(int group, int rank) {
     return &mailboxes[(size_t)group * (size_t)sl_mpi_process()->size + (size_t)rank];
 }
 
-bool sl_mpi_take_mailboxes(int group) {
-    if (!mailboxes || group >= GROUPS) return false;
+bool sl_mpi_take_mailboxes(int group, int members) {
+    if (!mailboxes || group >= GROUPS || members > PIECE / SL_CACHE_LINE) return false;
     if (opened <= group) opened = group + 1;
     return true;
 }
@@ -255,7 +255,7 @@ static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const char *own = sl_mpi_input_block(call, me) + offset_of(call, &call->input_view, s);
     char *sum = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, s);
     for (size_t run = 0; run < s->runs; run++) {
-        const void *input[SL_MPI_MOST];
+        const void **input = c->communicator->input;
         for (int peer = 0; peer < size; peer++)
             input[peer] = piece(c, peer, c->read, me) + bytes * (s->at + run * s->count);
         input[me] = own + bytes * run * call->input_view.stride[1];
@@ -269,13 +269,13 @@ static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
 static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const struct sl_collective *call = &c->call;
     const int me = call->group->rank;
-    const float *input[SL_MPI_MOST];
+    const void **input = c->communicator->input;
     pack_stretch(call, s, piece(c, me, c->read, me), sl_mpi_input_block(call, me));
     for (int peer = 0; peer < call->group->size; peer++)
-        input[peer] = (const float *)(const void *)piece(c, peer, c->read, me) + s->at;
+        input[peer] = piece(c, peer, c->read, me) + s->at * sizeof(float);
     char *sum = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, s);
-    sl_add_rows(s->runs, s->count, call->group->size, input, s->count, false, (float *)(void *)sum,
-                call->output_view.stride[1]);
+    sl_add_rows(s->runs, s->count, call->group->size, (const float *const *)input, s->count, false,
+                (float *)(void *)sum, call->output_view.stride[1]);
 }
 
 static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
@@ -311,7 +311,7 @@ static void sum_share(const struct sl_mpi_call *c, struct range range) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size;
     const struct range share = share_of(call, range, call->group->rank);
-    const void *input[SL_MPI_MOST];
+    const void **input = c->communicator->input;
     for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, 0) + share.begin;
     void *output = piece(c, call->group->rank, c->read, 0) + share.begin;
     sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, share.count / sl_dtype_size(call->dtype),

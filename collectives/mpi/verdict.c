@@ -82,13 +82,11 @@ static void post_to_others(struct sl_mpi_run *run, const struct sl_mpi_message *
 
 static int peer_of(const struct sl_mpi_run *run) { return run->wait->peer(run->wait->of); }
 
-static bool is_told(const struct sl_mpi_run *run, int coordinate) { return run->told >> coordinate & 1; }
-
 static void hear_waiting(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
     struct sl_waits *waits = run->engine->waits;
     if (!waits || message->from >= run->mesh->size) return;
     memcpy(&waits->coordinate[message->from], message->text, sizeof *waits->coordinate);
-    run->told |= UINT64_C(1) << message->from;
+    run->heard |= sl_set_adds(run->told, message->from);
 }
 
 /* Tells what this coordinate waits for now that the run ends, to WHO prints why. */
@@ -108,16 +106,18 @@ static void tell_waiting(struct sl_mpi_run *run, int who) {
 void sl_mpi_collect_waits(struct sl_mpi_run *run) {
     struct sl_waits *waits = run->engine->waits;
     const double end = sl_now() + time_to_tell;
-    if (!waits || !run->told) return;
+    if (!waits || !run->heard) return;
     for (int round = 0; sl_now() < end; round++) {
         int missing = 0;
-        for (int i = 0; i < run->mesh->size; i++) missing += !is_told(run, i) && i != run->absent && !sl_mpi_is_gone(i);
+        for (int i = 0; i < run->mesh->size; i++)
+            missing += !sl_set_has(run->told, i) && i != run->absent && !sl_mpi_is_gone(i);
         if (!missing) break;
         sl_mpi_turn(run);
         sl_mpi_pause(round);
     }
     for (int i = 0; i < run->mesh->size; i++)
-        if (!is_told(run, i)) waits->coordinate[i] = (struct sl_waiting){.state = SL_WAITING_UNKNOWN, .peer = -1};
+        if (!sl_set_has(run->told, i))
+            waits->coordinate[i] = (struct sl_waiting){.state = SL_WAITING_UNKNOWN, .peer = -1};
     waits->coordinates = run->mesh->size;
 }
 
@@ -129,7 +129,7 @@ static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     memcpy(run->verdict.message, end->text, sizeof run->verdict.message);
     sl_mpi_process()->speaker = end->from;
     run->absent = end->peer;
-    if (run->absent >= 0 && run->absent < SL_MPI_MOST) run->quiet |= UINT64_C(1) << run->absent;
+    if (run->absent >= 0) sl_set_adds(run->quiet, run->absent);
     if (end->number && run->engine->waits) tell_waiting(run, end->from);
 }
 
@@ -203,8 +203,8 @@ static void answer(struct sl_mpi_run *run, int to) {
 /* ---- verdicts ---- */
 
 static void add_own_wait(struct sl_error *verdict, const struct sl_mpi_run *run) {
-    const struct sl_mpi_link *own = &run->watch.chain[0];
-    sl_verdict_add_wait(verdict, run->mesh, own->coordinate, own->peer, own->place);
+    const struct sl_mpi_link *own = &run->chain[0];
+    sl_verdict_add_wait(verdict, run->mesh, own->coordinate, own->peer, run->place_called[own->place]);
 }
 
 static void propose_absent(struct sl_mpi_run *run, double limit) {
@@ -231,13 +231,29 @@ static void propose_returned(struct sl_mpi_run *run) {
     propose(run, SL_FAILED, -1, true, &verdict);
 }
 
+static const struct sl_mpi_link *link_of(const struct sl_mpi_run *run, int coordinate) {
+    const struct sl_mpi_link *link = run->chain;
+    while (link->coordinate != coordinate) link++;
+    return link;
+}
+
+static int linked_peer(void *run, int coordinate) { return link_of(run, coordinate)->peer; }
+
+static const char *linked_place(void *arg, int coordinate, char text[SL_VERDICT_PLACE]) {
+    const struct sl_mpi_run *run = arg;
+    _Static_assert((int)SL_MPI_PLACE <= (int)SL_VERDICT_PLACE, "there is room");
+    return strcpy(text, run->place_called[link_of(run, coordinate)->place]);
+}
+
+/* The chain ends with COUNT that wait in a CIRCLE. */
 static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_mpi_link *circle) {
+    const struct sl_verdict_waits waits = {linked_peer, linked_place, run};
     struct sl_error verdict = {0};
-    int i = 0;
+    int *coordinate = malloc((size_t)count * sizeof *coordinate);
     sl_verdict_deadlock(&verdict, count);
-    while (i < count && sl_verdict_add_wait(&verdict, run->mesh, circle[i].coordinate, circle[i].peer, circle[i].place))
-        i++;
-    if (i < count) sl_verdict_add_more(&verdict, count - i);
+    for (int i = 0; i < count && coordinate; i++) coordinate[i] = circle[i].coordinate;
+    sl_verdict_add_waits(&verdict, run->mesh, coordinate ? count : 0, coordinate, &waits);
+    free(coordinate);
     propose(run, SL_FAILED, -1, true, &verdict);
 }
 
@@ -248,10 +264,18 @@ static void ask(struct sl_mpi_run *run, int coordinate) {
     post(run, coordinate, &(struct sl_mpi_message){.kind = QUESTION});
 }
 
+/* The number of PLACE among those of the chain; where there is no room for one more, it takes that of the last. */
+static int number_of_place(struct sl_mpi_run *run, const char *place) {
+    struct sl_mpi_watch *watch = &run->watch;
+    for (int i = 0; i < watch->places; i++)
+        if (!strncmp(run->place_called[i], place, SL_MPI_PLACE - 1)) return i;
+    if (watch->places < SL_MPI_PLACES) watch->places++;
+    snprintf(run->place_called[watch->places - 1], SL_MPI_PLACE, "%.299s", place);
+    return watch->places - 1;
+}
+
 static void add_link(struct sl_mpi_run *run, int coordinate, int peer, uint32_t number, const char *place) {
-    struct sl_mpi_link *link = &run->watch.chain[run->watch.count++];
-    *link = (struct sl_mpi_link){coordinate, peer, number, ""};
-    snprintf(link->place, sizeof link->place, "%.299s", place);
+    run->chain[run->watch.count++] = (struct sl_mpi_link){coordinate, peer, number, number_of_place(run, place)};
 }
 
 /* The same waits give the same number; other ones most probably give another. Not 0. */
@@ -267,7 +291,7 @@ static uint32_t number_of(int count, const struct sl_mpi_link *circle) {
 /* The chain's last peer is its FIRST-th link. */
 static void found_circle(struct sl_mpi_run *run, int first) {
     struct sl_mpi_watch *watch = &run->watch;
-    const struct sl_mpi_link *circle = &watch->chain[first];
+    const struct sl_mpi_link *circle = &run->chain[first];
     const int count = watch->count - first;
     const uint32_t number = number_of(count, circle);
     if (number != watch->circle) {
@@ -281,10 +305,10 @@ static void found_circle(struct sl_mpi_run *run, int first) {
 /* The coordinate that was asked last waits itself: on to the one that it waits for, unless that is a circle. */
 static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
-    if (watch->count == SL_MPI_MOST) return;
+    if (watch->count == run->mesh->size) return;
     add_link(run, answer->from, answer->peer, answer->number, answer->text);
     for (int i = 0; i < watch->count; i++) {
-        if (watch->chain[i].coordinate == answer->peer) {
+        if (run->chain[i].coordinate == answer->peer) {
             found_circle(run, i);
             return;
         }
@@ -294,7 +318,7 @@ static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) 
 
 static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
-    if (!run->wait || run->waits != watch->chain[0].number) return; /* the wait is over */
+    if (!run->wait || run->waits != run->chain[0].number) return; /* the wait is over */
     const bool returned = answer->status == HAS_RETURNED || answer->status == HAS_RETURNED_AND_SENDS;
     if (answer->from == watch->peer) {
         watch->answered = true;
@@ -314,9 +338,9 @@ static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *ans
 }
 
 /* Begins to watch PEER; what is known of it is another wait's. */
-static void watch_peer(struct sl_mpi_watch *watch, int peer, uint32_t number) {
-    *watch = (struct sl_mpi_watch){.peer = peer, .asked = -1};
-    watch->chain[0].number = number;
+static void watch_peer(struct sl_mpi_run *run, int peer) {
+    run->watch = (struct sl_mpi_watch){.peer = peer, .asked = -1};
+    run->chain[0].number = run->waits;
 }
 
 static void look_for_gone(struct sl_mpi_run *run) {
@@ -332,13 +356,13 @@ void sl_mpi_look(struct sl_mpi_run *run) {
     const double now = sl_now(), limit = sl_mpi_terminated() ? last_moments : run->engine->timeout;
     char where[SL_MPI_PLACE];
     if (peer < 0) return;
-    if (peer != watch->peer || run->waits != watch->chain[0].number) watch_peer(watch, peer, run->waits);
+    if (peer != watch->peer || run->waits != run->chain[0].number) watch_peer(run, peer);
     const double elapsed = watch->ticked > 0 ? now - watch->ticked : 0;
     const double most = 2e-3 * SL_MPI_TICK_MS;
     watch->silent = watch->answered ? 0 : watch->silent + (elapsed < most ? elapsed : most);
     watch->answered = false;
     watch->ticked = now;
-    watch->count = 0;
+    watch->count = watch->places = 0;
     add_link(run, run->spmd.coordinate, peer, run->waits, sl_last_call_describe(&run->place, where, sizeof where));
     look_for_gone(run);
     if (watch->silent > limit) propose_absent(run, limit);
@@ -375,7 +399,7 @@ static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
         hear_waiting(run, message);
         break;
     case QUIET:
-        if (message->from < SL_MPI_MOST) run->quiet |= UINT64_C(1) << message->from;
+        sl_set_adds(run->quiet, message->from);
         break;
     }
 }

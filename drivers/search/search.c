@@ -241,7 +241,7 @@ static int find_machine(struct search *search, struct sl_error *error) {
     return sl_machine_measure(&search->machine, search->engine, &brief, error);
 }
 
-static const struct sl_engine_table processes = {.name = "mpi", .most = SL_MPI_MOST, .apart = true, .both_ends = true},
+static const struct sl_engine_table processes = {.name = "mpi", .apart = true, .both_ends = true},
                                     gpus = {.name = "nccl", .most = SL_NCCL_MOST, .apart = true, .both_ends = true};
 
 static int nodes_of(const struct sl_machine *machine) {

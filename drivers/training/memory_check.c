@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "collectives/engines.h"
 #include "drivers/training/memory_options.h"
 #include "spmd/device/device.h"
 
@@ -44,6 +43,8 @@ static bool can_be_planned(const struct sl_job *job, double bytes, double room) 
     enum { MOST_LAYERS = 256, FAR = 1024 };
     return job->layers / job->ranks <= MOST_LAYERS && bytes < FAR * room;
 }
+
+enum { MOST_MACHINES = 64 }; /* that advice tells of */
 
 /* What would make a job fit that cannot be planned. */
 struct advice {
@@ -89,7 +90,7 @@ static void try_machines(struct advice *advice, bool stored) {
     const double bytes = divided(advice, stored), machines = ceil(bytes / advice->room);
     char what[96];
     if (stored && bytes >= divided(advice, false)) return;
-    if (machines < 2 || machines > SL_MPI_MOST) return;
+    if (machines < 2 || machines > MOST_MACHINES) return;
     snprintf(what, sizeof what, "--engine mpi --fsdp%s on %.0f machines with as much", stored ? " --storage bf16" : "",
              machines);
     advise(advice, what, bytes / machines);
@@ -115,12 +116,12 @@ static void try_smaller(struct advice *advice) {
 static void try_largest_mesh(struct advice *advice) {
     const bool stored = divided(advice, true) < divided(advice, false);
     const char *rounded = stored ? " --storage bf16" : "";
-    const double each = divided(advice, stored) / SL_MPI_MOST, times = ceil(each / advice->room);
+    const double each = divided(advice, stored) / MOST_MACHINES, times = ceil(each / advice->room);
     char what[128];
     if (each <= advice->room) return;
-    snprintf(what, sizeof what, "--engine mpi --fsdp%s on %d machines with more", rounded, SL_MPI_MOST);
+    snprintf(what, sizeof what, "--engine mpi --fsdp%s on %d machines with more", rounded, MOST_MACHINES);
     advise(advice, what, each);
-    snprintf(what, sizeof what, "a model of 1/%.0f of its size on %d with as much", times, SL_MPI_MOST);
+    snprintf(what, sizeof what, "a model of 1/%.0f of its size on %d with as much", times, MOST_MACHINES);
     advise(advice, what, each / times);
 }
 

@@ -302,8 +302,8 @@ point 'also on this machine, which is measured'
 refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
 refuses '--devices: "65537" is not an integer from 0 to 65536' $transformer --plan search --devices 65537
 for how in '--plan auto --machine many.json' '--plan search --machine many.json --save-options many'; do
-    sed 's/"count": *[0-9]*/"count": 40/' "$cluster" >many.json
-    refuses '--devices 80: a run on engine mpi has at most 64 coordinates; more are planned only on paper' $transformer $how --devices 80
+    sed 's/"count": *[0-9]*/"count": 40, "gpus": 4/' "$cluster" >many.json
+    refuses '--devices 80: a run on engine nccl has at most 64 coordinates; more are planned only on paper' $transformer $how --devices 80
 done
 [ ! -e many ]
 point 'nothing is saved'

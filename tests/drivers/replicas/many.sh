@@ -54,12 +54,12 @@ train --plan search --devices 128 --machine machine.json --save-options best.opt
 [ $status = 0 ] && train @best.opt && grep -q '"final_loss"' out
 point 'what a search of 128 devices saves runs'
 
-# ---- limits ----
+# ---- processes ----
 
 if [ "${2:-}" ]; then
     "$drivers/transformer" train $model --engine mpi --mesh data=32,tensor=4 >out 2>err </dev/null
     status=$?
-    [ $status = 2 ] && grep -qF 'engine mpi: a run has at most 64 coordinates, not 128' err && [ "$(wc -l <err)" = 1 ]
-    point 'engine mpi names its limit'
+    [ $status = 2 ] && grep -qF 'the mesh data=32,tensor=4,pipe=1 needs 128 processes, this is a single one' err && [ "$(wc -l <err)" = 1 ]
+    point 'engine mpi says how many processes 128 coordinates need'
 fi
 plan
