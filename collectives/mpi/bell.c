@@ -3,8 +3,8 @@
  * MPI only knows waiting as asking again and again. Where processes share cores, whoever asks takes the core from those
  * who work. So each process has a bell in memory that all share. Who has something for another rings its bell: a
  * message of MPI's, or something in shared memory, for which MPI need not be asked. Who waits looks at what has come,
- * and sleeps until its bell rings. There are bells only where all processes are on one host: who waited for another
- * host would sleep too long. */
+ * and sleeps until its bell rings. Each host has bells of its own: who waits for another host, which cannot ring here,
+ * sleeps but briefly. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -24,30 +24,41 @@ struct bell {
     _Atomic uint32_t wants_room;
 };
 
-static struct bell *bells; /* [processes], by rank; NULL: there are none */
+static struct bell *bells; /* [processes of this host]; NULL: there are none */
 
 void sl_mpi_bells_open(MPI_Comm host) {
-    bells = sl_mpi_share_with_all(host, (size_t)sl_mpi_process()->size * sizeof *bells);
+    bells = sl_mpi_share_with_all(host, (size_t)sl_mpi_process()->here * sizeof *bells);
 }
 
 bool sl_mpi_has_bells(void) { return bells; }
+bool sl_mpi_bells_tell_all(void) { return bells && sl_mpi_process()->here == sl_mpi_process()->size; }
 
-static struct bell *own(void) { return &bells[sl_mpi_process()->rank]; }
+/* NULL: it is not here. */
+static struct bell *bell_of(int rank) {
+    return bells && sl_mpi_is_neighbour(rank) ? &bells[sl_mpi_place_of(rank)] : NULL;
+}
+static struct bell *own(void) { return bell_of(sl_mpi_process()->rank); }
+
+static void ring(struct bell *bell) {
+    atomic_fetch_add(&bell->rings, 1);
+    if (atomic_load(&bell->sleeps)) syscall(SYS_futex, &bell->rings, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
 
 void sl_mpi_ring(int rank) {
-    if (!bells) return;
-    atomic_fetch_add(&bells[rank].rings, 1);
-    if (atomic_load(&bells[rank].sleeps)) syscall(SYS_futex, &bells[rank].rings, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    struct bell *bell = bell_of(rank);
+    if (bell) ring(bell);
 }
 
 void sl_mpi_ring_for_letter(int rank) {
-    if (!bells) return;
-    atomic_fetch_add(&bells[rank].letters, 1);
-    sl_mpi_ring(rank);
+    struct bell *bell = bell_of(rank);
+    if (!bell) return;
+    atomic_fetch_add(&bell->letters, 1);
+    ring(bell);
 }
 
 void sl_mpi_ring_for_room(int rank) {
-    if (bells && atomic_load(&bells[rank].wants_room)) sl_mpi_ring(rank);
+    struct bell *bell = bell_of(rank);
+    if (bell && atomic_load(&bell->wants_room)) ring(bell);
 }
 
 void sl_mpi_want_room(bool wants) {

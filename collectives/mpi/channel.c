@@ -1,7 +1,7 @@
 /* channel.c - channels of the mpi engine.
  *
- * Where all processes are on one host, a channel is a ring of slots in memory that its ends share, as engine local's: a
- * message is handed over without being copied. The sender makes the memory.
+ * Where both ends are on one host, a channel is a ring of slots in memory that they share, as engine local's: a message
+ * is handed over without being copied. The sender makes the memory.
  *
  * Elsewhere each end has a ring of its own, and a persistent request a slot. The receiver has a receive under way for
  * every slot that it does not hold. The sender's sends are synchronous ones: they end when a receive has met them, so a
@@ -54,7 +54,9 @@ struct sl_mpi_channel {
 enum { SENDER, RECEIVER };
 
 static bool is_own(const struct sl_mpi_channel *channel) { return channel->from == channel->to; }
-static bool is_shared(const struct sl_mpi_channel *channel) { return !is_own(channel) && sl_mpi_shares_memory(); }
+static bool is_shared(const struct sl_mpi_channel *channel) {
+    return !is_own(channel) && sl_mpi_shares_memory_with(channel->from) && sl_mpi_shares_memory_with(channel->to);
+}
 
 /* ---- opening ---- */
 
@@ -164,6 +166,7 @@ int sl_mpi_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     const int code = sends ? open_sender(channel, tag, opening_tag) : open_receiver(channel, tag, opening_tag);
     if (!sl_mpi_ok(run, code, "opening a channel")) return sl_mpi_await_end(run);
     run->unmatched++;
+    run->remote += !is_shared(channel);
     return SL_OK;
 }
 

@@ -29,6 +29,7 @@ static uint64_t hash_of(const struct sl_group *group) {
 
 static void free_communicator(struct sl_mpi_communicator *communicator) {
     sl_mpi_buffers_close(communicator);
+    sl_mpi_leave_mailboxes(communicator);
     free(communicator->input);
     free(communicator->requests);
     free(communicator->signatures);
@@ -37,10 +38,16 @@ static void free_communicator(struct sl_mpi_communicator *communicator) {
 
 static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, const struct sl_group *group, int number) {
     const size_t size = (size_t)group->size, slots = SL_MAX_IN_FLIGHT;
-    const bool shared = sl_mpi_take_mailboxes(number, group->size), signs = run->engine->checked || !shared;
-    const size_t moving = shared ? 0 : 2 * size, requests = moving + (signs ? 2 * size : 0); /* of a slot */
     struct sl_mpi_communicator *communicator = calloc(1, sizeof *communicator);
     if (!communicator) return NULL;
+    communicator->group = *group;
+    communicator->number = number;
+    if (!sl_mpi_take_mailboxes(communicator)) {
+        free(communicator);
+        return NULL;
+    }
+    const bool shared = communicator->mailboxes, signs = run->engine->checked || !shared;
+    const size_t moving = shared ? 0 : 2 * size, requests = moving + (signs ? 2 * size : 0); /* of a slot */
     communicator->input = malloc(size * sizeof *communicator->input);
     communicator->requests = malloc((slots * requests + 1) * sizeof *communicator->requests);
     communicator->signatures = calloc(signs ? slots * size : 1, sizeof *communicator->signatures);
@@ -48,9 +55,6 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
         free_communicator(communicator);
         return NULL;
     }
-    communicator->group = *group;
-    communicator->number = number;
-    communicator->shared = shared;
     communicator->members = hash_of(group);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
     for (size_t i = 0; i < slots * requests; i++) communicator->requests[i] = MPI_REQUEST_NULL;
@@ -111,7 +115,7 @@ void sl_mpi_advance(struct sl_mpi_run *run) {
             c->active = false;
         } else {
             at = &c->next;
-            run->moves_by_mpi |= !c->communicator->shared || sl_mpi_unheard(c) >= 0;
+            run->moves_by_mpi |= !c->communicator->mailboxes || sl_mpi_unheard(c) >= 0;
         }
     }
 }
@@ -131,7 +135,7 @@ static int laggard(void *of) {
     struct sl_mpi_call *c = of;
     const int size = c->call.group->size;
     int peer = c->phase == SL_MPI_COMPARING ? sl_mpi_uncompared(c) : -1;
-    if (c->phase == SL_MPI_FIRST && c->communicator->shared) peer = sl_mpi_find_laggard(c);
+    if (c->phase == SL_MPI_FIRST && c->communicator->mailboxes) peer = sl_mpi_find_laggard(c);
     if (peer < 0) peer = find_pending(c->receive, size);
     if (peer < 0) peer = find_pending(c->send, size);
     if (peer < 0) peer = sl_mpi_unheard(c);

@@ -121,7 +121,7 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
     run->spmd = (struct sl_spmd){.mesh = mesh,
                                  .engine = engine,
                                  .coordinate = sl_mpi_process()->rank,
-                                 .device = devices ? sl_mpi_process()->local_rank % devices : -1,
+                                 .device = devices ? sl_mpi_place_of(sl_mpi_process()->rank) % devices : -1,
                                  .state = run};
     return run;
 }

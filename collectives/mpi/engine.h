@@ -36,7 +36,7 @@ struct sl_mpi_process {
     MPI_Comm comm; /* of all processes: meetings and messages */
     int rank, size;
     double timeout; /* seconds: the latest engine's */
-    int local_rank; /* among those on this host */
+    int here;       /* processes on this host */
     int largest_tag;
     bool spin;                    /* every process has a core of its own */
     bool unbound;                 /* all processes are on this host and share its cores; none is bound to some */
@@ -60,6 +60,8 @@ bool sl_mpi_reports(void);
 /* Whether the process of RANK is on this host, can be seen from here, and then, whether it has ended. */
 bool sl_mpi_is_neighbour(int rank);
 bool sl_mpi_is_gone(int rank);
+/* Its position among those of its host. */
+int sl_mpi_place_of(int rank);
 /* A process of this host that has been stopped for the timeout, or -1. Waits ask again and again. */
 int sl_mpi_find_stopped(void);
 
@@ -152,16 +154,22 @@ void sl_mpi_stop_sharing(struct sl_mpi_origin *origin);
 /* The memory that another process has made; NULL: it is not seen from here. */
 void *sl_mpi_share_of(size_t bytes, const struct sl_mpi_origin *origin);
 void sl_mpi_unmap(void *memory, size_t bytes);
-/* Collective over HOST: the same memory for all. NULL everywhere where it fails, or processes are on several hosts or
- * do not see each other. */
+/* Collective over HOST: the same memory for all of it. NULL everywhere where it fails, or some do not see each other.
+ */
 void *sl_mpi_share_with_all(MPI_Comm host, size_t bytes);
+/* The same of a file without a name, from which each maps what it needs. -1: there is none. */
+int sl_mpi_share_file_with_all(MPI_Comm host, size_t bytes);
+/* BYTES of it from OFFSET on; NULL where that fails. */
+void *sl_mpi_map(int file, size_t offset, size_t bytes);
 
 /* ---- sleeping (bell.c) ---- */
 
 /* Collective over HOST. Without memory for all there are no bells, and waits ask MPI again and again. */
 void sl_mpi_bells_open(MPI_Comm host);
 bool sl_mpi_has_bells(void);
-/* Wakes the process of RANK, if it sleeps: there is something for it in shared memory. */
+/* Whether all processes are on this host, and have bells: then they ring for each message of MPI's. */
+bool sl_mpi_bells_tell_all(void);
+/* Wakes the process of RANK, if it sleeps here: there is something for it in shared memory. */
 void sl_mpi_ring(int rank);
 /* The same: MPI has something for it. */
 void sl_mpi_ring_for_letter(int rank);
@@ -233,6 +241,7 @@ struct sl_mpi_run {
     struct sl_mpi_call *active; /* calls that are under way */
     struct sl_mpi_channel *channels;
     int unmatched;     /* channels whose other end is not known yet */
+    int remote;        /* channels that MPI carries */
     bool moves_by_mpi; /* some of the active calls */
     uint32_t letters;  /* MPI has been asked since the bell had rung for so many of its messages */
     bool overdue;      /* or it is to be asked in any case */
@@ -350,10 +359,10 @@ struct sl_mpi_communicator {
     struct sl_mpi_communicator *next;
     struct sl_group group;
     int number;
-    uint64_t members; /* a hash of them */
-    bool shared;      /* its calls go through mailboxes */
-    uint32_t started; /* calls */
-    char name[64];    /* for places */
+    uint64_t members;                 /* a hash of them */
+    struct sl_mpi_mailbox *mailboxes; /* of this host's processes: calls go through them. NULL: by MPI */
+    uint32_t started;                 /* calls */
+    char name[64];                    /* for places */
     struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
     const void **input; /* [size], for sums */
     struct sl_mpi_signature *signatures;
@@ -402,10 +411,12 @@ int sl_mpi_previous_peer(const struct sl_collective *call, int k);
 void sl_mpi_mailboxes_open(MPI_Comm host);
 /* Empties this process's: before a run, while nobody looks at them. */
 void sl_mpi_mailboxes_clear(void);
-bool sl_mpi_shares_memory(void);
-/* Whether the group of that number and of so many MEMBERS has mailboxes: the first groups have, if any, unless a piece
- * of a mailbox has no line for each member. */
-bool sl_mpi_take_mailboxes(int group, int members);
+/* Whether data goes to the process of RANK through memory. */
+bool sl_mpi_shares_memory_with(int rank);
+/* Gives mailboxes to a group all of whose members share memory: the first groups have some, unless a piece of a mailbox
+ * has no line for each member. False without memory. */
+bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator);
+void sl_mpi_leave_mailboxes(struct sl_mpi_communicator *communicator);
 
 void sl_mpi_begin_rounds(struct sl_mpi_call *c);
 /* Moves the call on as far as it goes. Whether all rounds are over. */

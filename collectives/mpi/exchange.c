@@ -1,5 +1,4 @@
-/* exchange.c - what a collective of the mpi engine moves by MPI; mailbox.c moves it where all processes are on one
- * host.
+/* exchange.c - what a collective of the mpi engine moves by MPI; mailbox.c moves it where all members are on one host.
  *
  * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations but
  * long sums, which take two. There each member owns a share of the elements. It receives everyone's values for its
@@ -268,7 +267,7 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
         const bool scattered = sl_call_writes(call) && !sl_block_is_solid(call, &call->output_view);
         if (combines(call) || scattered) received = block;
     }
-    if (size == 1 || c->communicator->shared || !(sent + received)) return SL_OK;
+    if (size == 1 || c->communicator->mailboxes || !(sent + received)) return SL_OK;
     char *piece = take_piece(c, sent + received);
     if (!piece)
         return sl_fail(&c->run->spmd, SL_FAILED, "%s over \"%s\": no memory for %zu bytes (called at %s)",
@@ -281,12 +280,12 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
 void sl_mpi_begin(struct sl_mpi_call *c) {
     struct sl_collective *call = &c->call;
     c->phase = SL_MPI_FIRST;
-    if (c->communicator->shared) sl_mpi_begin_rounds(c);
+    if (c->communicator->mailboxes) sl_mpi_begin_rounds(c);
     if (!sl_block_elements(call) && call->operation != SL_BARRIER) return; /* pointers may be NULL then */
     const struct sl_positions from = sl_call_sources(call);
     if (sl_operation_of(call)->zeros && from.begin == from.end) memset(call->output, 0, sl_block_bytes(call));
     copy_own_block(call);
-    if (c->communicator->shared) return;
+    if (c->communicator->mailboxes) return;
     if (is_sum(call)) {
         exchange_summands(c);
     } else {
@@ -349,7 +348,7 @@ static void tell_senders(struct sl_mpi_call *c) {
 
 void sl_mpi_move_on(struct sl_mpi_call *c) {
     const int requests = 2 * c->call.group->size;
-    if (c->communicator->shared) {
+    if (c->communicator->mailboxes) {
         if (c->phase == SL_MPI_FIRST && sl_mpi_go_round(c)) end_call(c);
         return;
     }

@@ -1,4 +1,4 @@
-/* mailbox.c - what a collective moves where all processes are on one host: through memory that they share, without MPI.
+/* mailbox.c - what a collective moves whose members are all on one host: through memory that they share, without MPI.
  *
  * Each member of a group has a mailbox. It writes there what it has for the others and rings their bells; they read it
  * where it lies, straight into their outputs and sums. MPI would copy twice, and would have to be asked again and
@@ -14,13 +14,15 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/copies.h"
 #include "collectives/reduce.h"
 #include "collectives/sums.h"
+#include "spmd/base/memory.h"
 
 enum {
-    GROUPS = 32,       /* of a run, the first ones; others use MPI */
+    GROUPS = 1024,     /* of a run, the first ones; others use MPI */
     PIECE = 64 * 1024, /* bytes. Memory that no call has needed is not there */
     PIECES = 2,        /* of a slot */
     APART = 17 * 64,   /* bytes between pieces: those of short calls then take each other's place in no cache */
@@ -40,36 +42,48 @@ struct sl_mpi_mailbox {
     alignas(SL_CACHE_LINE) char piece[SL_MAX_IN_FLIGHT][PIECES][PIECE + APART];
 };
 
-static struct sl_mpi_mailbox *mailboxes; /* [GROUPS][processes]; NULL: there are none */
-static int opened;                       /* groups of this process's run, or the one before */
+static int file = -1; /* of mailboxes [GROUPS][processes of this host]; -1: there are none */
+static int opened;    /* groups of this process's run, or the one before */
 
 /* ---- mailboxes ---- */
 
+/* Whole pages. */
+static size_t bytes_of_group(void) {
+    enum { LARGEST_PAGE = 1 << 16 };
+    return sl_round_up((size_t)sl_mpi_process()->here * sizeof(struct sl_mpi_mailbox), LARGEST_PAGE);
+}
+
 void sl_mpi_mailboxes_open(MPI_Comm host) {
-    const size_t count = GROUPS * (size_t)sl_mpi_process()->size;
-    if (sl_mpi_has_bells()) mailboxes = sl_mpi_share_with_all(host, count * sizeof *mailboxes);
+    if (sl_mpi_has_bells()) file = sl_mpi_share_file_with_all(host, GROUPS * bytes_of_group());
 }
 
-bool sl_mpi_shares_memory(void) { return mailboxes; }
+bool sl_mpi_shares_memory_with(int rank) { return file >= 0 && sl_mpi_is_neighbour(rank); }
 
-static struct sl_mpi_mailbox *mailbox(int group, int rank) {
-    return &mailboxes[(size_t)group * (size_t)sl_mpi_process()->size + (size_t)rank];
+bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator) {
+    const struct sl_group *group = &communicator->group;
+    const int number = communicator->number;
+    if (number >= GROUPS || group->size > PIECE / SL_CACHE_LINE) return true;
+    for (int i = 0; i < group->size; i++)
+        if (!sl_mpi_shares_memory_with(sl_group_member(group, i))) return true;
+    if (opened <= number) opened = number + 1;
+    communicator->mailboxes = sl_mpi_map(file, (size_t)number * bytes_of_group(), bytes_of_group());
+    return communicator->mailboxes;
 }
 
-bool sl_mpi_take_mailboxes(int group, int members) {
-    if (!mailboxes || group >= GROUPS || members > PIECE / SL_CACHE_LINE) return false;
-    if (opened <= group) opened = group + 1;
-    return true;
+void sl_mpi_leave_mailboxes(struct sl_mpi_communicator *communicator) {
+    sl_mpi_unmap(communicator->mailboxes, bytes_of_group());
 }
 
 void sl_mpi_mailboxes_clear(void) {
+    const struct words zeros[SL_MAX_IN_FLIGHT] = {0};
+    const size_t own = (size_t)sl_mpi_place_of(sl_mpi_process()->rank) * sizeof(struct sl_mpi_mailbox);
     for (int group = 0; group < opened; group++)
-        memset(mailbox(group, sl_mpi_process()->rank)->words, 0, sizeof mailboxes->words);
+        (void)!pwrite(file, zeros, sizeof zeros, (off_t)((size_t)group * bytes_of_group() + own)); /* it is memory */
     opened = 0;
 }
 
 static struct sl_mpi_mailbox *box_of(const struct sl_mpi_call *c, int position) {
-    return mailbox(c->communicator->number, sl_group_member(c->call.group, position));
+    return &c->communicator->mailboxes[sl_mpi_place_of(sl_group_member(c->call.group, position))];
 }
 static struct words *words_of(const struct sl_mpi_call *c, int position) {
     return &box_of(c, position)->words[c->slot];

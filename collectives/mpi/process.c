@@ -35,9 +35,10 @@ static MPI_Request meeting = MPI_REQUEST_NULL;
 
 static volatile sig_atomic_t terminated; /* by SIGTERM */
 
-/* Of each process: its id, or 0 where it cannot be seen from here; and the first process on its host. */
+/* Of each process: its id, or 0 where it cannot be seen from here; the first process on its host; its position there.
+ */
 struct home {
-    int32_t pid, host;
+    int32_t pid, host, place;
 };
 static struct home *home; /* [size] */
 
@@ -198,9 +199,11 @@ static void leave(int status, void *arg) {
 /* ---- opening ---- */
 
 static void find_homes(MPI_Comm host) {
-    struct home mine = {getpid(), process.rank};
+    struct home mine = {getpid(), process.rank, 0};
+    MPI_Comm_rank(host, &mine.place);
+    MPI_Comm_size(host, &process.here);
     MPI_Bcast(&mine.host, 1, MPI_INT32_T, 0, host);
-    MPI_Allgather(&mine, 2, MPI_INT32_T, home, 2, MPI_INT32_T, process.comm);
+    MPI_Allgather(&mine, 3, MPI_INT32_T, home, 3, MPI_INT32_T, process.comm);
     for (int rank = 0; rank < process.size; rank++) { /* all are alive */
         if (home[rank].host != mine.host || (kill(home[rank].pid, 0) && errno == ESRCH)) home[rank].pid = 0;
     }
@@ -210,13 +213,12 @@ static void find_homes(MPI_Comm host) {
 /* Whether this host's processes have a core each, and whether they are all there are and share them all. */
 static void find_cores(MPI_Comm host) {
     cpu_set_t mine, allowed;
-    int processes, free;
+    int free;
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);
     MPI_Allreduce(&mine, &allowed, sizeof allowed, MPI_BYTE, MPI_BOR, host);
-    MPI_Comm_size(host, &processes);
-    process.spin = processes <= CPU_COUNT(&allowed);
-    const int unbound = CPU_EQUAL(&mine, &allowed) && processes == process.size && !process.spin;
+    process.spin = process.here <= CPU_COUNT(&allowed);
+    const int unbound = CPU_EQUAL(&mine, &allowed) && process.here == process.size && !process.spin;
     MPI_Allreduce(&unbound, &free, 1, MPI_INT, MPI_MIN, host);
     process.unbound = free;
 }
@@ -253,7 +255,6 @@ static int join(bool started, struct sl_error *error) {
     const bool room =
         sl_mpi_provide_messages(2 * process.size); /* a question or an answer for each, and as many again */
     if (!attendance || !home || !room) return sl_error_set(error, SL_FAILED, "engine mpi: no memory");
-    MPI_Comm_rank(host, &process.local_rank);
     find_homes(host);
     find_tags();
     find_cores(host);
@@ -281,6 +282,8 @@ int sl_mpi_open(double timeout, struct sl_error *error) {
 }
 
 bool sl_mpi_is_neighbour(int rank) { return home[rank].pid != 0; }
+
+int sl_mpi_place_of(int rank) { return home[rank].place; }
 
 bool sl_mpi_is_gone(int rank) { return home[rank].pid && kill(home[rank].pid, 0) && errno == ESRCH; }
 

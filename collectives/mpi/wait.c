@@ -45,7 +45,8 @@ static void pause_for_mpi(int round, uint32_t rings) {
         sl_mpi_pause(round);
         return;
     }
-    const long us = round - first < 5 ? (long)NAP_US << (round - first) : DOZE_US;
+    const int doubled = sl_mpi_bells_tell_all() ? round - first : 0;
+    const long us = doubled < 5 ? (long)NAP_US << doubled : DOZE_US;
     sl_mpi_sleep(rings, 1000 * us);
 }
 
@@ -83,12 +84,12 @@ void sl_mpi_withdraw(struct sl_mpi_run *run) {
     sl_mpi_channels_withdraw(run, end);
 }
 
-/* With bells messages are looked for when the bell has rung for them. MPI may bring one later than that: who waits
- * looks again when nothing has rung for a tick, and who only waits for the end of the run looks all the time. */
+/* With bells for all messages are looked for when the bell has rung for them. MPI may bring one later than that: who
+ * waits looks again when nothing has rung for a tick, and who only waits for the end of the run looks all the time. */
 static void listen(struct sl_mpi_run *run) {
     const uint32_t letters = sl_mpi_letters();
     const bool ends = run->proposed || run->returned || run->status;
-    const bool due = !sl_mpi_has_bells() || letters != run->letters || run->overdue || ends;
+    const bool due = !sl_mpi_bells_tell_all() || letters != run->letters || run->overdue || ends;
     if (!due && !sl_mpi_has_outgoing()) return;
     run->letters = letters;
     run->overdue = false;
@@ -125,7 +126,7 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
             heard = rings;
             continue;
         }
-        if (bells && wait->rung && !run->moves_by_mpi && !run->unmatched)
+        if (bells && wait->rung && !run->moves_by_mpi && !run->unmatched && !run->remote)
             pause_until_rung(run, rings);
         else
             pause_for_mpi(round, rings);
