@@ -157,7 +157,7 @@ void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
 static void settle(struct sl_mpi_call *c) {
     const double end = sl_now() + 2;
     for (int peer = 0, round = 0; peer < c->call.group->size && c->send && sl_now() < end;) {
-        if (sl_mpi_is_pending(c->send[peer]) && !sl_set_has(c->run->quiet, sl_group_member(c->call.group, peer))) {
+        if (sl_mpi_is_pending(c->send[peer]) && !sl_mpi_is_quiet(c->run, sl_group_member(c->call.group, peer))) {
             sl_mpi_turn(c->run);
             sl_mpi_pause(round++);
         } else {

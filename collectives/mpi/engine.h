@@ -57,9 +57,10 @@ int sl_mpi_open(double timeout, struct sl_error *error);
 bool sl_mpi_speaks(void);
 bool sl_mpi_reports(void);
 
-/* Whether the process of RANK is on this host, can be seen from here, and then, whether it has ended. */
+/* Whether the process of RANK is on this host, can be seen from here, and then, whether it has ended, or is stopped. */
 bool sl_mpi_is_neighbour(int rank);
 bool sl_mpi_is_gone(int rank);
+bool sl_mpi_is_stopped_here(int rank);
 /* Its position among those of its host. */
 int sl_mpi_place_of(int rank);
 /* A process of this host that has been stopped for the timeout, or -1. Waits ask again and again. */
@@ -182,6 +183,33 @@ uint32_t sl_mpi_letters(void);
 /* Sleeps until the bell has rung more often than RINGS, for NS (below a second) at most. There must be bells. */
 void sl_mpi_sleep(uint32_t rings, long ns);
 
+/* ---- what the processes of a host know of each other (board.c) ---- */
+
+/* Collective over HOST. */
+void sl_mpi_board_open(MPI_Comm host);
+
+/* A process of this host that has ended, or that is stopped, or -1: as of a tick ago. All together look once a tick. */
+int sl_mpi_find_gone(void);
+int sl_mpi_find_still(void);
+
+enum { SL_MPI_PLACE = 300 }; /* bytes of a place as text */
+/* What a process is at. */
+struct sl_mpi_note {
+    int32_t run;
+    int32_t state, peer;      /* enum state in verdict.c; for whom it waits */
+    uint32_t number;          /* of its waits */
+    char place[SL_MPI_PLACE]; /* of its latest call */
+};
+/* Whether somebody has asked since this process wrote a note. */
+bool sl_mpi_is_asked(void);
+void sl_mpi_write_note(const struct sl_mpi_note *note);
+/* Asks the process of RANK for a note. False where that takes a message. Writes its latest note, and when it was
+ * written; 0: there is none that counts. */
+bool sl_mpi_ask_neighbour(int rank, struct sl_mpi_note *note, double *written);
+/* Notes that in the run of that number nothing writes into this process's buffers any more; and whether RANK has. */
+void sl_mpi_note_quiet(int run);
+bool sl_mpi_is_noted_quiet(int rank, int run);
+
 /* ---- the beginning of a run (start.c) ---- */
 
 /* Meets all processes, and compares what they mean to run. SL_BAD_INPUT, with the same message everywhere, says how it
@@ -199,7 +227,7 @@ struct sl_mpi_wait {
 };
 
 /* One coordinate's wait, as it told it. */
-enum { SL_MPI_PLACE = 300, SL_MPI_PLACES = 64 }; /* bytes of a place as text; and how many are kept */
+enum { SL_MPI_PLACES = 64 }; /* texts that are kept */
 struct sl_mpi_link {
     int coordinate, peer;
     uint32_t number; /* of its waits */
@@ -212,6 +240,7 @@ struct sl_mpi_watch {
     int peer;                /* whom it waits for */
     double silent;           /* seconds for which the peer has not answered */
     bool answered;           /* since the last tick */
+    double noted;            /* when it wrote the note that was read last */
     double returned;         /* since when the peer has said that it has returned; 0: it has not */
     char last[SL_MPI_PLACE]; /* where the peer was then */
     int asked;               /* whom the last link of the run's chain waits for; -1: nobody has been asked */
@@ -248,6 +277,7 @@ struct sl_mpi_run {
 
     struct sl_last_call place;
     struct sl_mpi_wait *wait; /* NULL: it does not wait */
+    bool noted;               /* there is a note of the wait */
     uint32_t waits;
     struct sl_mpi_watch watch;
     struct sl_mpi_link *chain;          /* [processes]: from this coordinate on, each waits for the next, */
@@ -320,8 +350,11 @@ void sl_mpi_collect_waits(struct sl_mpi_run *run);
 /* Before this process leaves MPI. */
 void sl_mpi_stop_listening(void);
 
-/* Tells the others that nothing writes into this coordinate's buffers any more. */
+/* Tells the others that nothing writes into this coordinate's buffers any more; whether COORDINATE has. */
 void sl_mpi_say_quiet(struct sl_mpi_run *run);
+bool sl_mpi_is_quiet(const struct sl_mpi_run *run, int coordinate);
+/* Tells neighbours that have asked what this coordinate is at. */
+void sl_mpi_note_state(struct sl_mpi_run *run);
 
 /* ---- groups and collectives (collectives.c) ---- */
 

@@ -87,22 +87,9 @@ bool sl_mpi_have_met(void) {
     return met;
 }
 
-/* A process of this host that has ended, or -1. */
-static int find_gone(void) {
-    for (int rank = 0; rank < process.size; rank++) {
-        if (sl_mpi_is_gone(rank)) return rank;
-    }
-    return -1;
-}
-
-/* Looks once a tick at most, as it takes a file a neighbour. */
 int sl_mpi_find_stopped(void) {
-    int stopped = -1;
     if (sl_now() < standing.looked + 1e-3 * SL_MPI_TICK_MS) return -1;
-    if (standing.who >= 0 && sl_mpi_is_stopped(home[standing.who].pid)) stopped = standing.who;
-    for (int rank = 0; rank < process.size && stopped < 0; rank++) {
-        if (home[rank].pid && rank != process.rank && sl_mpi_is_stopped(home[rank].pid)) stopped = rank;
-    }
+    const int stopped = sl_mpi_find_still();
     const double seconds = sl_mpi_count_standing(&standing, stopped, 2e-3 * SL_MPI_TICK_MS);
     return seconds >= process.timeout ? stopped : -1;
 }
@@ -119,7 +106,7 @@ bool sl_mpi_await(MPI_Request *request, struct sl_mpi_missing *missing) {
         if (ended) return true;
         sl_mpi_pause(round);
         if (round % 256 != 255) continue;
-        *missing = (struct sl_mpi_missing){.rank = find_gone()};
+        *missing = (struct sl_mpi_missing){.rank = sl_mpi_find_gone()};
         if (missing->rank >= 0 && gone == 0) gone = sl_now();
         if (missing->rank >= 0 && sl_now() > gone + (terminated ? 0 : time_to_come)) break;
         *missing = (struct sl_mpi_missing){.rank = sl_mpi_find_stopped(), .stopped = true};
@@ -258,6 +245,7 @@ static int join(bool started, struct sl_error *error) {
     find_homes(host);
     find_tags();
     find_cores(host);
+    sl_mpi_board_open(host);
     sl_mpi_bells_open(host);
     sl_mpi_mailboxes_open(host);
     if (started) sl_mpi_hide_segments(host);
@@ -282,6 +270,8 @@ int sl_mpi_open(double timeout, struct sl_error *error) {
 }
 
 bool sl_mpi_is_neighbour(int rank) { return home[rank].pid != 0; }
+
+bool sl_mpi_is_stopped_here(int rank) { return home[rank].pid && sl_mpi_is_stopped(home[rank].pid); }
 
 int sl_mpi_place_of(int rank) { return home[rank].place; }
 

@@ -183,20 +183,54 @@ int sl_mpi_await_end(struct sl_mpi_run *run) {
     return SL_FAILED;
 }
 
-void sl_mpi_say_quiet(struct sl_mpi_run *run) { post_to_others(run, &(struct sl_mpi_message){.kind = QUIET}); }
+/* Neighbours see it on their board. */
+void sl_mpi_say_quiet(struct sl_mpi_run *run) {
+    const int me = sl_mpi_process()->rank;
+    sl_mpi_note_quiet(run->number);
+    const bool noted = sl_mpi_is_noted_quiet(me, run->number);
+    for (int rank = 0; rank < sl_mpi_process()->size; rank++)
+        if (rank != me && !(noted && sl_mpi_is_neighbour(rank)) && !sl_mpi_is_gone(rank))
+            post(run, rank, &(struct sl_mpi_message){.kind = QUIET});
+}
+
+bool sl_mpi_is_quiet(const struct sl_mpi_run *run, int coordinate) {
+    return sl_set_has(run->quiet, coordinate) || sl_mpi_is_noted_quiet(coordinate, run->number);
+}
 
 /* ---- answers ---- */
 
-static void answer(struct sl_mpi_run *run, int to) {
-    struct sl_mpi_message message = {.kind = ANSWER, .status = COMPUTES, .number = run->waits};
-    sl_last_call_describe(&run->place, message.text, SL_MPI_PLACE);
+static struct sl_mpi_note note_of(struct sl_mpi_run *run) {
+    struct sl_mpi_note note = {.run = run->number, .state = COMPUTES, .peer = -1, .number = run->waits};
+    sl_last_call_describe(&run->place, note.place, sizeof note.place);
     if (run->wait) {
-        message.peer = peer_of(run);
-        message.status = message.peer >= 0 ? WAITS : COMPUTES;
+        note.peer = peer_of(run);
+        note.state = note.peer >= 0 ? WAITS : COMPUTES;
     } else if (run->returned) {
         const bool sends = sl_mpi_groups_sending(run) || sl_mpi_channels_sending(run);
-        message.status = sends ? HAS_RETURNED_AND_SENDS : HAS_RETURNED;
+        note.state = sends ? HAS_RETURNED_AND_SENDS : HAS_RETURNED;
     }
+    return note;
+}
+
+void sl_mpi_note_state(struct sl_mpi_run *run) {
+    const struct sl_mpi_note note = note_of(run);
+    sl_mpi_write_note(&note);
+}
+
+static struct sl_mpi_message answer_of(const struct sl_mpi_note *note, int from) {
+    struct sl_mpi_message message = {.kind = ANSWER,
+                                     .run = note->run,
+                                     .from = from,
+                                     .status = note->state,
+                                     .peer = note->peer,
+                                     .number = note->number};
+    memcpy(message.text, note->place, sizeof note->place);
+    return message;
+}
+
+static void answer(struct sl_mpi_run *run, int to) {
+    const struct sl_mpi_note note = note_of(run);
+    const struct sl_mpi_message message = answer_of(&note, run->spmd.coordinate);
     post(run, to, &message);
 }
 
@@ -259,9 +293,21 @@ static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_
 
 /* ---- asking ---- */
 
+static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer);
+
+/* The answer of a neighbour is there already, if any. The one that is waited for shows a sign of life by a new one. */
 static void ask(struct sl_mpi_run *run, int coordinate) {
-    run->watch.asked = coordinate;
-    post(run, coordinate, &(struct sl_mpi_message){.kind = QUESTION});
+    struct sl_mpi_watch *watch = &run->watch;
+    struct sl_mpi_note note;
+    double written;
+    watch->asked = coordinate;
+    if (!sl_mpi_ask_neighbour(coordinate, &note, &written)) {
+        post(run, coordinate, &(struct sl_mpi_message){.kind = QUESTION});
+    } else if (written > (coordinate == watch->peer ? watch->noted : 0) && note.run == run->number) {
+        const struct sl_mpi_message answer = answer_of(&note, coordinate);
+        if (coordinate == watch->peer) watch->noted = written;
+        hear_answer(run, &answer);
+    }
 }
 
 /* The number of PLACE among those of the chain; where there is no room for one more, it takes that of the last. */
@@ -344,9 +390,8 @@ static void watch_peer(struct sl_mpi_run *run, int peer) {
 }
 
 static void look_for_gone(struct sl_mpi_run *run) {
-    for (int coordinate = 0; coordinate < run->mesh->size; coordinate++) {
-        if (sl_mpi_is_gone(coordinate)) propose_gone(run, coordinate);
-    }
+    const int gone = sl_mpi_find_gone();
+    if (gone >= 0 && gone < run->mesh->size) propose_gone(run, gone);
 }
 
 /* Time in which this process did not run does not count as silence. */
@@ -364,6 +409,8 @@ void sl_mpi_look(struct sl_mpi_run *run) {
     watch->ticked = now;
     watch->count = watch->places = 0;
     add_link(run, run->spmd.coordinate, peer, run->waits, sl_last_call_describe(&run->place, where, sizeof where));
+    run->noted = true;
+    sl_mpi_note_state(run);
     look_for_gone(run);
     if (watch->silent > limit) propose_absent(run, limit);
     ask(run, peer);

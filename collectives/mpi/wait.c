@@ -99,6 +99,7 @@ static void listen(struct sl_mpi_run *run) {
 int sl_mpi_turn(struct sl_mpi_run *run) {
     if (run->unmatched) sl_mpi_channels_match(run);
     if (!run->status) sl_mpi_advance(run);
+    if (sl_mpi_is_asked()) sl_mpi_note_state(run);
     listen(run);
     if (!run->status) return SL_OK;
     if (!run->still) {
@@ -137,6 +138,8 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
         sl_mpi_look(run);
     }
     run->wait = NULL;
+    if (run->noted) sl_mpi_note_state(run); /* it waits no more */
+    run->noted = false;
     sl_mpi_want_room(false);
     sl_wait_end(&run->spmd, mark);
     return status;

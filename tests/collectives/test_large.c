@@ -156,6 +156,9 @@ static void a_thousand_agree(void **state) {
 
 /* ---- verdicts ---- */
 
+/* Seconds: the engine's own, as so many processes share few cores; but for deadlocks, which take as long. */
+enum { PATIENCE = 30, PATIENCE_IN_VAIN = 8 };
+
 /* One waits for a message that another one does not send before all have met. */
 static int crossed_program(struct sl_spmd *self, void *arg) {
     struct sl_group world;
@@ -170,8 +173,9 @@ static int crossed_program(struct sl_spmd *self, void *arg) {
 
 static void who_is_missing_is_named(void **state) {
     (void)state;
-    EXPECT_VERDICT(((struct test_run){.mesh = shares_memory() ? "data=16,pipe=8" : "data=33,pipe=2"}), crossed_program,
-                   SL_FAILED, "deadlock: 2 coordinates wait for one another",
+    if (!shares_memory()) return; /* the circle below shows it */
+    EXPECT_VERDICT(((struct test_run){.mesh = "data=16,pipe=8"}), crossed_program, SL_FAILED,
+                   "deadlock: 2 coordinates wait for one another",
                    "coordinate 0 (data=0, pipe=0) waits for coordinate 1 in take on channel 1 -> 0",
                    "coordinate 1 (data=0, pipe=1) waits for coordinate 0 in barrier over \"*\"");
 }
@@ -189,7 +193,7 @@ static int ring_program(struct sl_spmd *self, void *arg) {
 
 static void a_circle_of_many_is_told(void **state) {
     (void)state;
-    EXPECT_VERDICT(((struct test_run){.mesh = "data=66"}), ring_program, SL_FAILED,
+    EXPECT_VERDICT(((struct test_run){.timeout = PATIENCE_IN_VAIN, .mesh = "data=66"}), ring_program, SL_FAILED,
                    "deadlock: 66 coordinates wait for one another", " in take on channel ", "more");
 }
 
@@ -207,12 +211,12 @@ static int leave_program(struct sl_spmd *self, void *arg) {
 static void who_waits_is_told_by_ranges(void **state) {
     (void)state;
     if (!shares_memory()) { /* who has found it tells of its own wait alone */
-        EXPECT_VERDICT(((struct test_run){.mesh = "pipe=1,data=66"}), leave_program, SL_FAILED,
+        EXPECT_VERDICT(((struct test_run){.timeout = PATIENCE, .mesh = "pipe=1,data=66"}), leave_program, SL_FAILED,
                        "coordinate 65 (pipe=0, data=65) returned after ",
                        " waits for coordinate 65 in barrier over \"data\" at ");
         return;
     }
-    EXPECT_VERDICT(((struct test_run){.mesh = "pipe=2,data=100"}), leave_program, SL_FAILED,
+    EXPECT_VERDICT(((struct test_run){.timeout = PATIENCE, .mesh = "pipe=2,data=100"}), leave_program, SL_FAILED,
                    "coordinate 199 (pipe=1, data=99) returned after ", " coordinates (pipe=1, data=", ") wait for ",
                    "pipe=1, data=99 in barrier over \"data\" at ");
 }
@@ -233,8 +237,8 @@ static void calls_that_differ_are_told(void **state) {
         for (int checked = 0; checked < 2; checked++) {
             bool arg = alike;
             const char *const mesh = shares_memory() ? "x=100" : "x=66";
-            EXPECT_VERDICT(((struct test_run){.mesh = mesh, .checked = checked, .arg = &arg}), differing_program,
-                           SL_FAILED, "calls over \"*\" differ: ", "coordinate 65 (x=65) calls ",
+            EXPECT_VERDICT(((struct test_run){.timeout = PATIENCE, .mesh = mesh, .checked = checked, .arg = &arg}),
+                           differing_program, SL_FAILED, "calls over \"*\" differ: ", "coordinate 65 (x=65) calls ",
                            "calls psum of 1 i32");
         }
 }
