@@ -101,6 +101,24 @@ static double difference_of(const float *a, const float *b, size_t n) {
     return sqrt(difference / norm);
 }
 
+/* Bytes that blocks of the U hand over for an image, as docs/experiments.md has them: their own, and what passes by. */
+static void what_skips_blocks_passes_by_them(void **state) {
+    static const int kib[] = {32, 16 + 32, 4 + 48, 16 + 32, 32};
+    const struct network *network = network_find("u-shaped");
+    struct sl_mesh mesh;
+    struct sl_error error = {0};
+    (void)state;
+    for (int bands = 1; bands <= 2; bands++) {
+        assert_int_equal(sl_mesh_parse(&mesh, bands == 1 ? "tensor=4" : "rows=2,tensor=2", &error), SL_OK);
+        for (int block = 0; block < network->blocks - 1; block++) {
+            struct sl_module *made = network->block(block, &mesh);
+            assert_non_null(made);
+            assert_int_equal(made->out * (int)sizeof(float) * bands, kib[block] * 1024);
+            sl_module_free(made);
+        }
+    }
+}
+
 /* The network of AT on one coordinate, for as many steps. */
 static struct setting alone(struct setting at) { return (struct setting){at.network, "1f1b", "pipe=1", at.steps}; }
 
@@ -206,6 +224,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_gradients_of_a_convolution_are_those_of_differences),
         cmocka_unit_test(the_gradients_of_skips_are_those_of_differences),
         cmocka_unit_test(a_pool_gives_its_gradient_to_the_first_largest_point),
+        cmocka_unit_test(what_skips_blocks_passes_by_them),
         cmocka_unit_test(stages_of_different_widths_give_the_same_bits),
         cmocka_unit_test(bands_channels_and_replicas_change_only_rounding),
         cmocka_unit_test(a_mesh_that_does_not_fit_is_refused),
