@@ -76,18 +76,22 @@ static double operations(const struct sl_load *load, int part) {
     return sum;
 }
 
-static double calls(const struct sl_load *load, int part, const char *axes) {
+/* Calls over AXES, and *BYTES of all of them. */
+static double calls(const struct sl_load *load, int part, const char *axes, double *bytes) {
     double sum = 0;
     for (int l = 0; l < load->loops; l++) {
         const struct sl_load_work *work = &load->loop[l].part[part];
-        for (int i = 0; i < work->calls; i++)
-            if (!strcmp(work->call[i].axes, axes)) sum += work->call[i].count;
+        for (int i = 0; i < work->calls; i++) {
+            if (strcmp(work->call[i].axes, axes) != 0) continue;
+            sum += work->call[i].count;
+            *bytes += work->call[i].bytes * work->call[i].count;
+        }
     }
     return sum;
 }
 
 struct sums {
-    double operations[SL_LOAD_PARTS], attention[SL_LOAD_PARTS], calls[SL_LOAD_PARTS];
+    double operations[SL_LOAD_PARTS], attention[SL_LOAD_PARTS], calls[SL_LOAD_PARTS], bytes[SL_LOAD_PARTS];
     int data;
 };
 
@@ -110,7 +114,7 @@ static struct sums count(struct layout *layout) {
         assert_false(layout->load.failed);
         for (int part = 0; part < SL_LOAD_PARTS; part++) {
             sums.operations[part] += operations(&layout->load, part);
-            sums.calls[part] += calls(&layout->load, part, sl_tensor_axis);
+            sums.calls[part] += calls(&layout->load, part, sl_tensor_axis, &sums.bytes[part]);
             for (int l = 0; l < layout->load.loops; l++)
                 sums.attention[part] += layout->load.loop[l].part[part].attention * MICROBATCHES;
         }
@@ -193,6 +197,19 @@ static void calls_are_over_axes_with_members(void **state) {
     }
 }
 
+/* As many bytes, in more calls; W gathers at once. */
+static void pieces_move_the_same_bytes(void **state) {
+    (void)state;
+    struct layout whole = {.mesh = "tensor=2", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},
+                  pieces = whole;
+    pieces.model.tensor_pieces = 4;
+    const struct sums a = count(&whole), b = count(&pieces);
+    for (int part = 0; part < SL_LOAD_PARTS; part++) {
+        assert_true(b.bytes[part] == a.bytes[part]);
+        assert_true(part == SL_LOAD_WEIGHT ? b.calls[part] == a.calls[part] : b.calls[part] > 2 * a.calls[part]);
+    }
+}
+
 /* Weight gradients of what is frozen are not computed, nor summed over tensor; all else is. */
 static void what_is_frozen_has_no_weight_gradients(void **state) {
     static const char *const mesh[] = {"data=1", "pipe=2", "data=2,tensor=2"};
@@ -224,11 +241,9 @@ static void what_is_frozen_has_no_weight_gradients(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_the_formulas),
-        cmocka_unit_test(chunks_are_computed_again),
-        cmocka_unit_test(recomputation_does_forward_again),
-        cmocka_unit_test(calls_are_over_axes_with_members),
-        cmocka_unit_test(what_is_frozen_has_no_weight_gradients),
+        cmocka_unit_test(products_are_the_formulas),        cmocka_unit_test(chunks_are_computed_again),
+        cmocka_unit_test(recomputation_does_forward_again), cmocka_unit_test(calls_are_over_axes_with_members),
+        cmocka_unit_test(pieces_move_the_same_bytes),       cmocka_unit_test(what_is_frozen_has_no_weight_gradients),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("load", tests, NULL, NULL);
