@@ -125,7 +125,7 @@ static int open_parameters(struct worker *w, size_t *workspace) {
 }
 
 static int open_worker(struct worker *w, const struct sl_array *in) {
-    size_t workspace;
+    size_t workspace = 0;
     SL_TRY(sl_group_axes(w->self, "data", &w->data));
     SL_TRY(sl_group_axes(w->self, "model", &w->ring));
     SL_TRY(sl_group_axes(w->self, "*", &w->world));
