@@ -68,4 +68,27 @@ done >out 2>err
 status=$?
 [ $status = 0 ] && [ "$(grep -c 'model is 3$' hello_psum.out)" = 3 ] && grep -qx equal custom_schedule.out && ldd hello_psum | grep -qF libshardloop
 point 'examples run with it'
+
+# ---- as it is installed ----
+
+cmake -S "$source" -B on -G Ninja -DCMAKE_C_COMPILER="$cc" -DBUILD_SHARED_LIBS=ON -DBUILD_TESTING=OFF -DSL_MPI=OFF >out 2>err &&
+    grep -q 'libshardloop.so' on/shardloop/cmake_install.cmake && grep -q -- -fPIC on/build.ninja &&
+    grep -q '^build shardloop/all: phony .*shardloop/libshardloop.so' on/build.ninja && ! grep -q 'libshardloop.so' "$build/shardloop/cmake_install.cmake"
+status=$?
+[ $status = 0 ]
+point 'BUILD_SHARED_LIBS builds and installs it'
+if command -v pkg-config >/dev/null; then
+    mkdir -p prefix/lib/pkgconfig
+    cp -R "$front" prefix/include
+    cp "$build"/shardloop/libshardloop.so* prefix/lib
+    cp on/shardloop/shardloop.pc prefix/lib/pkgconfig
+    PKG_CONFIG_PATH=prefix/lib/pkgconfig pkg-config --cflags --libs shardloop >flags 2>err && ! grep -q dnnl flags &&
+        "$cc" -std=gnu11 -fopenmp-simd "$source/drivers/examples/hello_psum.c" $(cat flags) -o installed >out 2>err &&
+        LD_LIBRARY_PATH=prefix/lib timeout 60 ./installed >installed.out 2>err
+    status=$?
+    [ $status = 0 ] && sort installed.out >out && sort hello_psum.out | cmp - out
+    point 'pkg-config names it alone'
+else
+    skip 'pkg-config names it alone' 'there is no pkg-config'
+fi
 plan
