@@ -1,4 +1,4 @@
-/* elements_internal.h - the kernels over elements that have no place in a row: sums, products and roundings, as
+/* elements_internal.h - the kernels over elements that have no place in a row: sums and roundings, as
  * layers/kernels/kernels.h describes them; kernels.c includes it. */
 #ifndef SL_LAYERS_KERNELS_ELEMENTS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ELEMENTS_INTERNAL_H
@@ -51,19 +51,6 @@ static void add_settled(size_t n, const float *x, float *y, uint16_t *stored) {
     SL_ELEMENTWISE(is_device_ptr(x, y, stored))
     for (size_t i = 0; i < n; i += SL_FOUR)
         SL_BY_FOUR(settle_sum, i, n, FLOATS_AT(x + i) | FLOATS_AT(y + i) | HALVES_AT(stored + i), true, x, y, stored);
-}
-
-SL_INLINE void multiply_few(const size_t count, size_t i, const float *a, const float *b, float *y) {
-    const few_floats one = load_floats(count, a + i);
-    few_floats other = load_floats(count, b + i);
-    for (size_t k = 0; k < count; k++) OF(other, k) = OF(one, k) * OF(other, k);
-    store_floats(count, other, y + i);
-}
-
-static void multiply_elements(size_t n, const float *a, const float *b, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(a, b, y))
-    for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | FLOATS_AT(y + i), a, b, y);
 }
 
 SL_INLINE void round_few(const size_t count, size_t i, const float *x, uint16_t *y) {

@@ -282,7 +282,6 @@ const struct sl_kernels SL_KERNELS = {
     .fill = fill,
     .add = add,
     .add_settled = add_settled,
-    .multiply = multiply_elements,
     .round_bf16 = round_bf16,
     .share_bf16 = share_bf16,
     .widen_bf16 = widen_bf16,

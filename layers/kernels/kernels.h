@@ -90,8 +90,6 @@ struct sl_kernels {
     void (*add)(size_t n, const float *x, float *y);
     /* y [n] = what bf16 keeps of x [n] + y [n]; stored [n] = the same as bf16, unless STORED is NULL */
     void (*add_settled)(size_t n, const float *x, float *y, uint16_t *stored);
-    /* y [n] = a [n] * b [n]; y may be a or b */
-    void (*multiply)(size_t n, const float *a, const float *b, float *y);
     /* y [n] = x [n] as bf16, to the nearest, ties to even; a NaN stays one */
     void (*round_bf16)(size_t n, const float *x, uint16_t *y);
     /* The same where other cores read y next, as well: it is written past the caches, where that can be. */

@@ -71,6 +71,10 @@ static inline uint16_t *sl_kept_halves(const struct sl_context *context, const s
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
     return (float *)sl_at(context, &kept->values);
 }
+/* The array as kernels write it, and read it in I, which know of the storage. */
+static inline struct sl_rows sl_kept_rows(const struct sl_context *context, const struct sl_kept *kept) {
+    return kept->rounds ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
+}
 /* The array as it is kept: a child's x in backward, or its dy in W. */
 static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->outlasts ? (const void *)sl_kept_halves(context, kept) : sl_at(context, &kept->values);
@@ -84,6 +88,13 @@ struct sl_result sl_kept_result(const struct sl_context *context, const struct s
 static inline uint16_t *sl_operand_result(const struct sl_context *context) {
     const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;
     return result && result->unread ? result->stored : NULL;
+}
+/* Y, or dx, as the call's result asks, which is then done: in any form by callers that keep theirs as bf16 (HALVES), by
+ * others as an operand alone, or else as floats of any digits. */
+static inline struct sl_out sl_left_out(struct sl_context *context, bool halves, float *y) {
+    if (!halves && !sl_operand_result(context)) return sl_out_f32(y);
+    if (context->result) context->result->done = true;
+    return sl_result_out(context->result, y);
 }
 /* How a kernel that writes the values should leave them, which then need not be kept. */
 static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {

@@ -13,19 +13,6 @@ enum {
     ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
 };
 
-SL_INLINE void multiply_few(const size_t count, size_t i, const float *a, const float *b, uint16_t *y) {
-    const few_floats one = load_floats(count, a + i);
-    few_floats other = load_floats(count, b + i);
-    for (size_t k = 0; k < count; k++) OF(other, k) = OF(one, k) * OF(other, k);
-    store_halves(count, round_floats(count, other), y + i);
-}
-
-static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t *y) {
-    SL_ELEMENTWISE(is_device_ptr(a, b, y))
-    for (size_t i = 0; i < n; i += SL_FOUR)
-        SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), a, b, y);
-}
-
 /* ---- silu and dropout ---- */
 
 /* Elements from I on. The callers pass constants, but for devices, which ask once for all of a thread's elements: the
@@ -125,8 +112,30 @@ static void dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words
 #undef ALONE
 }
 
-/* ---- products with slopes that are kept as bf16 ---- */
+/* ---- products ---- */
 
+/* Of floats; with FLOATS as a constant. */
+SL_INLINE void multiply_few(const size_t count, size_t i, const bool floats, const float *a, const float *b, float *y,
+                            uint16_t *stored) {
+    const few_floats one = load_floats(count, a + i);
+    few_floats other = load_floats(count, b + i);
+    for (size_t k = 0; k < count; k++) OF(other, k) = OF(one, k) * OF(other, k);
+    leave_few(count, i, other, floats, false, !floats, y, stored);
+}
+
+static void multiply_elements(size_t n, const float *a, const float *b, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(a, b, y))
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | FLOATS_AT(y + i), true, a, b, y, NULL);
+}
+
+static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(a, b, y))
+    for (size_t i = 0; i < n; i += SL_FOUR)
+        SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), false, a, b, NULL, y);
+}
+
+/* By slopes that are kept as bf16. */
 SL_INLINE void multiply_kept_few(const size_t count, size_t i, const bool half, const bool floats, const bool rounds,
                                  const bool stores, const void *dy, const uint16_t *slope, float *dx,
                                  uint16_t *stored) {
@@ -146,12 +155,16 @@ SL_INLINE void multiply_kept_of(size_t n, const bool half, const bool floats, co
                    stores, dy, slope, dx, stored);
 }
 
-static void multiply_kept(size_t n, struct sl_rows dy, const uint16_t *slope, struct sl_out dx) {
-    float *floats = out_floats(&dx);
-    const struct sl_settled left = {dx.rounds, out_halves(&dx)};
-#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, dy.at, slope, floats, left.stored)
-#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, dy.at, slope, floats, left.stored)
-    if (dy.type == SL_BF16)
+static void multiply(size_t n, struct sl_rows a, struct sl_rows b, struct sl_out y) {
+    float *floats = out_floats(&y);
+    const struct sl_settled left = {y.rounds, out_halves(&y)};
+#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, a.at, b.at, floats, left.stored)
+#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, a.at, b.at, floats, left.stored)
+    if (b.type == SL_F32 && floats)
+        multiply_elements(n, a.at, b.at, floats);
+    else if (b.type == SL_F32)
+        multiply_rounded(n, a.at, b.at, left.stored);
+    else if (a.type == SL_BF16)
         SL_AS_LEFT(OF_HALVES, floats, left);
     else
         SL_AS_LEFT(OF_FLOATS, floats, left);
@@ -159,5 +172,4 @@ static void multiply_kept(size_t n, struct sl_rows dy, const uint16_t *slope, st
 #undef OF_FLOATS
 }
 
-const struct sl_operand_kernels SL_OPERAND_KERNELS = {
-    .multiply = multiply_rounded, .silu = silu, .dropout = dropout, .multiply_kept = multiply_kept};
+const struct sl_operand_kernels SL_OPERAND_KERNELS = {.multiply = multiply, .silu = silu, .dropout = dropout};

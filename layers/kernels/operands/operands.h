@@ -11,8 +11,10 @@
 SL_BEGIN_C
 
 struct sl_operand_kernels {
-    /* y = a b, of sl_kernels' multiply */
-    void (*multiply)(size_t n, const float *a, const float *b, uint16_t *y);
+    /* y = a b. Floats of a and b: y as floats, which may be a or b, or as bf16. Bf16 of b, a slope that is kept so: of
+     * a gradient a in bf16, or of floats, which are rounded as they are read, as nobody has done so yet; y in any form.
+     */
+    void (*multiply)(size_t n, struct sl_rows a, struct sl_rows b, struct sl_out y);
     /* y = silu(x), slope = silu'(x). Floats of slope: of floats of x, with y as floats or as bf16; the two may be x.
      * Bf16 of slope: of floats or bf16 of x, with y in any form. */
     void (*silu)(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slope);
@@ -21,9 +23,6 @@ struct sl_operand_kernels {
      * slope: with y in any form. Devices have kernels that draw the words (dropout.h). */
     void (*dropout)(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
                     struct sl_out y, struct sl_rows slope);
-    /* dx = dy slope, in any form, of a dy in bf16, or of floats, which are rounded as they are read, as nobody has done
-     * so yet */
-    void (*multiply_kept)(size_t n, struct sl_rows dy, const uint16_t *slope, struct sl_out dx);
 };
 
 extern const struct sl_operand_kernels sl_operand_kernels_v2, sl_operand_kernels_v3, sl_operand_kernels_v4;

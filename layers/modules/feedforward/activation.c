@@ -28,31 +28,14 @@ static const struct sl_kept *slope_of(const struct sl_module *module) {
     return &((const struct activation *)module)->slope;
 }
 
-static struct sl_rows slope_rows(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_kept *slope = slope_of(module);
-    return slope->rounds ? sl_rows_bf16(sl_kept_halves(context, slope)) : sl_rows_f32(sl_kept_values(context, slope));
-}
-
 /* X, or DY, where slopes are. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, enum sl_dtype reads,
                               const float *x) {
     return sl_given_rows(context, slope_of(module)->rounds ? reads : SL_F32, elements(module, context), x);
 }
 
-/* Y, or dx, where the storage is float: as bf16 where only products read it, else as floats. */
-static struct sl_out operand_out(struct sl_context *context, float *y) {
-    uint16_t *operand = sl_operand_result(context);
-    if (!operand) return sl_out_f32(y);
-    context->result->done = true;
-    return sl_out_bf16(operand);
-}
-
-/* Y, or dx, where slopes are. */
 static struct sl_out out_of(const struct sl_module *module, struct sl_context *context, float *y) {
-    struct sl_result *result = context->result;
-    if (!slope_of(module)->rounds) return operand_out(context, y);
-    if (result) result->done = true;
-    return sl_result_out(result, y);
+    return sl_left_out(context, slope_of(module)->rounds, y);
 }
 
 /* Backward reads bf16 of dy where products leave that alone. Whether forward does so of x, a type's own plan says. */
@@ -72,18 +55,10 @@ static int plan_silu(struct sl_module *module, struct sl_plan *plan) {
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    const size_t n = elements(module, context);
-    const struct sl_rows slope = slope_rows(module, context);
     (void)x;
-    if (!dx) return SL_OK;
-    const struct sl_rows gradient = rows_of(module, context, module->y.reads, dy);
-    const struct sl_out out = out_of(module, context, dx);
-    if (slope.type == SL_BF16)
-        context->kernels->operands->multiply_kept(n, gradient, slope.at, out);
-    else if (out.rows.type == SL_BF16)
-        context->kernels->operands->multiply(n, dy, slope.at, out.rows.at);
-    else
-        context->kernels->multiply(n, dy, slope.at, dx);
+    if (dx)
+        context->kernels->operands->multiply(elements(module, context), rows_of(module, context, module->y.reads, dy),
+                                             sl_kept_rows(context, slope_of(module)), out_of(module, context, dx));
     return SL_OK;
 }
 
@@ -159,7 +134,7 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_rows in = rows_of(module, context, module->x.reads, x);
     context->kernels->operands->silu(elements(module, context), in, out_of(module, context, y),
-                                     slope_rows(module, context));
+                                     sl_kept_rows(context, slope_of(module)));
     return SL_OK;
 }
 
@@ -172,7 +147,7 @@ static int drop(const struct sl_module *module, struct sl_context *context, bool
                                              .threshold = threshold(kept),
                                              .keep = kept,
                                              .y = out_of(module, context, y),
-                                             .slope = slope_rows(module, context)};
+                                             .slope = sl_kept_rows(context, slope_of(module))};
     context->kernels->dropouts->drop(&words, &arrays);
     return SL_OK;
 }
@@ -183,7 +158,7 @@ static int drop_by_words(const struct sl_module *module, struct sl_context *cont
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_out out = slope_of(module)->rounds ? out_of(module, context, y) : sl_out_f32(y);
     context->kernels->operands->dropout(elements(module, context), silu, sl_rows_f32(x), words, threshold(kept), kept,
-                                        out, slope_rows(module, context));
+                                        out, sl_kept_rows(context, slope_of(module)));
     return SL_OK;
 }
 
@@ -213,7 +188,8 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), NULL, operand_out(context, y));
+    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), NULL,
+                                             sl_left_out(context, false, y));
     return SL_OK;
 }
 
@@ -221,7 +197,7 @@ static int gelu_backward_input(const struct sl_module *module, struct sl_context
                                const float *dy, float *dx) {
     if (dx)
         context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_f32(x), sl_rows_f32(dy),
-                                                  operand_out(context, dx));
+                                                  sl_left_out(context, false, dx));
     return SL_OK;
 }
 

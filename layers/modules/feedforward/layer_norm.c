@@ -43,26 +43,13 @@ static struct sl_rows rows_of(const struct sl_module *module, const struct sl_co
     return sl_given_rows(context, module->x.reads, (size_t)context->rows * (size_t)module->in, x);
 }
 
-/* Normalized as it is kept. */
-static struct sl_rows normalized_rows(const struct layer_norm *own, const struct sl_context *context) {
-    if (own->normalized.rounds) return sl_rows_bf16(sl_kept_halves(context, &own->normalized));
-    return sl_rows_f32(sl_kept_values(context, &own->normalized));
-}
-
-/* Y, which is left as the call's result says: where the storage is float, if that is an operand. */
-static struct sl_out out_of(const struct layer_norm *own, struct sl_context *context, float *y) {
-    if (!own->normalized.rounds && !sl_operand_result(context)) return sl_out_f32(y);
-    if (context->result) context->result->done = true;
-    return sl_result_out(context->result, y);
-}
-
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct layer_norm *own = own_of(module);
     const bool halves = own->normalized.rounds;
     context->kernels->norms->layer_norm_forward(
         (size_t)context->rows, (size_t)module->in, halves ? rows_of(module, context, x) : sl_rows_f32(x),
         sl_value(module, context, SCALE), sl_value(module, context, BIAS), (float)SL_NORM_EPSILON,
-        normalized_rows(own, context), sl_at(context, &own->norm.rstd), out_of(own, context, y));
+        sl_kept_rows(context, &own->normalized), sl_at(context, &own->norm.rstd), sl_left_out(context, halves, y));
     return SL_OK;
 }
 
@@ -77,7 +64,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) dx = sl_at(context, &own->unwanted);
     if (own->reads_halves) {
         left = sl_summed_out(context, dx, &summand);
-        normalized = normalized_rows(own, context);
+        normalized = sl_kept_rows(context, &own->normalized);
     } else {
         left = sl_out_f32(dx);
         summand = sl_rows_f32(sl_added(context, NULL));

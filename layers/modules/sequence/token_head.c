@@ -211,7 +211,7 @@ static int whole_softmax(const struct sl_module *module, struct sl_context *cont
         /* counted from this leaf on: 0 is itself */
         kernels->sequence->row_maxima(s->rows, leaves, -(int32_t)(sl_token_rank(module, context) * slices + i),
                                       sl_at(context, &head->all_maxima), s->maxima, places);
-        kernels->multiply(s->rows, places, classes, places);
+        kernels->operands->multiply(s->rows, sl_rows_f32(places), sl_rows_f32(classes), sl_out_f32(places));
         kernels->add(s->rows, places, slice.argmaxima);
         kernels->sequence->softmax_join(s->rows, s->maxima, slice.maxima, slice.sums);
     }

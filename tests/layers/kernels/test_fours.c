@@ -21,9 +21,11 @@ static void add_settled(const struct sl_kernels *k, size_t n, const struct array
 static void add_stored(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->add_settled(n, a->x, a->y, a->halves);
 }
-static void multiply(const struct sl_kernels *k, size_t n, const struct arrays *a) { k->multiply(n, a->x, a->y, a->z); }
+static void multiply(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->operands->multiply(n, sl_rows_f32(a->x), sl_rows_f32(a->y), sl_out_f32(a->z));
+}
 static void multiply_rounded(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->multiply(n, a->x, a->y, a->halves);
+    k->operands->multiply(n, sl_rows_f32(a->x), sl_rows_f32(a->y), sl_out_bf16(a->halves));
 }
 static void round_bf16(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->round_bf16(n, a->x, a->halves);
@@ -46,10 +48,11 @@ static void silu_kept(const struct sl_kernels *k, size_t n, const struct arrays 
                       sl_rows_bf16(a->halves));
 }
 static void multiply_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->multiply_kept(n, sl_rows_f32(a->x), a->halves, sl_out_settled(a->y, (struct sl_settled){true, NULL}));
+    k->operands->multiply(n, sl_rows_f32(a->x), sl_rows_bf16(a->halves),
+                          sl_out_settled(a->y, (struct sl_settled){true, NULL}));
 }
 static void multiply_halves(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->multiply_kept(n, sl_rows_bf16(a->halves), a->halves, sl_out_f32(a->y));
+    k->operands->multiply(n, sl_rows_bf16(a->halves), sl_rows_bf16(a->halves), sl_out_f32(a->y));
 }
 static void copy(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->sequence->copy_block(1, n, a->x, n, a->y, n);

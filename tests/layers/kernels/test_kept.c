@@ -153,12 +153,12 @@ static void check_drawn(const struct sl_kernels *k, const struct elements *e, bo
 /* Floats of dy are rounded as they are read. */
 static void check_multiply(const struct sl_kernels *k, const struct elements *e) {
     float *slope = device_copy(e->x, e->n * sizeof *slope);
-    k->multiply(e->n, e->dy, slope, e->y);
+    k->operands->multiply(e->n, sl_rows_f32(e->dy), sl_rows_f32(slope), sl_out_f32(e->y));
     for (int i = 0; i < ALL; i++) {
         for (int half = 0; half < 2; half++) {
             const struct left dx = make_left(e->n);
-            k->operands->multiply_kept(e->n, half ? sl_rows_bf16(e->half_dy) : sl_rows_f32(e->exact), e->half_x,
-                                       out_of(&dx, i));
+            k->operands->multiply(e->n, half ? sl_rows_bf16(e->half_dy) : sl_rows_f32(e->exact),
+                                  sl_rows_bf16(e->half_x), out_of(&dx, i));
             sl_device.settle(NULL);
             expect_left("a product with slopes", &dx, i, e->y);
             free_left(&dx);

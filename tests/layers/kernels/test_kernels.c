@@ -130,11 +130,11 @@ static void sums_and_products_are_exact(void **state) {
             memcpy(y, b, n * sizeof *y);
             kernels->add(n, a, y);
             for (size_t e = 0; e < n; e++) assert_true(y[e] == a[e] + b[e]);
-            kernels->multiply(n, a, b, y);
+            kernels->operands->multiply(n, sl_rows_f32(a), sl_rows_f32(b), sl_out_f32(y));
             for (size_t e = 0; e < n; e++) assert_true(y[e] == a[e] * b[e]);
-            kernels->multiply(n, a, b, b); /* in place, either way */
+            kernels->operands->multiply(n, sl_rows_f32(a), sl_rows_f32(b), sl_out_f32(b)); /* in place, either way */
             assert_memory_equal(b, y, n * sizeof *y);
-            kernels->multiply(n, b, a, b);
+            kernels->operands->multiply(n, sl_rows_f32(b), sl_rows_f32(a), sl_out_f32(b));
             for (size_t e = 0; e < n; e++) assert_true(b[e] == y[e] * a[e]);
             kernels->fill(n, -0.75f, y);
             for (size_t e = 0; e < n; e++) assert_true(y[e] == -0.75f);

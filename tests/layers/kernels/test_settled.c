@@ -455,8 +455,8 @@ static void check_silu(const struct sl_kernels *kernels, size_t n, const float *
 static void check_operands(const struct sl_kernels *kernels, size_t n, const float *x, const float *dy) {
     float *plain = device_floats(n);
     uint16_t *rounded = halves(n);
-    kernels->multiply(n, x, dy, plain);
-    kernels->operands->multiply(n, x, dy, rounded);
+    kernels->operands->multiply(n, sl_rows_f32(x), sl_rows_f32(dy), sl_out_f32(plain));
+    kernels->operands->multiply(n, sl_rows_f32(x), sl_rows_f32(dy), sl_out_bf16(rounded));
     sl_device.settle(NULL);
     expect_rounded(n, plain, rounded);
     kernels->sequence->gelu_forward(n, sl_rows_f32(x), NULL, sl_out_f32(plain));

@@ -22,19 +22,23 @@ static int plan_nothing(struct sl_module *module, struct sl_plan *plan) {
 }
 static int plan_input(struct sl_module *module, struct sl_plan *plan) { return (void)plan, keep(module, true, false); }
 
+static void multiply(const struct sl_context *context, size_t n, const float *a, const float *b, float *y) {
+    context->kernels->operands->multiply(n, sl_rows_f32(a), sl_rows_f32(b), sl_out_f32(y));
+}
+
 static int square(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->multiply((size_t)context->rows * (size_t)module->in, x, x, y);
+    multiply(context, (size_t)context->rows * (size_t)module->in, x, x, y);
     return SL_OK;
 }
 /* Reads x, and so does not come back if it is NULL. */
 static int square_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                        float *dx) {
-    if (dx) context->kernels->multiply((size_t)context->rows * (size_t)module->in, x, dy, dx);
+    if (dx) multiply(context, (size_t)context->rows * (size_t)module->in, x, dy, dx);
     return SL_OK;
 }
 static int read_gradient(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
     float *unread = sl_gradient(module, context, 0);
-    context->kernels->multiply((size_t)module->in, x, dy, unread);
+    multiply(context, (size_t)module->in, x, dy, unread);
     return SL_OK;
 }
 
