@@ -226,8 +226,7 @@ struct operands {
     const void *b;
     const float *bias; /* or NULL */
     bool accumulate;
-    struct sl_settled settled;
-    float *c;
+    struct sl_out c; /* floats */
 };
 
 static struct operands operands_of(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays) {
@@ -237,9 +236,10 @@ static struct operands operands_of(const struct sl_gemm *gemm, const struct sl_g
                              .b = arrays->b.at,
                              .bias = gemm->epilogue == SL_EPILOGUE_BIAS ? arrays->bias.at : NULL,
                              .accumulate = arrays->x.at != NULL,
-                             .settled = sl_settled_of(&arrays->c),
-                             .c = arrays->c.rows.at};
+                             .c = arrays->c};
 }
+
+static float *sums_of(const struct operands *o) { return o->c.rows.at; }
 
 static const void *rows_of(const struct operands *o, size_t first) {
     return o->a + first * (size_t)o->gemm->k * sl_dtype_size(o->gemm->dtype);
@@ -271,7 +271,8 @@ static void multiply_few(const struct operands *o, size_t m, const void *a, floa
 }
 
 /* M rows, A and C being theirs, which are rounded where C = A B. */
-static void multiply_many(const struct operands *o, size_t m, const void *a, struct sl_settled settled, float *c) {
+static void multiply_many(const struct operands *o, size_t m, const void *a, struct sl_out left) {
+    float *c = left.rows.at;
     const struct sl_many_rows *many = ((const struct cpu *)o->gemm->state)->many;
     const struct sl_many_rows_widening *widening =
         o->weights != o->gemm->dtype ? sl_many_rows_widening_available(0) : NULL;
@@ -285,9 +286,9 @@ static void multiply_many(const struct operands *o, size_t m, const void *a, str
     else if (o->gemm->transpose_b)
         many->multiply_transposed(m, n, k, a, o->b, o->accumulate, c);
     else if (widening)
-        widening->multiply(m, n, k, a, o->b, o->bias, o->accumulate, settled, c);
+        widening->multiply(m, n, k, a, o->b, o->bias, o->accumulate, left);
     else
-        many->multiply(m, n, k, a, o->b, o->bias, o->accumulate, settled, c);
+        many->multiply(m, n, k, a, o->b, o->bias, o->accumulate, left);
 }
 
 /* M rows from row FIRST on. A row's bits do not depend on the number of rows. Many rows' own kernel rounds what it
@@ -296,14 +297,13 @@ static void multiply_rows(const struct operands *o, size_t first, size_t m) {
     const struct cpu *cpu = o->gemm->state;
     const size_t n = (size_t)o->gemm->n;
     const bool rounds = cpu->many && !o->gemm->transpose_a && !o->gemm->transpose_b;
-    const struct sl_settled settled = sl_settled_from(o->settled, first * n);
+    const struct sl_out c = sl_out_from(o->c, first * n);
     const void *a = rows_of(o, first);
-    float *c = o->c + first * n;
     if (cpu->many)
-        multiply_many(o, m, a, settled, c);
+        multiply_many(o, m, a, c);
     else
-        multiply_few(o, m, a, c);
-    if (settled.rounds && !rounds) sl_many_rows_select()->settle(m, n, NULL, settled, c);
+        multiply_few(o, m, a, c.rows.at);
+    if (c.rounds && !rounds) sl_many_rows_select()->settle(m, n, NULL, c);
 }
 
 struct rows {
@@ -341,7 +341,7 @@ static void multiply_strip(const void *arg, size_t first, size_t columns, const 
     const float *bias = all->bias ? all->bias + first : NULL;
     if (m == 1) {
         const bool widens = all->weights != all->gemm->dtype;
-        (widens ? cpu->one_widening : cpu->one)(columns, columns, k, all->a, strip, bias, all->c + first);
+        (widens ? cpu->one_widening : cpu->one)(columns, columns, k, all->a, strip, bias, sums_of(all) + first);
         return;
     }
     _Alignas(SL_CACHE_LINE) float rows[FEW_ROWS * SL_STRIP_COLUMNS];
@@ -349,13 +349,13 @@ static void multiply_strip(const void *arg, size_t first, size_t columns, const 
     gemm.n = (int)columns;
     const struct operands own = {.gemm = &gemm, .weights = all->weights, .a = all->a, .b = strip, .bias = bias};
     multiply_few(&own, m, all->a, rows);
-    for (size_t i = 0; i < m; i++) memcpy(all->c + i * n + first, rows + i * columns, columns * sizeof *rows);
+    for (size_t i = 0; i < m; i++) memcpy(sums_of(all) + i * n + first, rows + i * columns, columns * sizeof *rows);
 }
 
 static void multiply_strips(const struct operands *o, struct sl_crew *crew) {
     const struct sl_packed_weights shape = packed_weights(o->gemm, o->weights, crew);
     sl_packed_weights_multiply(&shape, o->b, multiply_strip, o, crew);
-    if (o->settled.rounds) sl_many_rows_select()->settle((size_t)o->gemm->m, shape.n, NULL, o->settled, o->c);
+    if (o->c.rounds) sl_many_rows_select()->settle((size_t)o->gemm->m, shape.n, NULL, o->c);
 }
 
 struct products {
@@ -370,14 +370,13 @@ static int multiply_product(const struct operands *o, size_t number) {
     const size_t parts = (m + each - 1) / each, part = number % parts;
     const size_t first = number / parts * m + part * each;
     const struct sl_gemm *product = part < m / each ? &cpu->library : &cpu->rest;
-    const struct sl_settled settled = sl_settled_from(o->settled, first * n);
+    const struct sl_out c = sl_out_from(o->c, first * n);
     const void *a = rows_of(o, first);
-    float *c = o->c + first * n;
-    const bool settles = settled.rounds && sl_gemm_settles(product->backend);
-    struct sl_gemm_arrays arrays = sl_gemm_floats(product, 1, a, o->b, o->bias, o->accumulate, c);
-    if (settles) arrays.c = sl_out_settled(c, settled);
+    const bool settles = c.rounds && sl_gemm_settles(product->backend);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(product, 1, a, o->b, o->bias, o->accumulate, c.rows.at);
+    if (settles) arrays.c = c;
     SL_TRY(sl_gemm_execute(product, arrays, NULL));
-    if (settled.rounds && !settles) sl_many_rows_select()->settle((size_t)product->m, n, NULL, settled, c);
+    if (c.rounds && !settles) sl_many_rows_select()->settle((size_t)product->m, n, NULL, c);
     return SL_OK;
 }
 
@@ -408,8 +407,8 @@ static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
         share_rows(o, m, crew);
         return SL_OK;
     }
-    multiply_one(o->gemm, o->a, o->weights, o->b, o->bias, o->c, crew);
-    if (o->settled.rounds) sl_many_rows_select()->settle(m, n, NULL, o->settled, o->c);
+    multiply_one(o->gemm, o->a, o->weights, o->b, o->bias, sums_of(o), crew);
+    if (o->c.rounds) sl_many_rows_select()->settle(m, n, NULL, o->c);
     return SL_OK;
 }
 

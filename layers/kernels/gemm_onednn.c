@@ -289,15 +289,14 @@ static int multiply(const struct sl_gemm *gemm, const void *a, const void *b, co
 /* Product by product; the pass that adds the bias rounds, too. */
 static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
-    const struct sl_settled settled = sl_settled_of(&arrays->c);
     const char *a = arrays->a.at;
     float *c = arrays->c.rows.at;
     const float *rest;
     (void)queue;
     for (size_t i = 0; i < (size_t)arrays->count; i++, c += m * n) {
         SL_TRY(multiply(gemm, a + i * m * row, arrays->b.at, arrays->bias.at, arrays->x.at != NULL, c, &rest));
-        if (settled.rounds)
-            sl_many_rows_select()->settle(m, n, rest, sl_settled_from(settled, i * m * n), c);
+        if (arrays->c.rounds)
+            sl_many_rows_select()->settle(m, n, rest, sl_out_from(arrays->c, i * m * n));
         else if (rest)
             add_bias(gemm, rest, c);
     }

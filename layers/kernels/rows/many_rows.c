@@ -328,16 +328,17 @@ static inline void settle_row(size_t n, float *restrict c, uint16_t *restrict st
 }
 
 /* A tile that is complete, while it is in the first-level cache. It begins at element FIRST of C. */
-static inline void settle_tile(const struct place *place, struct sl_settled settled, size_t first) {
+static inline void settle_tile(const struct place *place, uint16_t *copy, size_t first) {
     for (size_t i = 0; i < place->rows; i++)
-        settle_row(place->cols, place->c + i * place->stride,
-                   settled.stored ? settled.stored + first + i * place->stride : NULL);
+        settle_row(place->cols, place->c + i * place->stride, copy ? copy + first + i * place->stride : NULL);
 }
 
-static void settle(size_t m, size_t n, const float *bias, struct sl_settled settled, float *c) {
+static void settle(size_t m, size_t n, const float *bias, struct sl_out left) {
+    float *c = left.rows.at;
+    uint16_t *copy = left.copy.at;
     for (size_t i = 0; i < m; i++, c += n) {
         for (size_t j = 0; bias && j < n; j++) c[j] += bias[j];
-        settle_row(n, c, settled.stored ? settled.stored + i * n : NULL);
+        settle_row(n, c, copy ? copy + i * n : NULL);
     }
 }
 
@@ -421,7 +422,8 @@ static inline struct left open_edge(const struct left *block, size_t tiles, size
 /* C's ROWS rows from ROW on, over a part of the sums. */
 static inline __attribute__((always_inline)) void multiply_block(const struct product *p, struct part part, size_t row,
                                                                  size_t rows, const bool transpose_a,
-                                                                 const bool transpose_b, struct sl_settled settled) {
+                                                                 const bool transpose_b, bool rounds,
+                                                                 uint16_t *copied) {
     struct panel panel[2]; /* what is multiplied, and the next one */
     struct copy copy;
     struct lines lines[2];
@@ -447,40 +449,41 @@ static inline __attribute__((always_inline)) void multiply_block(const struct pr
                                         .accumulate = part.from || p->accumulate,
                                         .next = i + 1 < tiles ? c + ROWS * n : above};
             tile(left, panel[which].at, part.depth, &stream, &place, transpose_b);
-            if (settled.rounds && part.last) settle_tile(&place, settled, (size_t)(c - p->c));
+            if (rounds && part.last) settle_tile(&place, copied, (size_t)(c - p->c));
         }
     }
 }
 
 static inline __attribute__((always_inline)) void multiply_blocks(const struct product *p, const bool transpose_a,
-                                                                  const bool transpose_b, struct sl_settled settled) {
+                                                                  const bool transpose_b, bool rounds,
+                                                                  uint16_t *copied) {
     const size_t block = part_of(p->m, BLOCK, ROWS);
     for (size_t row = 0; row < p->m; row += block) {
         const size_t rows = smaller(p->m - row, block);
         struct part part = {0};
         for (size_t from = 0; from < p->k; from += part.depth) {
             part = part_from(from, p->k);
-            multiply_block(p, part, row, rows, transpose_a, transpose_b, settled);
+            multiply_block(p, part, row, rows, transpose_a, transpose_b, rounds, copied);
         }
     }
 }
 
 static void multiply(size_t m, size_t n, size_t k, const float *a, const weight *b, const float *bias, bool accumulate,
-                     struct sl_settled settled, float *c) {
-    const struct product p = {m, n, k, a, b, bias, accumulate, c};
-    multiply_blocks(&p, false, false, settled);
+                     struct sl_out c) {
+    const struct product p = {m, n, k, a, b, bias, accumulate, c.rows.at};
+    multiply_blocks(&p, false, false, c.rounds, c.copy.at);
 }
 
 static void multiply_transposed(size_t m, size_t n, size_t k, const float *a, const weight *b, bool accumulate,
                                 float *c) {
     const struct product p = {m, n, k, a, b, NULL, accumulate, c};
-    multiply_blocks(&p, false, true, (struct sl_settled){0});
+    multiply_blocks(&p, false, true, false, NULL);
 }
 
 static void multiply_gradient(size_t m, size_t n, size_t k, const weight *a, const weight *b, bool accumulate,
                               float *c) {
     const struct product p = {m, n, k, (const void *)a, b, NULL, accumulate, c};
-    multiply_blocks(&p, true, false, (struct sl_settled){0});
+    multiply_blocks(&p, true, false, false, NULL);
 }
 
 const struct SL_MANY_ROWS_TABLE SL_MANY_ROWS = {.multiply = multiply,

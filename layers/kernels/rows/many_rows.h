@@ -8,17 +8,17 @@
 #ifndef SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 #define SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 
 SL_BEGIN_C
 
 struct sl_many_rows {
-    /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. C is left as SETTLED says: each tile is
-     * rounded when it is complete. */
+    /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. C is floats, rounded ones, too, with
+     * a copy or without: each tile is rounded when it is complete. */
     void (*multiply)(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
-                     struct sl_settled settled, float *c);
-    /* C [m, n] (+= bias [n], unless NULL), left as SETTLED says: for what others have multiplied. */
-    void (*settle)(size_t m, size_t n, const float *bias, struct sl_settled settled, float *c);
+                     struct sl_out c);
+    /* C [m, n] (+= bias [n], unless NULL), which is rounded, with a copy or without: what others have multiplied. */
+    void (*settle)(size_t m, size_t n, const float *bias, struct sl_out c);
     /* C [m, n] (+)= A [m, k] B^T, B stored [n, k]. */
     void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
                                 float *c);
@@ -32,8 +32,8 @@ extern const struct sl_many_rows sl_many_rows_v2, sl_many_rows_v3, sl_many_rows_
  * they are copied. */
 struct sl_many_rows_widening {
     void (*multiply)(size_t m, size_t n, size_t k, const float *a, const uint16_t *b, const float *bias,
-                     bool accumulate, struct sl_settled settled, float *c);
-    void (*settle)(size_t m, size_t n, const float *bias, struct sl_settled settled, float *c);
+                     bool accumulate, struct sl_out c);
+    void (*settle)(size_t m, size_t n, const float *bias, struct sl_out c);
     void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const uint16_t *b, bool accumulate,
                                 float *c);
     void (*multiply_gradient)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, bool accumulate,

@@ -40,8 +40,7 @@ static void multiply(const struct sl_many_rows *many, const struct product *p, e
     float *c = p->c + first * p->n;
     memcpy(c, p->before + first * p->n, m * p->n * sizeof *c);
     if (kind == PLAIN)
-        many->multiply(m, p->n, p->k, a, p->b, variant == BIAS ? p->bias : NULL, variant == ACCUMULATE,
-                       (struct sl_settled){0}, c);
+        many->multiply(m, p->n, p->k, a, p->b, variant == BIAS ? p->bias : NULL, variant == ACCUMULATE, sl_out_f32(c));
     else if (kind == TRANSPOSED)
         many->multiply_transposed(m, p->n, p->k, a, p->b, variant == ACCUMULATE, c);
     else
@@ -126,7 +125,6 @@ static void bf16_gives_the_bits_of_its_floats(void **state) {
             const size_t bytes = p.m * p.n * sizeof *p.c;
             uint16_t *a = malloc(p.m * p.k * sizeof *a), *b = malloc(p.n * p.k * sizeof *b);
             float *c = floats(p.m * p.n);
-            const struct sl_settled plain = {0}, rounds = {true, NULL};
             for (size_t i = 0; i < p.n * p.k; i++) sl_settle(p.b, b, i);
             for (int kind = 0; kind < 8; kind++) {
                 const bool adds = kind % 2;
@@ -135,8 +133,8 @@ static void bf16_gives_the_bits_of_its_floats(void **state) {
                 if (kind == 4) /* the gradients come last */
                     for (size_t i = 0; i < p.m * p.k; i++) sl_settle(p.a, a, i);
                 if (kind < 2) {
-                    many->multiply(p.m, p.n, p.k, p.a, p.b, adds ? NULL : p.bias, adds, plain, p.c);
-                    widening->multiply(p.m, p.n, p.k, p.a, b, adds ? NULL : p.bias, adds, plain, c);
+                    many->multiply(p.m, p.n, p.k, p.a, p.b, adds ? NULL : p.bias, adds, sl_out_f32(p.c));
+                    widening->multiply(p.m, p.n, p.k, p.a, b, adds ? NULL : p.bias, adds, sl_out_f32(c));
                 } else if (kind < 4) {
                     many->multiply_transposed(p.m, p.n, p.k, p.a, p.b, adds, p.c);
                     widening->multiply_transposed(p.m, p.n, p.k, p.a, b, adds, c);
@@ -144,8 +142,10 @@ static void bf16_gives_the_bits_of_its_floats(void **state) {
                     many->multiply_gradient(p.m, p.n, p.k, p.a, p.b, adds, p.c);
                     widening->multiply_gradient(p.m, p.n, p.k, a, b, adds, c);
                 } else {
-                    many->multiply(p.m, p.n, p.k, p.a, p.b, p.bias, false, rounds, p.c);
-                    widening->multiply(p.m, p.n, p.k, p.a, b, p.bias, false, rounds, c);
+                    many->multiply(p.m, p.n, p.k, p.a, p.b, p.bias, false,
+                                   sl_out_settled(p.c, (struct sl_settled){true, NULL}));
+                    widening->multiply(p.m, p.n, p.k, p.a, b, p.bias, false,
+                                       sl_out_settled(c, (struct sl_settled){true, NULL}));
                 }
                 assert_memory_equal(c, p.c, bytes);
             }
