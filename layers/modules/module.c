@@ -199,11 +199,15 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     const int part = plan->part;
     if (module->part) begin_part(module, plan);
     module->parameters = 0;
+    const int x_stride = plan->x_stride;
+    if (module->children > 0) plan->x_stride = 0; /* asks of none of its own */
+    module->x_stride = 0;
     module->x = (struct sl_use){.gelu = module->x.gelu};
     module->y = (struct sl_use){.gelu = module->y.gelu};
     int status = plan_named(module, plan);
     plan->run = run;
     plan->storage = storage;
+    plan->x_stride = x_stride;
     if (status == SL_OK) status = check_type(module, plan);
     if (status == SL_OK) status = check_kept(module, plan);
     if (status == SL_OK) status = freeze(module, plan);

@@ -238,6 +238,8 @@ struct sl_plan {
     struct sl_stash *stash;
     struct sl_stash *again;           /* stash of recomputed modules, which has a stash `once` */
     struct sl_caches *caches;         /* NULL: nothing will be generated */
+    int x_stride;                     /* for a module without children: where its parent keeps x, and dx, as columns of
+                                         wider rows of so many elements of bf16, alone and until W; else 0 */
     bool forward_only;                /* there will be no backward call */
     bool weights_follow;              /* the W of the microbatches of each I can follow it at once, group by group */
     bool forward_keeps;               /* what W reads has its place in a recomputed module's stash from forward on */
@@ -330,10 +332,9 @@ struct sl_module {
     bool is_layer;                 /* planning it increments the layer's number */
     int part; /* where its parameters have a loop of their own (sl_model_open_parameters), that loop's number; else 0 */
     bool keeps_input, keeps_gradient;
-    struct sl_use x, y; /* planning says how they are used, */
-    int x_stride; /* where its parent keeps x, and dx, as columns of wider rows of so many elements of bf16, alone and
-                     until W, it says so before it plans it; else 0. */
-    bool takes_columns;  /* Then forward and W can read x so, and I leaves dx so, where it is unread */
+    struct sl_use x, y;  /* planning says how they are used */
+    int x_stride;        /* where the parent's plan has asked for it: forward and W read x so, and I leaves dx so, where
+                            it is unread; else 0 */
     int operand_readers; /* of a parent whose x may be an operand: its first children, who read it */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */

@@ -210,7 +210,7 @@ int sl_module_backward_input_watched(const struct sl_module *module, struct sl_c
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
     const struct sl_result *result = result_of(module, context, module->type->adds_in_backward);
-    if (status == SL_OK && dx && !module->takes_columns) /* between others' columns: its parent looks at all */
+    if (status == SL_OK && dx && !module->x_stride) /* between others' columns: its parent looks at all */
         look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
     if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);
     found->path[length] = 0;

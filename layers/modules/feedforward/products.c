@@ -172,7 +172,7 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
     module->takes_floats = products->takes_floats;
     if (products->leaves_gelu) module->y.gelu = SL_GELU_DONE;
     if (products->leaves_slope) module->x.gelu = SL_GELU_DONE;
-    module->takes_columns = products->x_stride > 0;
+    module->x_stride = products->x_stride;
     const bool leaves = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
     const bool operands = sl_keeps_operands(plan) && trains(plan) && !adds_up;
     module->x.leaves = sl_bf16_if(leaves);

@@ -153,7 +153,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
                                             .gelu_follows = module->y.gelu == SL_GELU_NEXT && !dense->adds_up,
                                             .gelu_precedes = module->x.gelu == SL_GELU_NEXT && !dense->adds_up,
-                                            .x_stride = dense->adds_up ? 0 : module->x_stride,
+                                            .x_stride = dense->adds_up ? 0 : plan->x_stride,
                                             .biased = dense->biased && dense->leaves.count == 1};
     const int status = plan_products(dense, plan, &shape);
     sl_products_offer(&dense->products, module, plan, dense->biased, dense->adds_up, dense->leaves.count <= 1);

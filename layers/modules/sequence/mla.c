@@ -78,7 +78,7 @@ static int plan_shares(struct mla *mla, int index, int size, struct sl_plan *pla
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
     for (int i = 0; i < module->children; i++) {
-        if (i == KV_UP || i == Q_UP) module->child[i]->x_stride = sl_mla_latent_stride(sl_mla_of(module), plan);
+        plan->x_stride = i == KV_UP || i == Q_UP ? sl_mla_latent_stride(sl_mla_of(module), plan) : 0;
         SL_TRY(sl_plan_child(plan, module->child[i], begin));
     }
     module->keeps_input = module->child[DOWN]->keeps_input;

@@ -21,7 +21,7 @@ static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int ch
 
 /* Whether no part of the latent is cut: products read it as it lies. */
 static bool cuts_nothing(const struct mla *mla) {
-    return mla->module.child[KV_UP]->takes_columns && mla->module.child[Q_UP]->takes_columns;
+    return mla->module.child[KV_UP]->x_stride > 0 && mla->module.child[Q_UP]->x_stride > 0;
 }
 
 /* Child I's x, ROWS of the latent's columns: in the latent; apart, but with rows as wide, as it takes them so, while
@@ -29,13 +29,13 @@ static bool cuts_nothing(const struct mla *mla) {
 static int plan_part(struct mla *mla, struct sl_plan *plan, size_t rows, int i) {
     struct sl_module *child = mla->module.child[i];
     struct sl_kept *kept = &mla->kept[sl_mla_input[i]];
-    const size_t half = rows * mla->latent, wide = child->takes_columns ? 2 : 1;
+    const size_t half = rows * mla->latent, wide = child->x_stride > 0 ? 2 : 1;
     if (cuts_nothing(mla))
         *kept = mla->kept[LATENT];
     else
         SL_TRY(sl_plan_kept_input(plan, child, wide * half, lifetime_of_input(&mla->module, i), kept));
     kept->count = half;
-    kept->column = i == Q_UP && child->takes_columns ? mla->latent : 0;
+    kept->column = i == Q_UP && child->x_stride > 0 ? mla->latent : 0;
     return SL_OK;
 }
 
@@ -76,7 +76,7 @@ static void cut_part(const struct sl_module *module, const struct sl_context *co
     const size_t rows = (size_t)context->rows, columns = mla->latent;
     if (kept->stores)
         kernels->round_block(rows, columns, latent, 2 * columns, sl_kept_halves(context, kept),
-                             mla->module.child[i]->takes_columns ? 2 * columns : columns);
+                             mla->module.child[i]->x_stride > 0 ? 2 * columns : columns);
     if (!rounds_part(mla, i) || context->caches)
         kernels->copy_block(rows, columns, latent, 2 * columns, sl_kept_values(context, kept), columns);
 }
@@ -105,7 +105,7 @@ int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *co
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     for (int i = KV_UP; i <= Q_UP; i++) {
         const size_t first = i == Q_UP ? half : 0;
-        if (module->child[i]->takes_columns) {
+        if (module->child[i]->x_stride > 0) {
             SL_TRY(columns_gradient(module, context, i, settled.stored + first, part));
             continue;
         }

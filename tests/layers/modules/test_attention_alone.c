@@ -256,8 +256,8 @@ static void check_latents(const struct sl_gemm_backend *gemm, enum sl_dtype stor
     size_t n, same;
     float *gradients = gradients_of(&with, &n), *want = gradients_of(&without, &same);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(with.module->child[1 + i]->takes_columns, takers >> i & 1);
-        assert_false(without.module->child[1 + i]->takes_columns);
+        assert_int_equal(with.module->child[1 + i]->x_stride > 0, takers >> i & 1);
+        assert_int_equal(without.module->child[1 + i]->x_stride, 0);
     }
     assert_int_equal(n, same);
     expect_same("y", with.outputs, with.y, without.y, 0.0);
