@@ -69,7 +69,7 @@ struct sl_draws {
 struct sl_kernels {
     const char *name;   /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
     bool hashes;        /* adamw does: on the host */
-    bool whole_norms;   /* norms of rows that are here as a whole are those of rows/norms.h: on devices */
+    bool whole_norms;   /* norms of whole rows take one pass, which also reads bf16 (rows/norms.h): on devices */
     bool draws_dropout; /* dropout draws its words itself, by dropout.h: on devices */
     /* Sums over rows are those of so many slices of the rows, added in their order; 1 but on GPUs, where many rows of
      * few columns are divided before that, too (rows/slices_internal.h). */

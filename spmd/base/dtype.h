@@ -103,10 +103,6 @@ static inline struct sl_out sl_out_settled(float *y, struct sl_settled left) {
     if (!y) return sl_out_bf16(left.stored);
     return (struct sl_out){sl_rows_f32(y), sl_rows_bf16(left.stored), left.rounds};
 }
-/* How the floats of OUT are left. */
-static inline struct sl_settled sl_settled_of(const struct sl_out *out) {
-    return (struct sl_settled){out->rounds, (uint16_t *)out->copy.at};
-}
 
 SL_END_C
 #endif
