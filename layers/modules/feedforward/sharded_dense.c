@@ -320,7 +320,7 @@ static const void *moved_in_pieces(const struct sl_module *module, const struct 
     const struct sharded *dense = own(module);
     if (dense->pieces == 1 || !dx) return NULL;
     if (dense->products.input_gradient.dtype == SL_F32) return dy;
-    if (!module->reads_stored_gradient) return NULL;
+    if (module->y.reads != SL_BF16) return NULL;
     return sl_rounded_rows(context, (size_t)context->rows * (size_t)module->out, dy);
 }
 
