@@ -1,6 +1,7 @@
 /* placement.c - neighbours in the mesh become neighbours on the machine. */
 #include "spmd/placement.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Places in an order in which what is close lies together: two are as far apart as the largest gap between them. The
@@ -220,12 +221,14 @@ static void share_pus(const struct sl_topology *topology, const struct walk *wal
 
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
                           const struct sl_placement_devices *devices, const struct sl_placement *placement) {
-    int coordinate[mesh->size], node[mesh->size];
-    struct walk walk = {.coordinate = coordinate};
+    const size_t size = (size_t)mesh->size;
+    struct walk walk = {.coordinate = malloc(2 * size * sizeof *walk.coordinate)};
+    int *node = walk.coordinate + size;
     bool nodes = false;
+    memset(placement->pu, -1, size * sizeof *placement->pu);
+    memset(placement->device, -1, size * sizeof *placement->device);
+    if (!walk.coordinate) return; /* the threads do not come about, either */
     walk_mesh(mesh, &walk);
-    memset(placement->pu, -1, (size_t)mesh->size * sizeof *placement->pu);
-    memset(placement->device, -1, (size_t)mesh->size * sizeof *placement->device);
     if (devices && devices->count > 0) {
         place_on_devices(devices, &walk, placement->device);
         nodes = find_nodes(devices, mesh->size, placement->device, node);
@@ -234,4 +237,5 @@ void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *
         place_on_pus(topology, here, &walk, nodes ? node : NULL, placement->pu);
     else if (topology && topology->count > 0 && walk.blocks % topology->count == 0)
         share_pus(topology, &walk, placement->pu);
+    free(walk.coordinate);
 }

@@ -90,14 +90,17 @@ static void place(struct sl_local_run *run) {
 
 /* Coordinates reach into each other's memory, unless an engine above moves the data. */
 static bool devices_meet(struct sl_local_run *run) {
-    const int *device = run->placement.device, size = run->mesh->size;
-    for (int i = 0; i < size && run->engine->table == &sl_engine_local; i++) {
-        for (int j = i + 1; j < size; j++) {
-            if (device[i] == device[j] || sl_device.distance(device[i], device[j]) < INT_MAX) continue;
+    const int devices = run->engine->table == &sl_engine_local ? sl_device.count() : 0;
+    bool used[devices + 1];
+    memset(used, 0, sizeof used);
+    for (int i = 0; i < run->mesh->size && devices; i++) used[run->placement.device[i]] = true;
+    for (int i = 0; i < devices; i++) {
+        for (int j = i + 1; j < devices; j++) {
+            if (!used[i] || !used[j] || sl_device.distance(i, j) < INT_MAX) continue;
             sl_local_end(run, SL_BAD_INPUT,
                          "engine local: devices %d and %d do not reach each other's memory: use engine nccl, or let "
                          "all coordinates share a device (CUDA_VISIBLE_DEVICES)",
-                         device[i], device[j]);
+                         i, j);
             return false;
         }
     }
@@ -173,8 +176,30 @@ static int deliver(const struct sl_engine *engine, int status, const struct sl_e
     return status;
 }
 
+/* The number in a file of the system's; a large one where there is none. */
+static long number_in(const char *path) {
+    long number = LONG_MAX;
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%ld", &number) != 1) number = LONG_MAX;
+    if (file) fclose(file);
+    return number;
+}
+
+/* Refuses more threads than the system has room for, before any memory is taken for them. */
+static int check_threads(int coordinates, struct sl_error *error) {
+    enum { MAPPINGS = 2 }; /* of a thread: its stack, and what guards it */
+    const long threads = number_in("/proc/sys/kernel/threads-max");
+    const long stacks = number_in("/proc/sys/vm/max_map_count") / MAPPINGS, most = threads < stacks ? threads : stacks;
+    if (coordinates <= most) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "engine local: %d coordinates are as many threads, and this system has room for %ld (%s)",
+                        coordinates, most, threads < stacks ? "kernel.threads-max" : "half of vm.max_map_count");
+}
+
 static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
     const size_t size = (size_t)mesh->size, coordinates = size * sizeof(struct sl_local_coordinate);
+    struct sl_error error = {0};
+    if (check_threads(mesh->size, &error)) return deliver(engine, error.status, &error, false);
     struct sl_local_run *run = sl_local_take(sizeof *run + coordinates + 2 * size * sizeof *run->placement.pu);
     if (!run) {
         const struct sl_error no_memory = {SL_FAILED, "no memory to start the run"};

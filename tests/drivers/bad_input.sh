@@ -582,6 +582,11 @@ train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --
 for mesh in '' data data= data=0 data=1048577 data=2,data=2 2=data data=2x 'data=2,,model=2' data=8,model=16; do
     refuses "" looping_pipeline --dry-run --mesh "$mesh"
 done
+if [ "$(cat /proc/sys/vm/max_map_count)" -lt 2000000 ]; then
+    for what in --show-placement '--batch 1048576 --microbatches 1 --dry-run'; do
+        refuses 'engine local: 1048576 coordinates are as many threads, and this system has room for ' looping_pipeline --mesh data=1048576 $what
+    done
+fi
 refuses "--data: \"images\" is not random, fashion-mnist or fashion-mnist:DIR" $train --dry-run --data images
 refuses "--data: \"fashion-mnist:\" is not random, fashion-mnist or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
 refuses '--data: "fashion-mnist2" is not random, ' $train --data fashion-mnist2
