@@ -59,7 +59,8 @@ static int look(struct finding *finding, bool (*is)(int rank)) {
 static int find(struct finding *finding, bool (*is)(int rank)) {
     const uint64_t now = (uint64_t)(1e6 * sl_now());
     uint64_t looked = atomic_load(&finding->looked);
-    if (now >= looked + 1000 * SL_MPI_TICK_MS && atomic_compare_exchange_strong(&finding->looked, &looked, now))
+    const bool due = now >= looked + 1000 * SL_MPI_TICK_MS || sl_mpi_terminated(); /* little time is left */
+    if (due && atomic_compare_exchange_strong(&finding->looked, &looked, now))
         atomic_store(&finding->rank, 1 + look(finding, is));
     return atomic_load(&finding->rank) - 1;
 }

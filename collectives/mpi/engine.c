@@ -52,13 +52,17 @@ static double patience(const struct sl_mpi_run *run) {
 /* Waits until all have returned from the program and know how the run has ended. */
 static void finish(struct sl_mpi_run *run, int status) {
     struct sl_mpi_process *process = sl_mpi_process();
-    double ended = 0;
+    double ended = 0, looked = sl_now();
     sl_mpi_meet(&(struct sl_mpi_attendance){.occasion = SL_MPI_FINISH, .number = run->number, .status = status});
     for (int round = 0; !sl_mpi_have_met() && !process->lost; round++) {
         const bool over = sl_mpi_turn(run) != SL_OK;
-        if (over && ended == 0) ended = sl_now();
-        if (over && sl_now() > ended + patience(run)) process->lost = true;
-        if (!over && round % 1024 == 1023) sl_mpi_look_for_missing(run);
+        const double now = sl_now();
+        if (over && ended == 0) ended = now;
+        if (over && now > ended + patience(run)) process->lost = true;
+        if (!over && (now > looked + 1e-3 * SL_MPI_TICK_MS || sl_mpi_terminated())) {
+            sl_mpi_look_for_missing(run);
+            looked = now;
+        }
         sl_mpi_pause(round);
     }
     for (int rank = 0; rank < process->size && !process->lost; rank++) {

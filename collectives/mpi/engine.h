@@ -114,8 +114,14 @@ bool sl_mpi_word_is_claimed(void);
 void sl_mpi_keep_word(double most);
 
 bool sl_mpi_is_stopped(int pid);
-/* The id of a process of this job that is stopped, -1: there is none. The one looked at first is SUSPECT. */
-int sl_mpi_find_stopped_sibling(int suspect, int *rank);
+/* The id of a process of this job that is stopped, -1: there is none. The one looked at first is SUSPECT. Unless it is
+ * ALONE in that, one process of this host looks at all others, which look at it alone. */
+int sl_mpi_find_stopped_sibling(int suspect, bool alone, int *rank);
+/* Lets the others of this host know that one has stood still for too long; whether another one has. */
+void sl_mpi_say_stopped(void);
+bool sl_mpi_is_said_stopped(void);
+/* Leaves the looking to others. */
+void sl_mpi_stop_watching(void);
 
 /* For how long the same one has been seen to stand still. */
 struct sl_mpi_standing {

@@ -53,15 +53,17 @@ static void name_job(char name[NAME]) {
     }
 }
 
-/* The address that holds the word for this job. Its name begins with a zero byte: it is in memory, and no file. */
-static socklen_t name_word(struct sockaddr_un *address) {
+/* The address of this job that one process holds for a PURPOSE. Its name begins with a zero byte: it is in memory, and
+ * no file. */
+static socklen_t name_address(struct sockaddr_un *address, const char *purpose) {
     char job[NAME];
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     name_job(job);
-    const int length =
-        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "shardloop-%ld-%s", (long)getuid(), job);
+    const int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "shardloop-%ld-%s%s",
+                                (long)getuid(), job, purpose);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
+static socklen_t name_word(struct sockaddr_un *address) { return name_address(address, ""); }
 
 static struct {
     bool held, found_held;
@@ -147,9 +149,64 @@ static bool is_sibling(int pid, int parent, int *rank) {
     return launched || (*origin.job && job && !strcmp(job, origin.job));
 }
 
-int sl_mpi_find_stopped_sibling(int suspect, int *rank) {
+/* The purposes of addresses: whoever holds the first looks at all of this host, the others look at it alone; the second
+ * says that one has been found to stand still. */
+static const char looks_at_all[] = "-watch", has_found[] = "-found";
+static int held[2] = {-1, -1};
+
+/* Holds the address of PURPOSE in *DOOR, if nobody does. */
+static bool hold(int *door, const char *purpose) {
+    struct sockaddr_un address;
+    const socklen_t size = name_address(&address, purpose);
+    if (*door >= 0) return true;
+    const int taken = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (taken < 0) return false;
+    if (!bind(taken, (struct sockaddr *)&address, size) && !listen(taken, SOMAXCONN)) *door = taken;
+    if (*door < 0) close(taken);
+    return *door >= 0;
+}
+
+/* The process that holds the address of PURPOSE; 0: nobody, or more ask than it answers. */
+static int holder_of(const char *purpose) {
+    struct sockaddr_un address;
+    struct ucred holder = {0};
+    socklen_t size = name_address(&address, purpose), length = sizeof holder;
+    const int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (door < 0) return 0;
+    if (connect(door, (struct sockaddr *)&address, size) || getsockopt(door, SOL_SOCKET, SO_PEERCRED, &holder, &length))
+        holder.pid = 0;
+    close(door);
+    return holder.pid;
+}
+
+/* Those that have asked are forgotten, so that there is room for more. */
+static void clear(int door) {
+    for (int asker; (asker = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0;) close(asker);
+}
+
+/* The process that looks at all of this host; 0: this one has to. */
+static int find_watcher(void) {
+    if (origin.rank < 0) return 0;
+    if (!hold(&held[0], looks_at_all)) return holder_of(looks_at_all);
+    clear(held[0]);
+    return 0;
+}
+
+void sl_mpi_say_stopped(void) { hold(&held[1], has_found); }
+bool sl_mpi_is_said_stopped(void) { return origin.rank >= 0 && held[1] < 0 && holder_of(has_found); }
+
+void sl_mpi_stop_watching(void) {
+    for (int i = 0; i < 2; i++) {
+        if (held[i] >= 0) close(held[i]);
+        held[i] = -1;
+    }
+}
+
+int sl_mpi_find_stopped_sibling(int suspect, bool alone, int *rank) {
     int parent, found = -1;
     if (suspect > 0 && is_stopped(suspect, &parent) && is_sibling(suspect, parent, rank)) return suspect;
+    const int watcher = alone ? 0 : find_watcher();
+    if (watcher) return is_stopped(watcher, &parent) && is_sibling(watcher, parent, rank) ? watcher : -1;
     DIR *all = opendir("/proc");
     for (struct dirent *entry; all && found < 0 && (entry = readdir(all));) {
         const int pid = isdigit((unsigned char)*entry->d_name) ? atoi(entry->d_name) : 0;

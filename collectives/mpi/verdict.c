@@ -146,7 +146,7 @@ static void announce(struct sl_mpi_run *run, const struct sl_mpi_message *propos
 /* The first coordinate. That a process has ended is only known on its host; then, and because its peers on other hosts
  * may be stuck in their network, it is the first coordinate there. */
 static int find_arbiter(const struct sl_mpi_run *run, int absent) {
-    for (int coordinate = 0; coordinate < run->mesh->size; coordinate++) {
+    for (int coordinate = 0; coordinate < sl_mpi_process()->size; coordinate++) { /* or who looks on */
         const bool close = absent < 0 || !sl_mpi_is_gone(absent) || sl_mpi_is_neighbour(coordinate);
         if (coordinate != absent && close) return coordinate;
     }

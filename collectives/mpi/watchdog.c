@@ -3,7 +3,7 @@
  *
  * It is a thread that never calls MPI. When another process of this host has been stopped for the timeout, or when the
  * start as a whole takes PATIENCE longer than the timeout, one process says so, and each ends: the launcher then ends
- * those that are left. */
+ * those that are left. Who is stopped /proc shows, which one process of the host reads for all. */
 #include "collectives/mpi/engine.h"
 
 #include <errno.h>
@@ -50,6 +50,7 @@ static void blame(int pid, int rank) {
     int used =
         rank < 0 ? snprintf(reason, sizeof reason, "a process") : snprintf(reason, sizeof reason, "process %d", rank);
     snprintf(reason + used, sizeof reason - (size_t)used, " (pid %d) has been stopped for %g s", pid, watch.timeout);
+    sl_mpi_say_stopped();
     end_process(watch.timeout, reason);
 }
 
@@ -71,12 +72,15 @@ static void *look_out(void *arg) {
     pthread_mutex_lock(&watch.lock);
     for (rest(tick); watch.on; rest(tick)) {
         int rank = -1;
-        const int stopped = sl_mpi_find_stopped_sibling(standing.who, &rank);
-        if (sl_mpi_count_standing(&standing, stopped, 2 * tick) >= watch.timeout) blame(stopped, rank);
+        const bool said = sl_mpi_is_said_stopped();
+        const int stopped = sl_mpi_find_stopped_sibling(standing.who, said, &rank);
+        const double seconds = sl_mpi_count_standing(&standing, stopped, 2 * tick);
+        if (seconds >= watch.timeout || (said && stopped >= 0)) blame(stopped, rank);
         if (sl_mpi_count_standing(&here, getpid(), 2 * tick) >= watch.limit)
             end_process(watch.timeout + patience, "not all processes have come, and none of this host is stopped");
     }
     pthread_mutex_unlock(&watch.lock);
+    sl_mpi_stop_watching();
     return NULL;
 }
 
