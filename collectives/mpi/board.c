@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "collectives/mpi/board.h"
+
 #include "collectives/mpi/engine.h"
 
 static const double time_to_fade = 0.5; /* seconds, then a note does not count any more */
