@@ -105,7 +105,45 @@ holds 'of an array that nobody has' '"7":[[40000,80000],[25600,51200],[1024,2048
 call --checked --timeout 5 --engine local
 holds 'checked'  '[[0, 2, 4, 6], [8, 10, 12, 14]]'
 
+# ---- figures ----
+
+# figure NAME BOXES TEXT...: drawn in three formats; BOXES blocks in all.
+figure() {
+    drawn=$1 boxes=$2
+    shift 2
+    call --example "$drawn" --format svg
+    [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '<rect x=' out)" = "$boxes" ]
+    point "$drawn: a box a block"
+    call --example "$drawn" --json
+    holds "$drawn: who holds what" '"example":"layout"'
+    call --example "$drawn"
+    holds "$drawn: as text" "$@"
+}
+figure data 10 'x, the batch: 8 x 16, spec data,-; blocks of 2 x 16' 'kernel with FSDP: 16 x 8, spec -,data'
+figure dense 29 'x: 8 x 16, spec data,tensor; blocks of 4 x 4' 'y, the sums over tensor scattered: 8 x 8, spec data,tensor'
+figure norm 22 'gamma: 16, spec tensor; blocks of 4' '│  0,4  │  1,5  │  2,6  │  3,7  │'
+figure rotary 20 'spec -,tensor*2; blocks of 8 x 4' '│   0   │   1   │   2   │   3   │   0   │   1   │   2   │   3   │'
+figure stacked 9 'kernels of 8 layers: 8 x 4 x 8, spec pipe,-,-; blocks of 2 x 4 x 8'
+figure mlp 8 'a, by columns: 8 x 16, spec -,tensor' 'b, by rows: 16 x 8, spec tensor,-'
+figure dimensions 10 'kernels of 4 stages: 4 x 8 x 8, spec pipe,-,tensor'
+call --example mlp --mesh data=2,tensor=4
+holds 'a figure on another mesh' 'a, by columns: 8 x 16, spec -,tensor; blocks of 8 x 4' '│  0,4  │  1,5  │  2,6  │  3,7  │'
+# The specs are those of the transformer's parameters on the figure's mesh.
+"$1/transformer" train --mesh data=2,tensor=4 --show-shardings --json >specs 2>err
+for text in 'dense kernel.with.FSDP mlp.up.kernel' 'dense bias mlp.up.bias' 'norm gamma norm1.gamma'; do
+    set -- $text
+    spec=$(grep -m 1 "\.$3\"" specs | sed 's/.*"spec":"\([^"]*\)".*/\1/')
+    call --example "$1" --json
+    grep "\"array\":\"$2\"" out | grep -q "\"spec\":\"${spec:--}\""
+    point "$1: the spec of $3 is ${spec:--}"
+done
+grep -m 1 '\.k_rope\.kernel"' specs | grep -q '"spec":"tensor\*2,data"'
+point 'rotary: rows in two halves, over tensor'
+
 # ---- what is wrong gets one line ----
+
+refuses_with 2 "--example mlp: the mesh has no axis 'tensor'; the figure's is tensor=2" --example mlp --mesh x=2
+refuses_with 2 '--shape: is read only with --example all or addition or gather or layout' --example norm --shape 2,3
 
 refuses_with 2 "a: spec 'x,y': dim 0, of size 3, does not divide by 2 shards" --shape 3,4
 refuses_with 2 "a: spec 'x,y': dim 0, of size 2, does not divide by 3 shards" --mesh x=3,y=4

@@ -1,7 +1,7 @@
 /* sharding.c - vector addition on a mesh, mapped over shards, and who holds which block of the arrays.
  *
  * Each coordinate adds its blocks of a and b. In the first example c stays sharded; in the second all_gather joins the
- * blocks over one axis after the other until every coordinate holds all of c. */
+ * blocks over one axis after the other until every coordinate holds all of c. Figures (figures.h) are only drawn. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +11,13 @@
 #include "drivers/common/output.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/command_line/streams.h"
+#include "drivers/sharding/figures.h"
 #include "spmd/shard_draw.h"
 #include "collectives/shard_map.h"
 
 /* ---- options ---- */
 
-enum choice { ALL, ADDITION, GATHER, LAYOUT };
+enum choice { ALL, ADDITION, GATHER, LAYOUT, FIGURES };
 enum format { TEXT, SVG, JSON };
 
 struct config {
@@ -28,16 +29,20 @@ struct config {
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option array_table[] = {
-    {"example", SL_OPTION_CHOICE, FIELD(example), .value = "all|addition|gather|layout",
-     .help = "addition: c = a + b, left sharded; gather: the same, with c gathered everywhere; all: both; layout: only "
-             "draw "
-             "how --in-spec shards an array of that shape"},
-    {"shape", SL_OPTION_TEXT, FIELD(shape), .value = "SIZE,...", .help = "shape of a, b and c"},
-    {"in-spec", SL_OPTION_TEXT, FIELD(in_spec), .value = "SPEC",
+    {"example", SL_OPTION_CHOICE, FIELD(example),
+     .value = "all|addition|gather|layout|data|dense|norm|rotary|stacked|mlp|dimensions",
+     .help =
+         "addition: c = a + b, left sharded; gather: the same, with c gathered everywhere; all: both; layout: only "
+         "draw how --in-spec shards an array of that shape; data to dimensions: only draw a figure, of data "
+         "parallelism, of a dense layer, RMS norm or rotary positions whose columns are sharded, of stacked layers, "
+         "of an MLP without FSDP, of three dimensions; each has a mesh of its own where none is given"},
+    {"shape", SL_OPTION_TEXT, FIELD(shape), .value = "SIZE,...", .read = "example=all/addition/gather/layout",
+     .help = "shape of a, b and c"},
+    {"in-spec", SL_OPTION_TEXT, FIELD(in_spec), .value = "SPEC", .read = "example=all/addition/gather/layout",
      .help =
          "how a and b are sharded; each dim has an entry: axis names joined by +, or - for none (default: dim 0 over "
          "the mesh's first axis, and so on)"},
-    {"out-spec", SL_OPTION_TEXT, FIELD(out_spec), .value = "SPEC", .read = "!example=layout",
+    {"out-spec", SL_OPTION_TEXT, FIELD(out_spec), .value = "SPEC", .read = "example=all/addition/gather",
      .help = "how c is sharded (default: as the coordinates of the example return it)"},
     {0},
 };
@@ -79,6 +84,7 @@ struct task {
     struct sl_spec in_spec, out_spec;
     int examples;
     struct example example[2];
+    struct figure figure; /* without examples: what is drawn */
 };
 
 /* Reads "2,4" (or "2x4"). */
@@ -283,10 +289,6 @@ static struct sl_sharding sharding_of(const struct task *task, const struct exam
                                 .shape = task->shape};
 }
 
-static struct sl_sharding layout_of(const struct task *task) {
-    return (struct sl_sharding){"array", &task->mesh, &task->in_spec, task->dims, task->shape};
-}
-
 /* Elements from *NEXT on as nested lists, a level a dim. */
 static json_t *json_values(const struct sl_array *array, int dim, size_t *next) {
     if (dim == array->dims) return json_integer(((const int32_t *)array->data)[(*next)++]);
@@ -359,8 +361,9 @@ static int print_as_json(const struct sl_output *output, const struct task *task
         const bool equal = check_example(task, example, NULL) == SL_OK;
         SL_TRY(print_json(output, json_pack("{s:s, s:b}", "example", example->name, "equal", equal), error));
     }
-    const struct sl_sharding layout = layout_of(task);
-    return task->examples ? SL_OK : print_json_array(output, "layout", &layout, NULL, error);
+    for (int n = 0; n < task->figure.arrays; n++)
+        SL_TRY(print_json_array(output, "layout", &task->figure.sharding[n], NULL, error));
+    return SL_OK;
 }
 
 static void print_dim(FILE *file, const struct sl_array *array, int dim, size_t *next) {
@@ -404,17 +407,17 @@ static int print_as_text(const struct sl_output *output, const struct task *task
             print_values(file, example->label[n], &example->array[n]);
         }
     }
-    const struct sl_sharding layout = layout_of(task);
-    return task->examples ? SL_OK : sl_sharding_draw(file, &layout, 1, drawing, error);
+    return sl_sharding_draw(file, task->figure.sharding, task->figure.arrays, drawing, error);
 }
 
 static int print_as_svg(const struct sl_output *output, const struct task *task, struct sl_error *error) {
-    struct sl_sharding list[2 * MOST_ARRAYS] = {layout_of(task)};
+    struct sl_sharding list[2 * MOST_ARRAYS];
     int count = 0;
     for (int e = 0; e < task->examples; e++) {
         for (int n = 0; n < task->example[e].arrays; n++) list[count++] = sharding_of(task, &task->example[e], n);
     }
-    return sl_sharding_draw(output->stream, list, count ? count : 1, SL_DRAW_SVG, error);
+    for (int n = 0; n < task->figure.arrays; n++) list[count++] = task->figure.sharding[n];
+    return sl_sharding_draw(output->stream, list, count, SL_DRAW_SVG, error);
 }
 
 /* ---- the run ---- */
@@ -422,7 +425,12 @@ static int print_as_svg(const struct sl_output *output, const struct task *task,
 static int run_examples(struct task *task, struct sl_error *error) {
     const int choice = task->config->example;
     task->engine.error = error;
+    if (choice >= FIGURES) return figure_make(&task->figure, choice - FIGURES, &task->mesh, error);
     SL_TRY(read_arrays(task, error));
+    if (choice == LAYOUT) {
+        task->figure.arrays = 1;
+        task->figure.sharding[0] = (struct sl_sharding){"array", &task->mesh, &task->in_spec, task->dims, task->shape};
+    }
     if (choice == ALL || choice == ADDITION) SL_TRY(plan_example(task, false, error));
     if (choice == ALL || choice == GATHER) SL_TRY(plan_example(task, true, error));
     for (int e = 0; e < task->examples; e++) SL_TRY(run_example(task, &task->example[e]));
@@ -469,6 +477,8 @@ int main(int argc, char **argv) {
     struct task task = {.config = &config};
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
+    const char *own = figure_mesh(config.example - FIGURES);
+    if (own && !sl_option_given(&options, "mesh")) config.common.mesh = own;
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, run(&task, &error), &error);
     }
