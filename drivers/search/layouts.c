@@ -36,7 +36,7 @@ static void add_head(char *text, const struct sl_variant *variant, const struct 
 }
 
 static void describe(struct sl_layout *layout, const struct sl_job *job) {
-    static const char *const recompute[] = {"none", "selective", "full"};
+    static const char *const recompute[] = {"none", "selective", "full", "block"};
     static const char *const offload[] = {"optimizer", "activations", "weights"};
     const struct sl_training_options *of = &layout->variant.options, *given = job->options;
     char *text = layout->text, list[64] = "";

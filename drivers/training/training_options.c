@@ -21,9 +21,10 @@ const struct sl_option sl_pipeline_table[] = {
          "axis; "
          "sums over it are those of W leaves, parts of the columns or of a sequence, each with products of its own, so "
          "that its size changes no bit. --offload weights and --spread-head do not go with it"},
-    {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
+    {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full|block", .keep = SL_KEPT_FREE,
      .help = "parts of forward that backward computes again, so that they need not be kept: none; a part of each layer "
-             "(attention, or an MLP block up to its last product); or whole layers"},
+             "(attention, or an MLP block up to its last product); whole layers; or whole blocks of --layers-per-block "
+             "layers, of which a model without that option has one each"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
      .help = "microbatches in one weight-gradient product; 0: with --exact 1, otherwise the fewest that have 256 rows "

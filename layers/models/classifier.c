@@ -46,7 +46,7 @@ static struct sl_module *build_block(const struct sl_classifier *classifier, int
     snprintf(name, sizeof name, "blocks.%d", number);
     struct sl_module *block = sl_residual(build_mlp(classifier, name));
     if (block) block->is_layer = true;
-    return classifier->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(block) : block;
+    return classifier->recomputation >= SL_RECOMPUTE_FULL ? sl_recompute(block) : block;
 }
 
 static struct sl_layers layers_of(const struct sl_classifier *classifier) {

@@ -5,7 +5,8 @@
 enum sl_recomputation {
     SL_RECOMPUTE_NONE,
     SL_RECOMPUTE_SELECTIVE, /* a part of each layer; the model chooses which */
-    SL_RECOMPUTE_FULL       /* whole layers: only their inputs are kept */
+    SL_RECOMPUTE_FULL,      /* whole layers: only their inputs are kept */
+    SL_RECOMPUTE_BLOCK      /* whole blocks of layers: only the blocks' inputs are kept */
 };
 
 #endif

@@ -272,6 +272,13 @@ static struct sl_layers spread_of(const struct sl_transformer *t) {
     return (struct sl_layers){layers_of(t), t->stage_layers, t->stage_halves};
 }
 
+/* Makes the modules from number FIRST on, of COUNT, one, of which backward keeps the input alone; returns how many
+ * there are then. */
+static int join_block(struct sl_module **part, int first, int count) {
+    part[first] = sl_recompute(sl_sequential("", count - first, part + first));
+    return first + 1;
+}
+
 /* A stage of layers, number STAGE of STAGES: the embedding before the first, the norm after the last. */
 static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
                                      const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
@@ -283,9 +290,11 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
     if (stage == 0 && !head_of(t)->embeds) part[parts++] = sl_token_embedding(vocabulary, channels);
     if (stage == 0 && t->learned_positions)
         part[parts++] = sl_learned_positions(t->learned_positions, t->dimension, channels);
-    for (int half = first, next; half < end; half = next) {
+    for (int half = first, next, block = parts; half < end; half = next) {
         next = half / 2 * 2 + 2 < end ? half / 2 * 2 + 2 : end;
         part[parts++] = build_layer(t, half / 2, half % 2, next - half / 2 * 2, channels);
+        const bool ends = next == end || next % (2 * t->layers_per_block) == 0;
+        if (ends && t->recomputation == SL_RECOMPUTE_BLOCK) block = parts = join_block(part, block, parts);
     }
     if (stage == stages - 1) part[parts++] = build_norm("norm", t, channels);
     if (stage == stages - 1 && head_of(t)->begin) part[parts++] = head_of(t)->begin(vocabulary, channels);

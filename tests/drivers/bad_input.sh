@@ -305,7 +305,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
             refuses "--$name: \"$value\" is not a number from 0 to " $driver --$name "$value"
         done
     done
-    refuses '--recompute: "some" is not one of none|selective|full' $driver --recompute some
+    refuses '--recompute: "some" is not one of none|selective|full|block' $driver --recompute some
     refuses '--storage: "f16" is not one of f32|bf16' $driver --storage f16
     for list in some optimizer,some activations,activations optimizer, none,weights; do
         refuses "--offload: \"$list\" is not none or a list of optimizer|activations|weights" $driver --offload $list
@@ -465,7 +465,7 @@ done
 for value in -1 x nan 1e31; do
     refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
 done
-refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
+refuses '--recompute: "some" is not one of none|selective|full|block' $train --recompute some
 refuses 'freeze: no parameter matches "nope": names are those in checkpoints' $train --freeze nope
 refuses 'freeze: no parameter matches "*.kernels"' $train --freeze '*.bias,*.kernels'
 refuses 'freeze: "*" matches all parameters: none is left to train' $train --freeze '*'

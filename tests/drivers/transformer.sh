@@ -132,6 +132,13 @@ same --mesh tensor=4 --checked
 same --mesh pipe=2,tensor=2 --accumulate 2
 same --mesh data=2,pipe=4 --recompute full
 same --mesh tensor=2,data=4 --recompute selective --no-fsdp --zero 0
+same --mesh pipe=2,tensor=2 --recompute block
+for kind in full block; do
+    call $train --mesh pipe=2 --microbatches 4 --schedule gpipe --dry-run --json --recompute $kind
+    values kept | head -n 1
+done >kept
+[ "$(sed -n 1p kept)" -gt "$(sed -n 2p kept)" ]
+point 'a block of two layers keeps less than two layers'
 same --schedule zbv --vocabulary-parallel --no-overlap
 same --schedule interleaved-1f1b --loops 2 --wgrad-group 1
 same --mesh pipe=4 --schedule dualpipe --microbatches 8 --check-replicas

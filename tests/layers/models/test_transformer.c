@@ -97,8 +97,8 @@ static int compare_schedules(const struct job *job, bool all, const struct job *
     const struct sl_schedule_kind *kind;
     for (int i = 0; (kind = sl_schedule_kind_at(i)); i++)
         for (int loops = 1; kind->placement != SL_MIRRORED && loops <= MOST_LOOPS; loops++)
-            for (int r = 0; r < 3; r++)
-                if ((all || r == (i + loops) % 3) && !is_left_out(i, r))
+            for (int r = 0; r < 4; r++)
+                if ((all || r == (i + loops) % 4) && !is_left_out(i, r))
                     fitted += has_same_bits(*job, kind->name, loops, r, want);
     return fitted;
 }
