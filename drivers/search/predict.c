@@ -207,15 +207,19 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
     return products + attention + kernels + calls;
 }
 
-/* The loop's gradients summed over data, and its values gathered where each updates a part. */
+/* The loop's gradients summed over data, and its values gathered where each updates a part; before, where there are two
+ * copies of the model, the sum of these. */
 static double reduction(const struct prediction *p, const struct rank *rank, int loop) {
     const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
     const double bytes = sizeof(float) * rank->summed[loop];
     const double gathered = sizeof(float) * rank->trained[loop] - sizeof(uint16_t) * rank->halved[loop];
-    if (p->data == 1 || bytes == 0) return 0;
-    if (rank->reads) return sl_machine_message(p->machine, link_along(p, axis), 0);
-    if (!p->job->options->zero) return collective(p, axis, SL_PSUM, p->data, bytes, SPAN_STEP);
-    return collective(p, axis, SL_PSUM_SCATTER, p->data, bytes, SPAN_STEP) +
+    const double copies = p->job->schedule.copies > 1 && bytes > 0
+                              ? collective(p, sl_job_axis(p->job, SL_JOB_PIPE), SL_PSUM, 2, bytes, SPAN_STEP)
+                              : 0;
+    if (p->data == 1 || bytes == 0) return copies;
+    if (rank->reads) return copies + sl_machine_message(p->machine, link_along(p, axis), 0);
+    if (!p->job->options->zero) return copies + collective(p, axis, SL_PSUM, p->data, bytes, SPAN_STEP);
+    return copies + collective(p, axis, SL_PSUM_SCATTER, p->data, bytes, SPAN_STEP) +
            collective(p, axis, SL_ALL_GATHER, p->data, gathered, SPAN_STEP);
 }
 
@@ -262,7 +266,7 @@ static int neighbours(const struct sl_job *job, int rank) {
 static void count_traffic(struct prediction *p, int rank) {
     const struct sl_job *job = p->job;
     const struct sl_load *load = &p->rank[rank].load;
-    const int microbatches = job->schedule.microbatches * job->passes;
+    const int copies = job->schedule.copies, microbatches = job->schedule.microbatches / copies * job->passes;
     const enum sl_link along_data = link_along(p, sl_job_axis(job, SL_JOB_DATA));
     double traffic[SL_LINKS] = {0};
     for (int l = 0; l < load->loops; l++) {
@@ -273,6 +277,9 @@ static void count_traffic(struct prediction *p, int rank) {
                     microbatches * work->call[i].count *
                     sent(work->call[i].operation, members_of(p, &work->call[i]), work->call[i].bytes);
         }
+        if (copies > 1)
+            traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] +=
+                sent(SL_PSUM, copies, sizeof(float) * p->rank[rank].summed[l]);
         if (p->data == 1) continue;
         traffic[along_data] += sent(SL_PSUM_SCATTER, p->data, sizeof(float) * p->rank[rank].summed[l]) +
                                sent(SL_ALL_GATHER, p->data, sizeof(float) * p->rank[rank].trained[l]) -
@@ -328,7 +335,7 @@ static void share_cores(struct prediction *p) {
 
 static void make_costs(struct prediction *p) {
     const struct sl_schedule *schedule = &p->job->schedule;
-    const double passes = p->job->passes, steps = passes * schedule->microbatches;
+    const double passes = p->job->passes, steps = passes * schedule->microbatches / schedule->copies;
     double most = -1;
     for (int rank = 0; rank < p->job->ranks; rank++) {
         double share[SL_SHARES] = {0}, all = 0;

@@ -50,6 +50,7 @@ static int compare_groups(struct job job) {
     for (int group = 1; group <= job.microbatches; group++) {
         const bool half = 2 * group == job.microbatches;
         if (group > 1 && group < job.microbatches && !half) continue;
+        if (!strcmp(job.schedule, "dualpipe") && job.microbatches / 2 % group) continue; /* a copy has half of them */
         job.group = group;
         job.run = 1;
         compared += less_is_held(job);
