@@ -134,6 +134,45 @@ static void read_turned(const struct source *s, float *room, float *values) {
     }
 }
 
+/* ---- values that stay where they are ---- */
+
+/* Whether SHARD is whole rows of PARAMETER, seen as a matrix: *ROWS of them, from *FIRST on. */
+static bool has_whole_rows(const struct sl_shard *shard, const struct sl_parameter *parameter, size_t *first,
+                           size_t *rows) {
+    const size_t columns = parameter->shape[1], count = parameter->count;
+    if (count == 0 || count % columns) return false;
+    *first = sl_shard_global_index(shard, 0) / columns;
+    *rows = count / columns;
+    return sl_shard_global_index(shard, 0) % columns == 0 &&
+           sl_shard_global_index(shard, count - 1) == (*first + *rows) * columns - 1;
+}
+
+/* A kernel's rows, which lie as columns of the tensor, are whole blocks of it. */
+void sl_published_find_blocks(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter) {
+    const struct sl_published *p = arg;
+    struct source s = {.published = p, .parameter = parameter, .all_columns = parameter->shape[parameter->dims - 1]};
+    struct sl_error ignored = {0};
+    size_t first, rows;
+    if (parameter->dims != 2 || !has_whole_rows(shard, parameter, &first, &rows)) return;
+    if (find_tensor(p, parameter->name, 2, parameter->shape, &s.name, &s.weight, &ignored)) return;
+    struct sl_blocks blocks = sl_weight_blocks(s.weight);
+    if (!blocks.at) return;
+    if (!is_turned(p, s.name, 2)) {
+        parameter->blocks = sl_blocks_rows(&blocks, first, rows);
+        return;
+    }
+    const size_t block = blocks.type->elements;
+    if (first % block || rows % block) return;
+    blocks = sl_blocks_rows(&blocks, s.name->part ? (size_t)(s.name->part - 1) * s.all_columns : 0, s.all_columns);
+    blocks.at += first / block * blocks.type->bytes;
+    blocks.columns = rows;
+    if (!is_folder(p) && p->family->turned_rows && s.name->lie == SL_LIES_IN_HEADS)
+        blocks.head = (size_t)p->transformer.head_width;
+    parameter->blocks = blocks;
+}
+
+/* ---- values that are read ---- */
+
 /* Memory of the host's for what is read of a parameter. */
 struct room {
     float *values, *columns;
@@ -203,7 +242,8 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
 static bool reads(const struct sl_parameters *parameters, int number) {
     const struct sl_parameter *parameter = &parameters->list[number];
     const bool common = sl_range_is_common(parameters, parameter->range);
-    return !parameter->second && !parameter->adapter && (!common || parameters->range[parameter->range].shard == 0);
+    return !parameter->second && !parameter->adapter && !parameter->blocks.at &&
+           (!common || parameters->range[parameter->range].shard == 0);
 }
 
 static int load(const struct sl_published *p, struct sl_spmd *self, struct sl_parameters *parameters) {

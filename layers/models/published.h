@@ -28,8 +28,11 @@ const char *sl_published_title(const struct sl_published_family *family);
 int sl_published_open(struct sl_published *published, const char *path, struct sl_error *error);
 void sl_published_close(struct sl_published *published);
 
-/* Fills PARAMETERS of the transformer, this coordinate's shards alone, and rounds them as sl_parameters_round does.
- * Collective over WORLD. */
+/* For struct sl_block_source, with a struct sl_published: kernels and tables that a GGUF file has quantized stay in the
+ * file, where this coordinate's shard has whole blocks of them. */
+void sl_published_find_blocks(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
+/* Fills PARAMETERS of the transformer, but for what stays in the file, this coordinate's shards alone, and rounds them
+ * as sl_parameters_round does. Collective over WORLD. */
 int sl_published_load(const struct sl_published *published, struct sl_spmd *self, const struct sl_group *world,
                       struct sl_parameters *parameters);
 

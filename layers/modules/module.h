@@ -418,10 +418,16 @@ static inline bool sl_plan_trains(const struct sl_plan *plan, int i) {
 }
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
-/* All who read parameter I of the planned module read it as sl_plan_kernel_type says. So it needs no float values where
- * nobody trains. */
+/* All who read parameter I of the planned module read it as sl_plan_kernel_type says, or as blocks where it lies so. So
+ * it needs no float values where nobody trains. */
 static inline void sl_plan_kernel(struct sl_plan *plan, int i) {
-    plan->parameters->list[plan->module->parameter[i]].kernel = true;
+    const int number = plan->module->parameter[i];
+    plan->parameters->list[number].kernel = true;
+    sl_parameters_find_blocks(plan->parameters, plan->mesh, number);
+}
+/* Whether parameter I of the planned module lies as blocks; known from sl_plan_kernel on. */
+static inline bool sl_plan_blocks(const struct sl_plan *plan, int i) {
+    return plan->parameters->list[plan->module->parameter[i]].blocks.at;
 }
 /* The type in which the planned module reads its kernel: bf16 where products have such operands, or where the storage
  * is bf16. */
@@ -446,6 +452,12 @@ static inline const float *sl_value(const struct sl_module *module, const struct
 static inline const uint16_t *sl_rounded_value(const struct sl_module *module, const struct sl_context *context,
                                                int i) {
     return sl_parameter_rounded(context->parameters, module->parameter[i]);
+}
+/* The same values as blocks; NULL: they do not lie so. */
+static inline const struct sl_blocks *sl_blocks_value(const struct sl_module *module, const struct sl_context *context,
+                                                      int i) {
+    const struct sl_blocks *blocks = &context->parameters->list[module->parameter[i]].blocks;
+    return blocks->at ? blocks : NULL;
 }
 /* Whether parameter I is frozen: it has no gradient. Where all are, no W is called, unless for children. */
 static inline bool sl_is_frozen(const struct sl_module *module, const struct sl_context *context, int i) {

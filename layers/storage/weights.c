@@ -385,20 +385,14 @@ void sl_weights_relax(const struct sl_weights *w) {
 
 /* ---- elements ---- */
 
-static void read_blocks(enum sl_weight_type type, const uint8_t *data, size_t first, size_t count, float *to) {
-    const struct sl_quantized *q = quantized_of(type);
-    for (size_t i = first, end = first + count, some; i < end; i += some, to += some) {
-        float block[SL_LARGEST_BLOCK];
-        const size_t skipped = i % q->elements;
-        const uint8_t *at = data + i / q->elements * q->bytes;
-        some = q->elements - skipped < end - i ? q->elements - skipped : end - i;
-        if (some == q->elements) {
-            q->read(at, to);
-            continue;
-        }
-        q->read(at, block);
-        memcpy(to, block + skipped, some * sizeof *to);
-    }
+struct sl_blocks sl_weight_blocks(const struct sl_weight *weight) {
+    const struct sl_quantized *type = weight->type == SL_WEIGHT_OTHER ? NULL : quantized_of(weight->type);
+    if (!type || weight->dims != 2) return (struct sl_blocks){0};
+    return (struct sl_blocks){.type = type,
+                              .at = weight->data,
+                              .stride = weight->shape[1] / type->elements * type->bytes,
+                              .rows = weight->shape[0],
+                              .columns = weight->shape[1]};
 }
 
 static void read_halves(bool bf16, const char *data, size_t count, float *to) {
@@ -420,7 +414,7 @@ void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, 
         read_halves(weight->type == SL_WEIGHT_BF16, data + first * sizeof(uint16_t), count, to);
         return;
     default:
-        read_blocks(weight->type, weight->data, first, count, to);
+        sl_quantized_read(quantized_of(weight->type), weight->data, first, count, to);
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "layers/storage/contents.h"
 #include "layers/storage/gguf.h"
+#include "layers/storage/quantized/blocks.h"
 #include "layers/storage/store.h"
 
 SL_BEGIN_C
@@ -82,6 +83,8 @@ static inline size_t sl_weight_elements(const struct sl_weight *weight) {
 }
 /* SL_BAD_INPUT, in one line with the types that can be read, if WEIGHT has another type. */
 int sl_weight_check_type(const struct sl_weights *weights, const struct sl_weight *weight, struct sl_error *error);
+/* WEIGHT's blocks as they lie; none if it has not two dims or is not quantized. */
+struct sl_blocks sl_weight_blocks(const struct sl_weight *weight);
 /* to [count] = the elements from FIRST on, in the order in which they lie. WEIGHT has a type that can be read. */
 void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, float *to);
 

@@ -185,6 +185,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
     t->parameters.adapters = options->adapters;
+    t->parameters.source = options->source;
     t->parameters.alone = options->alone;
     t->parameters.stage_axis = options->pipeline.axis;
     t->parameters.copied = options->pipeline.schedule->copies > 1;

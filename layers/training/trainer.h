@@ -25,8 +25,9 @@ struct sl_trainer_options {
     /* Patterns of the parameters of adapters (struct sl_lora), which alone train; where values are given, adapters
      * begin with their own. NULL: there are none. */
     const char *adapters;
-    struct sl_adapters_alone alone; /* checkpoints that it writes, or goes on from, have their values alone */
-    int accumulate;                 /* passes of the pipeline in a step, each over as many rows; 0: one */
+    const struct sl_block_source *source; /* of kernels whose values stay in a file's blocks; NULL: none do */
+    struct sl_adapters_alone alone;       /* checkpoints that it writes, or goes on from, have their values alone */
+    int accumulate;                       /* passes of the pipeline in a step, each over as many rows; 0: one */
     /* Leaves, of equally many rows, which the coordinates of data_axis share: each takes the passes of one leaf after
      * the other, and bits do not depend on how many coordinates there are (layers/training/exact/leaves.h). What
      * is sharded over data has modules that leave parts of its gradient (sl_gradient_parts), or each coordinate has one

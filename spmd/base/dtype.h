@@ -9,7 +9,9 @@
 
 SL_BEGIN_C
 
-enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16 };
+/* SL_BLOCKS: elements lie in quantized blocks (layers/storage/quantized/blocks.h), and have no addresses. So it is a
+ * type of arrays alone, behind those that exist for files and communication. */
+enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16, SL_BLOCKS };
 
 struct sl_dtype_row {
     const char *name;  /* in messages: "f32" */
@@ -19,7 +21,7 @@ struct sl_dtype_row {
 };
 
 extern const struct sl_dtype_row sl_dtypes[]; /* by enum sl_dtype */
-extern const int sl_dtype_count;
+extern const int sl_dtype_count;              /* of those with elements */
 
 /* Bytes of one element. */
 static inline size_t sl_dtype_size(enum sl_dtype dtype) { return sl_dtypes[dtype].size; }
@@ -42,6 +44,8 @@ SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) 
         return (float)((const int32_t *)array)[i];
     case SL_F16:
         return sl_float_of_f16(((const uint16_t *)array)[i]);
+    case SL_BLOCKS:
+        break;
     }
     return 0;
 }
@@ -60,6 +64,8 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
         return;
     case SL_F16:
         ((uint16_t *)array)[i] = sl_f16_of_float(value);
+        return;
+    case SL_BLOCKS:
         return;
     }
 }

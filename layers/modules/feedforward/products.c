@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "layers/kernels/blocks/block_rows.h"
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
@@ -44,6 +45,11 @@ static void plan_kernel(struct sl_products *products, struct sl_plan *plan, cons
     products->kernel = shape->float_kernel ? SL_F32 : sl_plan_kernel_type(plan);
     products->widens_forward = products->widens_input = false;
     if (!shape->float_kernel) sl_plan_kernel(plan, 0);
+    if (!shape->float_kernel && sl_plan_blocks(plan, 0)) {
+        products->kernel = SL_BLOCKS;
+        if (!plan->forward_only) sl_plan_workspace(plan, (size_t)in * (size_t)out * sizeof(float), &products->widened);
+        return;
+    }
     if (products->kernel == SL_F32) return;
     sl_plan_rounded_values(plan);
     if (shape->precision != SL_F32) return;
@@ -104,6 +110,7 @@ static int plan_gelu_products(struct sl_products *products, struct sl_plan *plan
 /* Bytes are counted in the caches' elements. */
 static int plan_packed(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->packed = -1;
+    if (products->kernel == SL_BLOCKS) return SL_OK;
     if (!plan->caches || !plan->caches->packs || !shape->own_kernel || shape->transposed || products->leaves > 1 ||
         !sl_gemm_packs(plan->gemm, shape->precision, products->kernel, plan->caches->packs, shape->out, shape->in))
         return SL_OK;
@@ -135,15 +142,28 @@ static void count(const struct sl_products *products, const struct sl_plan *plan
         sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
 }
 
+/* Blocks are whole kernels, of products of floats. */
+static int check_blocks(const struct sl_products *products, const struct sl_plan *plan,
+                        const struct sl_products_shape *shape) {
+    const bool whole = (shape->own_kernel || shape->transposed) && products->leaves == 1 && !plan->leaf_axis;
+    if (products->kernel != SL_BLOCKS || (whole && shape->precision == SL_F32 && !plan->gemm->on_device)) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: a kernel that lies in a file's blocks is for products of floats on CPUs, is not sharded "
+                        "over data, and has no leaves",
+                        plan->name, plan->module->type->name);
+}
+
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const int in = shape->in, out = shape->out, leaves = shape->leaves > 1 ? shape->leaves : 1;
     const int rows = shape->rows / leaves;
-    const bool transposed = shape->transposed;
     sl_products_release(products);
     products->leaves = leaves;
     plan_sums(products, plan, shape);
     if (plan->load) count(products, plan, shape);
     plan_kernel(products, plan, shape);
+    SL_TRY(check_blocks(products, plan, shape));
+    const bool blocks = products->kernel == SL_BLOCKS,
+               transposed = shape->transposed || blocks; /* rows are columns of y */
     SL_TRY(plan_packed(products, plan, shape));
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
     products->takes_floats = shape->precision == SL_F32 && plan->storage != SL_F32 && !products->widens_weight;
@@ -154,6 +174,10 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     plan_gelu(products, plan, shape);
     const int stride = products->x_stride = takes_columns(products, plan, shape) ? shape->x_stride : 0;
     if (plan->sizes_only) return SL_OK;
+    if (blocks && plan->forward_only) { /* which no backend multiplies */
+        products->forward = (struct sl_gemm){.m = rows, .n = out, .k = in, .epilogue = shape->epilogue};
+        return SL_OK;
+    }
     SL_TRY(plan_gelu_products(products, plan, shape));
     SL_TRY(sl_gemm_plan_columns(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
                                 shape->epilogue, stride, 0, plan->error));
@@ -186,6 +210,7 @@ static bool rounds(const struct sl_products *products) { return products->forwar
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
                                const struct sl_context *context) {
     if (products->kernel == SL_F32) return sl_value(module, context, 0);
+    if (products->kernel == SL_BLOCKS) return sl_blocks_value(module, context, 0);
     return sl_rounded_value(module, context, 0);
 }
 
@@ -193,6 +218,10 @@ const void *sl_products_weights(const struct sl_products *products, const struct
                                 const void *kernel) {
     if (products->kernel == products->forward.dtype) return kernel;
     float *widened = sl_at(context, &products->widened);
+    if (products->kernel == SL_BLOCKS) {
+        sl_block_rows_widen(kernel, widened, context->queue);
+        return widened;
+    }
     context->kernels->widen_bf16(n, kernel, widened);
     return widened;
 }
@@ -312,9 +341,21 @@ static void add_summand(struct sl_context *context, const struct sl_products *pr
     arrays->x = sl_rows_f32(summand->x ? summand->x : c);
 }
 
+void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
+                           const float *bias, float *c) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    sl_block_rows_multiply(kernel, rows, a, bias, c, context->queue);
+    sl_profile_end(context->profile, before);
+}
+
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                         const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
+    if (!gemm->backend) {
+        sl_products_by_blocks(context, kernel, (size_t)count * (size_t)gemm->m, a,
+                              gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, c);
+        return SL_OK;
+    }
     const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm->backend));
     struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count * products->leaves, a, kernel, bias, false, c);
     arrays.packed = reads_copy(context, products, arrays.count, kernel);

@@ -12,15 +12,18 @@
 SL_BEGIN_C
 
 struct sl_products {
+    /* Forward has no backend where it multiplies by a kernel's blocks. */
     struct sl_gemm forward, input_gradient, weight_gradient;
     struct sl_gemm gelu, slope;     /* forward and the input gradient, with a gelu's part */
     bool leaves_gelu, leaves_slope; /* where these are planned */
     struct sl_place bias;           /* [out]: rounded, where nobody else has it so */
-    enum sl_dtype kernel;           /* the type in which the kernel lies in memory, or is gathered */
+    enum sl_dtype kernel; /* the type in which the kernel lies in memory, or is gathered; SL_BLOCKS: it is given as a
+                             struct sl_blocks [out, in] */
     /* In the workspace: room for x and dy of the product with the most rows in the operands' type, where that may be
      * another than theirs. */
     struct sl_place x, dy;
-    struct sl_place widened; /* [in, out] floats: the kernel, where it lies as bf16 and the operands are floats */
+    struct sl_place widened; /* [in, out] floats: the kernel, where it lies as bf16 and the operands are floats; or,
+                                [out, in], in blocks and there is a backward pass */
     int leaves;              /* as in the shape, 1 at least */
     /* The product reads the kernel as it lies, or x and dy of W: */
     bool widens_forward, widens_input, widens_weight;
@@ -87,6 +90,9 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
                        bool biased, bool adds_up, bool whole);
 /* sl_gemm_execute, whose time the profile counts as a product's. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, struct sl_gemm_arrays arrays);
+/* C [rows, out] = A [rows, in] KERNEL^T, + BIAS [out] unless NULL. */
+void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
+                           const float *bias, float *c);
 /* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL is as
  * products->kernel. Where the product can leave C as RESULT says, it does; RESULT may be NULL. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,

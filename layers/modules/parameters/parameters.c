@@ -141,6 +141,7 @@ static void part_kernels(struct sl_parameters *parameters, size_t data) {
         struct sl_parameter *parameter = &parameters->list[i];
         struct sl_range *range = &parameters->range[parameter->range];
         size_t *used = parameter->kernel ? &range->rounded_count : &range->used;
+        if (parameter->blocks.at) continue;
         if (parameter->second) {
             parameter->offset = parameters->list[find(parameters, parameter->name)].offset;
             continue;
@@ -186,6 +187,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
     const bool alone = sl_kernels_are_bf16_alone(parameters);
     parameters->members = data;
     parameters->member = index;
+    sl_parameters_leave_blocks_out(parameters);
     if (alone) part_kernels(parameters, (size_t)data);
     if (parameters->shards_floats) part_floats(parameters);
     for (int r = 0; r < parameters->ranges; r++) {
@@ -228,7 +230,7 @@ static size_t own_value_floats(const struct sl_parameters *parameters, int range
 }
 
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
-    struct sl_parameter_bytes bytes = {0};
+    struct sl_parameter_bytes bytes = {.values = sl_parameters_block_bytes(parameters)};
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
         const size_t near = sl_range_takes_turns(parameters, r) ? 0 : sizeof(float);
@@ -341,6 +343,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
                             "the parameters' values have no memory: with one_copy or wholes, "
                             "sl_parameters_take_common comes before sl_parameters_take");
     const size_t own = own_bytes(parameters); /* none where all take turns */
+    sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, sl_parameters_block_bytes(parameters));
     float *common = parameters->common, *next = parameters->memory = sl_device.take(own ? own : SL_CACHE_LINE);
     if (!next) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state", own);
     for (int r = 0; r < parameters->ranges; r++) {

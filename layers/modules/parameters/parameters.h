@@ -26,6 +26,7 @@
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"
 #include "layers/modules/parameters/rules.h"
+#include "layers/storage/quantized/blocks.h"
 #include "spmd/device/window.h"
 #include "spmd/spec.h"
 
@@ -68,6 +69,9 @@ struct sl_parameter {
     size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has; where
                              its values are bf16 alone, in the range's rounded values */
     size_t room;          /* count with padding: what lies behind the shard is zeros, and no part of the parameter */
+    /* Its values, where they lie in a file's blocks: as [columns, rows] of the shard, or, of a table, as [rows,
+     * columns]. Then it has no place here, and count is 0. */
+    struct sl_blocks blocks;
 };
 
 /* Bits: in the I of the modules, where W follows it, or in their W. */
@@ -100,6 +104,13 @@ struct sl_adapters_alone {
     bool saved, loaded;
 };
 
+/* Whose values lie in a file's blocks, and may stay there: fills in PARAMETER's blocks, of this coordinate's SHARD, or
+ * does nothing. The file's memory outlives the parameters. */
+struct sl_block_source {
+    void (*find)(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
+    const void *arg;
+};
+
 struct sl_parameters {
     int count, capacity;
     struct sl_parameter *list;
@@ -123,6 +134,8 @@ struct sl_parameters {
     struct sl_adapters_alone alone; /* set before the run is saved, or loaded */
     /* Set after opening: sums over data of which a layer's gradient in a room is made in a step; 0 counts as 1. */
     int layer_sums;
+    const struct sl_block_source
+        *source;                   /* set after opening, of kernels that nobody trains; NULL: none lie in blocks */
     int states;                    /* set before the layout: the optimizer's tensors, with */
     const char *const *state_name; /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
@@ -234,6 +247,13 @@ static inline bool sl_range_takes_turns(const struct sl_parameters *parameters, 
  * have the same shape. */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
+
+/* Says while planning that parameter I is a kernel, which modules read as sl_plan_kernel_type says or as blocks: those
+ * it is given here. */
+void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl_mesh *mesh, int i);
+/* For sl_parameters_layout: the others close ranks. And the bytes of all blocks. */
+void sl_parameters_leave_blocks_out(struct sl_parameters *parameters);
+size_t sl_parameters_block_bytes(const struct sl_parameters *parameters);
 
 /* Says while planning how the gradient of parameter I, which is sharded over data, comes about. After the layout it
  * does nothing: the first planning has said so. */

@@ -14,7 +14,8 @@ struct chunk {
     const struct sl_products *products;
     size_t begin, classes; /* of the slice's */
     size_t padding;        /* how many of them, the last ones, are none */
-    const void *kernel;    /* [classes, columns], as it lies in memory */
+    const void *kernel;    /* [classes, columns], as it lies in memory; NULL: as these do: */
+    struct sl_blocks blocks;
 };
 
 /* ---- planning ---- */
@@ -145,6 +146,12 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
     const size_t slice = (size_t)(first - sl_token_first(module, context));
     const size_t before = (slice + begin) * chunks->columns * sl_dtype_size(chunks->products[0].kernel);
     const size_t classes = left < chunks->chunk ? left : chunks->chunk;
+    const struct sl_blocks *blocks = sl_blocks_value(module, context, 0);
+    if (blocks)
+        return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
+                              .begin = begin,
+                              .classes = classes,
+                              .blocks = sl_blocks_rows(blocks, slice + begin, classes)};
     return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
                           .begin = begin,
                           .classes = classes,
@@ -166,9 +173,10 @@ static bool reads_rows(const struct sl_products *products) {
  * the other product reads it. */
 static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
                     bool again, float *logits) {
+    const void *kernel = chunk->kernel ? chunk->kernel : &chunk->blocks;
     if (!again || reads_rows(chunk->products))
-        return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits, NULL);
-    chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
+        return sl_products_forward(context, chunk->products, count, x, kernel, NULL, logits, NULL);
+    chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, kernel);
     const struct sl_gemm *gemm = &chunk->products->forward;
     count *= chunk->products->leaves;
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, count, x, chunk->kernel, NULL, false, logits));

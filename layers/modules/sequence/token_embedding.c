@@ -8,6 +8,8 @@
 #include "layers/modules/sequence/token_table.h"
 #include "spmd/device/device.h"
 
+#include <string.h>
+
 struct embedding {
     struct sl_token_table table;
     struct sl_place whole; /* of a group's rows, all columns of a coordinate's tokens */
@@ -61,10 +63,29 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- the three divisions, and their transposes ---- */
 
+/* As look_up, of a table that lies in blocks. */
+static void look_up_blocks(const struct sl_module *module, const struct sl_context *context,
+                           const struct sl_blocks *blocks, size_t rows, size_t columns, size_t first,
+                           const int32_t *tokens, float *y) {
+    const int32_t begin = sl_token_first(module, context);
+    for (size_t r = 0; r < rows; r++, y += columns) {
+        const size_t row = (size_t)(tokens[r] - begin);
+        if (tokens[r] >= begin && row < blocks->rows)
+            sl_quantized_read(blocks->type, sl_blocks_row(blocks, row), first, columns, y);
+        else
+            memset(y, 0, columns * sizeof *y);
+    }
+}
+
 /* Y [rows, columns]: the columns from FIRST on of the tokens' rows of the table. */
 static void look_up(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                     size_t first, const int32_t *tokens, float *y, struct sl_settled left) {
     const struct sl_token_table *table = sl_token_table_of(module);
+    const struct sl_blocks *blocks = sl_blocks_value(module, context, 0);
+    if (blocks) {
+        look_up_blocks(module, context, blocks, rows, columns, first, tokens, y);
+        return;
+    }
     const bool half = context->parameters->working_bf16;
     const void *from = half ? (const void *)(sl_rounded_value(module, context, 0) + first)
                             : (const void *)(sl_value(module, context, 0) + first);
@@ -73,10 +94,11 @@ static void look_up(const struct sl_module *module, struct sl_context *context, 
                                        (size_t)table->vocabulary.dimension, y, left);
 }
 
-/* Y is left as its parent keeps it, unless something is added to it. */
+/* Y is left as its parent keeps it, unless something is added to it, or it comes from blocks. */
 static int undivided(const struct sl_module *module, struct sl_context *context, float *y) {
     const size_t own = (size_t)module->out;
-    struct sl_result *result = adds(module) ? NULL : context->result;
+    const bool whole = adds(module) || sl_blocks_value(module, context, 0);
+    struct sl_result *result = whole ? NULL : context->result;
     look_up(module, context, (size_t)context->rows, own, own * sl_token_rank(module, context), context->batch.tokens,
             result && result->unread ? NULL : y, sl_result_settled(result));
     if (result) result->done = true;

@@ -28,6 +28,8 @@ struct token_head {
     struct sl_place own_maxima;         /* by classes: [rows, slices], */
     struct sl_place all_maxima, places; /* and all coordinates' [rows, parts * slices]; [2, rows]: which is the first
                                            largest, and as many constants */
+    struct sl_place rows, own_labels;   /* where the table lies in blocks: that of each token's label, [own rows,
+                                           dimension] floats, and its number among these, [own rows] */
     /* Where tokens are generated: of sequences' last tokens. */
     struct sl_gemm last_product;
     struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
@@ -71,6 +73,14 @@ static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows
     return sl_plan_array(plan, rows * columns, until_weight(plan), &head->kept_x);
 }
 
+/* Of what lies in blocks no kernel takes single rows. */
+static void plan_label_rows(struct token_head *head, struct sl_plan *plan, size_t rows) {
+    const size_t run = rows * sl_plan_run(plan), columns = (size_t)head->table.vocabulary.dimension;
+    if (plan->forward_only || !sl_plan_blocks(plan, 0)) return;
+    sl_plan_workspace(plan, run * columns * sizeof(float), &head->rows);
+    sl_plan_workspace(plan, run * sizeof(int32_t), &head->own_labels);
+}
+
 static int plan_softmax(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t run = rows * sl_plan_run(plan), slices = slices_of(&head->table.module), size = sizeof(float);
     SL_TRY(sl_plan_array(plan, rows, until_weight(plan), &head->maxima));
@@ -97,15 +107,16 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
     if (sl_token_padding(table))
         sl_plan_workspace(plan, sequences * classes * (size_t)table->parts * sizeof(float), &head->padded_last);
     if (sl_plan_kernel_type(plan) == SL_BF16) sl_plan_rounded_values(plan);
+    const bool blocks = sl_plan_blocks(plan, 0);
     head->widens_last =
         plan->precision == SL_F32 && plan->parameters->working_bf16 &&
         sl_gemm_widens(plan->gemm, (int)sequences, (int)classes, (int)columns, false, true, SL_EPILOGUE_NONE);
     if (plan->precision == SL_BF16)
         sl_plan_workspace(plan, sequences * columns * sizeof(uint16_t), &head->rounded_last);
-    else if (plan->parameters->working_bf16 && !head->widens_last)
+    else if (plan->parameters->working_bf16 && !head->widens_last && !blocks)
         sl_plan_workspace(plan, classes * columns * sizeof(float), &head->table_last);
     sl_gemm_release(&head->last_product);
-    if (plan->sizes_only) return SL_OK;
+    if (plan->sizes_only || blocks) return SL_OK;
     return sl_gemm_plan(&head->last_product, plan->gemm, plan->precision, (int)sequences, (int)classes, (int)columns,
                         false, true, SL_EPILOGUE_NONE, plan->error);
 }
@@ -139,6 +150,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (plan->load) count(head, plan);
     SL_TRY(sl_token_chunks_plan(&head->chunks, plan, &head->table, rows));
     SL_TRY(plan_whole(head, plan, rows));
+    plan_label_rows(head, plan, rows);
     return plan_softmax(head, plan, rows);
 }
 
@@ -223,6 +235,25 @@ static void count_all(const struct sl_module *module, struct sl_context *context
     for (size_t i = 0; i < slices_of(module); i++, s.argmaxima += s.rows) sl_token_count(module, context, &s, i > 0);
 }
 
+/* As kernels' softmax_gradient, of WHOLE [own rows, dimension], with a table that lies in BLOCKS: the labels' rows of
+ * it are all that is read. */
+static void end_by_blocks(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
+                          const struct sl_blocks *blocks, float *whole, struct sl_settled left) {
+    const struct token_head *head = own(module);
+    const size_t columns = columns_of(module);
+    float *rows = sl_at(context, &head->rows);
+    int32_t *labels = sl_at(context, &head->own_labels);
+    for (size_t r = 0; r < s->rows; r++) {
+        const size_t row = (size_t)(s->labels[r] - s->first);
+        const bool here = s->labels[r] >= s->first && row < blocks->rows;
+        labels[r] = here ? (int32_t)r : s->labels[r] < 0 ? -1 : (int32_t)s->rows;
+        if (here) sl_quantized_read(blocks->type, sl_blocks_row(blocks, row), 0, columns, rows + r * columns);
+    }
+    context->kernels->sequence->softmax_gradient(s->rows, columns, labels, 0, (int32_t)s->rows, s->sums,
+                                                 sl_at(context, &head->scales), context->weight, rows, false, whole,
+                                                 left);
+}
+
 /* Ends WHOLE [slices, own rows, dimension], and adds up slices. It is all of dx where there is one slice, and one
  * coordinate; and then left as the loss's parent keeps dx. */
 static void end_slices(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
@@ -233,7 +264,9 @@ static void end_slices(const struct sl_module *module, struct sl_context *contex
     const size_t bytes = classes * columns * sl_dtype_size(head->chunks.products[0].kernel);
     const char *table = sl_token_chunks_kernel(module, &head->chunks, context);
     const float *scales = sl_at(context, &head->scales);
-    for (size_t i = 0; i < slices_of(module); i++)
+    const struct sl_blocks *blocks = sl_blocks_value(module, context, 0); /* of one slice */
+    if (blocks) end_by_blocks(module, context, s, blocks, whole, sl_result_settled(result));
+    for (size_t i = 0; i < slices_of(module) && !blocks; i++)
         context->kernels->sequence->softmax_gradient(s->rows, columns, s->labels, s->first + (int32_t)(i * classes),
                                                      (int32_t)classes, s->sums, scales + i * s->rows, context->weight,
                                                      table + i * bytes, sl_token_chunks_round(&head->chunks),
@@ -263,6 +296,11 @@ static int multiply_last(const struct sl_module *module, struct sl_context *cont
                          float *logits) {
     const struct token_head *head = own(module);
     const struct sl_gemm *gemm = &head->last_product;
+    const struct sl_blocks *blocks = sl_blocks_value(module, context, 0);
+    if (blocks) {
+        sl_products_by_blocks(context, blocks, sequences, x, NULL, logits);
+        return SL_OK;
+    }
     struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, 1, x, NULL, NULL, false, logits);
     if (gemm->dtype == SL_F32 && !context->parameters->working_bf16) {
         arrays.b = sl_rows_f32(sl_value(module, context, 0));

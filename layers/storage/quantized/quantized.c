@@ -123,3 +123,18 @@ const struct sl_quantized sl_quantized_types[] = {
     {"Q6_K", 14, SL_LARGEST_BLOCK, 210, read_q6_k},
     {0},
 };
+
+void sl_quantized_read(const struct sl_quantized *type, const uint8_t *at, size_t first, size_t count, float *to) {
+    for (size_t i = first, end = first + count, some; i < end; i += some, to += some) {
+        float block[SL_LARGEST_BLOCK];
+        const size_t skipped = i % type->elements;
+        const uint8_t *from = at + i / type->elements * type->bytes;
+        some = type->elements - skipped < end - i ? type->elements - skipped : end - i;
+        if (some == type->elements) {
+            type->read(from, to);
+            continue;
+        }
+        type->read(from, block);
+        memcpy(to, block + skipped, some * sizeof *to);
+    }
+}

@@ -19,5 +19,8 @@ struct sl_quantized {
 /* All of them; one without a name is behind the last. The number of each in this list is its place. */
 extern const struct sl_quantized sl_quantized_types[];
 
+/* TO [count] = the elements from FIRST on, of blocks that lie one after another from AT on. */
+void sl_quantized_read(const struct sl_quantized *type, const uint8_t *at, size_t first, size_t count, float *to);
+
 SL_END_C
 #endif
