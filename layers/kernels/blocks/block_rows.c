@@ -17,9 +17,9 @@ enum {
     HALF = BLOCK / 2 / LANES, /* of them, those of its first half */
     DEPTH = 512,              /* few_rows_transposed.c's: whole blocks of every type */
     TOGETHER = 4,             /* rows of weights whose sums are made side by side: a sum waits for its last term */
-    AHEAD = 4096, /* bytes from the block that is multiplied to the one that is asked for: a CPU that fetches
+    AHEAD = 16384, /* bytes from the block that is multiplied to the one that is asked for: a CPU that fetches
                      ahead by itself does not follow several rows */
-    ROWS = 2      /* rows of A that share a load of weights */
+    ROWS = 2       /* rows of A that share a load of weights */
 };
 
 /* Types whose blocks are widened in registers; all others are by sl_quantized's read. */
@@ -95,7 +95,7 @@ static inline __attribute__((always_inline)) void dot_blocks(const enum kind kin
             for (int i = 0; i < TOGETHER; i++) {
                 const uint8_t *at = tile->row[j + i] + l / BLOCK * bytes_of(kind);
                 vector w[VECTORS];
-                __builtin_prefetch(at + AHEAD, 0, 3);
+                __builtin_prefetch(at + AHEAD, 0, 2);
                 load_block(kind, at, w);
                 SL_UNROLL
                 for (int v = 0; v < VECTORS; v++) sum[i] += load(a + l + v * LANES) * w[v];
