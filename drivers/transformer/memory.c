@@ -58,7 +58,7 @@ static double copied_floats(const struct transformer_job *job) {
     const bool halves = job->config->training.storage == 1 || job->job.precision == SL_BF16;
     const bool packs =
         sl_gemm_packs(job->job.gemm, job->job.precision, halves ? SL_BF16 : SL_F32, width, m->dimension, m->dimension);
-    if (!job->config->copies || !packs || m->fsdp || m->experts || kernels < 0) return 0;
+    if (!job->config->copies || job->in_file || !packs || m->fsdp || m->experts || kernels < 0) return 0;
     return halves ? kernels / 2 : kernels;
 }
 
@@ -69,10 +69,12 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
     const double computed = generates ? cached_floats(job) : logit_floats(job, tokens);
     const double parameters = sl_transformer_parameters(&job->model);
     const double adapters = sl_memory_of_parameters(&job->job, sl_transformer_adapters(&job->model, job->adapters));
+    const double values = job->in_file ? transformer_file_bytes(job) : sl_memory_of_values(&job->job, parameters);
     const double copies = generates ? sl_memory_of_values(&job->job, copied_floats(job)) : 0;
     const struct sl_memory_need need = {
-        .parameters = copies + (job->adapters ? sl_memory_of_values(&job->job, parameters) + adapters
-                                              : sl_memory_of_parameters(&job->job, parameters)),
+        .parameters = copies + (job->adapters  ? values + adapters
+                                : job->in_file ? values
+                                               : sl_memory_of_parameters(&job->job, parameters)),
         .activations = sizeof(float) * (rotary_floats(job) + computed),
         .data = generates ? 0 : (2 + transformer_has_documents(job)) * sizeof(int32_t) * tokens,
     };
@@ -111,7 +113,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     *job = *old;
     job->config = &copy->config;
     job->model.recomputation = variant->options.recompute;
-    job->model.fsdp = variant->options.fsdp;
+    job->model.fsdp = variant->options.fsdp && !job->in_file;
     job->model.keep_logits = copy->config.keep_logits;
     change_generation(copy, variant);
     if (variant->layers) job->model.blocks = copy->config.blocks = variant->layers;

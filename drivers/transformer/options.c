@@ -156,6 +156,11 @@ const struct sl_option transformer_parameter_table[] = {
      .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
              "Llama, "
              "Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence says how many tokens a sample has"},
+    {"weights", SL_OPTION_CHOICE, FIELD(weights), .value = "file|storage", .keep = SL_KEPT_FREE,
+     .read = "model&!params&!@export",
+     .help = "how weights that a GGUF file has quantized, and that nobody trains, lie in memory: as the file has them, "
+             "which is mapped, and products widen them as they read them; or as --storage says (default: file, unless "
+             "--storage, --precision, --fsdp, --exact or --save-frozen need the others)"},
     {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_PUBLISHED, .keep = SL_KEPT_MODEL,
      .help = "makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
              "file, or a model of SentencePiece (default: that of --model; without it a token is a byte)"},

@@ -151,6 +151,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         if (status == SL_OK)
             status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
         if (status == SL_OK) status = transformer_take_adapters(&job, &config, &error);
+        if (status == SL_OK) status = transformer_choose_weights(&job, command, &config, &options, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
         /* The default would be refused. */

@@ -18,6 +18,12 @@
 enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE, TRANSFORMER_EXPORT };
 static inline bool transformer_reads_data(enum transformer_command command) { return command < TRANSFORMER_GENERATE; }
 
+/* How a GGUF file's quantized weights lie in memory. */
+enum transformer_weights {
+    TRANSFORMER_IN_FILE, /* as the file has them, */
+    TRANSFORMER_STORED   /* or as --storage says */
+};
+
 struct transformer_config {
     struct sl_common_options common;
     struct sl_training_options training;
@@ -41,6 +47,7 @@ struct transformer_config {
     double capacity, balance;
     /* data */
     const char *data, *eval_data, *text_key, *params, *model, *tokenizer;
+    int weights; /* enum transformer_weights */
     bool special;
     bool document_mask; /* documents do not see each other; */
     int data_format;    /* 0: as the files tell; 1, 2: tokens of 16 or 32 bits without a header */
@@ -135,8 +142,10 @@ struct transformer_job {
     struct sl_store params;       /* given values */
     struct sl_prompts prompts;
     bool base;      /* a checkpoint has adapters alone: --model or --params, as its run had it, has all else */
-    bool publishes; /* the model is a published one */
+    bool publishes; /* the model is a published one, */
+    bool in_file;   /* and its quantized weights stay in its file */
     struct sl_published published;
+    struct sl_block_source blocks;
     struct sl_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows their text */
     struct sl_token_list ends;      /* tokens that end a text; none: samples have all of their length */
     struct sl_token_list textless;  /* tokens that the tokenizer lacks: they have no text, and are never drawn */
@@ -160,6 +169,13 @@ struct transformer_job {
 /* With --model: opens it, and takes over its sizes. Before all else. Who EXPORTS may have values of its own. */
 int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
                            const struct sl_options *options, bool exports, struct sl_error *error);
+/* weights.c: after that and the adapters, whether its quantized weights stay in the file. SL_BAD_INPUT where --weights
+ * asks for what cannot be. */
+int transformer_choose_weights(struct transformer_job *job, enum transformer_command command,
+                               struct transformer_config *config, const struct sl_options *options,
+                               struct sl_error *error);
+/* Bytes of weights that stay there, and of all others as floats. */
+double transformer_file_bytes(const struct transformer_job *job);
 /* What its file says of rotations becomes CONFIG's options; and these, of any model, the job's rotary. */
 int transformer_write_rotary(struct transformer_job *job, struct transformer_config *config,
                              const struct sl_transformer *transformer, struct sl_error *error);

@@ -38,6 +38,7 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
     options->pipeline.group_axes = sl_transformer_axes;
     options->optimizer.exact = true;
     options->adapters = job->adapters;
+    options->source = job->in_file ? &job->blocks : NULL;
     options->alone =
         (struct sl_adapters_alone){.saved = job->adapters && !job->config->save_frozen, .loaded = job->base};
     if (job->command == TRANSFORMER_EVALUATE && !worker->job->sizes_only && !worker->job->gemm->on_device)
