@@ -112,12 +112,15 @@ SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs,
     return sum;
 }
 
-/* For the arrays K from FIRST up to END. MOST is a constant: 0, or as many as can come; then there is a copy of what is
- * done for each of them, which knows its array, and a GPU's threads need not keep the list in memory. */
+/* For the arrays K from FIRST up to END, but for array 0. MOST is a constant: 0, or beyond the last that may come; then
+ * there is a copy of what is done for each of them, which knows its array, and a GPU's threads need not keep the list
+ * in memory. Of the inputs the first is read before, and of so many arrays one is an output. */
 #define FOR_ARRAYS(k, first, end, most)                                                                                \
     SL_UNROLLED                                                                                                        \
-    for (int k = (most) ? 0 : (first); k < ((most) ? (most) : (end)); k++)                                             \
+    for (int k = (most) ? 1 : (first); k < ((most) ? (most) : (end)); k++)                                             \
         if (!(most) || (k >= (first) && k < (end)))
+#define FOR_INPUTS(k, work, most) FOR_ARRAYS(k, 1, (work)->inputs, (most) ? (most) - 1 : 0)
+#define FOR_OUTPUTS(k, work, most) FOR_ARRAYS(k, (work)->inputs, (work)->arrays, most)
 
 /* How sums are taken: a constant, as a kernel for devices is made of each. */
 enum order { IN_ORDER, IN_BLOCKS, BY_TREE, BY_DEEP_TREE };
@@ -168,13 +171,13 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
     } else {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[0], in + i);
-        FOR_ARRAYS(k, 1, r->inputs, most) combine(dtype, reduction, in, n, array[k], sum);
+        FOR_INPUTS(k, r, most) combine(dtype, reduction, in, n, array[k], sum);
     }
     if (scale != 1) {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] *= scale;
     }
-    FOR_ARRAYS(k, r->inputs, r->arrays, most) {
+    FOR_OUTPUTS(k, r, most) {
         void *output = array[k];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sl_store_float(dtype, output, out + i, sum[i]);
@@ -215,8 +218,8 @@ SL_INLINE void reduce_integers(const int most, const struct work *r, void *const
     uint32_t sum[SL_BLOCK];
     SL_IN_BLOCK()
     for (size_t i = 0; i < n; i++) sum[i] = first[i];
-    FOR_ARRAYS(k, 1, r->inputs, most) combine_integers(r->reduction, n, (const uint32_t *)array[k] + p.in, sum);
-    FOR_ARRAYS(k, r->inputs, r->arrays, most) {
+    FOR_INPUTS(k, r, most) combine_integers(r->reduction, n, (const uint32_t *)array[k] + p.in, sum);
+    FOR_OUTPUTS(k, r, most) {
         uint32_t *out = (uint32_t *)array[k] + p.out;
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) out[i] = sum[i];

@@ -44,28 +44,42 @@ static void fill(enum sl_dtype dtype) {
 }
 
 /* The definition: the sum of the largest power of two below COUNT, and that of the others. */
-static float tree(enum sl_dtype dtype, int first, int count, size_t i) {
+static float tree(const float *values, int count) {
     int left = 1;
-    if (count == 1) return sl_load_float(dtype, &x[first], i);
+    if (count == 1) return *values;
     while (2 * left < count) left *= 2;
-    return tree(dtype, first, left, i) + tree(dtype, first + left, count - left, i);
+    return tree(values, left) + tree(values + left, count - left);
+}
+
+/* The definition: sums of SL_SUM_BLOCK in order, of which there are as many sums, and so on. VALUES are lost. */
+static float sum_in_blocks(float *values, int count) {
+    for (int left; count > 1; count = left) {
+        left = 0;
+        for (int first = 0; first < count; first += SL_SUM_BLOCK) {
+            float sum = values[first];
+            for (int k = first + 1; k < count && k < first + SL_SUM_BLOCK; k++) sum += values[k];
+            values[left++] = sum;
+        }
+    }
+    return *values;
 }
 
 static void compute(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs) {
     want = y[0];
     for (size_t i = 0; i < count; i++) {
         uint32_t whole = x[0].i32[dtype == SL_I32 ? i : 0];
-        float sum = dtype == SL_I32 ? 0 : sl_load_float(dtype, &x[0], i);
+        float sum = dtype == SL_I32 ? 0 : sl_load_float(dtype, &x[0], i), values[MEMBERS] = {sum};
         for (int m = 1; m < inputs; m++) {
             const uint32_t next = x[m].i32[dtype == SL_I32 ? i : 0];
+            if (dtype != SL_I32) values[m] = sl_load_float(dtype, &x[m], i);
             if (dtype == SL_I32)
                 whole = reduction != SL_MAXIMUM ? whole + next : (int32_t)next > (int32_t)whole ? next : whole;
             else if (reduction == SL_SUM)
-                sum += sl_load_float(dtype, &x[m], i);
-            else if (sl_load_float(dtype, &x[m], i) > sum)
-                sum = sl_load_float(dtype, &x[m], i);
+                sum += values[m];
+            else if (values[m] > sum)
+                sum = values[m];
         }
-        if (reduction == SL_TREE && dtype != SL_I32) sum = tree(dtype, 0, inputs, i);
+        if (reduction == SL_TREE && dtype != SL_I32) sum = tree(values, inputs);
         if (dtype == SL_I32)
             want.i32[i] = whole;
         else
@@ -100,7 +114,7 @@ static void expect_all(size_t count, int inputs) {
     expect(SL_TREE, SL_F32, 1.0f / 3, count, inputs);
 }
 
-static const int members[] = {1, 2, 3, 5, 7, MEMBERS}; /* seven and a result are all that a launch has as parameters */
+static const int members[] = {1, 2, 3, 6, 7, MEMBERS}; /* seven and a result are all that a launch has as parameters */
 
 static void all_levels_agree(void **state) {
     (void)state;
@@ -124,6 +138,35 @@ static void devices_agree(void **state) {
         expect_all(1, members[m]);
         expect_all(MOST, members[m]);
     }
+}
+
+/* So many that sums of blocks are added in blocks, too. */
+static void blocks_of_many_are_added(void **state) {
+    (void)state;
+    enum { MANY = SL_SUM_BLOCK * SL_SUM_BLOCK + 2, ELEMENTS = 2 };
+    static const int counts[] = {SL_SUM_BLOCK + 1, MANY};
+    static const void *in[MANY];
+    static float values[2][MANY];
+    const struct sl_matrices one = sl_one_array(ELEMENTS);
+    char *all = device_array((size_t)(MANY + 1) * ELEMENTS, sizeof(float));
+    void *out = all + (size_t)MANY * ELEMENTS * sizeof(float);
+    for (enum sl_dtype dtype = SL_F32; dtype <= SL_F16; dtype++) {
+        for (int k = 0; dtype != SL_I32 && k < MANY; k++) {
+            in[k] = all + (size_t)k * ELEMENTS * sizeof(float);
+            for (size_t i = 0; i < ELEMENTS; i++)
+                sl_store_float(dtype, (void *)(uintptr_t)in[k], i, 1.0f / (float)(1 + (i * 7 + (size_t)k * 13) % 101));
+        }
+        for (int c = 0; dtype != SL_I32 && c < 4; c++) {
+            const int count = counts[c / 2];
+            sl_reduce_on_device(c % 2 ? SL_TREE : SL_SUM, dtype, 1, &one, count, in, 1, &out);
+            for (size_t i = 0; i < ELEMENTS; i++) {
+                for (int k = 0; k < count; k++) values[0][k] = sl_load_float(dtype, in[k], i);
+                sl_store_float(dtype, values[1], i, c % 2 ? tree(*values, count) : sum_in_blocks(*values, count));
+            }
+            assert_memory_equal(out, values[1], ELEMENTS * sl_dtype_size(dtype));
+        }
+    }
+    release_array(all);
 }
 
 /* Matrices in arrays whose rows lie apart; what lies between the output's rows stays. */
@@ -158,6 +201,7 @@ static void rows_may_lie_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(devices_agree),
+                                       cmocka_unit_test(blocks_of_many_are_added),
                                        cmocka_unit_test(rows_may_lie_apart)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     x = device_array(MEMBERS, sizeof *x), y = device_array(MEMBERS, sizeof *y);
