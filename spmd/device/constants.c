@@ -3,6 +3,7 @@
 #include "spmd/device/constants.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,7 +90,9 @@ const void *sl_constants_find(struct sl_cuda_queue *queue, const void *from, siz
     struct sl_constants *own = queue->constants;
     if (!own || !bytes) return NULL; /* it could not be opened, and has said so */
     if (bytes > SL_MOST_CONSTANT) {
-        sl_cuda_fail(queue, "constants", "one has more than 65536 bytes");
+        char why[40];
+        snprintf(why, sizeof why, "one has more than %d bytes", SL_MOST_CONSTANT);
+        sl_cuda_fail(queue, "constants", why);
         return own->memory;
     }
     struct constant *place = look_up(own, from, bytes);
