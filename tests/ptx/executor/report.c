@@ -157,20 +157,24 @@ static void tell_counts(const struct ptx_team *team, const void *parameters) {
     free(line);
 }
 
-/* A line: a mark, which tells it from text that is written to the same place, the kernel, and which of its basic blocks
- * have run, a bit each, the first four in the first hexadecimal digit. */
+/* A line: a mark, which tells it from text that is written to the same place, the kernel, which of its basic blocks have
+ * run, a bit each, the first four in the first hexadecimal digit, and how many have, each time a warp runs one. */
 static void tell_coverage(const struct ptx_team *team) {
     char *line = NULL;
     size_t bytes;
     FILE *text = open_memstream(&line, &bytes);
     if (!text) return;
     fprintf(text, "\036%s ", team->kernel->name);
+    uint64_t work = 0;
     for (uint32_t b = 0; b < team->kernel->blocks; b += 4) {
         uint32_t digit = 0;
-        for (uint32_t k = b; k < b + 4 && k < team->kernel->blocks; k++) digit |= (team->ran[k] > 0) << (k - b);
+        for (uint32_t k = b; k < b + 4 && k < team->kernel->blocks; k++) {
+            digit |= (team->ran[k] > 0) << (k - b);
+            work += team->ran[k];
+        }
         fputc("0123456789abcdef"[digit], text);
     }
-    fputc('\n', text);
+    fprintf(text, " %llu\n", (unsigned long long)work);
     fclose(text);
     append(ptx_options()->coverage, line, bytes);
     free(line);

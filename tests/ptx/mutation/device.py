@@ -80,10 +80,10 @@ def kernels(build):
 
 
 class Point:
-    """A point of a test: its name ("": what is none), whether it is ok, seconds, and the blocks that it runs, a bit each, by kernel."""
+    """A point of a test: its name ("": what is none), whether it is ok, seconds, work, and the blocks that it runs, a bit each, by kernel."""
 
     def __init__(self, row):
-        self.name, self.ok, self.seconds = row["point"], row["ok"], row["seconds"]
+        self.name, self.ok, self.seconds, self.work = row["point"], row["ok"], row["seconds"], row["work"]
         self.ran = {kernel: int(digits[::-1], 16) for kernel, digits in row["ran"].items()}
 
     def runs(self, kernel, block):
