@@ -238,8 +238,8 @@ struct sl_plan {
     struct sl_stash *stash;
     struct sl_stash *again;           /* stash of recomputed modules, which has a stash `once` */
     struct sl_caches *caches;         /* NULL: nothing will be generated */
-    int x_stride;                     /* for a module without children: where its parent keeps x, and dx, as columns of
-                                         wider rows of so many elements of bf16, alone and until W; else 0 */
+    int x_stride;                     /* asked of a module without children: x and dx as columns of rows so wide, of
+                                         bf16 alone, until W; 0: dense */
     bool forward_only;                /* there will be no backward call */
     bool weights_follow;              /* the W of the microbatches of each I can follow it at once, group by group */
     bool forward_keeps;               /* what W reads has its place in a recomputed module's stash from forward on */
@@ -301,9 +301,8 @@ struct sl_module_type {
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
-/* A gelu that alone reads a module's y, or leaves its x. APART: there is none, or it is called as others are. NEXT:
- * there is one, as the parent says before it plans the module. DONE: forward, or I, can do its part, too (struct
- * sl_result). */
+/* A gelu that alone reads a module's y, or leaves its x. APART: none, or one that is called as others are. NEXT: one,
+ * as the parent says before it plans the module. DONE: forward, or I, can do its part, too (struct sl_result). */
 enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
 
 /* How a module uses what lies at one of its ends: x, which forward reads, and dx, which I leaves; or y and dy. A type
@@ -313,11 +312,9 @@ struct sl_use {
     enum sl_dtype leaves;  /* dx is left as bf16 alone where nobody reads its floats, in the pass that writes it, */
     enum sl_dtype beside;  /* or as floats of all digits, and as bf16 beside: so an operand is rounded once. At y: where
                               the storage is float, I reads dy as such an operand, and as floats, too */
-    enum sl_dtype adds;    /* where the summand of y, or dx, is bf16, the pass adds that, and leaves the sum as bf16
-                              alone where nobody reads its floats */
-    enum sl_dtype operand; /* where the storage is float, products on a device read x, or dy, as bf16 alone, W's, too.
-                              Its parent may keep it so: */
-    enum sl_dtype given;   /* it does, and says so when the module has been planned */
+    enum sl_dtype adds;    /* a summand that is bf16 is added in the same pass, and the sum may be left as dx is */
+    enum sl_dtype operand; /* where the storage is float, a device's products read bf16 alone, W's, too. Its parent */
+    enum sl_dtype given;   /* may keep it so, and says so when the module has been planned */
     enum sl_gelu_part gelu;
 };
 
@@ -333,8 +330,7 @@ struct sl_module {
     int part; /* where its parameters have a loop of their own (sl_model_open_parameters), that loop's number; else 0 */
     bool keeps_input, keeps_gradient;
     struct sl_use x, y;  /* planning says how they are used */
-    int x_stride;        /* where the parent's plan has asked for it: forward and W read x so, and I leaves dx so, where
-                            it is unread; else 0 */
+    int x_stride;        /* as asked, if forward and W read x so, and I leaves dx so, where it is unread; else 0 */
     int operand_readers; /* of a parent whose x may be an operand: its first children, who read it */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it; */
     bool takes_floats;   /* then it takes dy as the floats that I has read, whatever the storage is */
