@@ -22,7 +22,7 @@
 #include "spmd/base/memory.h"
 
 enum {
-    GROUPS = 1024,     /* of a run, the first ones; others use MPI */
+    GROUPS = 128,      /* of a run, the first ones; others use MPI. What they have needed stays */
     PIECE = 64 * 1024, /* bytes. Memory that no call has needed is not there */
     PIECES = 2,        /* of a slot */
     APART = 17 * 64,   /* bytes between pieces: those of short calls then take each other's place in no cache */
