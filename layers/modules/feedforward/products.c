@@ -146,7 +146,7 @@ static void count(const struct sl_products *products, const struct sl_plan *plan
 static int check_blocks(const struct sl_products *products, const struct sl_plan *plan,
                         const struct sl_products_shape *shape) {
     const bool whole = (shape->own_kernel || shape->transposed) && products->leaves == 1 && !plan->leaf_axis;
-    if (products->kernel != SL_BLOCKS || (whole && shape->precision == SL_F32 && !plan->gemm->on_device)) return SL_OK;
+    if (products->kernel != SL_BLOCKS || (whole && shape->precision == SL_F32 && sl_device.shares_memory)) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT,
                         "%s%s: a kernel that lies in a file's blocks is for products of floats on CPUs, is not sharded "
                         "over data, and has no leaves",
@@ -219,7 +219,7 @@ const void *sl_products_weights(const struct sl_products *products, const struct
     if (products->kernel == products->forward.dtype) return kernel;
     float *widened = sl_at(context, &products->widened);
     if (products->kernel == SL_BLOCKS) {
-        sl_block_rows_widen(kernel, widened, context->queue);
+        sl_block_rows_widen(kernel, widened, context->crew);
         return widened;
     }
     context->kernels->widen_bf16(n, kernel, widened);
@@ -344,7 +344,7 @@ static void add_summand(struct sl_context *context, const struct sl_products *pr
 void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
                            const float *bias, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    sl_block_rows_multiply(kernel, rows, a, bias, c, context->queue);
+    sl_block_rows_multiply(kernel, rows, a, bias, c, context->crew);
     sl_profile_end(context->profile, before);
 }
 
