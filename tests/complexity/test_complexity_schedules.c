@@ -62,7 +62,8 @@ static void prove_one_group(const struct complexity_row *row, int n) {
 static void simulate(const struct complexity_row *row, int n) {
     (void)row, (void)n;
     const struct sl_stage_costs cost = {1, 1, 1, 1, 1, 0};
-    const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 1, .group = table.microbatches};
+    const struct sl_costs costs = {
+        .count = 1, .stage = &cost, .communication = 1, .group = table.microbatches / table.copies};
     struct sl_simulation simulation;
     struct sl_error error = {0};
     assert_int_equal(sl_schedule_simulate(&table, &costs, &simulation, &error), SL_OK);
