@@ -157,8 +157,8 @@ static void tell_counts(const struct ptx_team *team, const void *parameters) {
     free(line);
 }
 
-/* A line: a mark, which tells it from text that is written to the same place, the kernel, which of its basic blocks have
- * run, a bit each, the first four in the first hexadecimal digit, and how many have, each time a warp runs one. */
+/* A line: a mark, which tells it from text that is written to the same place, the kernel, which of its basic blocks
+ * have run, a bit each, the first four in the first hexadecimal digit, and how many have, each time a warp runs one. */
 static void tell_coverage(const struct ptx_team *team) {
     char *line = NULL;
     size_t bytes;

@@ -113,6 +113,27 @@ def looks_for_long_numbers(kernel, instruction, new):
     return bool(makers) and all(s.name == "and" and s.ops[2] == "-4294967296" for s in makers) and new[0].mods[0] == "lt"
 
 
+def makers_of(kernel, register):
+    return [s for s in kernel.statements if hasattr(s, "ops") and register in flow.writes(s, kernel.registers)]
+
+
+def says_that_warps_are_whole(kernel, predicate):
+    """Whether it compares with zero how many threads of a team are beyond its whole warps."""
+    makers = makers_of(kernel, predicate)
+    rest = makers_of(kernel, makers[0].ops[1]) if len(makers) == 1 and makers[0].name == "setp" and makers[0].ops[2] == "0" else []
+    if len(rest) != 1 or rest[0].name != "and" or rest[0].ops[2] != "31":
+        return False
+    threads = makers_of(kernel, rest[0].ops[1])
+    return len(threads) == 1 and threads[0].name == "mov" and threads[0].ops[1] == "%ntid.x"
+
+
+def looks_for_the_last_warp(kernel, instruction, new):
+    """Whether a warp is whole, as each is where a team has whole warps, which is asked beside it."""
+    used = uses(kernel, instruction.ops[0]) if instruction.name == "setp" else []
+    return bool(used) and all(
+        s.name == "or" and any(o != instruction.ops[0] and says_that_warps_are_whole(kernel, o) for o in s.ops[1:]) for s in used)
+
+
 def is_of_block(kernel, register, depth=8):
     """Whether each of what a register is made of is the block's number or a number: so it is the same in all of its threads."""
     makers = [s for s in kernel.statements if hasattr(s, "ops") and register in flow.writes(s, kernel.registers)]
@@ -147,6 +168,7 @@ REASONS = [
     ("the other bits are not used", narrow_reads),
     ("no copy is under way", waits_for_nothing),
     ("no number has more than 32 bits", looks_for_long_numbers),
+    ("teams have whole warps", looks_for_the_last_warp),
 ]
 
 
