@@ -83,7 +83,7 @@ enum { PIECE = SL_BLOCK > SL_FOUR ? SL_BLOCK : SL_FOUR };
 
 static size_t end_of_piece(size_t first, size_t n) { return n - first < PIECE ? n : first + PIECE; }
 
-/* FUNCTION for all elements of a piece. */
+/* FUNCTION for all elements of a piece. ADDRESSES: of whole arrays, in which FIRST is a multiple of SL_FOUR. */
 #define IN_PIECE(function, first, end, addresses, ...)                                                                 \
     do {                                                                                                               \
         SL_IN_BLOCK()                                                                                                  \
@@ -92,9 +92,9 @@ static size_t end_of_piece(size_t first, size_t n) { return n - first < PIECE ? 
 
 SL_INLINE void settle_piece(size_t first, size_t end, float *x, uint16_t *stored) {
     if (stored)
-        IN_PIECE(settle_few, first, end, FLOATS_AT(x + i) | HALVES_AT(stored + i), true, x, stored);
+        IN_PIECE(settle_few, first, end, FLOATS_AT(x) | HALVES_AT(stored), true, x, stored);
     else
-        IN_PIECE(settle_few, first, end, FLOATS_AT(x + i), false, x, NULL);
+        IN_PIECE(settle_few, first, end, FLOATS_AT(x), false, x, NULL);
 }
 
 /* y, as floats or, where there are no FLOATS, as bf16. */
@@ -116,11 +116,10 @@ static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_se
         if (rounds_gate) settle_piece(first, end, gate, gate_stored);
         if (rounds_x) settle_piece(first, end, x, x_stored);
         if (!y)
-            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | HALVES_AT(stored + i), false, gate,
-                     x, NULL, stored);
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gate) | FLOATS_AT(x) | HALVES_AT(stored), false, gate, x, NULL,
+                     stored);
         else
-            IN_PIECE(gate_few, first, end, FLOATS_AT(gate + i) | FLOATS_AT(x + i) | FLOATS_AT(y + i), true, gate, x, y,
-                     NULL);
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gate) | FLOATS_AT(x) | FLOATS_AT(y), true, gate, x, y, NULL);
         if (y && rounds) settle_piece(first, end, y, stored);
     }
 }
@@ -140,12 +139,6 @@ SL_INLINE void gradient_few(const size_t count, size_t i, const bool floats, con
     leave_few(count, i, values, floats, false, !floats, dx, dx_stored);
 }
 
-/* Where elements from I on of what is read lie, as FLOATS_AT. */
-#define READ_AT(half)                                                                                                  \
-    ((half) ? HALVES_AT((const uint16_t *)gate + i) | HALVES_AT((const uint16_t *)x + i)                               \
-            : FLOATS_AT((const float *)gate + i) | FLOATS_AT((const float *)x + i)) |                                  \
-        FLOATS_AT(dy + i)
-
 static void gate_backward(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
                           float *dx, struct sl_settled dgate_left, struct sl_settled dx_left) {
     const bool rounds_dgate = dgate_left.rounds, rounds_dx = dx_left.rounds;
@@ -153,17 +146,17 @@ static void gate_backward(size_t n, const void *gate, const void *x, bool half, 
     SL_BLOCKS(is_device_ptr(gate, x, dy, dgate, dx, dgate_stored, dx_stored))
     for (size_t first = 0; first < n; first += PIECE) {
         const size_t end = end_of_piece(first, n);
-#define GRADIENTS(floats, half, addresses)                                                                             \
-    IN_PIECE(gradient_few, first, end, READ_AT(half) | (addresses), floats, half, gate, x, dy, dgate, dx,              \
-             dgate_stored, dx_stored)
+#define GRADIENTS(floats, half, left_at)                                                                               \
+    IN_PIECE(gradient_few, first, end, ELEMENTS_AT(half, gate) | ELEMENTS_AT(half, x) | FLOATS_AT(dy) | (left_at),     \
+             floats, half, gate, x, dy, dgate, dx, dgate_stored, dx_stored)
         if (!dgate && half)
-            GRADIENTS(false, true, HALVES_AT(dgate_stored + i) | HALVES_AT(dx_stored + i));
+            GRADIENTS(false, true, HALVES_AT(dgate_stored) | HALVES_AT(dx_stored));
         else if (!dgate)
-            GRADIENTS(false, false, HALVES_AT(dgate_stored + i) | HALVES_AT(dx_stored + i));
+            GRADIENTS(false, false, HALVES_AT(dgate_stored) | HALVES_AT(dx_stored));
         else if (half)
-            GRADIENTS(true, true, FLOATS_AT(dgate + i) | FLOATS_AT(dx + i));
+            GRADIENTS(true, true, FLOATS_AT(dgate) | FLOATS_AT(dx));
         else
-            GRADIENTS(true, false, FLOATS_AT(dgate + i) | FLOATS_AT(dx + i));
+            GRADIENTS(true, false, FLOATS_AT(dgate) | FLOATS_AT(dx));
 #undef GRADIENTS
         if (dgate && rounds_dgate) settle_piece(first, end, dgate, dgate_stored);
         if (dgate && rounds_dx) settle_piece(first, end, dx, dx_stored);

@@ -6,6 +6,7 @@
 #include "layers/kernels/rows/fetch_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
 #include "layers/kernels/rows/slices_internal.h"
+#include "spmd/base/as_left_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
@@ -23,17 +24,13 @@ static void round_block(size_t rows, size_t cols, const float *x, size_t x_strid
         uint16_t *out = y + r * y_stride;
         SL_LANES()
         for (size_t c = 0; c < cols; c += SL_FOUR)
-            SL_BY_FOUR(round_few, c, cols, FLOATS_AT(in + c) | HALVES_AT(out + c), in, out);
+            SL_BY_FOUR(round_few, c, cols, FLOATS_AT(in) | HALVES_AT(out), in, out);
     }
 }
 
-/* With ROUNDS and STORES as constants. */
 SL_INLINE void copy_few(const size_t count, size_t i, const bool rounds, const bool stores, const float *x, float *y,
                         uint16_t *stored) {
-    const few_floats all = load_floats(count, x + i);
-    const few_halves rounded = round_floats(count, all);
-    if (stores) store_halves(count, rounded, stored + i);
-    store_floats(count, rounds ? widen_halves(count, rounded) : all, y + i);
+    leave_few(count, i, load_floats(count, x + i), true, rounds, stores, y, stored);
 }
 
 static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
@@ -44,21 +41,21 @@ static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stri
     for (size_t r = 0; r < rows; r++) {
         const float *in = x + r * x_stride;
         float *out = y + r * y_stride;
-        if (!rounds) {
-            SL_LANES()
-            for (size_t c = 0; c < cols; c += SL_FOUR)
-                SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in + c) | FLOATS_AT(out + c), false, false, in, out, NULL);
-        } else if (stored) {
-            uint16_t *to = stored + r * y_stride;
-            SL_LANES()
-            for (size_t c = 0; c < cols; c += SL_FOUR)
-                SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in + c) | FLOATS_AT(out + c) | HALVES_AT(to + c), true, true,
-                           in, out, to);
-        } else {
-            SL_LANES()
-            for (size_t c = 0; c < cols; c += SL_FOUR)
-                SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in + c) | FLOATS_AT(out + c), true, false, in, out, NULL);
-        }
+        uint16_t *to = stored ? stored + r * y_stride : NULL;
+#define COPY(rounds, stores)                                                                                           \
+    do {                                                                                                               \
+        SL_LANES()                                                                                                     \
+        for (size_t c = 0; c < cols; c += SL_FOUR)                                                                     \
+            SL_BY_FOUR(copy_few, c, cols, FLOATS_AT(in) | FLOATS_AT(out) | ((stores) ? HALVES_AT(to) : 0), rounds,     \
+                       stores, in, out, to);                                                                           \
+    } while (0)
+        if (!rounds)
+            COPY(false, false);
+        else if (stored)
+            COPY(true, true);
+        else
+            COPY(true, false);
+#undef COPY
     }
 }
 
@@ -222,6 +219,10 @@ static void copy_labels(size_t rows, size_t cols, const int32_t *x, size_t strid
     }
 }
 
+/* Whether the floats and the bf16 that are left lie as the logits X do. */
+#define LIE_ALIKE(x, floats, out, stores, halves)                                                                      \
+    ((!(floats) || SL_ALIKE(x, FLOATS_AT(out))) && (!(stores) || SL_ALIKE(x, HALVES_AT(halves))))
+
 /* Powers of logits from C on become p, as leave_few says; they are added to SUM. */
 SL_INLINE float power_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
                           float *p, uint16_t *stored, float sum) {
@@ -243,6 +244,7 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
         const float *x = logits + r * cols;
         float *out = p ? p + r * cols : NULL;
         uint16_t *halves = stored ? stored + r * cols : NULL;
+        const struct sl_settled left = {false, stored};
         const size_t lead = SL_LEAD(x);
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
@@ -265,18 +267,14 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
             argmaxima[r] = (float)(first + at);
         }
         float sum = 0.0f;
-#define POWERS(floats, stores, alike)                                                                                  \
+#define POWERS(floats, rounds, stores)                                                                                 \
     do {                                                                                                               \
         SL_LANES(reduction(+ : sum))                                                                                   \
         for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
-            SL_ROW_BY_FOUR(sum = power_few, c, lead, cols, alike, floats, stores, x, max, out, halves, sum);           \
+            SL_ROW_BY_FOUR(sum = power_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores,  \
+                           x, max, out, halves, sum);                                                                  \
     } while (0)
-        if (!p)
-            POWERS(false, true, SL_ALIKE(x, HALVES_AT(halves)));
-        else if (stored)
-            POWERS(true, true, SL_ALIKE(x, FLOATS_AT(out)) && SL_ALIKE(x, HALVES_AT(halves)));
-        else
-            POWERS(true, false, SL_ALIKE(x, FLOATS_AT(out)));
+        SL_AS_LEFT(POWERS, p, left);
 #undef POWERS
         const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
         maxima[r] = max;
@@ -396,6 +394,7 @@ static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32
         const float *x = logits + r * cols;
         float *out = dlogits ? dlogits + r * cols : NULL;
         uint16_t *halves = stored ? stored + r * cols : NULL;
+        const struct sl_settled left = {false, stored};
         const size_t lead = SL_LEAD(x);
         const float max = maxima[r], factor = weight / sums[r];
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
@@ -407,18 +406,14 @@ static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32
             }
             continue;
         }
-#define SLOPES(floats, stores, alike)                                                                                  \
+#define SLOPES(floats, rounds, stores)                                                                                 \
     do {                                                                                                               \
         SL_LANES()                                                                                                     \
         for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
-            SL_ROW_BY_FOUR(slope_few, c, lead, cols, alike, floats, stores, x, max, factor, out, halves);              \
+            SL_ROW_BY_FOUR(slope_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores, x,     \
+                           max, factor, out, halves);                                                                  \
     } while (0)
-        if (!dlogits)
-            SLOPES(false, true, SL_ALIKE(x, HALVES_AT(halves)));
-        else if (stored)
-            SLOPES(true, true, SL_ALIKE(x, FLOATS_AT(out)) && SL_ALIKE(x, HALVES_AT(halves)));
-        else
-            SLOPES(true, false, SL_ALIKE(x, FLOATS_AT(out)));
+        SL_AS_LEFT(SLOPES, dlogits, left);
 #undef SLOPES
         const size_t labels_here = label >= 0;
         SL_LANES() /* one thread, which reads that logit or slope and changes it */

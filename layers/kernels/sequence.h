@@ -27,8 +27,8 @@ struct sl_sequence_kernels {
      * floats or of bf16. Unless X_STORED is NULL, x is floats that are not rounded yet: x_stored becomes what bf16 has
      * of them, and y gelu of that, as bf16 or as rounded floats with a copy. */
     void (*gelu_forward)(size_t n, struct sl_rows x, uint16_t *x_stored, struct sl_out y);
-    /* dx = dy gelu'(x), of N elements: floats or bf16 of floats; bf16 of bf16; and of an x in bf16 and a dy of floats
-     * that are not rounded yet bf16, or rounded floats with a copy. dx may be x or dy. */
+    /* dx = dy gelu'(x), of N elements: floats or bf16, of floats; bf16, of bf16; bf16, or rounded floats with a copy,
+     * of an x in bf16 and a dy of floats that are not rounded yet. dx may be x or dy. */
     void (*gelu_backward)(size_t n, struct sl_rows x, struct sl_rows dy, struct sl_out dx);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row

@@ -9,13 +9,23 @@ SL_BEGIN_C
 
 SL_INLINE float sl_float_of_bf16(uint16_t x) { return sl_float_of_bits((uint32_t)x << 16); }
 
-/* To the nearest, ties to even. A NaN becomes a quiet one, as its upper half alone may be that of an infinity. */
+/* To the nearest, ties to even. A NaN becomes a quiet one, as its upper half alone may be that of an infinity: on
+ * NVIDIA GPUs, which have an instruction for all this, 0x7fff. */
+#ifdef __NVPTX__
+SL_INLINE uint16_t sl_bf16_of_float(float x) {
+    const __bf16 rounded = (__bf16)x;
+    uint16_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    return bits;
+}
+#else
 SL_INLINE uint16_t sl_bf16_of_float(float x) {
     const uint32_t bits = sl_bits_of_float(x);
     const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
     const uint32_t rounded = nan ? bits | 0x00400000u : bits + 0x7fffu + (bits >> 16 & 1);
     return (uint16_t)(rounded >> 16);
 }
+#endif
 
 /* What bf16 keeps of X. */
 SL_INLINE float sl_bf16_part(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
