@@ -315,5 +315,7 @@ void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, co
     case SL_I32:
         reduce(SL_I32, reduction, all);
         return;
+    case SL_QUANTIZED: /* is never communicated */
+        return;
     }
 }

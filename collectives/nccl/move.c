@@ -223,7 +223,7 @@ static ncclDataType_t type_of(enum sl_dtype dtype) {
         return ncclFloat16;
     case SL_I32:
         return ncclInt32;
-    case SL_BLOCKS:
+    case SL_QUANTIZED:
         break;
     }
     return ncclUint8;

@@ -9,9 +9,9 @@
 
 SL_BEGIN_C
 
-/* SL_BLOCKS: elements lie in quantized blocks (layers/storage/quantized/blocks.h), and have no addresses. So it is a
+/* SL_QUANTIZED: elements lie in quantized blocks (layers/storage/quantized/blocks.h), and have no addresses. So it is a
  * type of arrays alone, behind those that exist for files and communication. */
-enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16, SL_BLOCKS };
+enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16, SL_QUANTIZED };
 
 struct sl_dtype_row {
     const char *name;  /* in messages: "f32" */
@@ -44,7 +44,7 @@ SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) 
         return (float)((const int32_t *)array)[i];
     case SL_F16:
         return sl_float_of_f16(((const uint16_t *)array)[i]);
-    case SL_BLOCKS:
+    case SL_QUANTIZED:
         break;
     }
     return 0;
@@ -65,7 +65,7 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
     case SL_F16:
         ((uint16_t *)array)[i] = sl_f16_of_float(value);
         return;
-    case SL_BLOCKS:
+    case SL_QUANTIZED:
         return;
     }
 }

@@ -157,7 +157,7 @@ static const struct sl_schedule_kind kinds[] = {
         .least_loops = 1,
         .most_loops = SL_ANY_LOOPS,
         .default_loops = 2,
-        .placement = SL_BLOCKS,
+        .placement = SL_ADJACENT,
     },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

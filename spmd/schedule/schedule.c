@@ -56,7 +56,7 @@ void sl_schedule_free(struct sl_schedule *schedule) {
 /* Two ranks that mirror each other have the same parts of the model in the same order. */
 static int stage_at(const struct sl_schedule *schedule, enum sl_stage_placement placement, int rank, int loop) {
     const int mirrored = schedule->ranks - 1 - rank;
-    if (placement == SL_BLOCKS) return rank * schedule->loops + loop;
+    if (placement == SL_ADJACENT) return rank * schedule->loops + loop;
     if (placement == SL_MIRRORED && rank > mirrored) loop = 1 - loop;
     return loop * schedule->ranks + (placement != SL_RING && loop % 2 ? mirrored : rank);
 }

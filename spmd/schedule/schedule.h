@@ -155,7 +155,7 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
 /* ---- for generators, and for passes over tables ---- */
 
-enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_BLOCKS };
+enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_ADJACENT };
 
 /* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number that is out of range; SL_FAILED if there
  * is no memory. Free with sl_schedule_free. */

@@ -46,7 +46,7 @@ static void plan_kernel(struct sl_products *products, struct sl_plan *plan, cons
     products->widens_forward = products->widens_input = false;
     if (!shape->float_kernel) sl_plan_kernel(plan, 0);
     if (!shape->float_kernel && sl_plan_blocks(plan, 0)) {
-        products->kernel = SL_BLOCKS;
+        products->kernel = SL_QUANTIZED;
         if (!plan->forward_only) sl_plan_workspace(plan, (size_t)in * (size_t)out * sizeof(float), &products->widened);
         return;
     }
@@ -110,7 +110,7 @@ static int plan_gelu_products(struct sl_products *products, struct sl_plan *plan
 /* Bytes are counted in the caches' elements. */
 static int plan_packed(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->packed = -1;
-    if (products->kernel == SL_BLOCKS) return SL_OK;
+    if (products->kernel == SL_QUANTIZED) return SL_OK;
     if (!plan->caches || !plan->caches->packs || !shape->own_kernel || shape->transposed || products->leaves > 1 ||
         !sl_gemm_packs(plan->gemm, shape->precision, products->kernel, plan->caches->packs, shape->out, shape->in))
         return SL_OK;
@@ -146,7 +146,8 @@ static void count(const struct sl_products *products, const struct sl_plan *plan
 static int check_blocks(const struct sl_products *products, const struct sl_plan *plan,
                         const struct sl_products_shape *shape) {
     const bool whole = (shape->own_kernel || shape->transposed) && products->leaves == 1 && !plan->leaf_axis;
-    if (products->kernel != SL_BLOCKS || (whole && shape->precision == SL_F32 && sl_device.shares_memory)) return SL_OK;
+    if (products->kernel != SL_QUANTIZED || (whole && shape->precision == SL_F32 && sl_device.shares_memory))
+        return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT,
                         "%s%s: a kernel that lies in a file's blocks is for products of floats on CPUs, is not sharded "
                         "over data, and has no leaves",
@@ -162,7 +163,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     if (plan->load) count(products, plan, shape);
     plan_kernel(products, plan, shape);
     SL_TRY(check_blocks(products, plan, shape));
-    const bool blocks = products->kernel == SL_BLOCKS,
+    const bool blocks = products->kernel == SL_QUANTIZED,
                transposed = shape->transposed || blocks; /* rows are columns of y */
     SL_TRY(plan_packed(products, plan, shape));
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
@@ -210,7 +211,7 @@ static bool rounds(const struct sl_products *products) { return products->forwar
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
                                const struct sl_context *context) {
     if (products->kernel == SL_F32) return sl_value(module, context, 0);
-    if (products->kernel == SL_BLOCKS) return sl_blocks_value(module, context, 0);
+    if (products->kernel == SL_QUANTIZED) return sl_blocks_value(module, context, 0);
     return sl_rounded_value(module, context, 0);
 }
 
@@ -218,7 +219,7 @@ const void *sl_products_weights(const struct sl_products *products, const struct
                                 const void *kernel) {
     if (products->kernel == products->forward.dtype) return kernel;
     float *widened = sl_at(context, &products->widened);
-    if (products->kernel == SL_BLOCKS) {
+    if (products->kernel == SL_QUANTIZED) {
         sl_block_rows_widen(kernel, widened, context->crew);
         return widened;
     }

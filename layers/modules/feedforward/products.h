@@ -17,7 +17,7 @@ struct sl_products {
     struct sl_gemm gelu, slope;     /* forward and the input gradient, with a gelu's part */
     bool leaves_gelu, leaves_slope; /* where these are planned */
     struct sl_place bias;           /* [out]: rounded, where nobody else has it so */
-    enum sl_dtype kernel; /* the type in which the kernel lies in memory, or is gathered; SL_BLOCKS: it is given as a
+    enum sl_dtype kernel; /* the type in which the kernel lies in memory, or is gathered; SL_QUANTIZED: it is given as a
                              struct sl_blocks [out, in] */
     /* In the workspace: room for x and dy of the product with the most rows in the operands' type, where that may be
      * another than theirs. */
