@@ -1,8 +1,10 @@
 /* batch.c - copies examples to the device through pinned memory; the host does not wait for the copies. */
 #include "layers/modules/batch.h"
 
+#include <stddef.h>
 #include <string.h>
 
+#include "layers/kernels/kernels.h"
 #include "spmd/device/device.h"
 
 struct sl_batch sl_batch_rows(const struct sl_batch *batch, int first, int rows, int in, int out) {
@@ -71,4 +73,20 @@ struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch
         .places = bring(batch->places, rows * sizeof(int32_t), which, room->host_places, room->places),
         .targets = bring(batch->targets, rows * room->out * sizeof(float), which, room->host_targets, room->targets),
     };
+}
+
+/* ---- sums over rows: kernels add to them, and the host reads them once a step ---- */
+
+/* On the host there is one part, of two numbers at most. */
+size_t sl_sums_bytes(void) {
+    return sizeof(struct sl_sums) + (sl_device.shares_memory ? 2 : SL_SUM_ROOM) * sizeof(double);
+}
+
+void sl_sums_clear(struct sl_sums *sums) { sl_device.zero(sums, sizeof *sums); }
+
+void sl_sums_read(const struct sl_sums *sums, struct sl_metrics *metrics) {
+    struct sl_sums here;
+    sl_device.copy(&here, sums, offsetof(struct sl_sums, squares)); /* the rest is not for metrics */
+    sl_metrics_add(metrics, here.losses);
+    metrics->auxiliary += here.auxiliary;
 }

@@ -1,4 +1,4 @@
-/* batch.h - a coordinate's examples, and how they come to memory that its device can read. */
+/* batch.h - a coordinate's examples, how they come to memory that its device can read, and sums over their rows. */
 #ifndef SL_LAYERS_MODULES_BATCH_H
 #define SL_LAYERS_MODULES_BATCH_H
 
@@ -54,6 +54,36 @@ size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out);
  * the queue, over those of the call before. The caller may change BATCH at once. NUMBER counts the batches from 0 on;
  * before each first one of TIMES the host waits for the queue. */
 struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch, size_t number);
+
+/* Sums over rows. `correct` counts the rows whose largest logit is that of the label. */
+struct sl_metrics {
+    double loss, correct, rows;
+    double auxiliary; /* losses beside the model's own, each multiplied by the number of rows that it stands for */
+};
+
+/* Adds SUMS = {loss, correct, rows} to METRICS. */
+static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[3]) {
+    metrics->loss += sums[0];
+    metrics->correct += sums[1];
+    metrics->rows += sums[2];
+}
+
+/* The same, but for what the host adds, in memory of the device's: kernels add to it, and the host does not wait for
+ * each of them. Device memory of sl_sums_bytes: behind the struct is room [SL_SUM_ROOM] for kernels that need one. */
+struct sl_sums {
+    double losses[3]; /* loss, correct, rows */
+    double auxiliary;
+    double squares; /* of the gradients */
+    uint64_t exact_squares[2];
+    int32_t largest; /* the bits of the largest one's absolute value */
+    double room[];
+};
+
+/* Bytes of the struct with its room; makes all sums zero. */
+size_t sl_sums_bytes(void);
+void sl_sums_clear(struct sl_sums *sums);
+/* Adds SUMS to METRICS, after all that is in the queue. */
+void sl_sums_read(const struct sl_sums *sums, struct sl_metrics *metrics);
 
 SL_END_C
 #endif

@@ -55,6 +55,7 @@
 #include "layers/modules/profile.h"
 #include "layers/modules/parameters/rules.h"
 #include "layers/modules/parameters/scatters.h"
+#include "layers/modules/use.h"
 
 SL_BEGIN_C
 
@@ -106,36 +107,6 @@ struct sl_dropout_source {
     uint32_t first_row; /* global row of the call's first row */
     size_t next_keys;   /* from a microbatch's layer_key to that of the next one in the call */
 };
-
-/* Sums over rows. `correct` counts the rows whose largest logit is that of the label. */
-struct sl_metrics {
-    double loss, correct, rows;
-    double auxiliary; /* losses beside the model's own, each multiplied by the number of rows that it stands for */
-};
-
-/* Adds SUMS = {loss, correct, rows} to METRICS. */
-static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[3]) {
-    metrics->loss += sums[0];
-    metrics->correct += sums[1];
-    metrics->rows += sums[2];
-}
-
-/* The same, but for what the host adds, in memory of the device's: kernels add to it, and the host does not wait for
- * each of them. Device memory of sl_sums_bytes: behind the struct is room [SL_SUM_ROOM] for kernels that need one. */
-struct sl_sums {
-    double losses[3]; /* loss, correct, rows */
-    double auxiliary;
-    double squares; /* of the gradients */
-    uint64_t exact_squares[2];
-    int32_t largest; /* the bits of the largest one's absolute value */
-    double room[];
-};
-
-/* Bytes of the struct with its room; makes all sums zero. */
-size_t sl_sums_bytes(void);
-void sl_sums_clear(struct sl_sums *sums);
-/* Adds SUMS to METRICS, after all that is in the queue. */
-void sl_sums_read(const struct sl_sums *sums, struct sl_metrics *metrics);
 
 /* Floats of a call that lie as bf16, too: VALUES [count] are what STORED [count] widens to. */
 struct sl_rounded {
@@ -300,25 +271,6 @@ struct sl_module_type {
     size_t bytes;         /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
-
-/* A gelu that alone reads a module's y, or leaves its x. APART: none, or one that is called as others are. NEXT: one,
- * as the parent says before it plans the module. DONE: forward, or I, can do its part, too (struct sl_result). */
-enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
-
-/* How a module uses what lies at one of its ends: x, which forward reads, and dx, which I leaves; or y and dy. A type
- * that says nothing, SL_F32, reads and leaves floats. SL_BF16: */
-struct sl_use {
-    enum sl_dtype reads;   /* where x, or dy, is stored as bf16, the pass that takes it reads only that */
-    enum sl_dtype leaves;  /* dx is left as bf16 alone where nobody reads its floats, in the pass that writes it, */
-    enum sl_dtype beside;  /* or as floats of all digits, and as bf16 beside: so an operand is rounded once. At y: where
-                              the storage is float, I reads dy as such an operand, and as floats, too */
-    enum sl_dtype adds;    /* a summand that is bf16 is added in the same pass, and the sum may be left as dx is */
-    enum sl_dtype operand; /* where the storage is float, a device's products read bf16 alone, W's, too. Its parent */
-    enum sl_dtype given;   /* may keep it so, and says so when the module has been planned */
-    enum sl_gelu_part gelu;
-};
-
-static inline enum sl_dtype sl_bf16_if(bool holds) { return holds ? SL_BF16 : SL_F32; }
 
 /* One layer of one stage. */
 struct sl_module {
