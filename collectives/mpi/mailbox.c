@@ -14,7 +14,6 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "collectives/copies.h"
 #include "collectives/reduce.h"
@@ -74,11 +73,15 @@ void sl_mpi_leave_mailboxes(struct sl_mpi_communicator *communicator) {
     sl_mpi_unmap(communicator->mailboxes, bytes_of_group());
 }
 
+/* Through a map: a write would fail beyond a limit on the size of files. */
 void sl_mpi_mailboxes_clear(void) {
-    const struct words zeros[SL_MAX_IN_FLIGHT] = {0};
-    const size_t own = (size_t)sl_mpi_place_of(sl_mpi_process()->rank) * sizeof(struct sl_mpi_mailbox);
-    for (int group = 0; group < opened; group++)
-        (void)!pwrite(file, zeros, sizeof zeros, (off_t)((size_t)group * bytes_of_group() + own)); /* it is memory */
+    const int place = sl_mpi_place_of(sl_mpi_process()->rank);
+    for (int group = 0; group < opened; group++) {
+        struct sl_mpi_mailbox *mailboxes = sl_mpi_map(file, (size_t)group * bytes_of_group(), bytes_of_group());
+        if (!mailboxes) continue;
+        memset(mailboxes[place].words, 0, sizeof mailboxes->words);
+        sl_mpi_unmap(mailboxes, bytes_of_group());
+    }
     opened = 0;
 }
 

@@ -155,9 +155,7 @@ static int finish(int status, const struct sl_error *error) {
     return status;
 }
 
-#define USAGE                                                                                                          \
-    "convolution: an example; it takes no arguments, or MESH EPOCHS [ENGINE]; and --trace FILE, --network NAME, "      \
-    "--schedule NAME\n"
+#define USAGE "convolution: [MESH EPOCHS [ENGINE]] [--trace FILE] [--network N] [--schedule N]\n"
 
 /* What is not an option. */
 struct words {

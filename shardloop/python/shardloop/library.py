@@ -74,9 +74,9 @@ class sl_rank_schedule(Structure):
 
 
 class sl_schedule(Structure):
-    _fields_ = [("name", c_char * 32), ("ranks", c_int), ("loops", c_int), ("microbatches", c_int), ("run", c_int),
-                ("ascends", c_bool), ("sharded", c_bool), ("crowded", c_bool), ("forwards", c_bool),
-                ("lowered", c_bool), ("wrong", c_char * 120), ("stage", POINTER(c_int)), ("place", POINTER(c_int)),
+    _fields_ = [("name", c_char * 32), ("ranks", c_int), ("loops", c_int), ("microbatches", c_int), ("copies", c_int),
+                ("run", c_int), ("ascends", c_bool), ("sharded", c_bool), ("crowded", c_bool),
+                ("forwards", c_bool), ("lowered", c_bool), ("wrong", c_char * 120), ("stage", POINTER(c_int)), ("place", POINTER(c_int)),
                 ("rank", POINTER(sl_rank_schedule))]
 
 
