@@ -227,9 +227,9 @@ for example in custom_module regression convolution gpipe 'loss_equality --steps
 done
 refuses '--trace: needs a value: FILE' gpipe --trace
 answers ': equal' convolution
-answers 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution --help
+answers 'convolution: [MESH EPOCHS [ENGINE]]' convolution --help
 for arguments in stray 'data=1 0' 'data=1 x' 'data=1 1001' 'data=1 1 local 1' --trace '--network' '--steps 3'; do
-    refuses 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution $arguments
+    refuses 'convolution: [MESH EPOCHS [ENGINE]]' convolution $arguments
 done
 refuses '--network: "vgg" is not plain, residual or u-shaped' convolution --network vgg
 refuses 'there is no schedule "zebra"' convolution --schedule zebra
