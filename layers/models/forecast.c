@@ -49,7 +49,7 @@ static void make_costs(const struct sl_trace_run *run, const struct sl_watch *wa
                        struct sl_stage_costs *stage) {
     const int size = run->mesh->size, stages = sl_schedule_stages(run->schedule);
     const double loops = run->schedule->loops, members = (double)size / ranks_of(run);
-    const double parts = 3 * loops * run->schedule->microbatches * run->passes;
+    const double parts = 3 * loops * run->schedule->microbatches / run->schedule->copies * run->passes;
     for (int s = 0; s < stages; s++) {
         double work = 0, optimizer = 0;
         for (int c = 0; c < size; c++) {
