@@ -330,9 +330,10 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
     const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora, t->tensor_pieces};
     const struct ends ends = ends_of(t, schedule);
     const int stages = sl_schedule_depth(schedule), least = 1 + sl_spread_loops(t->spread_head);
-    if (schedule->loops < least)
+    const int loops = schedule->loops / schedule->copies;
+    if (loops < least)
         return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of %d loops or more; %s has %d", least,
-                            schedule->name, schedule->loops);
+                            schedule->name, loops);
     SL_TRY(sl_model_open(model, schedule, rank, spread_of(t), ends.first, ends.last, error));
     model->tied = head_of(t)->tied;
     if (head_of(t)->columns) model->handed = head_of(t)->columns(&vocabulary, &channels);
