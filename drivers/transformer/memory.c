@@ -174,7 +174,7 @@ static bool may_spread_head(const struct sl_job *job, int ranks) {
     const struct transformer_config *config = own->config;
     const double table = (double)own->model.vocabulary * own->model.dimension;
     if (own->command == TRANSFORMER_GENERATE || ranks == 1 || config->spread_head || config->sample_every) return false;
-    if (job->leaves > 1) return false;
+    if (job->leaves > 1 || own->in_file) return false;
     return !job->options->schedule_file && (sl_transformer_parameters(&own->model) - table) / ranks <= table;
 }
 
