@@ -170,6 +170,8 @@ struct network_run {
 static inline int network_schedule(struct network_run *run, int ranks, struct sl_error *error) {
     const struct sl_schedule_kind *kind = sl_schedule_find(run->scheduled, error);
     if (!kind) return SL_BAD_INPUT;
+    if (kind->placement == SL_MIRRORED)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s holds a network twice: choose another", run->scheduled);
     const int loops = sl_schedule_fit_loops(kind, 2 * ranks <= run->network->blocks ? 2 : 1);
     if (ranks * loops > run->network->blocks)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s over %d ranks: it has %d stages, but %s has %d blocks",
