@@ -93,7 +93,8 @@ static bool devices_meet(struct sl_local_run *run) {
     const int devices = run->engine->table == &sl_engine_local ? sl_device.count() : 0;
     bool used[devices + 1];
     memset(used, 0, sizeof used);
-    for (int i = 0; i < run->mesh->size && devices; i++) used[run->placement.device[i]] = true;
+    for (int i = 0; i < run->mesh->size && devices; i++)
+        if (run->placement.device[i] >= 0) used[run->placement.device[i]] = true;
     for (int i = 0; i < devices; i++) {
         for (int j = i + 1; j < devices; j++) {
             if (!used[i] || !used[j] || sl_device.distance(i, j) < INT_MAX) continue;
