@@ -120,7 +120,8 @@ def makers_of(kernel, register):
 def says_that_warps_are_whole(kernel, predicate):
     """Whether it compares with zero how many threads of a team are beyond its whole warps."""
     makers = makers_of(kernel, predicate)
-    rest = makers_of(kernel, makers[0].ops[1]) if len(makers) == 1 and makers[0].name == "setp" and makers[0].ops[2] == "0" else []
+    asks = len(makers) == 1 and makers[0].name == "setp" and makers[0].mods[0] == "eq" and makers[0].ops[2] == "0"
+    rest = makers_of(kernel, makers[0].ops[1]) if asks else []
     if len(rest) != 1 or rest[0].name != "and" or rest[0].ops[2] != "31":
         return False
     threads = makers_of(kernel, rest[0].ops[1])
