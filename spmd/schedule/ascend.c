@@ -21,7 +21,7 @@ static void reverse(int last, struct sl_action *action) {
 }
 
 void sl_schedule_ascend(struct sl_schedule *schedule) {
-    if (schedule->lowered || schedule->run > 1) return;
+    if (schedule->lowered || schedule->run > 1 || schedule->copies > 1) return; /* a copy has microbatches of its own */
     for (int r = 0; r < schedule->ranks; r++)
         if (!descends(schedule, &schedule->rank[r])) return;
     schedule->ascends = true;
