@@ -180,11 +180,12 @@ static int count_trained(struct sl_training *training, const struct sl_worker *w
     struct sl_spmd *self = worker->self;
     const int axis = sl_mesh_find_axis(self->mesh, sl_job_axis(training->job, SL_JOB_PIPE));
     const int rank = sl_mesh_index(self->mesh, self->coordinate, axis);
+    const bool elsewhere = training->job->schedule.copies > 1 ? parameters->tied_elsewhere : rank > 0;
     double *own = &training->trained[self->coordinate];
     if (!training->job->options->freeze || training->heading.adapters > 0) return SL_OK;
     for (int i = 0; i < parameters->count && sl_mesh_neighbour(self->mesh, 0, axis, rank) == self->coordinate; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        const bool again = parameter->second || (parameter->tied && parameters->tied_elsewhere);
+        const bool again = parameter->second || (parameter->tied && elsewhere); /* the first stage has it */
         double elements = again || parameter->frozen ? 0 : 1;
         for (int d = 0; d < parameter->dims; d++) elements *= (double)parameter->shape[d];
         *own += elements;
