@@ -1,4 +1,4 @@
-/* engine.h - what an engine implements: the one interface between programs and the hardware that moves their data.
+/* engine.h - the interface that an engine implements, between programs and the hardware that moves their data.
  *
  * Each engine is one struct sl_engine_table in collectives/. Programs call collectives/collectives.h and
  * collectives/channel.h, which check the arguments and then call the engine's functions.
@@ -12,31 +12,32 @@
  * Besides the functions below, an engine must:
  *
  *  - run: fill in mesh, engine, coordinate, device and state of each struct sl_spmd before the program begins. Deliver
- *    the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
- *  - start together: processes that do not mean to run the same end with SL_BAD_INPUT, before the program begins. Each
- *    has a signature (spmd/signature.h): the build, the mesh, `checked`, and what engine->signature holds. The verdict
- *    tells the keys that differ, the texts and the coordinates (collectives/signatures.h).
- *  - settle: before a peer can read what this coordinate has enqueued on its device, wait for it (sl_device.settle in
- *    spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot that is posted or
- *    released. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may also refuse
- *    devices that do not share the host's memory, as mpi does.
- *  - count waiting: add the seconds that calls wait for peers to self->waited while self->timed is set (sl_wait_begin,
- *    sl_wait_end); where it can, divide them (self->divides).
+ * the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
+ *  - start together: if processes do not mean to run the same, end them with SL_BAD_INPUT before the program begins.
+ * Each process has a signature (spmd/signature.h): the build, the mesh, `checked`, and the entries of
+ * engine->signature. The verdict reports the keys that differ, the texts and the coordinates
+ * (collectives/signatures.h).
+ *  - settle: before a peer can read data that this coordinate computes on its device, wait for the device's queue
+ * (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot
+ * that is posted or released. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may
+ * also refuse devices that do not share the host's memory, as mpi does.
+ *  - count waiting: add the seconds in which calls wait for peers to self->waited while self->timed is set
+ * (sl_wait_begin, sl_wait_end). If the engine can, it splits these seconds (self->divides).
  *  - note every call but the opening of groups: its verb, its object (a group or a channel) and its site. Verdicts
- *    quote them.
+ * quote them.
  *  - publish sl_fail: if self->error has a status when a call begins, end the run with that status and message.
- *  - end for all: once the run has ended, every call returns SL_FAILED, and calls that wait return at once.
+ *  - end for all: once the run has ended, every call returns SL_FAILED, and waiting calls return at once.
  *  - compare, if engine->checked is set: end the run if two members' calls differ (sl_calls_agree in
- *    collectives/verdict.h) before their data moves. No member starts a call before all have finished the one that was
- *    SL_MAX_IN_FLIGHT calls earlier. Otherwise compare what costs next to nothing (sl_call_word) between members of
- *    which one gets the other's data.
+ * collectives/verdict.h) before their data moves. No member starts a call before all have finished the call
+ * SL_MAX_IN_FLIGHT calls earlier. If engine->checked is not set, members that exchange data compare only a word of the
+ * call (sl_call_word), which costs next to nothing.
  *  - refuse misuse with SL_BAD_INPUT: more than SL_MAX_IN_FLIGHT calls under way, a second wait for a call, closing a
- *    group with calls under way, a post without acquire, a release without take.
- *  - let no wait last forever: prove, or decide when engine->timeout has passed, that the peers deadlock, that a peer
- *    has returned from its program, or that it is absent (it has neither called, nor waited, nor called sl_progress).
- *    The verdict has the words of collectives/verdict.h.
- *  - let go of memory: when a call has ended, with SL_OK or because the run has ended, no peer reads or writes the
- *    caller's buffers any more. The caller may free them. */
+ * group with calls under way, a post without acquire, a release without take.
+ *  - let no wait last forever: prove, or decide after engine->timeout, that the peers deadlock, that a peer has
+ * returned from its program, or that it is absent (it has neither called, nor waited, nor called sl_progress). The
+ * verdict has the words of collectives/verdict.h.
+ *  - release memory: when a call has ended, with SL_OK or because the run has ended, peers no longer read or write the
+ * caller's buffers. The caller may free them. */
 #ifndef SL_SPMD_ENGINE_H
 #define SL_SPMD_ENGINE_H
 
@@ -45,14 +46,14 @@
 
 SL_BEGIN_C
 
-/* Coordinates that communicate together, in the order in which sums are taken. sl_group_axes or sl_group_list fills it
- * in. Its storage is the caller's. The communicator is the engine's; it lives until sl_group_close, or until the run
- * ends. */
+/* Coordinates that communicate together, in the order in which sums are taken. sl_group_axes or sl_group_list fills in
+ * the struct. The caller owns the struct. The engine owns the communicator, which lives until sl_group_close or the end
+ * of the run. */
 struct sl_group {
     int size;
-    int rank;                  /* this coordinate's position among the members; -1: it is not a member */
-    struct sl_members members; /* sl_group_member gives them; a list lives as long as the run */
-    char name[48];             /* for verdicts: "data", "data,model", "{0,3}" */
+    int rank;                  /* this coordinate's position among the members; -1: not a member */
+    struct sl_members members; /* read them with sl_group_member; a list lives as long as the run */
+    char name[48];             /* name in verdicts: "data", "data,model", "{0,3}" */
     void *communicator;
 };
 
@@ -72,7 +73,7 @@ enum sl_operation {
     SL_ALL_GATHER,   /* out = the blocks of all members */
     SL_ALL_TO_ALL,   /* out = the block of each member for this one */
     SL_BROADCAST,    /* out = the root's in */
-    SL_GATHER,       /* out at the root = the blocks of all members; elsewhere out is left as it is */
+    SL_GATHER,       /* out at the root = the blocks of all members; elsewhere out is not written */
     SL_OPERATIONS
 };
 
@@ -81,7 +82,8 @@ enum { SL_SUM_BLOCK = 64 };
 /* How an operation combines the blocks that come to a member, in member order. */
 enum sl_reduction {
     SL_NO_REDUCTION, /* each block has its own place in the output */
-    SL_SUM,  /* of more than SL_SUM_BLOCK: that of the sums of blocks of so many, which is taken in the same way */
+    SL_SUM,  /* a sum in member order; if there are more than SL_SUM_BLOCK members, first of blocks of SL_SUM_BLOCK,
+                then, in the same way, of these sums */
     SL_TREE, /* a sum in the order of a tree: sl_describe_psum_tree in collectives/collectives.h */
     SL_MAXIMUM
 };
@@ -92,7 +94,7 @@ struct sl_view {
     size_t stride[2];
 };
 
-/* A call, as the functions in collectives/collectives.h describe it. */
+/* A call, as filled in by the functions of collectives/collectives.h. */
 struct sl_collective {
     enum sl_operation operation;
     const struct sl_group *group;
@@ -101,22 +103,22 @@ struct sl_collective {
     void *output;
     size_t count[3];
     struct sl_view input_view, output_view;
-    float scale;      /* PSUM, PSUM_SCATTER: float sums are multiplied by it (pmean); otherwise 1 */
-    int source;       /* PPERMUTE: the member that this one receives from; -1: none */
-    int destination;  /* PPERMUTE: the member that this one sends to; -1: none */
+    float scale;      /* PSUM, PSUM_SCATTER: factor of float sums (pmean); otherwise 1 */
+    int source;       /* PPERMUTE: the member from which this one receives; -1: none */
+    int destination;  /* PPERMUTE: the member to which this one sends; -1: none */
     int root;         /* BROADCAST, GATHER: position in the group */
     const char *site; /* "file:line" of the call */
 };
 
-/* A call that is under way. Its storage, its input and its output are the caller's, who may not touch them until the
- * call has ended. */
+/* A call that is under way. The caller owns the struct, the input and the output, and may not touch them until the call
+ * has ended. */
 struct sl_request {
     struct sl_collective call;
     uint32_t ticket; /* the engine's own: number of the call in its group */
     bool moved;      /* the engine's own: how far the call is */
 };
 
-/* A one-way queue of messages from coordinate FROM to coordinate TO, which may be the same. */
+/* A one-way queue of messages from coordinate FROM to coordinate TO; the two may be equal. */
 struct sl_channel {
     int from, to;
     size_t bytes; /* bytes of a slot */
@@ -125,21 +127,21 @@ struct sl_channel {
     void *state;
 };
 
-/* The run's copy of COUNT COORDINATES, of which all that ask for the same ones share one; NULL without memory. */
+/* Returns the run's copy of a list of COUNT coordinates; equal lists share one copy. NULL without memory. */
 const int *sl_list_kept(struct sl_spmd *self, int count, const int *coordinates);
 
-/* A wait for a peer: an engine brackets it with sl_wait_begin and sl_wait_end, which count it. */
+/* The start of a wait for a peer. An engine calls sl_wait_begin before and sl_wait_end after the wait, to count it. */
 struct sl_wait_mark {
     double began, cpu;
 };
 
-/* When the wait began; zeros where nothing is counted. */
+/* Returns the time at which the wait begins; zeros if self->timed is not set. */
 static inline struct sl_wait_mark sl_wait_begin(const struct sl_spmd *self) {
     if (!self->timed) return (struct sl_wait_mark){0, 0};
     return (struct sl_wait_mark){sl_now(), sl_cpu_now()};
 }
 
-/* Returns when the wait ended; 0 where nothing is counted. */
+/* Returns the time at which the wait ended; 0 if self->timed is not set. */
 static inline double sl_wait_end(struct sl_spmd *self, struct sl_wait_mark mark) {
     if (!self->timed) return 0;
     const double now = sl_now();
@@ -150,38 +152,38 @@ static inline double sl_wait_end(struct sl_spmd *self, struct sl_wait_mark mark)
 
 struct sl_engine_table {
     const char *name;
-    const char *missing; /* NULL, or the CMake option that builds the engine: then the functions are absent */
+    const char *missing; /* NULL, or the CMake option that builds the engine: this build does not have its functions */
     int most;            /* coordinates of a run; 0: as many as memory allows */
     bool apart;          /* coordinates are processes and share no memory */
     bool both_ends;      /* each end of a channel has slots of its own */
-    /* NULL, or a function that returns the table to use instead of this one if a launcher has started several
-     * processes, or else NULL. */
+    /* NULL, or a function for launchers: if a launcher has started several processes, it returns the table to use
+     * instead of this one, otherwise NULL. */
     const struct sl_engine_table *(*launched)(void);
-    /* NULL, or joins the processes that have been started together with this one. sl_engine_open calls it. Where one
+    /* NULL, or joins the processes that were started together with this one. sl_engine_open calls it. If one of them
      * stands still for TIMEOUT seconds, or comes much later than that, the process may end with a line on stderr. */
     int (*open)(double timeout, struct sl_error *error);
-    /* NULL, or whether this one of several processes prints and writes files. */
+    /* NULL, or whether this process, of several, prints and writes files. */
     bool (*speaks)(void);
-    /* NULL, or whether this process says what has kept it from a run: of those that know the same, one does. It may
-     * take a second to find out. */
+    /* NULL, or whether this process reports why a run could not start; one of the processes that know the same reason
+     * does. The answer may take a second. */
     bool (*reports)(void);
     /* Runs PROGRAM at each coordinate: see sl_run. PROGRAM opens the coordinate's device. */
     int (*run)(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
     /* Fills in group->communicator. Collective over the mesh: every coordinate opens the same groups in the same order,
-     * also those of which it is not a member (group->rank is -1). */
+     * including groups without it (group->rank is -1). */
     int (*group_open)(struct sl_spmd *self, struct sl_group *group);
     /* Frees a member's communicator. Members call it when none of their calls is under way. SITE is the place of the
      * call. */
     int (*group_close)(struct sl_spmd *self, struct sl_group *group, const char *site);
     /* Starts request->call. May wait only in checked mode, or for room. */
     int (*start)(struct sl_spmd *self, struct sl_request *request);
-    /* Moves the call on without waiting; *DONE says whether it has ended. */
+    /* Moves the call on without waiting; *DONE: whether the call has ended. */
     int (*test)(struct sl_spmd *self, struct sl_request *request, bool *done);
     /* Waits until the call has ended. */
     int (*wait)(struct sl_spmd *self, struct sl_request *request);
-    /* sl_gather_from; NULL: a coordinate cannot read its peers' memory. Waits for nobody. */
+    /* sl_gather_from; NULL: a coordinate cannot read its peers' memory. Does not wait. */
     int (*gather_from)(struct sl_spmd *self, const struct sl_collective *call, const void *const *input);
-    /* The functions of the same names in collectives/collectives.h; NULL where gather_from is. */
+    /* The functions of the same names in collectives/collectives.h; NULL if gather_from is NULL. */
     int (*peers_begin)(struct sl_spmd *self, const char *site);
     void (*peers_end)(struct sl_spmd *self);
     int (*group_memory)(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory);
@@ -194,7 +196,7 @@ struct sl_engine_table {
     int (*channel_post)(struct sl_spmd *self, struct sl_channel *channel);
     int (*channel_take)(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
     int (*channel_release)(struct sl_spmd *self, struct sl_channel *channel);
-    /* sl_channels_rest; NULL: it means nothing here. */
+    /* sl_channels_rest; NULL: this engine ignores it. */
     void (*channels_rest)(struct sl_spmd *self);
     /* Tells peers that this coordinate is not absent, and moves communication on. SL_FAILED if the run has ended. */
     int (*progress)(struct sl_spmd *self);

@@ -1,4 +1,4 @@
-/* flax.h - how flax names its random streams: a key folded with the path of the module that asks. */
+/* flax.h - flax's random streams: a key folded with the path of the module that uses the stream. */
 #ifndef SL_SPMD_FLAX_H
 #define SL_SPMD_FLAX_H
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The length of the axis name at TEXT, 0 where there is none. */
+/* The length of the axis name at TEXT; 0 if there is none. */
 static size_t name_length(const char *text) {
     size_t length = 0;
     if (!isalpha((unsigned char)text[0])) return 0;
@@ -102,7 +102,7 @@ int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name) {
     return axis < 0 ? 1 : mesh->axis[axis].size;
 }
 
-/* How far apart in coordinate number neighbours along AXIS are. */
+/* The difference in coordinate number between neighbours along AXIS. */
 static int axis_stride(const struct sl_mesh *mesh, int axis) {
     int stride = 1;
     for (int later = axis + 1; later < mesh->axes; later++) stride *= mesh->axis[later].size;
@@ -117,7 +117,7 @@ int sl_mesh_neighbour(const struct sl_mesh *mesh, int coordinate, int axis, int 
     return coordinate + (index - sl_mesh_index(mesh, coordinate, axis)) * axis_stride(mesh, axis);
 }
 
-/* snprintf at text + *used, which it advances; text that does not fit is cut. */
+/* Calls snprintf at text + *used and advances *used; text that does not fit is cut. */
 static void append(char *text, size_t size, size_t *used, const char *format, const char *name, int number) {
     if (*used >= size) return;
     const int wrote = snprintf(text + *used, size - *used, format, name, number);
@@ -144,7 +144,7 @@ char *sl_mesh_print(const struct sl_mesh *mesh, char *text, size_t size) {
     return text;
 }
 
-/* Marks the axes that the comma-separated list AXES names; -1 where the mesh has no such axis. */
+/* Marks the axes in the comma-separated list AXES; -1 if the mesh has no such axis. */
 static int mark_axes(const struct sl_mesh *mesh, const char *axes, bool *marked) {
     if (!axes[0]) return 0;
     for (const char *part = axes;;) {
@@ -173,7 +173,7 @@ int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes
         int *count = &members->count[members->dims], *apart = &members->stride[members->dims];
         members->first -= sl_mesh_index(mesh, coordinate, axis) * stride;
         size *= along;
-        if (members->dims && apart[-1] == along * stride) { /* one counter goes through both */
+        if (members->dims && apart[-1] == along * stride) { /* one counter covers both axes */
             count[-1] *= along;
             apart[-1] = stride;
         } else {

@@ -11,7 +11,8 @@ SL_BEGIN_C
 
 enum {
     SL_AXIS_NAME = 24,
-    /* Coordinates: more than memory has room for; numbers of a few things of each coordinate still fit an int. */
+    /* Most coordinates: beyond the memory of any run, and small enough for an int to count a few things per
+     * coordinate. */
     SL_MOST_COORDINATES = 1 << 20,
 };
 
@@ -26,23 +27,23 @@ struct sl_mesh {
     int size; /* coordinates: the product of the axes' sizes */
 };
 
-/* Reads "data=2,model=4". A name is a letter followed by letters, digits or '_'; sizes are 1 to
- * SL_MOST_COORDINATES and so is their product. SL_BAD_INPUT names the part that is wrong. */
+/* Reads "data=2,model=4". A name is a letter followed by letters, digits or '_'. Each size is 1 to SL_MOST_COORDINATES,
+ * and so is the product of all sizes. SL_BAD_INPUT names the wrong part. */
 int sl_mesh_parse(struct sl_mesh *mesh, const char *text, struct sl_error *error);
 
-/* Checks a mesh that was filled in by hand: counts in range, names set and distinct, size the product. */
+/* Checks a mesh that the caller filled in by hand: counts in range, names set and distinct, size the product. */
 int sl_mesh_check(const struct sl_mesh *mesh, struct sl_error *error);
 
 /* The position of the axis called NAME, or -1. */
 int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name);
 
-/* The size of the axis called NAME; 1 where the mesh has no such axis (an absent axis is an unsharded one). */
+/* The size of the axis called NAME; 1 if the mesh has no such axis (an absent axis is an unsharded one). */
 int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name);
 
 /* COORDINATE's index along axis number AXIS. */
 int sl_mesh_index(const struct sl_mesh *mesh, int coordinate, int axis);
 
-/* The coordinate that differs from COORDINATE in having INDEX along axis number AXIS. */
+/* The coordinate that has INDEX along axis number AXIS and otherwise equals COORDINATE. */
 int sl_mesh_neighbour(const struct sl_mesh *mesh, int coordinate, int axis, int index);
 
 /* Writes "5 (data=1, model=1)" for messages; returns TEXT. */
@@ -51,11 +52,12 @@ char *sl_mesh_describe(const struct sl_mesh *mesh, int coordinate, char *text, s
 /* Writes "data=2,model=4"; returns TEXT. */
 char *sl_mesh_print(const struct sl_mesh *mesh, char *text, size_t size);
 
-/* Some of a mesh's coordinates, in an order: those that DIMS counters give, the last one fastest; or a list. */
+/* Some coordinates of a mesh, in order: either the combinations of DIMS counters, the last counter fastest, or a
+ * list. */
 struct sl_members {
     int first, dims;
     int count[SL_MAX_AXES], stride[SL_MAX_AXES];
-    const int *list; /* NULL: as the counters say */
+    const int *list; /* NULL: the counters apply */
 };
 
 /* Coordinate number I of MEMBERS, from 0. */
@@ -67,9 +69,9 @@ static inline int sl_member_at(const struct sl_members *members, int i) {
     return members->dims ? coordinate + i * members->stride[0] : coordinate;
 }
 
-/* Fills in MEMBERS: the coordinates that differ from COORDINATE at most along AXES (comma-separated names, or "" for
- * COORDINATE alone, or "*" for the whole mesh), in coordinate order. Returns how many, or -1 where the mesh has no such
- * axis. */
+/* Fills in MEMBERS, in coordinate order, with the coordinates that differ from COORDINATE at most along AXES:
+ * comma-separated names, "" for COORDINATE alone, or "*" for the whole mesh. Returns their number, or -1 if the mesh
+ * has no such axis. */
 int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, struct sl_members *members);
 
 SL_END_C

@@ -4,20 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Places in an order in which what is close lies together: two are as far apart as the largest gap between them. The
- * last one's gap, to the first around the end, is the largest of all. */
+/* Places, ordered so that close places are neighbours: two are as far apart as the largest gap between them. The last
+ * gap, back to the first place, is the largest of all. */
 struct chain {
     int count;
     int place[SL_MAX_PUS], gap[SL_MAX_PUS];
 };
 
-/* The coordinates in the order in which they are placed: blocks, one after another, of those that talk most. */
+/* The coordinates in placement order: blocks, one after another; coordinates of a block talk most. */
 struct walk {
-    int blocks, size; /* of a block */
+    int blocks, size; /* coordinates of a block */
     int *coordinate;
 };
 
-/* The axes, those whose coordinates talk least first. */
+/* Orders the axes; axes whose coordinates talk least come first. */
 static void order_axes(const struct sl_mesh *mesh, int *axis) {
     const int data = sl_mesh_find_axis(mesh, "data"), pipe = sl_mesh_find_axis(mesh, "pipe");
     int count = 0;
@@ -27,7 +27,7 @@ static void order_axes(const struct sl_mesh *mesh, int *axis) {
         if (a != data && a != pipe) axis[count++] = a;
 }
 
-/* Where COORDINATE comes in a walk of which the last of the axes is the fastest. */
+/* COORDINATE's position in a walk over AXIS[], the last axis fastest. */
 static int place_in_walk(const struct sl_mesh *mesh, const int *axis, int coordinate) {
     int place = 0;
     for (int i = 0; i < mesh->axes; i++)
@@ -45,7 +45,8 @@ static void walk_mesh(const struct sl_mesh *mesh, struct walk *walk) {
 
 /* ---- blocks on a chain ---- */
 
-/* How far apart a block lies that begins at a place, and how far at least: sums of gaps as large as INT_MAX. */
+/* For each place the spread of a block that begins there, and the smallest spread. A spread is the sum of the block's
+ * gaps, which may be INT_MAX each. */
 struct spread {
     int64_t from[SL_MAX_PUS], least;
 };
@@ -59,8 +60,8 @@ static void measure_spread(const struct chain *chain, int size, struct spread *s
     }
 }
 
-/* Lays the blocks out from START on; AT receives their beginnings. One may leave places out to lie closer together, as
- * long as enough remain for the others. Returns the sum of their spreads. */
+/* Lays the blocks out from START on; writes their first places to AT. A block may skip places to lie closer together if
+ * enough remain for the later blocks. Returns the sum of their spreads. */
 static int64_t lay_out(const struct chain *chain, const struct spread *spread, int start, const struct walk *walk,
                        int *at) {
     int spare = chain->count - walk->blocks * walk->size, position = start;
@@ -81,8 +82,8 @@ static int64_t lay_out(const struct chain *chain, const struct spread *spread, i
     return sum;
 }
 
-/* Gives each coordinate a place of its own, so that the blocks lie as close together as they can; of such layouts it
- * takes the first from START on. */
+/* Gives each coordinate a place of its own, with the smallest sum of spreads; among equal layouts the first from START
+ * on. */
 static void place_blocks(const struct chain *chain, int start, const struct walk *walk, int *place) {
     struct spread spread;
     int at[walk->blocks], best[walk->blocks];
@@ -102,11 +103,12 @@ static void place_blocks(const struct chain *chain, int start, const struct walk
 
 /* ---- devices ---- */
 
-/* Each time the device that is closest to one of those before it, of several the closest to the last. So an island is
- * passed through as a whole, and so are those within it: the gaps are the distances at which islands meet. */
+/* Orders the devices: next comes the device closest to any earlier one; among equally close devices the one closest to
+ * the last. So the chain covers an island of devices, and each island within it, without a break; the gaps are the
+ * distances between islands. */
 static void chain_devices(const struct sl_placement_devices *devices, struct chain *chain) {
     const int count = devices->count < SL_MOST_PLACED_DEVICES ? devices->count : SL_MOST_PLACED_DEVICES;
-    int reach[SL_MOST_PLACED_DEVICES] = {0}; /* how close the nearest one before lies */
+    int reach[SL_MOST_PLACED_DEVICES] = {0}; /* distance to the nearest earlier device */
     bool passed[SL_MOST_PLACED_DEVICES] = {false};
     int last = 0, largest = 0;
     chain->count = 0;
@@ -141,7 +143,7 @@ static void place_on_devices(const struct sl_placement_devices *devices, const s
         device[walk->coordinate[i]] = chain.place[(int64_t)i * chain.count / coordinates];
 }
 
-/* The NUMA node of each coordinate's device, -1 where that is unknown. Returns whether any is known. */
+/* Writes the NUMA node of each coordinate's device; -1: unknown. Returns whether any is known. */
 static bool find_nodes(const struct sl_placement_devices *devices, int coordinates, const int *device, int *node) {
     bool known = false;
     for (int c = 0; c < coordinates; c++) {
@@ -154,12 +156,13 @@ static bool find_nodes(const struct sl_placement_devices *devices, int coordinat
 
 /* ---- PUs ---- */
 
-/* As many threads of each core as COORDINATES need: first one a core, then, from the first core on, a second one... */
+/* Keeps as many hardware threads as COORDINATES need: one of each core first; then, from the first core on, a second
+ * one, and so on. */
 static void choose_threads(struct sl_topology *topology, int coordinates) {
     bool keep[SL_MAX_PUS] = {false};
     int kept = 0;
     for (int thread = 0; kept < coordinates; thread++) {
-        int before = 0; /* threads of the same core */
+        int before = 0; /* earlier threads of the same core */
         for (int i = 0; i < topology->count && (thread == 0 || kept < coordinates); i++) {
             before = i > 0 && topology->pu[i].core == topology->pu[i - 1].core ? before + 1 : 0;
             if (before != thread) continue;
@@ -170,7 +173,7 @@ static void choose_threads(struct sl_topology *topology, int coordinates) {
     sl_topology_keep(topology, keep);
 }
 
-/* The core on which PU number HERE is one; -1: there is none. */
+/* The core of PU number HERE; -1: there is none. */
 static int core_of(const struct sl_topology *topology, int here) {
     for (int i = 0; i < topology->count; i++) {
         if (topology->pu[i].number == here) return topology->pu[i].core;
@@ -178,7 +181,7 @@ static int core_of(const struct sl_topology *topology, int here) {
     return -1;
 }
 
-/* Coordinates with a node get the first PUs there from START on, as far as they last; the others get what is left. */
+/* Binds coordinates with a node to the first free PUs of that node from START on; the others get the remaining PUs. */
 static void place_at_nodes(const struct sl_topology *topology, int start, const struct walk *walk, const int *node,
                            int *pu) {
     bool taken[SL_MAX_PUS] = {false};
@@ -213,7 +216,7 @@ static void place_on_pus(const struct sl_topology *all, int here, const struct w
         place_blocks(&chain, start, walk, pu);
 }
 
-/* As many blocks to each PU as to any other: what a block's coordinates tell each other stays in a core's cache. */
+/* Gives each PU the same number of blocks: messages within a block stay in one core's cache. */
 static void share_pus(const struct sl_topology *topology, const struct walk *walk, int *pu) {
     const int coordinates = walk->blocks * walk->size, each = coordinates / topology->count;
     for (int i = 0; i < coordinates; i++) pu[walk->coordinate[i]] = topology->pu[i / each].number;
@@ -227,7 +230,7 @@ void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *
     bool nodes = false;
     memset(placement->pu, -1, size * sizeof *placement->pu);
     memset(placement->device, -1, size * sizeof *placement->device);
-    if (!walk.coordinate) return; /* the threads do not come about, either */
+    if (!walk.coordinate) return; /* without memory the threads cannot be started, either */
     walk_mesh(mesh, &walk);
     if (devices && devices->count > 0) {
         place_on_devices(devices, &walk, placement->device);

@@ -1,10 +1,10 @@
-/* placement.h - which coordinate runs on which core and device: coordinates that talk most are placed closest.
+/* placement.h - assigns coordinates to cores and devices: coordinates that talk most are placed closest.
  *
  * Coordinates that differ along "data" alone talk least: once a step. Ranks of a pipeline ("pipe") talk once a
- * microbatch, those along other axes in each layer. So the mesh is walked with "data" as the slowest axis, then "pipe",
- * and the others in their order, whatever the order of the mesh. Neighbours in this walk become neighbours on the
- * machine: the coordinates of one pipeline share a cache, a NUMA node, a package, or a group of GPUs joined by NVLink,
- * where one is large enough. */
+ * microbatch, coordinates along other axes in each layer. So the mesh is walked with "data" as the slowest axis, then
+ * "pipe", then the others in their order, independent of the order of the mesh. Neighbours in this walk become
+ * neighbours on the machine: the coordinates of one pipeline share a cache, a NUMA node, a package, or a group of GPUs
+ * joined by NVLink, if one is large enough. */
 #ifndef SL_SPMD_PLACEMENT_H
 #define SL_SPMD_PLACEMENT_H
 
@@ -25,19 +25,19 @@ struct sl_placement_devices {
 };
 
 struct sl_placement {
-    int *pu;     /* the caller's [coordinates]: the operating system's number of the PU; -1: not bound */
-    int *device; /* and this one: the device's number; -1: none */
+    int *pu;     /* array of the caller [coordinates]: the operating system's number of the PU; -1: not bound */
+    int *device; /* array of the caller [coordinates]: the device's number; -1: none */
 };
 
 /* Places the coordinates of MESH on PUs and devices.
  *
- * Coordinates are bound to PUs of TOPOLOGY (NULL: to none) if there is a PU for each. Each gets a core of its own; only
- * if there are more coordinates than cores do they share a core's hardware threads. Among equally good places the first
- * one from PU number HERE on is taken. A coordinate with a device prefers the device's NUMA node.
+ * If TOPOLOGY (NULL: bind no coordinate) has a PU for each coordinate, each is bound to one. Each gets a core of its
+ * own; only if there are more coordinates than cores do they share a core's hardware threads. Among equally good places
+ * the first one from PU number HERE on is taken. A coordinate with a device prefers the device's NUMA node.
  *
- * If there are fewer PUs, but each can have as many whole replicas, the coordinates of a replica are bound to one PU:
- * what they tell each other stays in its cache, and replicas have equal work. Other coordinates are not bound: parts of
- * a replica take turns to work, and whoever can work takes a PU that is free.
+ * If there are fewer PUs, but each PU can have the same number of whole replicas, the coordinates of a replica are
+ * bound to one PU: their messages stay in its cache, and replicas have equal work. Otherwise coordinates are not bound:
+ * parts of a replica work in turn, and a coordinate that can work gets any free PU.
  *
  * If there are more coordinates than DEVICES (NULL: none), neighbours share a device. */
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,

@@ -1,13 +1,13 @@
-/* random.c - whole arrays of random numbers, as jax.random gives them. */
+/* random.c - whole arrays of random numbers, equal to jax.random's. */
 #include "spmd/random.h"
 
-enum { BLOCK = 256 }; /* words that are made at once; they stay in the first-level cache */
+enum { BLOCK = 256 }; /* words per pass; they stay in the first-level cache */
 
 /* Receives words [at, at + count) of an array. */
 typedef void word_sink(void *arg, uint32_t at, uint32_t count, const uint32_t *words);
 
-/* Hands the N words of KEY to SINK. One hash gives a word of the lower and one of the upper half of the array; where N
- * is odd, the last upper word does not exist and its count is 0. */
+/* Passes the N words of KEY to SINK. One hash gives a word of the lower and one of the upper half of the array. If N is
+ * odd, the last upper word does not exist and its count is 0. */
 static void make_words(struct sl_key key, uint32_t n, word_sink *sink, void *arg) {
     const uint32_t half = n / 2 + (n & 1), upper = n / 2;
     uint32_t low[BLOCK], high[BLOCK];
@@ -76,8 +76,8 @@ void sl_random_bernoulli(struct sl_key key, uint32_t n, float p, uint8_t *out) {
     make_words(key, n, sink_bernoulli, &(struct bernoulli){p, out});
 }
 
-/* Two words make a 64-bit number of which the remainder by SPAN is wanted: multiplier is 2^32 mod span. Overflows are
- * JAX's own. */
+/* Two words make a 64-bit number; the result is its remainder by SPAN. multiplier is 2^32 mod span. Overflows are JAX's
+ * own. */
 struct randint {
     uint32_t span, multiplier;
     int32_t minimum, *out;

@@ -72,9 +72,9 @@ SL_INLINE float sl_uniform_between_of_word(uint32_t word, float minimum, float m
     return u > minimum ? u : minimum;
 }
 
-/* log(1 + x) as XLA computes it; for other purposes sl_log1p is better. A difference in its last bit becomes a
- * difference of three in normally distributed numbers. So the operations and their order are XLA's (Cephes; the
- * logarithm is Eigen's). */
+/* log(1 + x) as XLA computes it; for other purposes sl_log1p is better. A difference of one in its last place becomes
+ * one of three in normally distributed numbers, so operations and their order are XLA's (Cephes; the logarithm is
+ * Eigen's). */
 SL_INLINE float sl_xla_log1p(float x) {
     float numerator = 4.5270000862445199635e-5f, denominator = 1.0f;
     numerator = sl_fma(numerator, x, 4.9854102823193375972e-1f);
@@ -144,7 +144,7 @@ void sl_random_normal(struct sl_key key, uint32_t n, float *out);
 void sl_random_truncated_normal(struct sl_key key, uint32_t n, float *out);
 /* 1 with probability P, else 0. */
 void sl_random_bernoulli(struct sl_key key, uint32_t n, float p, uint8_t *out);
-/* [minimum, maximum); MINIMUM alone where that is empty. */
+/* [minimum, maximum); MINIMUM alone if that range is empty. */
 void sl_random_randint(struct sl_key key, uint32_t n, int32_t minimum, int32_t maximum, int32_t *out);
 
 SL_END_C

@@ -1,10 +1,10 @@
-/* ranges.c - see ranges.h. */
+/* ranges.c - texts for sets of coordinates. */
 #include "spmd/ranges.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A text that ends where it is full. */
+/* Room for a text; a longer text is cut. */
 struct text {
     char *at;
     size_t left;
@@ -17,7 +17,7 @@ static void add(struct text *text, const char *format, const char *name, int num
     text->left -= used;
 }
 
-/* "0-5, 8": the numbers below END in SET. */
+/* Appends the numbers of SET below END as "0-5, 8". */
 static void add_numbers(struct text *text, const uint64_t *set, int end) {
     const char *between = "";
     for (int first = 0; first < end; first++) {
@@ -31,7 +31,7 @@ static void add_numbers(struct text *text, const uint64_t *set, int end) {
     }
 }
 
-/* Sets INDICES to those along AXIS of the coordinates in SET; how many they are. */
+/* Sets INDICES to the indices along AXIS of the coordinates in SET; returns their number. */
 static int indices_along(const struct sl_mesh *mesh, const uint64_t *set, int axis, uint64_t *indices) {
     int count = 0;
     memset(indices, 0, sl_set_words(mesh->axis[axis].size) * sizeof *indices);
@@ -40,7 +40,7 @@ static int indices_along(const struct sl_mesh *mesh, const uint64_t *set, int ax
     return count;
 }
 
-/* Whether SET holds each coordinate that has along each axis an index which one of them has. */
+/* Whether SET holds every combination of its coordinates' indices along the axes. */
 static bool is_block(const struct sl_mesh *mesh, const uint64_t *set) {
     int64_t all = 1, held = 0;
     for (int axis = 0; axis < mesh->axes; axis++) {

@@ -15,7 +15,7 @@ static inline bool sl_set_has(const uint64_t *set, int number) {
     return set[number / SL_SET_WORD] >> number % SL_SET_WORD & 1;
 }
 
-/* Adds NUMBER; false where it was in the set. */
+/* Adds NUMBER; returns false if it was already in the set. */
 static inline bool sl_set_adds(uint64_t *set, int number) {
     if (sl_set_has(set, number)) return false;
     set[number / SL_SET_WORD] |= UINT64_C(1) << number % SL_SET_WORD;

@@ -1,4 +1,4 @@
-/* shard_draw.c - draws which coordinates hold which block of an array. */
+/* shard_draw.c - draws the blocks of an array and the coordinates that hold each block. */
 #include "spmd/shard_draw.h"
 
 #include <string.h>
@@ -6,18 +6,18 @@
 #include "spmd/base/svg.h"
 
 enum {
-    MOST_PIECES = 64, /* rows, and columns, of a drawing with segments */
-    LABEL = 256,      /* all coordinates, with commas */
-    LINE = 24,        /* characters of a label's line */
-    BAND = 100,       /* characters of a line of text: what is wider is drawn in bands */
-    HEADING = 80,     /* characters of a heading, which is cut where it is longer */
+    MOST_PIECES = 64, /* most rows, and columns, of a drawing with segments */
+    LABEL = 256,      /* bytes for a block's coordinates, with commas */
+    LINE = 24,        /* characters per line of a label */
+    BAND = 100,       /* characters per line of text; wider drawings are split into bands */
+    HEADING = 80,     /* characters of a heading; longer ones are cut */
     TITLE = 700,
     MARGIN = 16, /* pixels around an SVG */
 };
 
-/* ---- which coordinates hold what ---- */
+/* ---- the coordinates of each block ---- */
 
-/* Shards of DIM, and in *INDEX which of them COORDINATE holds. */
+/* Returns the number of shards of DIM; *INDEX receives the index of COORDINATE's shard. */
 static int shards_of(const struct sl_sharding *sharding, int dim, int coordinate, int *index) {
     int count = 1;
     *index = 0;
@@ -40,7 +40,7 @@ int sl_sharding_segments(const struct sl_sharding *sharding, int dim) {
     return dim < sharding->spec->dims && count_shards(sharding, dim) > 1 ? sharding->spec->dim[dim].segments : 1;
 }
 
-/* Piece number PIECE of DIM, segment by segment: its elements are [*BEGIN, *END). */
+/* The elements [*BEGIN, *END) of piece number PIECE of DIM; pieces are numbered segment by segment. */
 static void find_piece(const struct sl_sharding *sharding, int dim, int piece, size_t *begin, size_t *end) {
     const int pieces = count_shards(sharding, dim) * sl_sharding_segments(sharding, dim);
     const size_t size = sharding->shape[dim] / (size_t)pieces;
@@ -59,7 +59,7 @@ void sl_sharding_slice(const struct sl_sharding *sharding, int coordinate, int d
 
 struct grid {
     const struct sl_sharding *of;
-    bool folded; /* the segments' pieces of one shard are one block */
+    bool folded; /* all segments' pieces of a shard are drawn as one block */
     int rows, columns;
     int characters, lines; /* of the largest label */
     int row_heading, column_heading;
@@ -69,7 +69,7 @@ static int pieces_of(const struct grid *grid, int dim) {
     return count_shards(grid->of, dim) * (grid->folded ? 1 : sl_sharding_segments(grid->of, dim));
 }
 
-/* Which piece of each dim the block at ROW and COLUMN is. */
+/* Writes to PIECE the piece number of each dim for the block at ROW and COLUMN. */
 static void locate(const struct grid *grid, int row, int column, int *piece) {
     for (int d = grid->of->dims - 1; d >= 0; d--) {
         const bool last = d == grid->of->dims - 1;
@@ -89,7 +89,8 @@ static bool holds(const struct sl_sharding *sharding, int coordinate, const int 
     return true;
 }
 
-/* Writes "0,2,4" into LABEL, a line break where a line is full; returns the first of the coordinates. */
+/* Writes the coordinates of a block, "0,2,4", into LABEL, with line breaks after full lines; returns the lowest
+ * coordinate. */
 static int write_label(const struct grid *grid, int row, int column, char label[LABEL]) {
     int piece[SL_MAX_DIMS] = {0}, first = -1;
     size_t used = 0, line = 0;
@@ -108,7 +109,7 @@ static int write_label(const struct grid *grid, int row, int column, char label[
     return first;
 }
 
-/* Writes the slices of dims FROM to TO - 1, "0:4, 8:16"; a folded dim's first piece stands for all. */
+/* Writes the slices of dims FROM to TO - 1, "0:4, 8:16"; for a folded dim, its first piece and the number of others. */
 static void write_heading(const struct grid *grid, const int *piece, int from, int to, char heading[HEADING]) {
     size_t used = 0;
     heading[0] = 0;
@@ -206,7 +207,7 @@ struct band {
 
 static void put_spaces(FILE *file, int count) { fprintf(file, "%*s", count > 0 ? count : 0, ""); }
 
-/* Spaces after the text too, unless it ENDS_LINE. */
+/* Pads with spaces on the left, and on the right unless ENDS_LINE. */
 static void put_centred(FILE *file, const char *text, size_t length, int width, bool ends_line) {
     const int room = width - (int)length;
     put_spaces(file, room / 2);
@@ -223,7 +224,7 @@ static void put_rule(FILE *file, const struct band *band, const char *left, cons
     fprintf(file, "%s\n", right);
 }
 
-/* Line number LINE of LABEL, and how long it is: nothing after the last one. */
+/* Returns line number LINE of LABEL, and its length: 0 after the last line. */
 static const char *find_line(const char *label, int line, size_t *length) {
     for (; line > 0; line--) {
         label += strcspn(label, "\n");
@@ -287,7 +288,7 @@ static void draw_text(FILE *file, const struct sl_sharding *sharding, bool colou
 
 /* ---- SVG ---- */
 
-/* Pixels of a block, of what stands before the first one, and of all. */
+/* Pixels: of a block, of the space before the first block, and of the whole drawing. */
 struct layout {
     double block, line, left, top, width, height;
 };

@@ -43,7 +43,7 @@ uint64_t sl_signature_hash(const struct sl_signature *signature) {
     return sl_hash(signature->size ? signature->bytes : "", signature->size);
 }
 
-/* The text at *AT, which ends before the SIZE bytes do; NULL: there is none. */
+/* Returns the zero-terminated text at *AT within the SIZE bytes, and moves *AT behind it; NULL: there is none. */
 static const char *next_text(const char *bytes, size_t size, size_t *at) {
     const char *text = bytes + *at;
     const char *end = *at < size ? memchr(text, 0, size - *at) : NULL;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Reads the entry of LENGTH characters at TEXT: "-", or NAME{+NAME}[*SEGMENTS]. Returns whether that is what it was. */
+/* Reads the entry of LENGTH characters at TEXT: "-", or NAME{+NAME}[*SEGMENTS]. Returns whether it is valid. */
 static bool parse_entry(struct sl_spec_dim *dim, const char *text, size_t length) {
     *dim = (struct sl_spec_dim){.segments = 1};
     const char *const end = text + length;
@@ -68,7 +68,7 @@ char *sl_spec_print(const struct sl_spec *spec, char *text, size_t size) {
     return text;
 }
 
-/* Shards of dim D, and which of them COORDINATE holds. */
+/* The number of shards of dim D, and the index of COORDINATE's shard. */
 struct part {
     size_t count, index;
 };
@@ -83,7 +83,7 @@ static struct part part_of(const struct sl_spec *spec, const struct sl_mesh *mes
     return part;
 }
 
-/* Whether every axis that SPEC names is the mesh's and named once. */
+/* Checks that SPEC names only axes of the mesh, each at most once. */
 static int check_axes(const struct sl_spec *spec, const struct sl_mesh *mesh, const char *text,
                       struct sl_error *error) {
     bool used[SL_MAX_AXES] = {false};

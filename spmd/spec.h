@@ -1,9 +1,9 @@
 /* spec.h - partition specs: which dim of an array is sharded over which axes.
  *
- * As text, a spec has one entry a dim, separated by commas. An entry is "-" (the dim is not sharded), an axis name, or
- * several axis names joined by '+' (the first is the slowest). "*k" after the names says that the dim consists of k
- * segments side by side, and that each segment is sharded by itself, as in [k|v]: "-,tensor*2". Dims left out at the
- * end are not sharded: "" is fully replicated. */
+ * As text, a spec has one entry per dim, separated by commas. An entry is "-" (the dim is not sharded), an axis name,
+ * or several axis names joined by '+' (the first is the slowest). "*k" after the names means that the dim consists of k
+ * segments side by side, each sharded by itself, as in [k|v]: "-,tensor*2". Dims left out at the end are not sharded:
+ * "" is fully replicated. */
 #ifndef SL_SPMD_SPEC_H
 #define SL_SPMD_SPEC_H
 
@@ -15,9 +15,10 @@ SL_BEGIN_C
 struct sl_spec_dim {
     int axes;
     char axis[SL_MAX_AXES][SL_AXIS_NAME];
-    int segments;  /* at least 1 */
-    size_t padded; /* 0; or of the first dim, in one segment: the size that is divided. Shards have equal room then, and
-                      at the end less of the array, or nothing. Text does not say so */
+    int segments; /* at least 1 */
+    size_t
+        padded; /* 0; or, for the first dim in one segment, the padded size that is divided. All shards then have equal
+                   room; the last ones hold fewer elements of the array, or none. The text form has no padding */
 };
 
 struct sl_spec {
@@ -35,32 +36,32 @@ struct sl_array {
     void *data;
 };
 
-/* SL_BAD_INPUT names the entry that is wrong. */
+/* Reads the text form. SL_BAD_INPUT names the wrong entry. */
 int sl_spec_parse(struct sl_spec *spec, const char *text, struct sl_error *error);
 
 /* Writes the text form; returns TEXT. */
 char *sl_spec_print(const struct sl_spec *spec, char *text, size_t size);
 
 /* Writes to LOCAL[dims] the shape of one shard of an array of shape GLOBAL[dims], with padding. SL_BAD_INPUT if the
- * spec names an axis twice or one that the mesh does not have, if it has more dims than the array, or if a dim (or
+ * spec names an axis twice or an axis that the mesh does not have, if it has more dims than the array, or if a dim (or
  * segment) does not divide by the axes' sizes; the line then names both numbers. */
 int sl_spec_local_shape(const struct sl_spec *spec, const struct sl_mesh *mesh, int dims, const size_t *global,
                         size_t *local, struct sl_error *error);
 
-/* sl_spec_slice copies COORDINATE's shard from GLOBAL to LOCAL; sl_spec_assemble copies it back. Call them only with
- * shapes that sl_spec_local_shape has accepted. */
+/* sl_spec_slice copies COORDINATE's shard from GLOBAL to LOCAL; sl_spec_assemble copies it back. Shapes must have
+ * passed sl_spec_local_shape. */
 void sl_spec_slice(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate,
                    const struct sl_array *global, void *local);
 void sl_spec_assemble(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate,
                       const struct sl_array *global, const void *local);
 
-/* Where the elements of a shard lie in the array, worked out once for loops over them. All dims after the last sharded
- * one are merged into it. All numbers count elements. */
+/* Positions of a shard's elements in the array, computed once for loops over them. All dims after the last sharded one
+ * are merged into it. All numbers count elements. */
 struct sl_shard_dim {
     size_t local;   /* extent of the shard */
     size_t piece;   /* the shard's part of one segment; its elements are contiguous in the shard and in the array */
     size_t segment; /* extent of a segment in the array */
-    size_t start;   /* where in each segment the piece begins */
+    size_t start;   /* offset of the piece in each segment */
     size_t stride;  /* stride of this dim in the array */
 };
 
@@ -97,11 +98,12 @@ static inline size_t sl_shard_global_index(const struct sl_shard *shard, size_t 
 size_t sl_spec_global_index(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate, int dims,
                             const size_t *global, size_t i);
 
-/* The first coordinate, in coordinate order, that holds the same shard as COORDINATE; and whether COORDINATE is it. */
+/* sl_spec_first_replica returns the lowest coordinate that holds the same shard as COORDINATE;
+ * sl_spec_is_first_replica, whether COORDINATE is that one. */
 int sl_spec_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 bool sl_spec_is_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 
-/* The number of elements; SIZE_MAX where it does not fit a size_t. */
+/* The number of elements; SIZE_MAX if the number does not fit a size_t. */
 size_t sl_array_elements(const struct sl_array *array);
 
 SL_END_C

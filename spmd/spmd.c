@@ -1,4 +1,4 @@
-/* spmd.c - entering a run, and what a program asks of itself. */
+/* spmd.c - starts a run, and answers a program's questions about its coordinate. */
 #include "spmd/spmd.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_e
                         table->most, coordinates);
 }
 
-/* Whether a run can start. */
+/* Checks that a run can start. */
 static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program,
                      struct sl_error *error) {
     if (!engine || !engine->table) return sl_error_set(error, SL_BAD_INPUT, "run: no engine is open");
@@ -59,7 +59,7 @@ struct list {
     int count, coordinate[];
 };
 
-/* Those of a run, which its coordinates share. */
+/* The lists of a run, shared by its coordinates. */
 struct sl_lists {
     pthread_mutex_t lock;
     struct list *first;
@@ -102,13 +102,14 @@ struct placed {
     struct sl_lists lists;
 };
 
-/* The program, on its coordinate's device. */
+/* Runs the program on its coordinate's device. */
 static int run_placed(struct sl_spmd *self, void *arg) {
     struct placed *placed = arg;
     self->lists = &placed->lists;
     SL_TRY(sl_device.open(self->device, &self->queue, &self->error));
     int status = placed->program(self, placed->arg);
-    const int settled = sl_device.settle(self->error.status ? NULL : &self->error); /* the first one counts */
+    const int settled = sl_device.settle(
+        self->error.status ? NULL : &self->error); /* a failure of the program precedes one of the device */
     sl_device.close();
     return status ? status : settled;
 }

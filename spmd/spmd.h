@@ -21,52 +21,54 @@ struct sl_waits;
 /* An engine as the user configures it. sl_engine_open (collectives/engines.h) fills in the fields. */
 struct sl_engine {
     const struct sl_engine_table *table;
-    double timeout;         /* seconds for which an absent peer is waited for */
-    bool checked;           /* members of a group compare their calls before data moves */
-    double delay;           /* local: seconds by which every call and message is delayed, as on a slow network */
-    bool recorded;          /* what coordinates receive is kept (collectives/replay): none reads its peers' memory */
-    bool spare;             /* mpi: there may be more processes than coordinates; those beyond the mesh run nothing */
+    double timeout; /* seconds to wait for an absent peer */
+    bool checked;   /* members of a group compare their calls before data moves */
+    double delay;   /* local: seconds by which every call and message is delayed, as on a slow network */
+    bool recorded;  /* received data is recorded (collectives/replay), so coordinates do not read their peers' memory */
+    bool spare;     /* mpi: there may be more processes than coordinates; processes beyond the mesh run nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
-    /* Seconds. Where a run has ended and a coordinate's program does not return, engine local says so on stderr, with
-     * the verdict: a second after a verdict on a wait, `timeout` after any other. So long after that the process ends
-     * with the run's status; 0: sl_run waits for the coordinate. */
+    /* Seconds; engine local only. If a run has ended and a coordinate's program does not return, the engine reports
+     * that on stderr with the verdict: one second after a verdict on a wait, `timeout` after any other verdict. `grace`
+     * seconds after that report the process ends with the run's status; 0: sl_run waits for the coordinate. */
     double grace;
-    struct sl_waits *waits; /* receives who waits for whom where that ends a run (collectives/waits.h); NULL: nothing */
-    /* What processes that start a run together have to agree on, besides what the engine signs itself
-     * (spmd/signature.h); NULL: nothing. */
+    struct sl_waits
+        *waits; /* receives the waits (who waits for whom) if they end a run (collectives/waits.h); NULL: not written */
+    /* Further entries on which all processes of a run must agree (spmd/signature.h). The engine signs build and mesh by
+     * itself. NULL: no further entries. */
     const struct sl_signature *signature;
 };
 
-/* What a coordinate is at, for verdicts: whoever walks a schedule says so before each action, and modules while they
- * are called. Who notes it for later copies the module's name, which lives no longer than the module. */
+/* The current activity of a coordinate, for verdicts. Code that walks a schedule sets it before each action; modules
+ * set `module` while they are called. Code that saves this struct for later copies the module's name, which lives no
+ * longer than the module. */
 struct sl_doing {
-    const char *what;              /* "forward"; NULL: nobody has said */
+    const char *what;              /* "forward"; NULL: not set */
     int stage, microbatch, action; /* the action's number in its rank's schedule, from 0 */
-    int64_t steps;                 /* of training that have begun; 0: none */
-    const char *module;            /* the innermost one that is being called, "blocks.3.up (dense)"; NULL: none */
+    int64_t steps;                 /* training steps that have begun; 0: none */
+    const char *module;            /* the innermost module that is being called, "blocks.3.up (dense)"; NULL: none */
 };
 
-/* What a program knows of its coordinate. The engine owns one for each coordinate while the run lasts. */
+/* A program's view of its coordinate. The engine owns one struct per coordinate while the run lasts. */
 struct sl_spmd {
     const struct sl_mesh *mesh;
     const struct sl_engine *engine;
     int coordinate;
-    int device;            /* number of its device, which the engine chooses; -1: the CPU */
+    int device;            /* device number, chosen by the engine; -1: the CPU */
     struct sl_error error; /* filled in by sl_fail */
-    void *queue;           /* compute queue, whose work precedes communication; NULL on CPUs */
-    /* Set `timed` to let the engine count for how many seconds communication calls have waited for peers (`waited`),
-     * and how many CPU seconds that has cost (`waited_cpu`). An engine that `divides` also counts for how long, of
-     * `waited`, what a call waited for was on its way (`transferred`), and for how long this coordinate or the peer was
-     * ready to run and had no core (`starved`); in the rest of `waited` the peer had not come so far. */
+    void *queue;           /* compute queue; its work precedes communication; NULL on CPUs */
+    /* Set `timed` to count the seconds that communication calls wait for peers (`waited`) and the CPU seconds of these
+     * waits (`waited_cpu`). If the engine sets `divides`, it also splits `waited`: `transferred` are seconds in which
+     * the awaited data was on its way, `starved` seconds in which this coordinate or its peer was ready to run but had
+     * no core. In the rest the peer had not reached its part of the call. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
-    struct sl_budget held; /* memory that this coordinate has taken, where those who take it count */
+    struct sl_budget held; /* bytes that this coordinate has allocated, as far as the allocating code counts them */
     struct sl_doing doing;
-    struct sl_lists *lists; /* sl_run's own: of the groups' members */
-    void *state;            /* the engine's own */
+    struct sl_lists *lists; /* used by sl_run: lists of the groups' members */
+    void *state;            /* the engine's own state */
 };
 
-/* A program. Returns SL_OK, or the status with which it cannot go on. */
+/* A program. Returns SL_OK, or the status of its failure. */
 typedef int sl_program(struct sl_spmd *self, void *arg);
 
 /* Runs PROGRAM at each coordinate, and returns when all have returned; it never exits. SL_OK if PROGRAM returned SL_OK
@@ -74,14 +76,15 @@ typedef int sl_program(struct sl_spmd *self, void *arg);
  * SL_FAILED at once, and the run's verdict names the coordinate and its message. ARG is passed on to PROGRAM. */
 int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
 
-/* SL_BAD_INPUT, with the engine's limit, where a run on ENGINE cannot have so many COORDINATES. sl_run checks it. */
+/* Returns SL_BAD_INPUT, with the engine's limit, if a run on ENGINE cannot have COORDINATES coordinates. sl_run checks
+ * this. */
 int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_error *error);
 
-/* Whether this process should print and write files. If a launcher has started several processes, only the one that
- * holds coordinate 0 should; after a run that has failed, the one that knows the verdict. */
+/* Whether this process should print and write files. If a launcher has started several processes, only one should: the
+ * process that holds coordinate 0; after a failed run, the process that knows the verdict. */
 bool sl_speaks(const struct sl_engine *engine);
-/* Whether this process should say what has gone wrong. Also one that does not speak should, before its first run: the
- * others may not know. */
+/* Whether this process should report an error. Before its first run, a process reports errors even if sl_speaks is
+ * false: the other processes may not know the error. */
 bool sl_reports(const struct sl_engine *engine);
 
 /* Delivers ERROR to the user of ENGINE: in engine->error, or as a line on stderr. Returns its status. */
@@ -92,8 +95,8 @@ int sl_axis_index(const struct sl_spmd *self, const char *axis);
 /* The size of AXIS; 1 if the mesh has no such axis. */
 int sl_axis_size(const struct sl_spmd *self, const char *axis);
 
-/* Records why this coordinate cannot go on. Returns STATUS, which the program should return in turn. If there is a
- * message already, it is kept. */
+/* Records why this coordinate cannot go on. Returns STATUS, which the program should return in turn. The first message
+ * stays: later calls do not replace it. */
 int sl_fail(struct sl_spmd *self, int status, const char *format, ...) SL_PRINTF(3, 4);
 
 /* Seconds on the monotonic clock. */
@@ -101,12 +104,13 @@ double sl_now(void);
 /* CPU seconds of the calling thread. */
 double sl_cpu_now(void);
 
-/* Seconds for which this coordinate's thread was at its own work, ready to run, and had no core, from some moment until
- * NOW, when it had used CPU seconds: differences count. The thread of a coordinate with a device sleeps while that
- * computes: there it is 0.
+/* Seconds for which this coordinate's thread was ready to do its own work but had no core. The count begins at an
+ * arbitrary moment and ends at NOW; CPU are the thread's CPU seconds at NOW; only differences of two results have a
+ * meaning. 0 for a coordinate with a device: its thread sleeps while the device computes.
  *
- * A thread whose time is up often loses its core when it asks for its CPU seconds. Which clock is read first decides
- * where that pause belongs: it comes after NOW where NOW is sl_now() from before, and before it otherwise. */
+ * A thread whose time slice is over often loses its core when it asks for its CPU seconds. The order in which the two
+ * clocks are read decides on which side that pause is counted: after NOW if sl_now() was read first, else before
+ * NOW. */
 static inline double sl_starved_at_work(const struct sl_spmd *self, double now, double cpu) {
     return self->device >= 0 ? 0 : now - self->waited - (cpu - self->waited_cpu);
 }

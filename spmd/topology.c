@@ -30,13 +30,13 @@ void sl_topology_keep(struct sl_topology *topology, const bool *keep) {
 
 /* ---- this machine ---- */
 
-/* The machine stays what it is while a process runs; what of it may be used does not. */
+/* The machine's PUs do not change while a process runs; the set of usable PUs may. */
 static struct sl_topology machine;
 static bool machine_known;
 
 static void ask_machine(void) { machine_known = sl_topology_machine(&machine); }
 
-/* In order of their numbers, each a core of its own, nothing known of them. */
+/* Lists PUs in order of their numbers, each as a core of its own with unknown package and node. */
 static void list_plainly(struct sl_topology *topology, const cpu_set_t *usable) {
     topology->count = 0;
     for (int number = 0; number < SL_MAX_PUS; number++) {

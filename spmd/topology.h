@@ -1,7 +1,7 @@
 /* topology.h - the processing units (PUs: cores, or their hardware threads) of this machine, and their distances.
  *
- * The list is ordered so that PUs which share a core, a cache, a NUMA node or a package follow one another. So the
- * distances need no matrix: two PUs are as far apart as the largest gap between them in the list.
+ * PUs that share a core, a cache, a NUMA node or a package follow one another in the list. So the distances need no
+ * matrix: two PUs are as far apart as the largest gap between them in the list.
  *
  * hwloc provides the list. In a build without hwloc (SL_HWLOC=OFF) all PUs are equally far apart. */
 #ifndef SL_SPMD_TOPOLOGY_H

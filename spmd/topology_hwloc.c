@@ -3,7 +3,7 @@
 
 #include "spmd/topology.h"
 
-/* Nothing but where processors lie: what else hwloc could tell would cost more. */
+/* Reads only the positions of processors: further data of hwloc would cost time. */
 enum {
 #if HWLOC_API_VERSION >= 0x00020800
     FLAGS = HWLOC_TOPOLOGY_FLAG_NO_DISTANCES | HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS,
@@ -25,11 +25,11 @@ static struct sl_pu describe(hwloc_topology_t tree, hwloc_obj_t pu, hwloc_obj_t 
         .core = (int)(core ? core : pu)->logical_index,
         .package = number_of(hwloc_get_ancestor_obj_by_type(tree, HWLOC_OBJ_PACKAGE, pu)),
         .node = hwloc_bitmap_first(pu->nodeset),
-        .gap = pu->depth - shared->depth, /* levels up to what both share */
+        .gap = pu->depth - shared->depth, /* levels up to the common ancestor */
     };
 }
 
-/* hwloc's order is the tree's. */
+/* Lists PUs in hwloc's order, which is the tree's. */
 static bool read_leaves(hwloc_topology_t tree, struct sl_topology *topology) {
     const int count = hwloc_get_nbobjs_by_type(tree, HWLOC_OBJ_PU);
     if (count < 1 || count > SL_MAX_PUS) return false;

@@ -1,4 +1,4 @@
-/* topology_hwloc_missing.c - in builds without hwloc nothing is known of what lies close. */
+/* topology_hwloc_missing.c - for builds without hwloc: the machine's structure is unknown. */
 #include "spmd/topology.h"
 
 bool sl_topology_machine(struct sl_topology *topology) {
