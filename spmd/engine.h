@@ -12,32 +12,32 @@
  * Besides the functions below, an engine must:
  *
  *  - run: fill in mesh, engine, coordinate, device and state of each struct sl_spmd before the program begins. Deliver
- * the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
+ *    the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
  *  - start together: if processes do not mean to run the same, end them with SL_BAD_INPUT before the program begins.
- * Each process has a signature (spmd/signature.h): the build, the mesh, `checked`, and the entries of
- * engine->signature. The verdict reports the keys that differ, the texts and the coordinates
- * (collectives/signatures.h).
+ *    Each process has a signature (spmd/signature.h): the build, the mesh, `checked`, and the entries of
+ *    engine->signature. The verdict reports the keys that differ, the texts and the coordinates
+ *    (collectives/signatures.h).
  *  - settle: before a peer can read data that this coordinate computes on its device, wait for the device's queue
- * (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot
- * that is posted or released. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may
- * also refuse devices that do not share the host's memory, as mpi does.
+ *    (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot
+ *    that is posted or released. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may
+ *    also refuse devices that do not share the host's memory, as mpi does.
  *  - count waiting: add the seconds in which calls wait for peers to self->waited while self->timed is set
- * (sl_wait_begin, sl_wait_end). If the engine can, it splits these seconds (self->divides).
+ *    (sl_wait_begin, sl_wait_end). If the engine can, it splits these seconds (self->divides).
  *  - note every call but the opening of groups: its verb, its object (a group or a channel) and its site. Verdicts
- * quote them.
+ *    quote them.
  *  - publish sl_fail: if self->error has a status when a call begins, end the run with that status and message.
  *  - end for all: once the run has ended, every call returns SL_FAILED, and waiting calls return at once.
  *  - compare, if engine->checked is set: end the run if two members' calls differ (sl_calls_agree in
- * collectives/verdict.h) before their data moves. No member starts a call before all have finished the call
- * SL_MAX_IN_FLIGHT calls earlier. If engine->checked is not set, members that exchange data compare only a word of the
- * call (sl_call_word), which costs next to nothing.
+ *    collectives/verdict.h) before their data moves. No member starts a call before all have finished the call
+ *    SL_MAX_IN_FLIGHT calls earlier. If engine->checked is not set, members that exchange data compare only a word of
+ *    the call (sl_call_word), which costs next to nothing.
  *  - refuse misuse with SL_BAD_INPUT: more than SL_MAX_IN_FLIGHT calls under way, a second wait for a call, closing a
- * group with calls under way, a post without acquire, a release without take.
+ *    group with calls under way, a post without acquire, a release without take.
  *  - let no wait last forever: prove, or decide after engine->timeout, that the peers deadlock, that a peer has
- * returned from its program, or that it is absent (it has neither called, nor waited, nor called sl_progress). The
- * verdict has the words of collectives/verdict.h.
+ *    returned from its program, or that it is absent (it has neither called, nor waited, nor called sl_progress). The
+ *    verdict has the words of collectives/verdict.h.
  *  - release memory: when a call has ended, with SL_OK or because the run has ended, peers no longer read or write the
- * caller's buffers. The caller may free them. */
+ *    caller's buffers. The caller may free them. */
 #ifndef SL_SPMD_ENGINE_H
 #define SL_SPMD_ENGINE_H
 
@@ -82,9 +82,9 @@ enum { SL_SUM_BLOCK = 64 };
 /* How an operation combines the blocks that come to a member, in member order. */
 enum sl_reduction {
     SL_NO_REDUCTION, /* each block has its own place in the output */
-    SL_SUM,  /* a sum in member order; if there are more than SL_SUM_BLOCK members, first of blocks of SL_SUM_BLOCK,
-                then, in the same way, of these sums */
-    SL_TREE, /* a sum in the order of a tree: sl_describe_psum_tree in collectives/collectives.h */
+    SL_SUM,          /* a sum in member order; if there are more than SL_SUM_BLOCK members, first of blocks of
+                        SL_SUM_BLOCK, then, in the same way, of these sums */
+    SL_TREE,         /* a sum in the order of a tree: sl_describe_psum_tree in collectives/collectives.h */
     SL_MAXIMUM
 };
 
@@ -152,7 +152,8 @@ static inline double sl_wait_end(struct sl_spmd *self, struct sl_wait_mark mark)
 
 struct sl_engine_table {
     const char *name;
-    const char *missing; /* NULL, or the CMake option that builds the engine: this build does not have its functions */
+    const char *missing; /* NULL, or the CMake option that builds the engine: this build does not have its
+                            functions */
     int most;            /* coordinates of a run; 0: as many as memory allows */
     bool apart;          /* coordinates are processes and share no memory */
     bool both_ends;      /* each end of a channel has slots of its own */

@@ -1,12 +1,12 @@
 /* shard_draw.h - draws the blocks of an array and the coordinates that hold each block.
  *
- *      w: 8 x 6, spec tensor,-; blocks of 4 x 6
- *            0:6
- *          ┌─────┐
- *      0:4 │ 0,2 │     coordinates 0 and 2 hold the same block: they differ along an axis that the spec leaves out
- *          ├─────┤
- *      4:8 │ 1,3 │
- *          └─────┘
+ *     w: 8 x 6, spec tensor,-; blocks of 4 x 6
+ *           0:6
+ *         ┌─────┐
+ *     0:4 │ 0,2 │     coordinates 0 and 2 hold the same block: they differ along an axis that the spec leaves out
+ *         ├─────┤
+ *     4:8 │ 1,3 │
+ *         └─────┘
  *
  * The last dim is drawn as columns, all dims before it as rows. A dim of k segments shows the pieces of all segments,
  * in their order in the array. If there are too many to draw, the pieces of a shard are drawn as one. */

@@ -15,10 +15,10 @@ SL_BEGIN_C
 struct sl_spec_dim {
     int axes;
     char axis[SL_MAX_AXES][SL_AXIS_NAME];
-    int segments; /* at least 1 */
-    size_t
-        padded; /* 0; or, for the first dim in one segment, the padded size that is divided. All shards then have equal
-                   room; the last ones hold fewer elements of the array, or none. The text form has no padding */
+    int segments;  /* at least 1 */
+    size_t padded; /* 0; or, for the first dim in one segment, the padded size that is divided. All shards then
+                      have equal room; the last ones hold fewer elements of the array, or none. The text form
+                      has no padding */
 };
 
 struct sl_spec {

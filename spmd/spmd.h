@@ -21,18 +21,20 @@ struct sl_waits;
 /* An engine as the user configures it. sl_engine_open (collectives/engines.h) fills in the fields. */
 struct sl_engine {
     const struct sl_engine_table *table;
-    double timeout; /* seconds to wait for an absent peer */
-    bool checked;   /* members of a group compare their calls before data moves */
-    double delay;   /* local: seconds by which every call and message is delayed, as on a slow network */
-    bool recorded;  /* received data is recorded (collectives/replay), so coordinates do not read their peers' memory */
-    bool spare;     /* mpi: there may be more processes than coordinates; processes beyond the mesh run nothing */
+    double timeout;         /* seconds to wait for an absent peer */
+    bool checked;           /* members of a group compare their calls before data moves */
+    double delay;           /* local: seconds by which every call and message is delayed, as on a slow network */
+    bool recorded;          /* received data is recorded (collectives/replay), so coordinates do not read their
+                               peers' memory */
+    bool spare;             /* mpi: there may be more processes than coordinates; processes beyond the mesh run
+                               nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
     /* Seconds; engine local only. If a run has ended and a coordinate's program does not return, the engine reports
      * that on stderr with the verdict: one second after a verdict on a wait, `timeout` after any other verdict. `grace`
      * seconds after that report the process ends with the run's status; 0: sl_run waits for the coordinate. */
     double grace;
-    struct sl_waits
-        *waits; /* receives the waits (who waits for whom) if they end a run (collectives/waits.h); NULL: not written */
+    struct sl_waits *waits; /* receives the waits for peers if they end a run (collectives/waits.h); NULL: not
+                               written */
     /* Further entries on which all processes of a run must agree (spmd/signature.h). The engine signs build and mesh by
      * itself. NULL: no further entries. */
     const struct sl_signature *signature;
@@ -45,7 +47,8 @@ struct sl_doing {
     const char *what;              /* "forward"; NULL: not set */
     int stage, microbatch, action; /* the action's number in its rank's schedule, from 0 */
     int64_t steps;                 /* training steps that have begun; 0: none */
-    const char *module;            /* the innermost module that is being called, "blocks.3.up (dense)"; NULL: none */
+    const char *module;            /* the innermost module that is being called, "blocks.3.up (dense)"; NULL:
+                                      none */
 };
 
 /* A program's view of its coordinate. The engine owns one struct per coordinate while the run lasts. */
@@ -62,7 +65,8 @@ struct sl_spmd {
      * no core. In the rest the peer had not reached its part of the call. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
-    struct sl_budget held; /* bytes that this coordinate has allocated, as far as the allocating code counts them */
+    struct sl_budget held; /* bytes that this coordinate has allocated, as far as the allocating code counts
+                              them */
     struct sl_doing doing;
     struct sl_lists *lists; /* used by sl_run: lists of the groups' members */
     void *state;            /* the engine's own state */
