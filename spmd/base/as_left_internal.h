@@ -1,9 +1,11 @@
-/* as_left_internal.h - calls of kernels that know as constants how an array is left (spmd/base/bf16.h). */
+/* as_left_internal.h - calls kernels with constants for the form of an array (struct sl_settled in
+ * spmd/base/bf16.h). */
 #ifndef SL_SPMD_BASE_AS_LEFT_INTERNAL_H
 #define SL_SPMD_BASE_AS_LEFT_INTERNAL_H
 
-/* CALL(floats, rounds, stores) for a Y that is left as LEFT says, with constants: of one loop for all of them a
- * compiler for hosts makes stores under a mask. */
+/* Calls CALL(floats, rounds, stores) with constants that follow from Y and LEFT: whether the floats Y are written,
+ * whether they are rounded to bf16, whether a bf16 copy is stored. One loop for all cases would get masked stores from
+ * compilers for hosts. */
 #define SL_AS_LEFT(call, y, left)                                                                                      \
     do {                                                                                                               \
         if (!(y))                                                                                                      \

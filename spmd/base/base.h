@@ -1,4 +1,4 @@
-/* base.h - what every header needs: C++ guards, attributes, limits. */
+/* base.h - needed by every header: C++ guards, attributes, limits. */
 #ifndef SL_SPMD_BASE_BASE_H
 #define SL_SPMD_BASE_BASE_H
 

@@ -1,5 +1,5 @@
-/* bf16.h - bfloat16: the upper half of a float, kept as uint16_t; and arrays that kernels round to it as soon as they
- * are complete, in the pass that computes them. */
+/* bf16.h - bfloat16: the upper half of a float, as uint16_t; and arrays that kernels round to bf16 in the same pass
+ * that computes them. */
 #ifndef SL_SPMD_BASE_BF16_H
 #define SL_SPMD_BASE_BF16_H
 
@@ -9,8 +9,8 @@ SL_BEGIN_C
 
 SL_INLINE float sl_float_of_bf16(uint16_t x) { return sl_float_of_bits((uint32_t)x << 16); }
 
-/* To the nearest, ties to even. A NaN becomes a quiet one, as its upper half alone may be that of an infinity: on
- * NVIDIA GPUs, which have an instruction for all this, 0x7fff. */
+/* Rounds to nearest, ties to even. A NaN becomes a quiet NaN, because its upper half alone may be an infinity; on
+ * NVIDIA GPUs, which have an instruction for this, 0x7fff. */
 #ifdef __NVPTX__
 SL_INLINE uint16_t sl_bf16_of_float(float x) {
     const __bf16 rounded = (__bf16)x;
@@ -27,25 +27,24 @@ SL_INLINE uint16_t sl_bf16_of_float(float x) {
 }
 #endif
 
-/* What bf16 keeps of X. */
+/* X rounded to bf16, as a float. */
 SL_INLINE float sl_bf16_part(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
 
-/* How an array of floats is left: as bf16 keeps them where it ROUNDS, else as they are computed. What bf16 keeps of
- * them lies at STORED, too, which has the array's shape, unless it is NULL: without ROUNDS that is an operand beside
- * floats of all digits. */
+/* The form in which a kernel writes an array of floats. rounds: the floats are rounded to bf16. stored: if not NULL,
+ * receives the values in bf16, in the array's shape; without ROUNDS this is a bf16 operand beside unrounded floats. */
 struct sl_settled {
     bool rounds;
     uint16_t *stored;
 };
 
-/* Element I of X, which is complete; STORED may be NULL. */
+/* Rounds element I of X, which is complete, to bf16, and stores it at STORED (may be NULL). */
 SL_INLINE void sl_settle(float *x, uint16_t *stored, size_t i) {
     const uint16_t rounded = sl_bf16_of_float(x[i]);
     if (stored) stored[i] = rounded;
     x[i] = sl_float_of_bf16(rounded);
 }
 
-/* The same array from element FIRST on. */
+/* ARRAY from element FIRST on. */
 static inline struct sl_settled sl_settled_from(struct sl_settled array, size_t first) {
     return (struct sl_settled){array.rounds, array.stored ? array.stored + first : NULL};
 }

@@ -1,4 +1,4 @@
-/* build_id.c - the executable's note, as it lies in memory. */
+/* build_id.c - reads the executable's note in memory. */
 #include "spmd/base/build_id.h"
 
 #include <elf.h>
@@ -10,7 +10,7 @@ static const char owner[] = "GNU";
 
 static size_t padded(size_t size) { return (size + 3) / 4 * 4; }
 
-/* Writes the build id among the notes in SIZE bytes at NOTES. Whether there is one. */
+/* Writes the build id among the notes in the SIZE bytes at NOTES. Returns whether there is one. */
 static bool print_note(const char *notes, size_t size, char *text) {
     for (size_t at = 0; size - at >= sizeof(ElfW(Nhdr));) {
         ElfW(Nhdr) note;

@@ -1,4 +1,4 @@
-/* build_id.h - tells one build of a program from another. */
+/* build_id.h - identifies a build of a program. */
 #ifndef SL_SPMD_BASE_BUILD_ID_H
 #define SL_SPMD_BASE_BUILD_ID_H
 
@@ -6,8 +6,8 @@
 
 SL_BEGIN_C
 
-/* Writes the build id that the linker has given this process's executable (a GNU note; -Wl,--build-id), in hexadecimal
- * digits, or "unknown" where it has none. Returns TEXT. */
+/* Writes the build id of this process's executable, which the linker has added (a GNU note; -Wl,--build-id), in
+ * hexadecimal digits; "unknown" if it has none. Returns TEXT. */
 enum { SL_BUILD_ID_SIZE = 129 };
 char *sl_build_id(char text[SL_BUILD_ID_SIZE]);
 

@@ -1,4 +1,4 @@
-/* cpu_level.c - asks the CPU, feature by feature: gcc 12 does not know the levels' names. */
+/* cpu_level.c - queries the CPU feature by feature: gcc 12 does not know the levels' names. */
 #include "spmd/base/cpu_level.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int find_level(void) { return has_v4() ? 4 : has_v3() ? 3 : 2; }
 
 static const char variable[] = "SHARDLOOP_CPU_LEVEL";
 
-/* The level that the environment asks for; 0: none, -1: what it says is no level. */
+/* The level in the environment; 0: none, -1: not a level. */
 static int asked_level(void) {
     const char *text = getenv(variable);
     if (!text || !*text) return 0;

@@ -1,4 +1,4 @@
-/* cpu_level.h - which instruction level this CPU has; kernels are built once for each level. */
+/* cpu_level.h - the instruction level of this CPU; kernels are built once for each level. */
 #ifndef SL_SPMD_BASE_CPU_LEVEL_H
 #define SL_SPMD_BASE_CPU_LEVEL_H
 
@@ -8,8 +8,8 @@
 
 SL_BEGIN_C
 
-/* 4, 3 or 2, as in x86-64-v4 (AVX-512), v3 (AVX2) and v2. SHARDLOOP_CPU_LEVEL=3 in the environment makes of a CPU of
- * level 4 one of level 3, for tests and benchmarks; it makes no CPU more than it is. */
+/* Returns 4, 3 or 2, as in x86-64-v4 (AVX-512), v3 (AVX2) and v2. SHARDLOOP_CPU_LEVEL in the environment lowers the
+ * level, for tests and benchmarks; it cannot raise it. */
 int sl_cpu_level(void);
 
 /* SL_BAD_INPUT if SHARDLOOP_CPU_LEVEL is neither empty nor 2, 3 or 4; sl_cpu_level ignores it then. */

@@ -1,4 +1,4 @@
-/* crew.c - parts are taken by counting up a ticket, which also tells which work they belong to. */
+/* crew.c - threads take parts by incrementing a ticket, which also identifies the work. */
 #include "spmd/base/crew.h"
 
 #include <pthread.h>
@@ -9,17 +9,17 @@
 
 #include "spmd/base/memory.h"
 
-/* A ticket: the work's number, its parts, and the next part that nobody has. */
+/* A ticket: the work's number, its number of parts, and the next free part. */
 enum { PARTS_SHIFT = 16, NUMBER_SHIFT = 32, PART = 0xffff };
 
-/* Of looking out, each of which takes a few nanoseconds to some forty. */
+/* Polls before a thread gives up; a poll takes a few to some forty nanoseconds. */
 enum { LOOKS = 2000 };
 
 struct sl_crew {
     _Alignas(SL_CACHE_LINE) _Atomic uint64_t ticket;
-    void (*work)(void *arg, int part); /* ticket's: nobody reads them who has no part of it */
+    void (*work)(void *arg, int part); /* of the ticket's work; read only by threads that have one of its parts */
     void *arg;
-    _Alignas(SL_CACHE_LINE) _Atomic int ended; /* parts */
+    _Alignas(SL_CACHE_LINE) _Atomic int ended; /* finished parts */
     _Alignas(SL_CACHE_LINE) _Atomic int asleep;
     _Atomic bool closes;
     pthread_mutex_t mutex;
@@ -36,7 +36,7 @@ static void pause_briefly(void) {
 
 static bool has_parts(uint64_t ticket) { return (ticket & PART) < (ticket >> PARTS_SHIFT & PART); }
 
-/* Does parts until none is left. A ticket that has changed since it was read is not taken. */
+/* Computes parts until none is free. If the ticket has changed since it was read, it is read again. */
 static void take_parts(struct sl_crew *crew) {
     uint64_t ticket = atomic_load_explicit(&crew->ticket, memory_order_acquire);
     while (has_parts(ticket)) {
@@ -47,7 +47,7 @@ static void take_parts(struct sl_crew *crew) {
     }
 }
 
-/* Whether there is work before patience ends. */
+/* Polls for work, LOOKS times; returns whether there is some. */
 static bool look_out(struct sl_crew *crew) {
     for (int i = 0; i < LOOKS; i++) {
         if (has_parts(atomic_load_explicit(&crew->ticket, memory_order_relaxed))) return true;
@@ -57,7 +57,8 @@ static bool look_out(struct sl_crew *crew) {
     return false;
 }
 
-/* The owner looks at ASLEEP after it has changed the ticket: one of the two sees the other. */
+/* The owner reads `asleep` after it has changed the ticket: either the helper sees the ticket, or the owner the
+ * sleeper. */
 static void sleep_until_work(struct sl_crew *crew) {
     pthread_mutex_lock(&crew->mutex);
     atomic_fetch_add(&crew->asleep, 1);
@@ -67,8 +68,7 @@ static void sleep_until_work(struct sl_crew *crew) {
     pthread_mutex_unlock(&crew->mutex);
 }
 
-/* Its owner may be bound to a core, which the process's first thread is not, unless a launcher has bound the process.
- */
+/* The owner may be bound to a core; the process's first thread is not, unless a launcher has bound the process. */
 static void run_where_the_process_may(void) {
     cpu_set_t allowed;
     if (!sched_getaffinity(getpid(), sizeof allowed, &allowed))
@@ -120,7 +120,7 @@ void sl_crew_close(struct sl_crew *crew) {
 
 int sl_crew_threads(const struct sl_crew *crew) { return crew ? crew->helpers + 1 : 1; }
 
-/* Whoever has begun a part may have lost its core. */
+/* Waits for the helpers' parts. A helper in a part may have lost its core, so the wait yields after LOOKS polls. */
 static void wait_for(struct sl_crew *crew, int parts) {
     for (int looks = 0; atomic_load_explicit(&crew->ended, memory_order_acquire) < parts; looks++) {
         if (looks < LOOKS)
@@ -130,7 +130,7 @@ static void wait_for(struct sl_crew *crew, int parts) {
     }
 }
 
-/* The first part is the owner's, which so begins at once: a ticket takes a while from core to core. */
+/* The owner begins with the first part at once: a ticket takes a while from core to core. */
 void sl_crew_run(struct sl_crew *crew, int parts, void (*work)(void *arg, int part), void *arg) {
     if (!crew || parts < 2) {
         for (int part = 0; part < parts; part++) work(arg, part);

@@ -1,9 +1,9 @@
 /* crew.h - threads that help one thread with work of a few microseconds: parts of a product that one core cannot read
  * fast enough.
  *
- * A helper looks out for work for some ten microseconds, and then sleeps until there is some. Whoever is free takes the
- * next part, the owner too: it never waits for a helper that has not begun one. So a machine without a free core loses
- * little, and which thread computes a part must not change what comes out. */
+ * A helper polls for work for some ten microseconds, then sleeps until there is some. Every free thread, including the
+ * owner, takes the next part: the owner never waits for a helper that has not begun one. So a machine without a free
+ * core loses little; but the result must not depend on the thread that computes a part. */
 #ifndef SL_SPMD_BASE_CREW_H
 #define SL_SPMD_BASE_CREW_H
 
@@ -15,11 +15,12 @@ enum { SL_CREW_MOST = 64 }; /* threads, the owner among them */
 
 struct sl_crew; /* opaque */
 
-/* Starts THREADS - 1 helpers of the calling thread, which may run wherever the process may. Fewer start where the
- * system gives no more. NULL if THREADS is below 2, or none has started: then sl_crew_run does all by itself. */
+/* Starts THREADS - 1 helpers of the calling thread. They may run on any core that the process may use. Fewer start if
+ * the system does not allow more. NULL if THREADS is below 2, or if no helper has started: sl_crew_run then does all
+ * work itself. */
 struct sl_crew *sl_crew_open(int threads);
 void sl_crew_close(struct sl_crew *crew);
-/* The owner and those who help it; 1 where CREW is NULL. */
+/* The owner and its helpers; 1 if CREW is NULL. */
 int sl_crew_threads(const struct sl_crew *crew);
 
 /* Calls WORK(arg, part) for each of PARTS parts (at most 65535), and returns when all have ended. Only the owner may

@@ -1,6 +1,6 @@
-/* dtype.h - element types of arrays, and arrays that know theirs: rows that kernels and products read, and results that
- * they write. A new type is added here alone: a constant, a row of the table (dtype.c), and a case of sl_load_float and
- * sl_store_float. Where code needs more than that, the compiler warns (-Wswitch). */
+/* dtype.h - element types; arrays with a type: rows that kernels and products read, and results that they write. To add
+ * a type, add a constant, a row of the table (dtype.c), and a case of sl_load_float and sl_store_float. If further code
+ * needs a case, the compiler warns (-Wswitch). */
 #ifndef SL_SPMD_BASE_DTYPE_H
 #define SL_SPMD_BASE_DTYPE_H
 
@@ -9,19 +9,19 @@
 
 SL_BEGIN_C
 
-/* SL_QUANTIZED: elements lie in quantized blocks (layers/storage/quantized/blocks.h), and have no addresses. So it is a
- * type of arrays alone, behind those that exist for files and communication. */
+/* SL_QUANTIZED: elements lie in quantized blocks (layers/storage/quantized/blocks.h), and have no addresses. It is a
+ * type of arrays only; files and communication have the types before it. */
 enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16, SL_QUANTIZED };
 
 struct sl_dtype_row {
     const char *name;  /* in messages: "f32" */
     const char *label; /* in safetensors files: "F32" */
     size_t size;       /* bytes of one element */
-    bool integer;      /* sums wrap around; there are no means */
+    bool integer;      /* integer type: sums wrap around; there are no means */
 };
 
 extern const struct sl_dtype_row sl_dtypes[]; /* by enum sl_dtype */
-extern const int sl_dtype_count;              /* of those with elements */
+extern const int sl_dtype_count;              /* types with elements: all before SL_QUANTIZED */
 
 /* Bytes of one element. */
 static inline size_t sl_dtype_size(enum sl_dtype dtype) { return sl_dtypes[dtype].size; }
@@ -29,11 +29,12 @@ static inline size_t sl_dtype_size(enum sl_dtype dtype) { return sl_dtypes[dtype
 /* Whether NUMBER is a dtype. */
 static inline bool sl_dtype_exists(int number) { return number >= 0 && number < sl_dtype_count; }
 
-/* A dtype of kernels' operands, of which there are two. Where it is no constant, or a compiler makes one call of those
- * for both, a loop that loads by this has no code for others. */
+/* Returns SL_BF16 or SL_F32, the two dtypes of kernels' operands. If DTYPE is not a constant, or the compiler merges
+ * the calls for both types, a loop that loads by the result has no code for other types. */
 SL_INLINE enum sl_dtype sl_f32_or_bf16(enum sl_dtype dtype) { return dtype == SL_BF16 ? SL_BF16 : SL_F32; }
 
-/* Element I of ARRAY as a float; integers are rounded. Loops pass a constant DTYPE and become code for it alone. */
+/* Element I of ARRAY as a float; integers are rounded. Loops pass a constant DTYPE, and so become code for that type
+ * alone. */
 SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) {
     switch (dtype) {
     case SL_F32:
@@ -50,7 +51,7 @@ SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) 
     return 0;
 }
 
-/* Makes VALUE element I of ARRAY: rounded to the nearest, for integers toward zero. */
+/* Writes VALUE to element I of ARRAY: rounded to nearest; for integers toward zero. */
 SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float value) {
     switch (dtype) {
     case SL_F32:
@@ -70,18 +71,18 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
     }
 }
 
-/* Rows that are read or written. The owner of the memory is the caller. */
+/* Rows that are read or written; the caller owns the memory. */
 struct sl_rows {
-    void *at; /* NULL: there is no such array */
+    void *at; /* NULL: no array */
     enum sl_dtype type;
 };
 
-/* A result: its values, and perhaps a second form of them. Five forms occur: floats; floats that are rounded to bf16;
- * bf16; rounded floats with a copy in bf16; floats of all digits with a copy in bf16. */
+/* A result and an optional copy in bf16. Five forms occur: float32; float32 rounded to bf16; bf16; rounded float32 with
+ * a bf16 copy; unrounded float32 with a bf16 copy. */
 struct sl_out {
     struct sl_rows rows;
-    struct sl_rows copy; /* in bf16; at is NULL: there is none */
-    bool rounds;         /* floats have the values that bf16 has */
+    struct sl_rows copy; /* bf16; at is NULL: no copy */
+    bool rounds;         /* the floats are rounded to bf16 */
 };
 
 static inline struct sl_rows sl_rows_of(enum sl_dtype type, const void *at) {
@@ -90,7 +91,7 @@ static inline struct sl_rows sl_rows_of(enum sl_dtype type, const void *at) {
 static inline struct sl_rows sl_rows_f32(const float *at) { return sl_rows_of(SL_F32, at); }
 static inline struct sl_rows sl_rows_bf16(const uint16_t *at) { return sl_rows_of(SL_BF16, at); }
 
-/* The same from element FIRST on. */
+/* ROWS from element FIRST on. */
 static inline struct sl_rows sl_rows_from(struct sl_rows rows, size_t first) {
     return sl_rows_of(rows.type, rows.at ? (const char *)rows.at + first * sl_dtype_size(rows.type) : NULL);
 }
@@ -104,7 +105,7 @@ static inline struct sl_out sl_out_bf16(uint16_t *at) {
 static inline struct sl_out sl_out_from(struct sl_out out, size_t first) {
     return (struct sl_out){sl_rows_from(out.rows, first), sl_rows_from(out.copy, first), out.rounds};
 }
-/* Floats Y that are left as LEFT says; if Y is NULL, what LEFT stores alone. */
+/* The result for floats Y in the form LEFT; if Y is NULL, only the bf16 array at LEFT.stored. */
 static inline struct sl_out sl_out_settled(float *y, struct sl_settled left) {
     if (!y) return sl_out_bf16(left.stored);
     return (struct sl_out){sl_rows_f32(y), sl_rows_bf16(left.stored), left.rounds};

@@ -1,7 +1,7 @@
 /* error.h - statuses and one-line messages.
  *
- * A function that can be given bad input returns a status and, through a struct sl_error the caller owns,
- * one line that names what was wrong and what was allowed. Statuses are the drivers' exit codes. */
+ * A function that can get bad input returns a status and, through a struct sl_error of the caller, one line that names
+ * the wrong input and the allowed ones. Statuses are the drivers' exit codes. */
 #ifndef SL_SPMD_BASE_ERROR_H
 #define SL_SPMD_BASE_ERROR_H
 
@@ -11,7 +11,7 @@ SL_BEGIN_C
 
 enum sl_status {
     SL_OK = 0,
-    SL_CHECK_FAILED = 1, /* the experiment's own check did not hold */
+    SL_CHECK_FAILED = 1, /* the experiment's own check failed */
     SL_BAD_INPUT = 2,    /* flags, files, shapes, meshes that do not divide */
     SL_FAILED = 3,       /* a peer lost, NaN, disk full */
 };
@@ -21,11 +21,11 @@ struct sl_error {
     char message[800];
 };
 
-/* Writes the message and returns STATUS. ERROR may be NULL: then only the status is passed on. */
+/* Writes the message and returns STATUS. If ERROR is NULL, only returns STATUS. */
 int sl_error_set(struct sl_error *error, int status, const char *format, ...) SL_PRINTF(3, 4);
 
-/* Returns TEXT, in which users' text is quoted: whatever that holds, in place it becomes one line without control
- * characters. sl_error_set's messages are. */
+/* Replaces control characters in TEXT, which may quote users' text, so that it is one line; returns TEXT. sl_error_set
+ * does so with its messages. */
 char *sl_error_line(char *text);
 
 /* Returns from the enclosing function when EXPRESSION is not SL_OK. */

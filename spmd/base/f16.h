@@ -1,4 +1,4 @@
-/* f16.h - IEEE 754's half precision, kept as uint16_t: files have it; nothing here computes in it. */
+/* f16.h - IEEE 754's half precision, as uint16_t: a type of files; no computation uses it. */
 #ifndef SL_SPMD_BASE_F16_H
 #define SL_SPMD_BASE_F16_H
 
@@ -16,7 +16,7 @@ SL_INLINE float sl_float_of_f16(uint16_t x) {
     return sl_float_of_bits(sign | ((rest << 13) + 0x38000000u));
 }
 
-/* To the nearest, ties to even; what is too large becomes an infinity, and a NaN a quiet one. */
+/* Rounds to nearest, ties to even; too large values become an infinity, and a NaN a quiet one. */
 SL_INLINE uint16_t sl_f16_of_float(float x) {
     const uint32_t bits = sl_bits_of_float(x), rest = bits & 0x7fffffffu;
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);

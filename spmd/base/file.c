@@ -44,16 +44,15 @@ bool sl_file_allows(int kinds, unsigned mode) {
     }
 }
 
-/* Why the open DESCRIPTOR is not what was wanted; NULL: it is. */
+/* NULL if the open DESCRIPTOR is a file of one of KINDS; otherwise the reason. */
 static const char *examine(int descriptor, int kinds) {
     struct stat file;
     if (fstat(descriptor, &file)) return strerror(errno);
     return sl_file_allows(kinds, file.st_mode) ? NULL : "not a regular file";
 }
 
-/* Whether FILE, where it is a pipe, has somebody who writes to it, or has written. Poll waits for a first byte. Where
- * none has come, a read without waiting tells: it finds the end if there is nobody, and otherwise that it had to wait.
- */
+/* Whether a pipe FILE has or had a writer; true for other files. Polls for a first byte. If none comes, reads without
+ * waiting: the end of the file means that there is no writer, EAGAIN that there is one. */
 static bool has_writer(FILE *file) {
     struct stat about;
     struct pollfd wanted = {.fd = fileno(file), .events = POLLIN};
@@ -77,7 +76,7 @@ static FILE *finish(int descriptor, const char *mode, int kinds, const char **re
         fclose(file);
         return NULL;
     }
-    fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_NONBLOCK); /* from here on, waiting is right */
+    fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_NONBLOCK); /* later reads and writes may wait */
     return file;
 }
 

@@ -8,7 +8,7 @@
 
 uint64_t sl_hash(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
 
-/* The library's state is all that there is. */
+/* A hasher is the library's state. */
 static XXH3_state_t *state_of(struct sl_hasher *hasher) { return (XXH3_state_t *)hasher; }
 
 struct sl_hasher *sl_hasher_new(void) {

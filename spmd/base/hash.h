@@ -1,4 +1,4 @@
-/* hash.h - checksums: XXH3 with 64 bits, of the library xxHash. They find damage, not malice. */
+/* hash.h - checksums: 64-bit XXH3 of the library xxHash. They find damage, not malice. */
 #ifndef SL_SPMD_BASE_HASH_H
 #define SL_SPMD_BASE_HASH_H
 
@@ -6,10 +6,10 @@
 
 SL_BEGIN_C
 
-/* Of BYTES bytes at DATA. */
+/* The hash of BYTES bytes at DATA. */
 uint64_t sl_hash(const void *data, size_t bytes);
 
-/* Of bytes that come part by part: the same number, however they are divided. */
+/* Hashes bytes that come in parts; the result does not depend on the division. */
 struct sl_hasher;
 
 /* NULL without memory. */
@@ -17,7 +17,7 @@ struct sl_hasher *sl_hasher_new(void);
 void sl_hasher_add(struct sl_hasher *hasher, const void *data, size_t bytes);
 /* Adds TEXT and the zero byte that ends it. */
 void sl_hasher_add_text(struct sl_hasher *hasher, const char *text);
-/* Of all that was added since the last call. */
+/* The hash of all bytes added since the last call. */
 uint64_t sl_hasher_end(struct sl_hasher *hasher);
 void sl_hasher_free(struct sl_hasher *hasher);
 

@@ -1,5 +1,4 @@
-/* heap.h - ranks, each with a time: the earliest is found, put in and taken out in few steps, however many there are.
- */
+/* heap.h - ranks, each with a time; adding one and taking the earliest cost O(log n) steps. */
 #ifndef SL_SPMD_BASE_HEAP_H
 #define SL_SPMD_BASE_HEAP_H
 
@@ -15,7 +14,7 @@ struct sl_heap_entry {
 /* A binary heap: no entry is earlier than the one above it, number (i - 1) / 2. */
 struct sl_heap {
     int count;
-    struct sl_heap_entry *entry; /* the owner has room for all */
+    struct sl_heap_entry *entry; /* room for all entries, owned by the caller */
 };
 
 static inline void sl_heap_add(struct sl_heap *heap, double time, int rank) {
@@ -25,7 +24,7 @@ static inline void sl_heap_add(struct sl_heap *heap, double time, int rank) {
     heap->entry[at] = (struct sl_heap_entry){time, rank};
 }
 
-/* Takes the earliest out, and returns its rank. There is one. */
+/* Removes the earliest entry and returns its rank. The heap must not be empty. */
 static inline int sl_heap_take(struct sl_heap *heap) {
     const int rank = heap->entry[0].rank;
     const struct sl_heap_entry last = heap->entry[--heap->count];

@@ -1,7 +1,7 @@
-/* memory.c - the memory that training uses, and lists that grow.
+/* memory.c - memory for training, and lists that grow.
  *
- * A block begins with a prefix of one cache line that tells how to give it back. Large blocks come from mmap: their
- * pages are zero already and cost nothing until they are touched. */
+ * Before a block lies a prefix of one cache line with the data to free it. Large blocks come from mmap: their pages are
+ * zero already and cost nothing until they are touched. */
 #include "spmd/base/memory.h"
 
 #include <limits.h>
@@ -18,7 +18,7 @@ struct prefix {
 };
 _Static_assert(sizeof(struct prefix) <= SL_CACHE_LINE, "the prefix fits one cache line");
 
-static atomic_uint_fast64_t takes, mapped; /* the process's, as its heap is */
+static atomic_uint_fast64_t takes, mapped; /* counts of the process, as the heap is the process's */
 
 static void *with_prefix(char *memory, void *base, size_t mapped) {
     *(struct prefix *)(void *)(memory - SL_CACHE_LINE) = (struct prefix){base, mapped};
@@ -60,7 +60,7 @@ void sl_memory_give(void *memory) {
     }
 }
 
-/* Not by madvise: it would keep the process's other threads from mapping memory until it is done. */
+/* madvise is not used: it would keep the process's other threads from mapping memory until it is done. */
 void sl_memory_touch(void *memory, size_t bytes) {
     for (size_t i = 0; i < bytes; i += PAGE) ((volatile char *)memory)[i] = 0;
 }

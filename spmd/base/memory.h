@@ -1,7 +1,7 @@
-/* memory.h - the memory that training uses: aligned, counted, on huge pages where large; and lists that grow while a
- * training is planned.
+/* memory.h - memory for training: aligned, counted, on huge pages if large; and lists that grow while a training is
+ * planned.
  *
- * Everything is allocated before the first step; a test holds the count still after it. */
+ * Everything is allocated before the first step; a test checks that the count does not change afterwards. */
 #ifndef SL_SPMD_BASE_MEMORY_H
 #define SL_SPMD_BASE_MEMORY_H
 
@@ -9,7 +9,8 @@
 
 SL_BEGIN_C
 
-/* Zeroed bytes aligned to a cache line (to 2 MB, with huge pages advised, from 2 MB on); NULL when there are none. */
+/* Allocates zeroed bytes, aligned to a cache line; from 2 MB on aligned to 2 MB, with huge pages advised. NULL without
+ * memory. Free with sl_memory_give. */
 void *sl_memory_take(size_t bytes);
 void sl_memory_give(void *memory);
 
@@ -19,12 +20,12 @@ void sl_memory_touch(void *memory, size_t bytes);
 
 /* Calls of sl_memory_take since the process began. */
 uint64_t sl_memory_count(void);
-/* Bytes of the process's blocks that do not come from the heap, because they are large. */
+/* Bytes of the process's large blocks, which do not come from the heap. */
 uint64_t sl_memory_mapped(void);
 
-/* Room for one more element behind the COUNT elements of ARRAY, a list of SIZE bytes an element that free() gives back.
- * A full list is doubled; the first time it has room for LEAST elements. *CAPACITY is 0 before that, and ARRAY is NULL.
- * Returns the list, which may have moved; NULL without memory, and then the list stays as it was. */
+/* Makes room for one more element behind the COUNT elements of ARRAY, a list of SIZE bytes per element; free it with
+ * free(). A full list is doubled; the first time it gets room for LEAST elements. Before the first call *CAPACITY is 0
+ * and ARRAY is NULL. Returns the list, which may have moved; NULL without memory: the list is unchanged. */
 void *sl_grow(void *array, int count, int *capacity, int least, size_t size);
 
 /* BYTES rounded up to a multiple of ALIGNMENT. */

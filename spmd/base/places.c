@@ -5,7 +5,7 @@
 
 #include "spmd/base/cpu_level.h"
 
-/* Floats are read as words. */
+/* Reads floats as words. */
 typedef uint32_t __attribute__((may_alias)) word;
 
 void sl_places_open(struct sl_places *places) {
@@ -13,16 +13,16 @@ void sl_places_open(struct sl_places *places) {
     for (uint64_t p = 0; p < SL_PLACES; p++) places->low[p] = (uint32_t)(sl_places_mix(~p) >> 32) | 1;
 }
 
-/* ---- a part of a block, for CPUs without and with AVX2: the same numbers ---- */
+/* ---- part of a block, on CPUs without and with AVX2: equal results ---- */
 
-/* Words from the place of LOW on, which stay in one block. */
+/* The sum for COUNT words of one block; LOW are their keys. */
 static uint64_t sum_words(const uint32_t *restrict low, const word *restrict words, size_t count) {
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) sum += (uint64_t)low[i] * words[i];
     return sum;
 }
 
-/* Of the floats that are sums of two. */
+/* The sum for the floats a[i] + b[i]. */
 static uint64_t sum_sums(const uint32_t *restrict low, const float *restrict a, const float *restrict b, size_t count) {
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {
@@ -42,7 +42,7 @@ static uint64_t sum_halves(const uint32_t *restrict low, const uint16_t *restric
 }
 
 #define WITH_AVX2 __attribute__((target("avx2")))
-enum { WIDE = 16 }; /* words at once: half as many have one sum for words of even, and one of odd places */
+enum { WIDE = 16 }; /* words per round: two sums for even places, two for odd ones */
 
 struct sums {
     __m256i of[4];
@@ -50,8 +50,8 @@ struct sums {
 
 WITH_AVX2 static inline __m256i words_at(const void *at) { return _mm256_loadu_si256(at); }
 
-/* Adds 8 words to two of the sums. A product is of the lower halves of 64 bits: compilers widen each word, which takes
- * half as long again. */
+/* Adds 8 words to two of the sums. A product uses the lower halves of 64-bit lanes; compilers would widen each word,
+ * which takes half as long again. */
 WITH_AVX2 static inline void add_words(__m256i *sum, __m256i low, __m256i words) {
     const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(low, 32), _mm256_srli_epi64(words, 32));
     sum[0] = _mm256_add_epi64(sum[0], _mm256_mul_epu32(low, words));
@@ -103,7 +103,7 @@ WITH_AVX2 static uint64_t sum_halves_wide(const uint32_t *low, const uint16_t *h
     return total_of(&sums) + sum_halves(low + i, halves + i, count - i);
 }
 
-/* How many of COUNT places from FIRST on lie in FIRST's block. */
+/* The number of COUNT places from FIRST on that lie in FIRST's block. */
 static size_t in_block(uint64_t first, size_t count) {
     const size_t left = SL_PLACES - (size_t)(first % SL_PLACES);
     return left < count ? left : count;

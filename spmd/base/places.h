@@ -1,10 +1,10 @@
-/* places.h - hashes of arrays by the places of their elements: those of an array's parts add up to that of the array,
- * however it is divided. So the shards that several coordinates hold can be compared with the whole that one holds.
+/* places.h - hashes of arrays by the places of their elements: the hashes of an array's parts add up to the array's
+ * hash, however it is divided. So shards on several coordinates can be compared with the whole array on one.
  *
  * The hash of an array of 32-bit words is the sum, modulo 2^64, of each word times the key of its place: place p has
  * the key low[p % 256] * high(p / 256). Both are odd numbers without a pattern (splitmix64, Steele, Lea & Flood, OOPSLA
- * 2014). A single word that changes always changes the hash, and so do two words of the same 256 that change places.
- * Of other changes one in 2^32 or fewer goes unnoticed. It finds faults, not malice. */
+ * 2014). A change of a single word always changes the hash, and so does an exchange of two different words of the same
+ * 256. Of other changes at most one in 2^32 goes unnoticed. The hash finds faults, not malice. */
 #ifndef SL_SPMD_BASE_PLACES_H
 #define SL_SPMD_BASE_PLACES_H
 
@@ -16,10 +16,10 @@ enum { SL_PLACES = 256 };
 
 struct sl_places {
     uint32_t low[SL_PLACES];
-    bool wide; /* the CPU has vectors that make it faster */
+    bool wide; /* the CPU has vectors for a faster sum */
 };
 
-/* The keys, which are always the same. */
+/* Computes the keys, which are always the same. */
 void sl_places_open(struct sl_places *places);
 
 static inline uint64_t sl_places_mix(uint64_t number) {
@@ -29,17 +29,17 @@ static inline uint64_t sl_places_mix(uint64_t number) {
     return number ^ number >> 31;
 }
 
-/* How many places from FIRST on, at least one, have their keys together: LOW. The part of the hash that such words make
- * is the sum of each one's key times the word, times what sl_places_high gives. */
+/* Writes to *LOW the keys of places from FIRST on, and returns the number of places, at least one, whose keys are
+ * stored there. The hash of words at these places is the sum of key times word, times sl_places_high(first). */
 size_t sl_places_keys(const struct sl_places *places, uint64_t first, const uint32_t **low);
 static inline uint64_t sl_places_high(uint64_t first) { return sl_places_mix(first / SL_PLACES) | 1; }
 
-/* The part of the hash that COUNT words from place FIRST on make: floats or integers of 32 bits. */
+/* The hash of COUNT words (floats or 32-bit integers) at places from FIRST on. */
 uint64_t sl_places_hash(const struct sl_places *places, uint64_t first, const void *words, size_t count);
-/* The same of the sums, as floats, of A [count] and B [count], which are stored nowhere. */
+/* The hash of the float sums of A [count] and B [count]; the sums are not stored. */
 uint64_t sl_places_hash_sum(const struct sl_places *places, uint64_t first, const float *a, const float *b,
                             size_t count);
-/* The same of bf16, each as the float that it is: what was rounded has the hash of the floats that were. */
+/* The hash of COUNT bf16 values as floats: equal to the hash of the rounded floats. */
 uint64_t sl_places_hash_bf16(const struct sl_places *places, uint64_t first, const uint16_t *halves, size_t count);
 
 SL_END_C

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Not every file system has files without names: there it loses its name at once. */
+/* Opens a file without a name. If the file system has no such files, makes a named one and unlinks it at once. */
 static int open_nameless(const char *directory) {
     char path[4096];
     int file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -43,7 +43,7 @@ void sl_scratch_close(struct sl_scratch *scratch) {
     *scratch = (struct sl_scratch){0};
 }
 
-/* COUNT is what the last call has moved, DONE what all calls have. */
+/* COUNT is the result of the last call, DONE the bytes moved by all calls. */
 static int fail(ssize_t count, size_t offset, size_t done, const char *what, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "the offload file cannot be %s at byte %zu: %s", what, offset + done,
                         count < 0 ? strerror(errno) : "it ends there");
@@ -59,11 +59,10 @@ int sl_scratch_read(const struct sl_scratch *scratch, size_t offset, void *to, s
     return SL_OK;
 }
 
-/* A file that somebody has cut short would grow again by what is written behind its end, and zeros would fill the gap.
- */
+/* A write behind the end of a file that was cut short would make it grow again, with zeros in the gap. */
 static int check_size(const struct sl_scratch *scratch, struct sl_error *error) {
     struct stat now;
-    if (fstat(scratch->file, &now)) return SL_OK; /* the write says why */
+    if (fstat(scratch->file, &now)) return SL_OK; /* the write will report the cause */
     if ((size_t)now.st_size >= scratch->bytes) return SL_OK;
     return sl_error_set(error, SL_FAILED, "the offload file has %zu bytes, not the %zu that it was made with",
                         (size_t)now.st_size, scratch->bytes);

@@ -1,5 +1,5 @@
 /* vector_math.h - exp, exp2, log, log1p and sigmoid in float: no branches, no calls, so that loops over them become
- * vector code on hosts and devices alike (gcc needs -fno-trapping-math for that).
+ * vector code on hosts and devices (gcc needs -fno-trapping-math for that).
  *
  * Errors are below 1 ulp, 1.2 for exp2, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>.
  * Ranges are reduced and approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
@@ -13,7 +13,7 @@
 
 SL_BEGIN_C
 
-/* A function left as a call would keep the loop around it from becoming vector code. */
+/* Always inlines a function: a call would keep a loop from becoming vector code. */
 #define SL_INLINE static inline __attribute__((always_inline))
 
 SL_INLINE uint32_t sl_bits_of_float(float x) {
@@ -28,8 +28,8 @@ SL_INLINE float sl_float_of_bits(uint32_t bits) {
     return x;
 }
 
-/* An integer that orders as the float does, and the way back: compilers make vectors of integers' maxima only. NaN is
- * above or below all others, by its sign. */
+/* Maps a float to an integer with the same order, and back: compilers vectorize maxima of integers only. NaN is above
+ * or below all other values, by its sign. */
 SL_INLINE int32_t sl_order_of_float(float x) {
     const int32_t bits = (int32_t)sl_bits_of_float(x);
     return bits < 0 ? bits ^ INT32_MAX : bits;
@@ -39,15 +39,15 @@ SL_INLINE float sl_float_of_order(int32_t order) {
     return sl_float_of_bits((uint32_t)(order < 0 ? order ^ INT32_MAX : order));
 }
 
-/* a * b + c, rounded once. Without the instruction the sum is rounded to double first, which changes a result in some
- * 2^-29 of cases. */
+/* a * b + c, rounded once. Without an FMA instruction the sum is first rounded to double, which changes a result in
+ * some 2^-29 of cases. */
 #if defined(__FMA__) || defined(__NVPTX__) || defined(__ARM_FEATURE_FMA)
 SL_INLINE float sl_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 SL_INLINE float sl_fma(float a, float b, float c) { return (float)((double)a * b + c); }
 #endif
 
-/* The root, rounded to nearest. sqrtf is CUDA's approximate one on NVIDIA GPUs: clang links it so. */
+/* The square root, rounded to nearest. On NVIDIA GPUs sqrtf would be CUDA's approximate one: clang links it so. */
 #ifdef __NVPTX__
 SL_INLINE float sl_sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
 #else
@@ -55,10 +55,10 @@ SL_INLINE float sl_sqrt(float x) { return sqrtf(x); }
 #endif
 
 SL_INLINE float sl_exp(float x) {
-    /* Beyond these exp is inf and 0 anyway; a NaN passes, as it compares false. */
+    /* Beyond these bounds exp is inf or 0 anyway; a NaN passes, as it compares false. */
     x = x > 89.0f ? 89.0f : x;
     x = x < -105.0f ? -105.0f : x;
-    /* x = n ln 2 + r. Adding 1.5 * 2^23 rounds to an integer, which then lies in the low bits. */
+    /* x = n ln 2 + r. Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits. */
     const float magic = 12582912.0f;
     const float shifted = x * 1.44269504f + magic;
     const float n = shifted - magic;
@@ -70,16 +70,16 @@ SL_INLINE float sl_exp(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     const float e = (p * (r * r) + r) + 1.0f;
-    /* 2^n in two factors: n reaches from -151 to 128. Unsigned, so that a NaN's nonsense is harmless. */
+    /* 2^n as two factors: n is -151 to 128. Unsigned, so that the garbage of a NaN is harmless. */
     const uint32_t power = sl_bits_of_float(shifted) - sl_bits_of_float(magic) + 512; /* n + 512 */
     const uint32_t half = power / 2;
     return e * sl_float_of_bits((half - 256 + 127) << 23) * sl_float_of_bits((power - half - 256 + 127) << 23);
 }
 
-/* 2^x for x up to 127; 0 where that is less than the least normal number, for arithmetic with subnormal ones is slow.
- */
+/* 2^x for x up to 127; 0 if the result is below the smallest normal number: arithmetic with subnormal numbers is
+ * slow. */
 SL_INLINE float sl_exp2(float x) {
-    /* x = n + r. Adding 1.5 * 2^23 + 127 rounds to an integer, and n + 127 then lies in the low bits. */
+    /* x = n + r. Adding 1.5 * 2^23 + 127 rounds to an integer, and n + 127 is then in the low bits. */
     const float magic = 12583039.0f;
     const float shifted = x + magic;
     const float r = x - (shifted - magic);
@@ -134,7 +134,7 @@ SL_INLINE float sl_log1p(float x) {
     const float u = 1.0f + x;
     float n;
     const float split = sl_log_split(u, &n);
-    /* Near 0 the sum has lost x's low bits and x itself is exact; elsewhere its rounding error is put back. */
+    /* Near 0 the sum has lost x's low bits and x itself is exact; elsewhere the sum's rounding error is added back. */
     const bool near = n == 0.0f;
     const float lost = x - (u - 1.0f);
     float y = sl_log_reduced(near ? x : split, n, near ? 0.0f : lost / u);
