@@ -1,5 +1,5 @@
-/* driver.h - NVIDIA's driver: its functions, which a program finds when it runs, and launches of kernels. Between the
- * files of the device cuda. */
+/* driver.h - NVIDIA's driver: its functions, looked up at run time, and kernel launches. Internal to the device
+ * cuda. */
 #ifndef SL_SPMD_DEVICE_DRIVER_H
 #define SL_SPMD_DEVICE_DRIVER_H
 
@@ -8,7 +8,7 @@
 
 #include "spmd/device/cuda.h"
 
-/* The driver's functions, by the names it has for them. */
+/* The driver's functions. */
 struct sl_cuda_driver {
     CUresult (*module_load)(CUmodule *module, const void *image);
     CUresult (*module_unload)(CUmodule module);
@@ -31,10 +31,10 @@ struct sl_cuda_driver {
     CUresult (*graph_free)(CUgraph graph);
 };
 
-/* The functions; NULL, and a failure in the queue, where the driver does not have them. */
+/* Returns the functions; NULL if the driver lacks one: the queue then has failed. */
 const struct sl_cuda_driver *sl_cuda_driver(struct sl_cuda_queue *queue);
 
-/* True if the call of FUNCTION of the driver, made for WHAT, has succeeded; otherwise the queue records why not. */
+/* True if STATUS, of a call of the driver's FUNCTION for WHAT, is success; otherwise the queue records the failure. */
 bool sl_cuda_drove(struct sl_cuda_queue *queue, const char *function, const char *what, CUresult status);
 
 enum { SL_MOST_PARAMETERS = 64 };
@@ -43,7 +43,7 @@ enum { SL_MOST_PARAMETERS = 64 };
 struct sl_kernel_launch {
     CUfunction function;
     const char *name;
-    unsigned blocks, threads, shared, count; /* shared: bytes; of parameters */
+    unsigned blocks, threads, shared, count; /* shared: bytes; count: of parameters */
     void *parameter[SL_MOST_PARAMETERS];
 };
 

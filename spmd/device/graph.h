@@ -1,27 +1,27 @@
-/* graph.h - what a stream is given, as one of CUDA's graphs. Between the files of the device cuda. */
+/* graph.h - work of a stream captured as a CUDA graph. Internal to the device cuda. */
 #ifndef SL_SPMD_DEVICE_GRAPH_H
 #define SL_SPMD_DEVICE_GRAPH_H
 
 #include "spmd/device/driver.h"
 
 struct sl_graph {
-    CUgraph captured; /* whose nodes have names */
-    CUgraphExec made; /* what is launched; NULL: there is none */
+    CUgraph captured; /* graph of nodes, as captured */
+    CUgraphExec made; /* launchable form; NULL: there is none */
 };
 
-/* All of these: false, or NULL, where the queue has failed. */
+/* All functions return false, or NULL, if the queue has failed. */
 
-/* From begin to end what goes to the queue's stream becomes a part of GRAPH in place of running. */
+/* From begin to end, calls to the queue's stream become parts of GRAPH and do not run. */
 bool sl_graph_begin(struct sl_cuda_queue *queue);
-/* The node of what has come last. */
+/* The node of the last call. */
 CUgraphNode sl_graph_last(struct sl_cuda_queue *queue);
-/* Also where something between has failed; then GRAPH is empty. Close it. */
+/* Ends the capture, also after a failure; GRAPH is then empty. Close it in any case. */
 bool sl_graph_end(struct sl_cuda_queue *queue, struct sl_graph *graph);
-/* From the next launch of GRAPH on, NODE, a launch of the same kernel, is LAUNCH. */
+/* Changes NODE's parameters to those of LAUNCH, a launch of the same kernel, from the next launch of GRAPH on. */
 bool sl_graph_change(struct sl_cuda_queue *queue, const struct sl_graph *graph, CUgraphNode node,
                      const struct sl_kernel_launch *launch);
 bool sl_graph_launch(struct sl_cuda_queue *queue, const struct sl_graph *graph);
-/* It may still be running. */
+/* Frees GRAPH, which may still be running. */
 void sl_graph_close(struct sl_cuda_queue *queue, struct sl_graph *graph);
 
 #endif

@@ -2,41 +2,41 @@
  *
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
- *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. On NVIDIA each thread has copies of its own
- *                                of the variables around it: values that it sets are lost, but for reductions, and it
- *                                reaches arrays that threads share by a pointer. Threads share a reduction's variable:
- *                                if a loop lies around, a barrier stands between its last reading and its next reset
- *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
- *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
+ *   SL_LANES(...)                over a loop along a row, inside SL_ROWS. On NVIDIA each thread has its own copies of
+ *                                the variables around it: values set in the loop are lost, except for reductions;
+ *                                pass arrays shared by threads as pointers. Threads share a reduction's variable: if
+ *                                an outer loop repeats it, a barrier must stand between its last read and its reset
+ *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that sums numbers: in order on the host
+ *   SL_PARTS                     parts of an array whose elements are summed; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or SL_THREADS
- *   SL_THREADS()                 over a loop inside SL_ROWS whose iterations are independent: on NVIDIA a thread each
- *   SL_ATOMIC()                  before a statement that adds to a number which other iterations add to, too
- *   SL_FOUR                      elements of an array that a thread takes together, the step of loops over elements:
- *                                on NVIDIA 4 (layers/kernels/operands/fours_internal.h)
- *   SL_SLICES, SL_COLUMNS        into so many slices rows are divided that are added up; columns that a team then has
+ *   SL_THREADS()                 over a loop of independent iterations inside SL_ROWS: on NVIDIA a thread each
+ *   SL_ATOMIC()                  before a statement that adds to a number to which other iterations add, too
+ *   SL_FOUR                      consecutive elements per thread, the step of loops over elements: 4 on NVIDIA
+ *                                (layers/kernels/operands/fours_internal.h)
+ *   SL_SLICES, SL_COLUMNS        slices into which summed rows are divided; columns of a team in this case
  *                                (layers/kernels/rows/slices_internal.h)
- *   SL_TEAMS                     so many teams keep a device busy: kernels with fewer rows divide these further
- *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with its own scratch
- *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
- *                                devices, whose threads hide each other's waits, all at once
- *   SL_PARAMETERS                whether a region takes pointers best as parameters of its own, not in a struct: on
- *                                devices, which otherwise read that in memory
- *   SL_UNROLLED                  a loop over arrays of a thread's own: on GPUs as many copies of its body, each of
- *                                which knows its element, so that the arrays are registers
- *   SL_ROLLED                    a loop of few turns: on GPUs compilers make no copies of its body
- *   SL_CREWS                     whether a kernel may have a crew's help (spmd/base/crew.h): false on devices
+ *   SL_TEAMS                     teams that keep a device busy: kernels with fewer rows divide these further
+ *   SL_ABREAST                   most iterations of SL_ROWS that run at the same time, each with its own scratch
+ *   SL_PIECE                     elements after which a loop over several large arrays prefetches more; on devices,
+ *                                whose threads hide each other's waits, all at once
+ *   SL_PARAMETERS                whether pointers should be parameters of a region, not fields of a struct: true on
+ *                                devices, which would read the struct in memory
+ *   SL_UNROLLED                  over a loop over arrays of one thread: on GPUs its body is fully unrolled, so that
+ *                                the arrays are registers
+ *   SL_ROLLED                    over a loop of few iterations: on GPUs compilers do not unroll it
+ *   SL_CREWS                     whether a kernel may use a crew (spmd/base/crew.h): false on devices
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
- *   SL_TOGETHER                  whether a kernel takes all parts that it is given in one region: on devices, where
- * each region is a launch; on the host a part stays in the caches from one loop to the next
+ *   SL_TOGETHER                  whether a kernel computes all its parts in one region: true on devices, which launch
+ *                                a kernel per region; on the host a part stays in the caches between loops
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
  * with every pointer that the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
  * the host there is no target region and only one thread: TARGET is ignored, and rows run in ascending order.
  * is_device_ptr takes plain variables only, so copy members of structs to locals first.
  *
- * Where the device has a queue, a region begins after what is in the queue. The directive is then two statements. So
- * it must stand inside a block, never alone behind an if or a loop without braces.
+ * If the device has a queue, a region begins after the earlier work in the queue. The directive is then two
+ * statements, so it must be inside a block, never alone behind an if or a loop without braces.
  *
  * The build chooses the meaning (never __NVPTX__), so that the device's compiler pass sees the same directives as the
  * host's pass:
@@ -45,7 +45,7 @@
  *   SL_DEVICE_CUDA     NVIDIA: a thread for each element; a team for each row, its threads along the row; blocks of one
  *                      element: each thread walks down one column, and neighbouring threads read neighbouring columns
  *   SL_DEVICE_QUEUED   the host's vector code behind a queue: tests the NVIDIA build's order of work without a GPU, and
- *                      ends the program at a pointer that a GPU could not follow */
+ *                      ends the program at a pointer that a GPU could not dereference */
 #ifndef SL_SPMD_DEVICE_OFFLOAD_H
 #define SL_SPMD_DEVICE_OFFLOAD_H
 
@@ -84,7 +84,7 @@
 #define SL_ROLLED SL_PRAGMA(clang loop unroll(disable))
 #endif
 #define SL_SLICES 16
-#define SL_COLUMNS 8 /* 32 bytes, which memory gives at least; with the slices the 128 threads of a team */
+#define SL_COLUMNS 8 /* 32 bytes, the smallest memory access; with the slices the 128 threads of a team */
 #define SL_TEAMS 264 /* two for each processor of the largest GPUs */
 #elif defined(SL_DEVICE_QUEUED)
 #include <offload_queued.h> /* tests/fake_cuda */
@@ -147,7 +147,7 @@
 #endif
 
 #ifndef SL_ABREAST
-#define SL_ABREAST 1 /* one follows the other */
+#define SL_ABREAST 1 /* rows run one after another */
 #endif
 
 #ifndef SL_PIECE

@@ -1,5 +1,5 @@
-/* unqueued_internal.h - what devices without queues have alike: memory is the host's, and work is done when a call
- * returns. For the one table of a build. */
+/* unqueued_internal.h - functions shared by devices without queues: their memory is the host's, and work has ended when
+ * a call returns. Included by the file with the build's device table. */
 #ifndef SL_SPMD_DEVICE_UNQUEUED_INTERNAL_H
 #define SL_SPMD_DEVICE_UNQUEUED_INTERNAL_H
 

@@ -1,9 +1,9 @@
-/* window.h - arrays that take turns in memory: a few are near, all others further away (far.h).
+/* window.h - offloaded arrays that take turns in memory: a few are resident, the others lie in offload memory (far.h).
  *
- * The arrays are numbered units, used one at a time, in an order that is known beforehand and begins anew when it has
- * ended. Near memory has room for a few of them, each in a frame. When a unit is used, the next one in the order that
- * is not near begins to come, to the frame whose unit will be used last of all; that one leaves first. What is used out
- * of order is brought, too, but later. */
+ * The arrays are numbered units, used one at a time, in an order that is known in advance and repeats. Resident memory
+ * has room for a few units, each in a frame. When a unit is used, the next unit in the order that is not resident
+ * begins to load, into the frame whose unit is used last of all; that unit is written back first. A unit used out of
+ * order is loaded, too, but only when it is used. */
 #ifndef SL_SPMD_DEVICE_WINDOW_H
 #define SL_SPMD_DEVICE_WINDOW_H
 
@@ -12,17 +12,17 @@
 SL_BEGIN_C
 
 struct sl_window_unit {
-    size_t bytes, place; /* its place in the memory that is further away */
-    bool stored;         /* has been written there */
-    int frame;           /* -1: it is not near */
+    size_t bytes, place; /* place: its offset in the offload memory */
+    bool stored;         /* has been written to the offload memory */
+    int frame;           /* -1: not resident */
 };
 
 struct sl_window_frame {
     char *memory;
     int unit;     /* -1: none */
-    bool changed; /* since it came */
-    bool coming;  /* the unit begins to come, and has not ended yet */
-    bool leaving; /* the frame's former unit may still be on its way out */
+    bool changed; /* written to since it was loaded */
+    bool coming;  /* the load of the unit has begun and not been awaited yet */
+    bool leaving; /* the former unit's write-back may still be running */
 };
 
 struct sl_window {
@@ -32,30 +32,31 @@ struct sl_window {
     struct sl_window_unit *unit;
     int frames;
     struct sl_window_frame *frame;
-    char *memory; /* of all frames */
+    char *memory; /* memory of all frames */
     int uses, use_capacity;
     int *order; /* [uses] units; no two neighbours are the same */
-    int cursor; /* the last use */
+    int cursor; /* index of the last use in the order */
 };
 
-/* Plans, from a window of zeros on: one more unit of BYTES; the next use in the order. SL_FAILED without memory. */
+/* For planning, from a zeroed window on: adds a unit of BYTES; adds the next use to the order. SL_FAILED without
+ * memory. */
 int sl_window_add(struct sl_window *window, size_t bytes, struct sl_error *error);
 int sl_window_plan_use(struct sl_window *window, int unit, struct sl_error *error);
-/* Bytes of FRAMES frames, near; all units' bytes further away are window->place. */
+/* Bytes of FRAMES frames in resident memory. All units' offloaded bytes are window->place. */
 size_t sl_window_near_bytes(const struct sl_window *window, int frames);
 
-/* Takes the memory. DIRECTORY and errors are those of sl_far_open. */
+/* Allocates the memory. DIRECTORY and errors are those of sl_far_open. */
 int sl_window_open(struct sl_window *window, int frames, const char *directory, struct sl_error *error);
-/* Frees also what has been planned. */
+/* Frees also the plan. */
 void sl_window_close(struct sl_window *window);
 
-/* Brings UNIT near, and begins to bring the next one. It stays at *MEMORY until another unit is used. CHANGES: what is
- * there will be written to, and must not be lost. A unit that has never left has the bytes of others, until it is
- * written to. SL_FAILED if a file gives or takes less. */
+/* Makes UNIT resident, and begins to load the next one. *MEMORY is valid until another unit is used. CHANGES: the
+ * caller will write to it, so it must be written back. A unit that was never written back begins with garbage.
+ * SL_FAILED if fewer bytes of a file can be read or written. */
 int sl_window_use(struct sl_window *window, int unit, bool changes, void **memory, struct sl_error *error);
-/* What UNIT holds is not needed any more. */
+/* Discards UNIT's contents. */
 void sl_window_drop(struct sl_window *window, int unit);
-/* All units are what the memory further away holds, which begins as zeros. */
+/* Treats all units as stored: their values are those of the offload memory, zeros at first. */
 void sl_window_begin_stored(struct sl_window *window);
 
 SL_END_C
