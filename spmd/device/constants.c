@@ -1,5 +1,5 @@
-/* constants.c - device memory that has the same bytes as some of the host's: it is looked for among what was copied
- * before, so that a step, whose lists are those of the steps before it, copies none. */
+/* constants.c - device copies of the host's constant bytes. Bytes are looked up among earlier copies, so a step with
+ * the same lists as the steps before it copies none. */
 #include "spmd/device/constants.h"
 
 #include <pthread.h>
@@ -13,26 +13,27 @@
 #include "spmd/device/driver.h"
 
 enum {
-    ROOM = 1 << 20, /* bytes of a queue: 4096 lists of the arrays of eight members */
+    ROOM = 1 << 20, /* bytes per queue: 4096 lists of the arrays of eight members */
     ALIGNMENT = 64,
     MOST = ROOM / ALIGNMENT,
     PLACES = 2 * MOST,
 };
 
 struct constant {
-    uint32_t at, bytes; /* where it lies; 0 bytes: the place is free */
+    uint32_t at, bytes; /* position and size; 0 bytes: the place is free */
 };
 
 struct sl_constants {
-    char *memory;      /* the device's [ROOM] */
-    char mirror[ROOM]; /* what it has */
+    char *memory;      /* device memory [ROOM] */
+    char mirror[ROOM]; /* the host's copy of it */
     size_t used;
-    struct constant place[PLACES]; /* by hash; taken places follow each other */
+    struct constant place[PLACES]; /* hash table with linear probing */
     int device;
-    struct sl_constants *next; /* in the list of those that no queue has */
+    struct sl_constants *next; /* in the list of spare structs */
 };
 
-/* As with what regions.c keeps: freeing waits for all that the device does. */
+/* Structs without a queue. As in regions.c, they are reused: freeing device memory would wait for all work of the
+ * device. */
 static struct sl_constants *spare;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -75,7 +76,7 @@ void sl_constants_close(struct sl_cuda_queue *queue) {
     queue->constants = NULL;
 }
 
-/* The place of these bytes, or the free one that they would have. */
+/* The place of these bytes, or the free place for them. */
 static struct constant *look_up(struct sl_constants *own, const void *from, size_t bytes) {
     size_t i = sl_hash(from, bytes) % PLACES;
     while (own->place[i].bytes &&
@@ -84,11 +85,11 @@ static struct constant *look_up(struct sl_constants *own, const void *from, size
     return &own->place[i];
 }
 
-/* Where there is no more room, all begins anew: what is in the queue reads its constants before they are written over.
- */
+/* If there is no more room, the memory is reused from its start: earlier work in the queue reads its constants before
+ * they are overwritten. */
 const void *sl_constants_find(struct sl_cuda_queue *queue, const void *from, size_t bytes) {
     struct sl_constants *own = queue->constants;
-    if (!own || !bytes) return NULL; /* it could not be opened, and has said so */
+    if (!own || !bytes) return NULL; /* opening has failed, and has reported so */
     if (bytes > SL_MOST_CONSTANT) {
         char why[40];
         snprintf(why, sizeof why, "one has more than %d bytes", SL_MOST_CONSTANT);

@@ -1,4 +1,4 @@
-/* cpu.c - the CPU itself: memory is memory, and work is done when a call returns. */
+/* cpu.c - the CPU as a device: its memory is the host's, and work has ended when a call returns. */
 #include "spmd/device/device.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/unqueued_internal.h"
 
-/* Who insists on devices must not get the host instead. */
+/* OMP_TARGET_OFFLOAD=MANDATORY demands a device: the host is no substitute. */
 static int check(struct sl_error *error) {
     const char *policy = getenv("OMP_TARGET_OFFLOAD");
     if (!policy || strcmp(policy, "MANDATORY") != 0) return SL_OK;

@@ -1,7 +1,7 @@
-/* cuda.c - NVIDIA's GPUs: a stream a thread, for products, communication, copies and target regions (regions.h).
+/* cuda.c - NVIDIA's GPUs: one stream per thread, for products, communication, copies and target regions (regions.h).
  *
- * CUDA and OpenMP number the devices alike, and both work in a device's primary context: what one of them allocates
- * the other one reaches. Both keep a current device for each thread, and so does this file: its queue. */
+ * CUDA and OpenMP number the devices alike, and both use a device's primary context, so each can use the other's
+ * allocations. Both have a current device per thread, and so does this file: the thread's queue. */
 #include "spmd/device/cuda.h"
 
 #include "spmd/device/constants.h"
@@ -23,13 +23,13 @@ void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why
     sl_error_set(&queue->failure, SL_FAILED, "device %d: %.*s: %s", queue->device, (int)strcspn(call, "("), call, why);
 }
 
-/* ---- what was refused ---- */
+/* ---- refused requests ---- */
 
 static pthread_mutex_t refusal_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_refusal last_refusal;
 static bool any_refusal;
 
-/* BYTES were asked of the queue's device, which answers with ERROR. */
+/* Records that the queue's device refused BYTES with ERROR. */
 static void note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaError_t error) {
     struct sl_refusal refusal = {.device = queue->device, .bytes = bytes};
     cudaGetLastError();
@@ -38,7 +38,7 @@ static void note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaEr
     else if (cudaMemGetInfo(&refusal.room, &refusal.whole))
         refusal.whole = 0;
     pthread_mutex_lock(&refusal_lock);
-    /* After a large one smaller ones follow, which say less. */
+    /* A larger request stays: smaller ones that follow it say less. */
     if (!any_refusal || *refusal.why || refusal.device != last_refusal.device || bytes >= last_refusal.bytes)
         last_refusal = refusal;
     any_refusal = true;
@@ -47,10 +47,10 @@ static void note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaEr
 
 bool sl_cuda_succeeded(struct sl_cuda_queue *queue, const char *call, cudaError_t error) {
     if (!error) return true;
-    /* Streams, events and kernels need a device's memory, too; this one call the host's. */
+    /* Streams, events and kernels need device memory, too; cudaMallocHost needs the host's. */
     if (error == cudaErrorMemoryAllocation && strncmp(call, "cudaMallocHost", strlen("cudaMallocHost")) != 0)
         note_refusal(queue, 0, error);
-    cudaGetLastError(); /* it is told once */
+    cudaGetLastError(); /* clears CUDA's copy of the error */
     sl_cuda_fail(queue, call, cudaGetErrorString(error));
     return false;
 }
@@ -72,8 +72,9 @@ static int count(void) {
 /* ---- before a device's context is made ---- */
 
 static pthread_mutex_t waits_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned how_to_wait = cudaDeviceScheduleAuto; /* which looks on while there are fewer contexts than cores */
-static uint64_t begun;                                /* a bit for each device */
+static unsigned how_to_wait = cudaDeviceScheduleAuto; /* CUDA's default: polls while there are fewer contexts
+                                                         than cores */
+static uint64_t begun;                                /* a bit per device */
 
 static void rests(bool asleep) {
     pthread_mutex_lock(&waits_lock);
@@ -81,9 +82,9 @@ static void rests(bool asleep) {
     pthread_mutex_unlock(&waits_lock);
 }
 
-/* A thread that looks on hears of an end microseconds after it, one that sleeps tens of them later. But a step waits a
- * few times only, and a thread that looks on keeps a core from another coordinate's thread, which has to enqueue. It is
- * a wish: what CUDA says of it does not matter. */
+/* A polling thread sees the end of work after microseconds, a sleeping one tens of microseconds later. But a step waits
+ * only a few times, and a polling thread keeps a core from another coordinate's thread, which has to enqueue. The
+ * setting is a wish: CUDA's answer is ignored. */
 static void begin(int number) {
     pthread_mutex_lock(&waits_lock);
     const uint64_t bit = number < 64 ? (uint64_t)1 << number : 0;
@@ -96,12 +97,11 @@ static void begin(int number) {
 
 static int check(struct sl_error *error) {
     int devices = 0;
-    /* Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL, which waits for peers.
-     * CUDA reads it at its first call. */
+    /* Loads kernels eagerly. Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL,
+     * which waits for peers. CUDA reads the variable at its first call. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    /* The most that there are, in place of 8. Streams beyond these share a queue of the device, where a product would
-     * wait behind a call of NCCL that waits for a peer, perhaps for what this product computes. With engine nccl a
-     * coordinate has some 15 streams. */
+    /* The maximum, instead of 8. Further streams share a hardware queue, so a product could wait behind a call of NCCL
+     * that waits for a peer, which may need the product's result. With engine nccl a coordinate has some 15 streams. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     const cudaError_t status = cudaGetDeviceCount(&devices);
     if (!status && devices) return sl_cuda_regions.check(devices, error);
@@ -111,8 +111,8 @@ static int check(struct sl_error *error) {
                         cudaGetErrorString(status ? status : cudaErrorNoDevice));
 }
 
-/* Memory of other devices can then be read in place. Where it cannot, copies still work, and engine local refuses such
- * devices (distance). */
+/* Lets this device access other devices' memory directly. If it cannot, copies still work, and engine local refuses
+ * such devices (distance). */
 static void enable_peers(struct sl_cuda_queue *queue) {
     const int devices = count();
     for (int peer = 0; peer < devices; peer++) {
@@ -124,10 +124,10 @@ static void enable_peers(struct sl_cuda_queue *queue) {
     cudaGetLastError();
 }
 
-/* What is known to have failed. */
+/* Reports a known failure. */
 static int report(struct sl_cuda_queue *queue, struct sl_error *error) {
     const int status = queue->failure.status;
-    if (!error) return status; /* kept for who asks */
+    if (!error) return status; /* the failure stays for the next call with ERROR */
     if (status) sl_error_set(error, status, "%s", queue->failure.message);
     queue->failure = (struct sl_error){0};
     return status;
@@ -161,7 +161,7 @@ static void close(void) {
     *queue = (struct sl_cuda_queue){0};
 }
 
-/* For debuggers and tests, that look into it. */
+/* SHARDLOOP_MEMORY=managed, for debuggers and tests that read device memory. */
 static bool memory_is_watched(void) {
     const char *kind = getenv("SHARDLOOP_MEMORY");
     return kind && !strcmp(kind, "managed");
@@ -181,7 +181,7 @@ static int open(int number, void **opened, struct sl_error *error) {
     queue->watched = memory_is_watched();
     const int status = sl_cuda_regions.open(queue, error);
     if (status || sl_constants_open(queue)) return status;
-    sl_cuda_regions.close(queue); /* no region is to read what is not there */
+    sl_cuda_regions.close(queue); /* regions must not read missing constants */
     return settle(error);
 }
 
@@ -195,13 +195,13 @@ static cudaError_t allocate(void **memory, size_t bytes) {
     return memory_is_watched() ? cudaMallocManaged(memory, bytes, cudaMemAttachGlobal) : cudaMalloc(memory, bytes);
 }
 
-/* It is zero for every thread's queue, not only for this one. */
+/* The memory is zero for every thread's queue, not only for this one. */
 static void *take(size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     void *memory = NULL;
     const cudaError_t status = allocate(&memory, bytes ? bytes : 1);
     if (status) note_refusal(queue, bytes, status);
-    if (status == cudaErrorMemoryAllocation) return NULL; /* the caller may do with less */
+    if (status == cudaErrorMemoryAllocation) return NULL; /* the caller may try with less */
     if (!sl_cuda_succeeded(queue, "cudaMalloc", status)) return NULL;
     queue->busy = true;
     if (!SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, sl_cuda_stream(queue))) || settle(NULL)) {
@@ -259,8 +259,8 @@ static bool run_copy(struct sl_cuda_queue *queue, const void *argument) {
     return SL_CUDA(queue, cudaMemcpyAsync(c->to, c->from, c->bytes, cudaMemcpyDefault, queue->stream));
 }
 
-/* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. CUDA
- * itself waits for a copy to memory that it does not know, and so for all before it. */
+/* The host goes on if it cannot see the copy: if the target is on a device and the source is known to CUDA. For host
+ * memory that CUDA does not know, CUDA itself waits for the copy, and so for all work before it. */
 static void copy(void *to, const void *from, size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
@@ -317,7 +317,7 @@ static bool open_aside(struct sl_cuda_queue *queue) {
     return false;
 }
 
-/* What comes into FOLLOWER from now on begins after all that is in LEADER. */
+/* Makes later work in FOLLOWER begin after all work in LEADER. */
 static void follow(struct sl_cuda_queue *queue, cudaStream_t follower, cudaStream_t leader) {
     if (SL_CUDA(queue, cudaEventRecord(queue->meet, leader)))
         SL_CUDA(queue, cudaStreamWaitEvent(follower, queue->meet, 0));
@@ -337,7 +337,7 @@ static void await_aside(void) {
     queue->busy = true;
 }
 
-/* Where the host looks into the memory, what it follows has ended. */
+/* If the host reads device memory directly, the marked work is waited for. */
 static int mark(void **mark, struct sl_error *error) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (queue->watched) settle(NULL);
@@ -368,7 +368,7 @@ static void zero(void *memory, size_t bytes) {
     const struct sl_cuda_fill fill = {memory, bytes};
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
-    if (type_of(memory) == cudaMemoryTypeUnregistered) { /* the host's, that CUDA does not know */
+    if (type_of(memory) == cudaMemoryTypeUnregistered) { /* host memory that CUDA does not know */
         settle(NULL);
         memset(memory, 0, bytes);
         return;
@@ -401,10 +401,10 @@ static int distance(int one, int other) {
         cudaGetLastError();
         return INT_MAX;
     }
-    return 1 + rank; /* 0 is CUDA's best */
+    return 1 + rank; /* CUDA's best rank is 0 */
 }
 
-/* Lives until the thread asks again. */
+/* The text is valid until the thread's next call. */
 static const char *bus(int number) {
     static _Thread_local char address[32];
     if (!cudaDeviceGetPCIBusId(address, sizeof address, number)) return address;

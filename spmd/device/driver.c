@@ -1,4 +1,4 @@
-/* driver.c - finds the driver's functions, by names and by the version whose interfaces are meant. */
+/* driver.c - looks up the driver's functions, by name and interface version. */
 #include "spmd/device/driver.h"
 
 #include <pthread.h>
@@ -7,9 +7,9 @@
 
 static struct sl_cuda_driver driver;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-static const char *driver_lacks; /* the function that it does not have */
+static const char *driver_lacks; /* the first function that it lacks */
 
-enum { DRIVER_VERSION = 12000 }; /* of the functions' interfaces */
+enum { DRIVER_VERSION = 12000 }; /* version of the functions' interfaces */
 
 static void find_driver(void) {
     const struct {

@@ -1,4 +1,4 @@
-/* far.c - a file, or the host's memory, behind the same calls. */
+/* far.c - a file or the host's memory, behind the same functions. */
 #include "spmd/device/far.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ int sl_far_write(const struct sl_far *far, size_t offset, const void *from, size
         sl_device.copy(far->host + offset, from, bytes);
         return SL_OK;
     }
-    sl_device.copy_aside(far->host + offset, from, bytes); /* the host goes on, as nobody but the queue reads it */
+    sl_device.copy_aside(far->host + offset, from, bytes); /* the host goes on: only the queue reads the copy */
     sl_device.await_aside();
     return SL_OK;
 }

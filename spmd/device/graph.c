@@ -1,5 +1,4 @@
-/* graph.c - calls of the driver for graphs. Captures are the thread's own affair: what other threads do meanwhile, to
- * streams of theirs, is as usual. */
+/* graph.c - the driver's calls for graphs. Captures are local to a thread: other threads use their streams as usual. */
 #include "spmd/device/graph.h"
 
 static const char what[] = "a graph of the step";

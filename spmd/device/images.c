@@ -1,5 +1,5 @@
-/* images.c - the images that clang's linker has put into the program and into shared libraries: each becomes a module
- * of its own on every device that is opened, and their regions' kernels are found by the regions' addresses. */
+/* images.c - the images that clang's linker has put into the program and into shared libraries. Each becomes a module
+ * on every opened device; regions' kernels are found by the regions' addresses. */
 #include "spmd/device/images.h"
 
 #include <pthread.h>
@@ -16,21 +16,21 @@ struct region {
 /* A binary's kernels on one device. */
 struct loaded {
     size_t reduction;
-    struct sl_region_kernel kernel[]; /* as the binary's regions */
+    struct sl_region_kernel kernel[]; /* in the order of the binary's regions */
 };
 
-/* Whoever looks for a region walks the list without a lock. So a binary stays in it, without its regions, when its
- * library is closed. */
+/* Lookups walk the list without a lock. So when a library is closed, its binary stays in the list, without its
+ * regions. */
 struct binary {
     struct binary *next;
     const struct sl_omp_binary *given; /* NULL: closed */
     struct loaded *_Atomic on[SL_MOST_DEVICES];
     int count;
-    struct region region[]; /* by their addresses */
+    struct region region[]; /* sorted by address */
 };
 
 static struct binary *_Atomic binaries;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what changes the list, or loads */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while the list changes or code is loaded */
 
 /* ---- registration, by the program's and its libraries' constructors ---- */
 
@@ -60,7 +60,7 @@ void __tgt_register_lib(struct sl_omp_binary *given) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Its modules stay: a library is closed when the program ends, and then the driver may have ended before it. */
+/* The binary's modules stay loaded: libraries are closed at the end of the program, perhaps after the driver. */
 void __tgt_unregister_lib(struct sl_omp_binary *given) {
     pthread_mutex_lock(&lock);
     for (struct binary *binary = atomic_load(&binaries); binary; binary = binary->next) {
@@ -73,7 +73,7 @@ void __tgt_unregister_lib(struct sl_omp_binary *given) {
 
 /* ---- loading ---- */
 
-/* The number of the architecture that an image is for, as in sm_90: CUDA 13's tools have moved it in ELF's flags. */
+/* The number of the image's architecture, as in sm_90: CUDA 13's tools have moved it within ELF's flags. */
 static unsigned architecture(const struct sl_omp_image *image) {
     enum { ABI_AT = 8, ABI_OF_13 = 8, FLAGS_AT = 48, HEADER = 64 };
     uint32_t flags;
@@ -82,7 +82,7 @@ static unsigned architecture(const struct sl_omp_image *image) {
     return (unsigned char)image->begin[ABI_AT] >= ABI_OF_13 ? flags >> 8 & 0xff : flags & 0xff;
 }
 
-/* Code runs on GPUs of the same generation that are not older than what it was made for. */
+/* Code runs on GPUs of the same generation that are at least as new as its architecture. */
 static bool fits(const struct sl_omp_binary *given, unsigned gpu) {
     bool found = false;
     for (int i = 0; i < given->count && !found; i++) {
@@ -101,11 +101,11 @@ bool sl_images_fit(unsigned gpu) {
     return all;
 }
 
-/* Modules of those images that the device takes, those that were made for newer GPUs first. How many there are. */
+/* Loads the images that the device accepts, newest architecture first. Returns the number of modules. */
 static int load_modules(struct sl_cuda_queue *queue, const struct sl_omp_binary *given, CUmodule *module) {
     const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
     int count = 0;
-    for (unsigned next, of = ~0u; of; of = next) { /* from one architecture to the next lower one */
+    for (unsigned next, of = ~0u; of; of = next) { /* from each architecture to the next lower one */
         next = 0;
         for (int i = 0; i < given->count; i++) {
             const unsigned its = architecture(&given->images[i]) + 1;
@@ -116,7 +116,7 @@ static int load_modules(struct sl_cuda_queue *queue, const struct sl_omp_binary 
     return count;
 }
 
-/* An image without an environment for it has a kernel that needs none. */
+/* A kernel without an environment in its image needs none. */
 static bool read_environment(struct sl_cuda_queue *queue, CUmodule module, struct sl_region_kernel *kernel) {
     char name[400];
     CUdeviceptr at;
@@ -149,7 +149,7 @@ static bool find_kernels(struct sl_cuda_queue *queue, const struct binary *binar
         loaded->kernel[i].name = binary->region[i].name;
         if (!find_kernel(queue, modules, module, &loaded->kernel[i])) return false;
     }
-    if (!SL_CUDA(queue, cudaStreamSynchronize(sl_cuda_stream(queue)))) return false; /* the environments are there */
+    if (!SL_CUDA(queue, cudaStreamSynchronize(sl_cuda_stream(queue)))) return false; /* environments are read */
     for (int i = 0; i < binary->count; i++) {
         const struct sl_omp_kernel_environment *its = &loaded->kernel[i].environment;
         const size_t bytes = (size_t)its->reduction_bytes * its->reduction_length;
@@ -173,7 +173,7 @@ static bool load(struct sl_cuda_queue *queue, struct binary *binary) {
     for (int i = 0; i < modules && !done; i++) sl_cuda_driver(queue)->module_unload(module[i]);
     if (done) atomic_store(&binary->on[queue->device], loaded);
     if (!done) free(loaded);
-    free(module); /* the handles: they live as long as the process */
+    free(module); /* frees the array of handles; the modules live as long as the process */
     return done;
 }
 

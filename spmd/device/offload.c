@@ -1,7 +1,7 @@
-/* offload.c - x86_64 devices of OpenMP: the runtime's own, on this machine's cores. They prove the target
- * regions where there is no GPU; their memory is ordinary memory.
+/* offload.c - OpenMP's x86_64 devices, which run on this machine's cores. They test the target regions without a GPU;
+ * their memory is ordinary memory.
  *
- * The device is state of OpenMP's, one a thread, and so are the numbers of threads: each coordinate is one already. */
+ * OpenMP keeps the device and the numbers of threads per thread, and each coordinate is a thread. */
 #include "spmd/device/device.h"
 
 #include <fnmatch.h>
@@ -14,8 +14,8 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/unqueued_internal.h"
 
-/* The runtime writes a device's code to a file there to load it, and ends a program that it cannot do so for. It never
- * removes the file. What is loaded stays without it. */
+/* Directory to which the runtime writes a device's code before it loads it; it ends the program if it cannot. It never
+ * removes the file. Loaded code stays without it. */
 static const char images[] = "/tmp";
 
 static int remove_image(struct dl_phdr_info *object, size_t size, void *none) {
@@ -26,7 +26,8 @@ static int remove_image(struct dl_phdr_info *object, size_t size, void *none) {
 
 static void remove_images(void) { dl_iterate_phdr(remove_image, NULL); }
 
-/* Of programs that use devices without opening them. Before the runtime's own end, which was registered before. */
+/* For programs that use devices without opening them. Runs before the runtime's own exit function, which was registered
+ * before. */
 __attribute__((constructor)) static void remove_at_exit(void) { atexit(remove_images); }
 
 /* The first region on a device loads its code. */
@@ -55,14 +56,14 @@ static int open_device(int number, void **queue, struct sl_error *error) {
     omp_set_default_device(number);
     omp_set_num_threads(1);
     omp_set_teams_thread_limit(1);
-    offloads(); /* or its file would stay where the program is killed */
+    offloads(); /* loads the code, and removes its file: a killed program would leave it */
     *queue = NULL;
     return SL_OK;
 }
 
 static void close_device(void) {}
 
-/* Alignment of the runtime's memory is not promised: the line before what is given out tells where its block begins. */
+/* The runtime does not promise an alignment: the cache line before a block holds the block's base for freeing. */
 struct prefix {
     void *base;
     int device;

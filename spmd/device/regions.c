@@ -1,11 +1,10 @@
-/* regions.c - a target region is a launch of its kernel in the calling thread's queue: it begins after what is in the
+/* regions.c - a target region is a kernel launch in the calling thread's queue: it begins after the earlier work in the
  * queue, and the host goes on.
  *
- * clang puts calls of LLVM's runtime in the place of regions; these functions are the ones it calls. Operands of the
- * library's regions are device pointers and numbers, which a launch takes with it. What a region maps besides, a sum
- * that the host reads or a struct, passes through memory of the queue's own; where some of it comes back, the region is
- * waited for. Regions that map more than that, and `target data`, are refused: the failure is one of the queue's, as
- * that of a product is. */
+ * clang replaces regions by calls of LLVM's runtime; this file defines the called functions. Operands of the library's
+ * regions are device pointers and numbers, which a launch passes as parameters. Other mapped data, such as a sum that
+ * the host reads or a struct, passes through memory of the queue; if some of it comes back, the host waits for the
+ * region. Larger mapped data and `target data` are refused: the queue then fails, as it does when a product fails. */
 #include "spmd/device/regions.h"
 
 #include <pthread.h>
@@ -19,25 +18,25 @@
 #include "spmd/device/tape.h"
 
 enum {
-    THREADS = 128, /* of a block; clang hands out elements by as many */
+    THREADS = 128, /* per block; clang distributes elements by this number */
     MOST_THREADS = 1024,
-    MOST_BLOCKS = 3200, /* as LLVM's; beyond, blocks take several turns */
-    RING = 1 << 16,     /* bytes of what regions map that may be in the queue at the same time */
+    MOST_BLOCKS = 3200, /* as in LLVM's runtime; with more blocks each takes several turns */
+    RING = 1 << 16,     /* bytes of mapped data that may be in the queue at the same time */
     ALIGNMENT = 64,
 };
 
-/* A queue's device memory for regions, one after another: launch environment, sums across teams, ring, and the kernels'
- * own room. */
+/* A queue's device memory for regions, in this order: launch environment, sums across teams, ring, and the kernels' own
+ * room. */
 struct regions {
     char *memory;
-    size_t reduction, used; /* bytes for sums; of the ring */
+    size_t reduction, used; /* bytes for sums; used bytes of the ring */
     int device;
-    bool ready;           /* the environment is there */
-    struct regions *next; /* in the list of those that no queue has */
+    bool ready;           /* the environment has been written */
+    struct regions *next; /* in the list of spare structs */
 };
 
-/* cuMemFree waits for all that the device does, and a message that nobody takes does not end before its communicator is
- * aborted. So what a queue has had is kept for the next one. */
+/* Structs without a queue, for the next queue: cuMemFree waits for all work of the device, and a message that no peer
+ * receives does not end before its communicator is aborted. */
 static struct regions *spare;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -57,7 +56,7 @@ static void close_queue(struct sl_cuda_queue *queue) {
     queue->regions = NULL;
 }
 
-/* One that another queue of the device has had; NULL: there is none. */
+/* Returns the struct of an earlier queue of the device; NULL: there is none. */
 static struct regions *take_spare(int device) {
     pthread_mutex_lock(&spare_lock);
     struct regions **at = &spare, *found;
@@ -68,7 +67,7 @@ static struct regions *take_spare(int device) {
     return found;
 }
 
-/* Makes room for the sums of all kernels that are loaded by now. */
+/* Makes room for the sums of all loaded kernels. */
 static bool make_room(struct sl_cuda_queue *queue) {
     struct regions *own = queue->regions;
     const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
@@ -136,10 +135,10 @@ struct launch {
     struct sl_cuda_queue *queue;
     const struct sl_region_kernel *kernel;
     struct sl_kernel_launch what;
-    const char *refused; /* why it cannot be; NULL: it can */
+    const char *refused; /* why it is refused; NULL: it is not */
 };
 
-/* Room in the ring; what lies there is read before what is enqueued later writes it. */
+/* Takes BYTES of the ring. Earlier work in the queue reads its bytes before later work overwrites them. */
 static char *take_from_ring(struct launch *launch, size_t bytes) {
     struct regions *own = launch->queue->regions;
     bytes = aligned(bytes ? bytes : 1);
@@ -160,13 +159,13 @@ static void copy(struct launch *launch, void *to, const void *from, size_t bytes
     SL_CUDA(launch->queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, sl_cuda_stream(launch->queue)));
 }
 
-/* The kernel's parameter for argument I; BACK is where its value lies if the host is to get it back. */
+/* The kernel's parameter for argument I; *BACK is the address of its value if the host needs it back. */
 static void *parameter(struct launch *launch, const struct sl_omp_arguments *a, uint32_t i, char **back) {
     const int64_t type = a->types[i];
     const size_t bytes = (size_t)a->sizes[i];
     if (type & SL_OMP_LITERAL) return a->bases[i];
     if (a->mappers && a->mappers[i]) launch->refused = "it has a mapper of its own: map plain variables";
-    if (!bytes && !(type & SL_OMP_PRIVATE)) return a->bases[i]; /* a pointer, to memory that is not mapped here */
+    if (!bytes && !(type & SL_OMP_PRIVATE)) return a->bases[i]; /* a pointer to memory that is not mapped here */
     char *at = take_from_ring(launch, bytes);
     if (!at) return NULL;
     if (type & SL_OMP_TO) copy(launch, at, a->pointers[i], bytes);
@@ -174,7 +173,7 @@ static void *parameter(struct launch *launch, const struct sl_omp_arguments *a, 
     return at - ((char *)a->pointers[i] - (char *)a->bases[i]);
 }
 
-/* The first one is the launch environment, whose counters the sums have to find at zero. */
+/* The first parameter: the launch environment. Its counters must be zero before sums. */
 static void *environment_of(struct launch *launch) {
     const struct sl_omp_kernel_environment *its = &launch->kernel->environment;
     struct regions *own = launch->queue->regions;
@@ -189,14 +188,14 @@ static unsigned least(unsigned one, unsigned other) { return one < other ? one :
 static unsigned threads_of(const struct launch *launch, const struct sl_omp_arguments *a) {
     const struct sl_omp_kernel_environment *its = &launch->kernel->environment;
     unsigned threads = a->threads[0] ? least(a->threads[0], MOST_THREADS) : THREADS;
-    if (a->threads[0] && its->mode == SL_OMP_GENERIC) threads += 32; /* the warp that runs what is not parallel */
+    if (a->threads[0] && its->mode == SL_OMP_GENERIC) threads += 32; /* a warp for code outside parallel loops */
     return least(threads, its->most_threads > 0 ? (unsigned)its->most_threads : MOST_THREADS);
 }
 
-/* A thread an iteration where the loop is parallel as a whole, otherwise a block. */
+/* If the loop as a whole is parallel, a thread per iteration, otherwise a block. */
 static unsigned blocks_of(const struct launch *launch, const struct sl_omp_arguments *a, unsigned threads) {
     if (a->teams[0] == SL_OMP_NO_TEAMS) return 1;
-    if (a->teams[0]) return least(a->teams[0], INT32_MAX); /* more no driver takes */
+    if (a->teams[0]) return least(a->teams[0], INT32_MAX); /* drivers accept no more */
     const bool parallel = launch->kernel->environment.mode == SL_OMP_SPMD;
     const uint64_t blocks = parallel ? (a->trips + threads - 1) / threads : a->trips;
     return blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks ? (unsigned)blocks : 1;
@@ -235,7 +234,7 @@ static void run(struct launch *launch, const struct sl_omp_arguments *a) {
     if (returns || launch->queue->watched) sl_device.settle(NULL);
 }
 
-/* Of a library that was opened after the device. */
+/* For regions of a library that was opened after the device. */
 static const struct sl_region_kernel *load_late(struct sl_cuda_queue *queue, const void *region) {
     const struct sl_region_kernel *kernel =
         sl_images_load(queue) && make_room(queue) ? sl_images_find(region, queue->device) : NULL;
@@ -244,7 +243,7 @@ static const struct sl_region_kernel *load_late(struct sl_cuda_queue *queue, con
     return kernel;
 }
 
-/* ---- what clang's code calls ---- */
+/* ---- functions that clang's code calls ---- */
 
 int __tgt_target_kernel(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
                         struct sl_omp_arguments *arguments);
@@ -252,13 +251,13 @@ int __tgt_target_kernel_nowait(void *place, int64_t device, int32_t teams, int32
                                struct sl_omp_arguments *arguments, int32_t before, void *list, int32_t before_noalias,
                                void *list_noalias);
 
-/* The thread's device, whichever the region's clause names: sl_device.open has chosen it. Not 0, upon which the region
- * would run on the host; where it cannot run, the queue has failed. */
+/* Runs on the thread's device, which sl_device.open has chosen; the region's clause is ignored. Always returns 0:
+ * another result would make the region run on the host. If the region cannot run, the queue has failed. */
 int __tgt_target_kernel(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
                         struct sl_omp_arguments *arguments) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
-    (void)place, (void)device, (void)teams, (void)threads; /* the last two are in the arguments, too */
-    if (!queue->regions) return 0;                         /* it could not be opened, and has said so */
+    (void)place, (void)device, (void)teams, (void)threads; /* teams and threads are also in the arguments */
+    if (!queue->regions) return 0;                         /* opening has failed, and has reported so */
     const struct sl_region_kernel *kernel = sl_images_find(region, queue->device);
     if (!kernel && !(kernel = load_late(queue, region))) return 0;
     struct launch launch;
@@ -274,7 +273,7 @@ int __tgt_target_kernel(void *place, int64_t device, int32_t teams, int32_t thre
     return 0;
 }
 
-/* The queue's order is more than `depend` asks for. */
+/* The queue's order is stricter than `depend`. */
 int __tgt_target_kernel_nowait(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
                                struct sl_omp_arguments *arguments, int32_t before, void *list, int32_t before_noalias,
                                void *list_noalias) {
@@ -287,7 +286,7 @@ int __tgt_target_kernel_nowait(void *place, int64_t device, int32_t teams, int32
         void **names, void **mappers
 #define SL_DEPENDENCES int32_t before, void *list, int32_t before_noalias, void *list_noalias
 
-/* `target data`, `target enter data`, `target exit data` and `target update`. */
+/* Refuses `target data`, `target enter data`, `target exit data` and `target update`. */
 #define SL_REFUSE(function, directive, ...)                                                                            \
     void function(__VA_ARGS__);                                                                                        \
     void function(__VA_ARGS__) {                                                                                       \

@@ -1,11 +1,11 @@
-/* regions_libomptarget.c - target regions by LLVM's own runtime: it runs each in a stream of its own, and waits for it.
- */
+/* regions_libomptarget.c - target regions by LLVM's own runtime, which runs each region in its own stream and waits for
+ * it. */
 #include <omp.h>
 
 #include "spmd/device/device.h"
 #include "spmd/device/regions.h"
 
-/* Without a device that fits, OpenMP's first target region would end the process. */
+/* Without a fitting device, OpenMP's first target region would end the process. */
 static int check(int devices, struct sl_error *error) {
     const int found = omp_get_num_devices();
     if (found == devices) return SL_OK;
@@ -28,7 +28,7 @@ static void close(struct sl_cuda_queue *queue) {
     queue->regions = NULL;
 }
 
-/* Taken when it is asked for: this runtime takes memory, too, as regions come. */
+/* Allocated at first use: this runtime allocates memory during regions anyway. */
 static void *room(struct sl_cuda_queue *queue) {
     if (!queue->regions) SL_CUDA(queue, cudaMalloc(&queue->regions, SL_DEVICE_ROOM));
     return queue->regions;

@@ -1,4 +1,4 @@
-/* tape.c - compares the calls of a step with those of the one before, and runs those that come again as graphs. */
+/* tape.c - compares the calls of a step with those of the step before, and runs repeated calls as graphs. */
 #include "spmd/device/tape.h"
 
 #include <stdio.h>
@@ -9,31 +9,31 @@
 #include "spmd/device/graph.h"
 
 enum {
-    FIRST = 32,  /* calls of a piece after a wait: the device has nothing to do until it is launched */
-    MOST = 512,  /* of a later one, each of which may have twice as many as the one before */
-    WHOLE = 8,   /* times as many calls a piece may have before it ends while other streams are at work */
-    FEWEST = 8,  /* that are worth a graph */
-    ASTRAY = 2,  /* steps in turn that are not as they were, after which others are learned */
-    LEARNED = 8, /* steps that are learned before this is given up */
+    FIRST = 32,  /* calls of a piece after a wait: the device is idle until its graph is launched */
+    MOST = 512,  /* most calls of a later piece; each may have twice as many as the one before */
+    WHOLE = 8,   /* factor by which a piece may be longer while branches are at work */
+    FEWEST = 8,  /* least calls of a graph */
+    ASTRAY = 2,  /* steps in turn that differ from the noted calls, before the calls are learned anew */
+    LEARNED = 8, /* times that the calls are learned before graphs are given up */
     ALIGNMENT = 16,
-    KINDS = 4,  /* of steps, at most */
-    UNLIKE = 4, /* steps in turn that were not as the one before of their kind, after which there is a kind more */
+    KINDS = 4,  /* most kinds of steps */
+    UNLIKE = 4, /* steps in turn that differ from the step before of their kind, before there is a further kind */
 };
 
-/* How the calls of a step are taken. */
+/* What happens to the calls of a step. */
 enum mode {
-    PLAINLY, /* they go to the stream, and that is all; also between steps */
-    LEARNS,  /* and are noted */
-    CHECKS,  /* and are compared with those that were noted */
-    REPLAYS, /* they are compared, and wait until a piece of them is whole */
+    PLAINLY, /* they go to the stream; also between steps */
+    LEARNS,  /* they go to the stream, and are noted */
+    CHECKS,  /* they go to the stream, and are compared with the noted ones */
+    REPLAYS, /* they are compared, and wait until their piece is complete */
 };
 
 struct call {
-    sl_cuda_run *run; /* NULL: of a kernel, whose launch is the argument */
-    size_t at, bytes; /* of its argument in the tape's memory */
+    sl_cuda_run *run; /* NULL: a kernel; the argument is its launch */
+    size_t at, bytes; /* position and size of its argument in the order's memory */
     CUgraphNode node;
     bool begins;  /* the stream was used between this call and the one before */
-    bool changed; /* its argument is not its node's */
+    bool changed; /* its argument differs from its node's */
 };
 
 struct piece {
@@ -41,35 +41,36 @@ struct piece {
     struct sl_graph graph;
 };
 
-/* What steps of one kind ask for. */
+/* The calls of steps of one kind. */
 struct order {
     struct call *call;
-    int count, room; /* of those that were noted */
+    int count, room; /* noted calls; room in the array */
     char *memory;    /* of arguments */
     size_t filled, size;
-    int alike;  /* steps in turn that were as they were noted */
-    int astray; /* that were not */
+    int alike;  /* steps in turn that were equal to the noted calls */
+    int astray; /* steps in turn that were not */
     struct piece *piece;
     int pieces;
-    bool bound; /* it cannot be graphs: see cut */
+    bool bound; /* it cannot become graphs: see cut */
 };
 
 struct sl_tape {
-    const void *owner; /* whose steps these are */
+    const void *owner; /* owner of the steps */
     enum sl_graphs use;
     enum mode mode;
-    bool refused; /* there will be no graphs */
-    bool used;    /* the stream, since the last call */
-    bool parted;  /* a piece of the step has gone call by call: the stream was used within it */
+    bool refused; /* there will be no more graphs */
+    bool used;    /* the stream was used since the last call */
+    bool parted;  /* a piece of the step ran as single calls: the stream was used within it */
     bool captures;
     struct order order[KINDS];
     int kinds;         /* kinds of steps, which take turns */
-    int steps, unlike; /* since they are so many; in turn that were not as those of their kind before */
-    int learned;       /* how often the first kind was noted from the first call on */
-    struct order *now; /* of the step that is taken: its kind, */
-    int next;          /* the call that comes, */
-    int issued;        /* those before this one are in the stream, */
-    int current;       /* and the piece that is not whole yet */
+    int steps, unlike; /* steps since `kinds` changed; steps in turn that differed from the step before of
+                          their kind */
+    int learned;       /* how often all calls were learned anew with one kind */
+    struct order *now; /* the kind of the current step */
+    int next;          /* number of the next call */
+    int issued;        /* calls before this one are in the stream */
+    int current;       /* the piece that is not complete yet */
     struct sl_graph_report report;
 };
 
@@ -77,12 +78,12 @@ struct sl_tape {
 
 static const void *argument_of(const struct order *o, const struct call *call) { return o->memory + call->at; }
 
-/* Onto the stream, or into the graph that is captured there. */
+/* Issues a call to the stream, or into the graph that is being captured. */
 static bool issue(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *argument) {
     return run ? run(queue, argument) : sl_cuda_launch(queue, argument);
 }
 
-/* What has waited. */
+/* Issues the calls that are waiting. */
 static void issue_waiting(struct sl_cuda_queue *queue, struct sl_tape *t) {
     for (; t->issued < t->next; t->issued++)
         issue(queue, t->now->call[t->issued].run, argument_of(t->now, &t->now->call[t->issued]));
@@ -92,12 +93,12 @@ static const char *name_of(sl_cuda_run *run, const void *argument) {
     return run ? "a product, copy or fill" : ((const struct sl_kernel_launch *)argument)->name;
 }
 
-/* The call at the place of the one that comes; NULL: the step had no more. */
+/* The noted call at the place of the next call; NULL: the step had no more. */
 static struct call *expected(const struct sl_tape *t) {
     return t->next < t->now->count ? &t->now->call[t->next] : NULL;
 }
 
-/* The call that comes, as it is to be: whether it is the one that was noted. A kernel's arguments may be others. */
+/* Whether the next call is the noted one. A kernel may have other arguments: they are noted. */
 static bool is_expected(struct sl_tape *t, sl_cuda_run *run, const void *argument, size_t bytes) {
     struct call *call = expected(t);
     if (!call || call->run != run || call->bytes != bytes) return false;
@@ -109,7 +110,7 @@ static bool is_expected(struct sl_tape *t, sl_cuda_run *run, const void *argumen
     return true;
 }
 
-/* For one more call, whose argument ends at END. */
+/* Makes room for one more call, whose argument ends at END. */
 static bool make_room(struct order *o, size_t end) {
     struct call *call = sl_grow(o->call, o->count, &o->room, 256, sizeof *o->call);
     if (call) o->call = call;
@@ -130,7 +131,7 @@ static bool note(struct order *o, sl_cuda_run *run, const void *argument, size_t
     return true;
 }
 
-/* All calls but the first COUNT are no longer known. */
+/* Forgets all calls but the first COUNT. */
 static void forget(struct order *o, int count) {
     o->count = count;
     o->filled = count ? o->call[count - 1].at + o->call[count - 1].bytes : 0;
@@ -146,21 +147,21 @@ static void close_pieces(struct sl_cuda_queue *queue, struct order *o) {
     o->pieces = 0;
 }
 
-/* How many more streams are at work behind CALL than before it. */
+/* Change of the number of branches at work by CALL: 1, 0 or -1. */
 static int branches_of(const struct sl_cuda_queue *queue, const struct call *call) {
     if (!queue->branches || !call->run) return 0;
     return (call->run == queue->branches->begin) - (call->run == queue->branches->end);
 }
 
-/* Whether messages are on their way behind CALL; ARE: before it. */
+/* Whether messages are on their way after CALL; ARE: before it. */
 static bool are_posted(const struct sl_cuda_queue *queue, const struct call *call, bool are) {
     if (!queue->branches || !call->run) return are;
     return call->run == queue->branches->post || (are && call->run != queue->branches->rest);
 }
 
-/* Divides what was noted. At the end of a piece all streams come together, so that it had better not end while several
- * are at work. It must not end while messages are on their way: who takes them may need later calls before that. Where
- * the host uses the stream then, the step is bound to stay calls. False without memory. */
+/* Divides the noted calls into pieces. At the end of a piece all branches are joined, so a piece should not end while
+ * several are at work. It must not end while messages are on their way: their receiver may need later calls first. If
+ * the host uses the stream at that point, the step cannot become graphs (bound). False without memory. */
 static bool cut(const struct sl_cuda_queue *queue, struct order *o) {
     int most = FIRST, open = 0;
     bool posted = false;
@@ -179,7 +180,7 @@ static bool cut(const struct sl_cuda_queue *queue, struct order *o) {
             o->pieces++;
         }
         open += branches_of(queue, &o->call[i]);
-        if (open < 0) open = 0; /* it had begun in an earlier piece */
+        if (open < 0) open = 0; /* the branch began in an earlier piece */
         posted = are_posted(queue, &o->call[i], posted);
     }
     o->bound = o->bound || posted;
@@ -207,7 +208,7 @@ static bool capture(struct sl_cuda_queue *queue, struct order *o, struct piece *
     return sl_graph_end(queue, &piece->graph) && done;
 }
 
-/* Kernels whose arguments are others get them in the graph; how many is added to *CHANGED. */
+/* Updates the graph for kernels with changed arguments, and adds their number to *CHANGED. */
 static bool change(struct sl_cuda_queue *queue, struct order *o, const struct piece *piece, int *changed) {
     for (int i = piece->first; i < piece->end; i++) {
         struct call *call = &o->call[i];
@@ -219,7 +220,8 @@ static bool change(struct sl_cuda_queue *queue, struct order *o, const struct pi
     return true;
 }
 
-/* There will be no more graphs, for what the queue has failed with; unless they are insisted on, that is no failure. */
+/* Gives up graphs after a failure of the queue, which becomes the report's reason. Unless graphs are SL_GRAPHS_ON, the
+ * queue itself has not failed. */
 static void refuse(struct sl_cuda_queue *queue, struct sl_tape *t) {
     snprintf(t->report.why, sizeof t->report.why, "%s", queue->failure.message);
     if (t->use != SL_GRAPHS_ON) queue->failure = (struct sl_error){0};
@@ -227,7 +229,7 @@ static void refuse(struct sl_cuda_queue *queue, struct sl_tape *t) {
     t->mode = PLAINLY;
 }
 
-/* The last call of the current piece has come. */
+/* Runs the current piece, whose last call has come. */
 static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
     struct piece *piece = &t->now->piece[t->current++];
     const int calls = piece->end - piece->first;
@@ -250,9 +252,9 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
     }
 }
 
-/* ---- what comes ---- */
+/* ---- incoming calls ---- */
 
-/* Another call than the one that was noted. */
+/* Handles a call that differs from the noted one. */
 static void go_astray(struct sl_cuda_queue *queue, struct sl_tape *t, sl_cuda_run *run, const void *argument) {
     const struct call *call = expected(t);
     snprintf(t->report.why, sizeof t->report.why, "call %d of the step was %.80s, and is %.80s", t->next,
@@ -292,7 +294,7 @@ bool sl_tape_launch(struct sl_cuda_queue *queue, const struct sl_kernel_launch *
     return take(queue, NULL, launch, sl_kernel_launch_bytes(launch));
 }
 
-/* All has been issued. */
+/* Tells the branches' owner that all calls have been issued. */
 static void settle(struct sl_cuda_queue *queue) {
     if (!queue->owes) return;
     queue->owes = false;
@@ -325,7 +327,7 @@ bool sl_cuda_captures(const struct sl_cuda_queue *queue) { return queue->tape &&
 
 /* ---- steps ---- */
 
-/* Steps are of KINDS kinds, which take turns, and nothing is known of them. */
+/* Forgets all steps; KINDS kinds of steps take turns from now on. */
 static void start_anew(struct sl_cuda_queue *queue, struct sl_tape *t, int kinds) {
     for (int k = 0; k < KINDS; k++) {
         close_pieces(queue, &t->order[k]);
@@ -337,7 +339,8 @@ static void start_anew(struct sl_cuda_queue *queue, struct sl_tape *t, int kinds
     if (kinds == 1) t->learned++;
 }
 
-/* Rooms that are used in turn make steps alike that do not follow each other. */
+/* Learns the steps anew if they have changed. Buffers that are used in turn make steps alike that do not follow each
+ * other: then there is a further kind. */
 static void look_back(struct sl_cuda_queue *queue, struct sl_tape *t) {
     bool astray = false;
     for (int k = 0; k < t->kinds; k++) astray = astray || t->order[k].astray >= ASTRAY;
@@ -356,7 +359,7 @@ static void open_steps(struct sl_cuda_queue *queue, struct sl_tape *t, const voi
     t->report = (struct sl_graph_report){0};
 }
 
-/* Others may come. */
+/* Runs the step as calls; later steps may become graphs. */
 static void stay_calls(struct sl_tape *t) {
     snprintf(t->report.why, sizeof t->report.why,
              "messages are on their way where a graph would end (sl_channels_rest)");
@@ -384,12 +387,12 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     if (o->bound || queue->posted)
         stay_calls(t);
     else
-        join(queue, false); /* what has begun before can be no part of a graph */
+        join(queue, false); /* branches that began earlier cannot be part of a graph */
     t->report.calls = o->count;
     t->report.graphs = t->report.kept = t->report.changed = 0;
 }
 
-/* A step that ends sooner than the one before is another one, too. */
+/* A step with fewer calls than the one before differs from it, too. */
 void sl_tape_end(struct sl_cuda_queue *queue) {
     struct sl_tape *t = queue->tape;
     if (!t || t->mode == PLAINLY) {

@@ -1,4 +1,4 @@
-/* window.c - brings units ahead of their use, as their order says. */
+/* window.c - loads units before their use, in the planned order. */
 #include "spmd/device/window.h"
 
 #include <limits.h>
@@ -62,22 +62,22 @@ void sl_window_begin_stored(struct sl_window *window) {
 
 /* ---- the order ---- */
 
-/* Uses from the last one to the next of UNIT, which is not the last one's. */
+/* The number of uses from the last one to the next use of UNIT, which is not the last used unit. */
 static int uses_until(const struct sl_window *window, int unit) {
     for (int i = 1; i <= window->uses; i++)
         if (window->order[(window->cursor + i) % window->uses] == unit) return i;
     return INT_MAX;
 }
 
-/* UNIT is used now. What the order does not have leaves it where it is. */
+/* Moves the cursor to the next use of UNIT. If UNIT is not in the order, the cursor stays. */
 static void move_cursor(struct sl_window *window, int unit) {
     if (!window->uses || window->order[window->cursor] == unit) return;
     const int uses = uses_until(window, unit);
     if (uses != INT_MAX) window->cursor = (window->cursor + uses) % window->uses;
 }
 
-/* The frame that is empty, or whose unit is used last of all; none whose unit is used within SOON uses; never KEEP. -1:
- * there is none. */
+/* An empty frame, or the frame whose unit is used last of all, but after more than SOON uses; never KEEP. -1: there is
+ * none. */
 static int find_frame(const struct sl_window *window, int keep, int soon) {
     int found = -1, last = soon;
     for (int f = 0; f < window->frames; f++) {
@@ -116,7 +116,7 @@ static void come(struct sl_window *window, int number, int frame) {
     sl_far_read_start(&window->far, unit->place, window->frame[frame].memory, unit->bytes);
 }
 
-/* What is on its way from or to FRAME has ended. */
+/* Waits for FRAME's transfers. */
 static int settle(struct sl_window *window, struct sl_window_frame *frame, struct sl_error *error) {
     const struct sl_window_unit *unit = &window->unit[frame->unit];
     if (frame->coming)
@@ -127,7 +127,7 @@ static int settle(struct sl_window *window, struct sl_window_frame *frame, struc
     return SL_OK;
 }
 
-/* The next unit in the order that is not near; -1: all are. */
+/* The next unit in the order that is not resident; -1: all are. */
 static int next_unit(const struct sl_window *window) {
     for (int i = 1; i < window->uses; i++) {
         const int unit = window->order[(window->cursor + i) % window->uses];
@@ -136,7 +136,7 @@ static int next_unit(const struct sl_window *window) {
     return -1;
 }
 
-/* While CURRENT's unit is used. */
+/* Begins to load the next unit, while frame CURRENT is in use. */
 static int bring_next(struct sl_window *window, int current, struct sl_error *error) {
     const int unit = next_unit(window);
     if (unit < 0) return SL_OK;
@@ -166,7 +166,7 @@ void sl_window_drop(struct sl_window *window, int number) {
     unit->stored = false;
     if (unit->frame < 0) return;
     struct sl_window_frame *frame = &window->frame[unit->frame];
-    frame->leaving = frame->leaving || frame->coming; /* its room must not be written to before that has ended */
+    frame->leaving = frame->leaving || frame->coming; /* the transfer must end before the frame is written to */
     frame->changed = frame->coming = false;
     frame->unit = unit->frame = -1;
 }
