@@ -1,4 +1,4 @@
-/* generate.h - the generators that the rows of the registry name, one for each family of schedules. */
+/* generate.h - the generators of the registry's rows, one per family of schedules. */
 #ifndef SL_SPMD_SCHEDULE_GENERATE_H
 #define SL_SPMD_SCHEDULE_GENERATE_H
 

@@ -1,23 +1,23 @@
 /* schedule.h - pipeline schedules as data: a list of actions for each rank.
  *
- * A pipeline has `ranks` ranks, and each rank has `loops` stages. The placement says which: on a ring stage = loop *
- * ranks + rank; on a V the second loop goes back, stage = 2 * ranks - 1 - rank; in blocks
- * neighbouring stages are on one rank, stage = rank * loops + loop. Mirrored ranks hold two copies of the
- * model: stages 0 to ranks - 1 are the first copy, which goes up the ranks, the others the second, which comes down.
- * Each copy has half of the microbatches, the first one the lower half. A generator or a file gives the compute
- * actions. One pass, sl_schedule_lower, inserts communication and reduction. The checker, the simulator, the drawings
- * and the executor all read the lowered table.
+ * A pipeline has `ranks` ranks, and each rank has `loops` stages, assigned by the placement. On a ring stage = loop *
+ * ranks + rank. On a V the second loop goes back: stage = 2 * ranks - 1 - rank. In blocks neighbouring stages are on
+ * one rank: stage = rank * loops + loop. Mirrored ranks hold two copies of the model: stages 0 to ranks - 1 are the
+ * first copy, which goes up the ranks, the others the second, which comes down. Each copy has half of the microbatches,
+ * the first one the lower half. A generator or a file provides the compute actions. One pass, sl_schedule_lower,
+ * inserts communication and reduction. The checker, the simulator, the drawings and the executor all read the lowered
+ * table.
  *
  * Besides its microbatch and loop, an action has the columns of the looping pipeline:
  *
  *     input   forward: the row that it reads, of the batch (stage 0) or of the stage-input buffer; -1: it reads the
- *             state that was received last
+ *             last received state
  *     output  the row of the output buffer that a forward writes (last stage); -1: its result is sent on
- *     update  the row of the stage-input buffer in which a received state is kept; -1: it is used at once
+ *     update  the row of the stage-input buffer into which a received state is copied; -1: the state is used at once
  *     params  the loop of the rank whose parameters are used
  *
- * Source of the columns: Lippe, "Looping Pipelines". Only breadth-first tables keep states, in the stage-input buffer
- * of the first rank; in all other tables a state is used when it is taken. */
+ * Source of the columns: Lippe, "Looping Pipelines". Only breadth-first tables save states, in the stage-input buffer
+ * of the first rank; in all other tables a state is used when it is received. */
 #ifndef SL_SPMD_SCHEDULE_SCHEDULE_H
 #define SL_SPMD_SCHEDULE_SCHEDULE_H
 
@@ -32,25 +32,25 @@ enum sl_action_kind {
     SL_BACKWARD,        /* B: input and weight gradient together */
     SL_INPUT_GRADIENT,  /* I */
     SL_WEIGHT_GRADIENT, /* W */
-    SL_SEND_ACTIVATION, /* to the next stage */
-    SL_TAKE_ACTIVATION, /* from the previous stage */
-    SL_SEND_GRADIENT,   /* to the previous stage */
-    SL_TAKE_GRADIENT,   /* from the next stage */
-    SL_REDUCE,          /* a loop's gradients are complete: sum them over data */
+    SL_SEND_ACTIVATION, /* send to the next stage */
+    SL_TAKE_ACTIVATION, /* receive from the previous stage */
+    SL_SEND_GRADIENT,   /* send to the previous stage */
+    SL_TAKE_GRADIENT,   /* receive from the next stage */
+    SL_REDUCE,          /* sums a loop's complete gradients over data */
     SL_UNSHARD,         /* begins to gather a loop's sharded parameters */
-    SL_RESHARD,         /* their room is free for another loop's */
+    SL_RESHARD,         /* frees the room of a loop's gathered parameters */
     SL_ACTION_KINDS
 };
 
-/* 12 bytes: large tables have tens of millions of them. A row is always that of its microbatch, so that a column is a
- * bit: whether it is one. */
+/* 12 bytes: large tables have tens of millions of actions. A column is either -1 or the action's microbatch, so a bit
+ * suffices for it. */
 struct sl_action {
     int time; /* iteration in which it runs, from 0 */
     uint16_t microbatch, loop;
     uint16_t peer; /* SEND and TAKE: the other rank */
     enum sl_action_kind kind : 8;
-    bool paired : 1; /* it shares its cell with the action before it: the two may overlap */
-    bool has_input : 1, has_output : 1, has_update : 1; /* sl_action_input and so on read the columns */
+    bool paired : 1; /* shares its cell with the action before it: the two may overlap */
+    bool has_input : 1, has_output : 1, has_update : 1; /* read the columns with sl_action_input and so on */
 };
 
 struct sl_rank_schedule {
@@ -58,22 +58,23 @@ struct sl_rank_schedule {
     struct sl_action *action;
 };
 
-enum { SL_MAX_STAGES = 1 << 16 }; /* of a pipeline: ranks x loops */
-enum { SL_MOST_UNSHARDED = 2 };   /* loops of a rank whose parameters are gathered at once */
+enum { SL_MAX_STAGES = 1 << 16 }; /* most stages of a pipeline: ranks x loops */
+enum { SL_MOST_UNSHARDED = 2 };   /* most loops of a rank with gathered parameters at a time */
 
 struct sl_schedule {
     char name[32];
     int ranks, loops, microbatches;
-    int copies; /* of the model: stages in a row, each with its share of the microbatches; 1 but for mirrored ranks */
-    int run; /* sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0: it was not called
-              */
-    bool ascends;  /* sl_schedule_ascend has turned its backwards round */
-    bool sharded;  /* set before lowering: stages' parameters are sharded over data, and gathered ahead of use */
+    int copies;    /* of the model: consecutive stages, each copy with its part of the microbatches; 1 except on
+                      mirrored ranks */
+    int run;       /* set by sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0:
+                      not fused */
+    bool ascends;  /* sl_schedule_ascend has reversed the order of its backwards */
+    bool sharded;  /* set before lowering: stages' parameters are sharded over data, and gathered before use */
     bool crowded;  /* set before planning: the coordinates of one rank keep all cores busy (sl_schedule_crowds) */
-    bool forwards; /* it has forwards alone, with their messages */
+    bool forwards; /* has only forwards and their messages */
     bool lowered;
-    char wrong[120]; /* what was given to sl_schedule_compute first that no action can be, for messages; "": nothing */
-    int *stage;      /* [ranks][loops]: the stages that each rank holds; ascending, in the copies of the model */
+    char wrong[120]; /* the first invalid action passed to sl_schedule_compute, for messages; "": none */
+    int *stage;      /* [ranks][loops]: the stages of each rank; ascending within each copy of the model */
     int *place;      /* [stages]: rank * loops + loop */
     struct sl_rank_schedule *rank; /* [ranks] */
 };
@@ -86,66 +87,66 @@ int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
 
-/* Where all forwards of a table come first and its backwards in descending order (gpipe, looped-bfs, looped-dfs), the
- * backwards of microbatches 0, 1, ... take the times of those of the last one, the last but one, ...: then weight
- * gradients need not wait for each other. Tables of another kind, lowered or in runs stay as they are. */
+/* Reverses the order of microbatches in the backwards of tables that run all forwards first and then backwards in
+ * descending order (gpipe, looped-bfs, looped-dfs): microbatch 0 takes the times of the last microbatch, 1 those of the
+ * last but one, and so on. Weight gradients then need not wait for each other. Other tables, and lowered or fused ones,
+ * stay unchanged. */
 void sl_schedule_ascend(struct sl_schedule *schedule);
 
-/* Inserts a TAKE before each action that needs one, a SEND after each action whose result another stage needs, and a
- * REDUCE after each loop's last weight gradient. In a sharded one the next SL_MOST_UNSHARDED loops of a rank are
- * gathered while it computes: an UNSHARD comes as soon as a RESHARD has made room. A schedule that has been lowered
- * stays as it is. */
+/* Inserts a TAKE before each action that needs a message, a SEND after each action whose result another stage needs,
+ * and a REDUCE after each loop's last weight gradient. In a sharded table the next SL_MOST_UNSHARDED loops of a rank
+ * are gathered while it computes: an UNSHARD follows as soon as a RESHARD has made room. A lowered table stays
+ * unchanged. */
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
 
 /* Proves that the lowered table can be executed: walks it as the executor would, with SLOTS slots in each channel.
- * Every action must be there once, and come after the actions that it needs; messages must be taken in the order in
- * which they are posted; nothing may deadlock. SL_BAD_INPUT with the shortest explanation otherwise. Weight gradients
- * run in groups of GROUP microbatches, in ascending order. STASH [ranks] (may be NULL) receives the largest number of
+ * Every action must occur once, and after the actions that it needs; messages must be received in the order in which
+ * they are posted; nothing may deadlock. Otherwise SL_BAD_INPUT with the shortest explanation. Weight gradients run in
+ * groups of GROUP microbatches, in ascending order. STASH [ranks] (may be NULL) receives the largest number of
  * microbatches that each rank holds at once, summed over its loops. */
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error);
 
-/* Makes a lowered table of forward actions alone, with the stages of LIKE and MICROBATCHES microbatches. Free with
+/* Makes a lowered table of forwards only, with the stages of LIKE and MICROBATCHES microbatches. Free with
  * sl_schedule_free. */
 int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *like, int microbatches,
                         struct sl_error *error);
-/* Makes the lowered table of what the lowered table OF goes through PASSES times where it only evaluates, and ranks do
- * not meet between two passes: its forwards with their messages, in its order. Microbatch m of pass p is number p *
- * OF's microbatches + m; where there are copies of the model, so among the microbatches of its copy. Free with
- * sl_schedule_free. */
+/* Makes a lowered table for PASSES evaluation passes in a row, without a meeting of ranks between two passes: the
+ * forwards of the lowered table OF with their messages, in its order. Microbatch m of pass p has number p * OF's
+ * microbatches + m; with copies of the model, among the microbatches of its copy. Free with sl_schedule_free. */
 int sl_schedule_stream(struct sl_schedule *stream, const struct sl_schedule *of, int passes, struct sl_error *error);
 
-/* *SLOTS is the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if there
- * is none. */
+/* *SLOTS receives the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if
+ * there is none. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error);
 /* The number of microbatches, a multiple of GROUP and of a run, for which the stash of RANK must have room in each
- * loop: from the lowest whose weight gradient is still to come to the highest whose forward is done. 0 without
- * memory. */
+ * loop: from the lowest microbatch with a pending weight gradient to the highest microbatch whose forward is done. 0
+ * without memory. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
-/* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest microbatch whose
- * input gradient is done and whose weight gradient is still to come to the highest such. */
+/* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest to the highest
+ * microbatch whose input gradient is done and whose weight gradient is pending. */
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
-/* *FOLLOW: whether all weight gradients of RANK can follow their input gradients at once: backwards are whole (B), come
- * in ascending order in each loop, and each takes whole groups of GROUP microbatches. False without memory. */
+/* *FOLLOW: whether each weight gradient of RANK can directly follow its input gradient: backwards are whole (B), ascend
+ * in each loop, and each covers whole groups of GROUP microbatches. False without memory. */
 bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group, bool *follow);
-/* *AT_ONCE: whether each loop of RANK has all its weight gradients, of GROUP microbatches, after one action. False
- * without memory. */
+/* *AT_ONCE: whether each loop of RANK computes all its weight gradients, in groups of GROUP microbatches, after one
+ * action. False without memory. */
 bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, int group, bool *at_once);
-/* ROOM [loops] receives the number, from 1, of the room in which RANK computes each loop's whole gradient: from its
- * first weight gradient, of GROUP microbatches, to its REDUCE. Loops that are at it at once have different rooms. False
- * without memory. */
+/* Assigns to each loop of RANK a room, numbered from 1, for its whole gradient, which is in use from its first weight
+ * gradient (of GROUP microbatches) to its REDUCE. Loops in use at the same time get different rooms. Writes the numbers
+ * to ROOM [loops]. False without memory. */
 bool sl_schedule_gradient_rooms(const struct sl_schedule *schedule, int rank, int group, int *room);
 
-/* The most loops of RANK whose parameters are gathered at once. */
+/* The largest number of RANK's loops with gathered parameters at a time. */
 int sl_schedule_unsharded(const struct sl_schedule *schedule, int rank);
 
-/* Number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) -
- * 1. */
+/* The number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks)
+ * - 1. */
 int sl_schedule_iterations(const struct sl_schedule *schedule);
-/* The iteration of that pass, from 0, in which RANK computes MICROBATCH in LOOP: microbatch + rank + loop *
+/* The iteration of such a pass, from 0, in which RANK computes MICROBATCH in LOOP: microbatch + rank + loop *
  * max(microbatches, ranks). */
 int sl_schedule_iteration(const struct sl_schedule *schedule, int rank, int loop, int microbatch);
 
-/* Prints the four columns above for each stage as rows of indices, as the notebook does, from the lowered table's own
+/* Prints the four columns above for each stage as rows of indices, in the notebook's form, from the lowered table's
  * actions. SL_FAILED if there is no memory. */
 int sl_schedule_print_indices(const struct sl_schedule *schedule, FILE *file);
 
@@ -161,34 +162,35 @@ enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_ADJACENT };
  * is no memory. Free with sl_schedule_free. */
 int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, int loops, int microbatches,
                      struct sl_error *error);
-/* Fills in `stage`, `place` and `copies` for PLACEMENT; mirrored ranks have two loops. A caller that needs another
- * placement writes them itself. */
+/* Fills in `stage`, `place` and `copies` for PLACEMENT; mirrored ranks have two loops. For another placement a caller
+ * fills them in itself. */
 void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement);
 
 /* Appends a copy of ACTION to RANK's list. NULL if there is no memory. */
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action);
 /* Appends a compute action of STAGE to the list of the rank that holds it. Its columns are those of an action that
- * keeps no state. SL_FAILED if there is no memory. One of a kind, a stage or a microbatch that the schedule does not
- * have is left out: sl_schedule_clock and sl_schedule_lower tell of the first. */
+ * saves no state. SL_FAILED if there is no memory. If the schedule has no such kind, stage or microbatch, the action is
+ * left out; sl_schedule_clock and sl_schedule_lower report the first such action. */
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch, bool paired);
-/* SL_BAD_INPUT if the table, which has compute actions alone, names stages, loops or microbatches that it does not
- * have, or if its stages have not been placed. The first thing that sl_schedule_clock and sl_schedule_lower do. */
+/* Checks a table of compute actions: SL_BAD_INPUT if one has a stage, loop or microbatch that the table does not have,
+ * or if the stages have not been placed. sl_schedule_clock and sl_schedule_lower begin with this check. */
 int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_error *error);
-/* Gives every compute action its time: each rank runs its next cell as soon as the actions that it needs have run in an
- * earlier iteration. SL_BAD_INPUT if that never happens; the line is the shortest explanation of who waits for whom. */
+/* Sets the time of every compute action: each rank runs its next cell as soon as the actions that it needs have run in
+ * an earlier iteration. SL_BAD_INPUT if that never happens; the line is the shortest explanation of the ranks that wait
+ * for each other. */
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);
 
-/* The microbatches that an action of KIND takes at once: its own, and those that follow it. */
+/* The number of microbatches of one action of KIND: its own and the following ones. */
 static inline int sl_schedule_run(const struct sl_schedule *schedule, enum sl_action_kind kind) {
     return kind == SL_WEIGHT_GRADIENT || kind >= SL_REDUCE || schedule->run < 1 ? 1 : schedule->run;
 }
 /* The number of stages. */
 static inline int sl_schedule_stages(const struct sl_schedule *schedule) { return schedule->ranks * schedule->loops; }
-/* The stages of a copy of the model, */
+/* The number of stages of a copy of the model. */
 static inline int sl_schedule_depth(const struct sl_schedule *schedule) {
     return sl_schedule_stages(schedule) / schedule->copies;
 }
-/* and the number that STAGE has among them. */
+/* STAGE's number in its copy of the model. */
 static inline int sl_schedule_position(const struct sl_schedule *schedule, int stage) {
     return stage % sl_schedule_depth(schedule);
 }
@@ -198,19 +200,19 @@ static inline bool sl_schedule_is_first(const struct sl_schedule *schedule, int 
 static inline bool sl_schedule_is_last(const struct sl_schedule *schedule, int stage) {
     return sl_schedule_position(schedule, stage) == sl_schedule_depth(schedule) - 1;
 }
-/* The microbatches that copy number COPY begins with, */
+/* The first microbatch of copy number COPY. */
 static inline int sl_schedule_first_of_copy(const struct sl_schedule *schedule, int copy) {
     return (copy * schedule->microbatches + schedule->copies - 1) / schedule->copies;
 }
-/* those of STAGE: from this one on, */
+/* The first microbatch of STAGE. */
 static inline int sl_schedule_first_microbatch(const struct sl_schedule *schedule, int stage) {
     return sl_schedule_first_of_copy(schedule, stage / sl_schedule_depth(schedule));
 }
-/* and up to this one, excluded. */
+/* The end of STAGE's microbatches, excluded. */
 static inline int sl_schedule_end_microbatch(const struct sl_schedule *schedule, int stage) {
     return sl_schedule_first_of_copy(schedule, stage / sl_schedule_depth(schedule) + 1);
 }
-/* The stage that RANK holds as its loop LOOP. */
+/* The stage of RANK's loop LOOP. */
 static inline int sl_schedule_stage(const struct sl_schedule *schedule, int rank, int loop) {
     return schedule->stage[rank * schedule->loops + loop];
 }
@@ -218,11 +220,11 @@ static inline int sl_schedule_stage(const struct sl_schedule *schedule, int rank
 static inline int sl_schedule_rank_of(const struct sl_schedule *schedule, int stage) {
     return schedule->place[stage] / schedule->loops;
 }
-/* The loop of that rank which STAGE is. */
+/* The number of STAGE among its rank's loops. */
 static inline int sl_schedule_loop_of(const struct sl_schedule *schedule, int stage) {
     return schedule->place[stage] % schedule->loops;
 }
-/* Where there are two copies of the model: the stage that is the other copy of STAGE. */
+/* The same stage of the other copy, if the model has two copies. */
 static inline int sl_schedule_twin(const struct sl_schedule *schedule, int stage) {
     return (stage + sl_schedule_depth(schedule)) % sl_schedule_stages(schedule);
 }
@@ -240,7 +242,7 @@ static inline bool sl_goes_forward(enum sl_action_kind kind) {
     return kind == SL_FORWARD || kind == SL_TAKE_ACTIVATION || kind == SL_SEND_ACTIVATION;
 }
 
-/* An action's columns. Its params are those of its loop. */
+/* An action's columns; params is its loop. */
 static inline int sl_action_input(const struct sl_action *action) {
     return action->has_input ? action->microbatch : -1;
 }
@@ -257,10 +259,11 @@ char sl_action_letter(enum sl_action_kind kind);
 /* "forward", "send of the activation", ...: for messages. */
 const char *sl_action_name(enum sl_action_kind kind);
 
-/* For sl_schedule_lower: inserts UNSHARD and RESHARD into RANK's actions, the messages among them. SL_FAILED without
+/* For sl_schedule_lower: inserts UNSHARD and RESHARD into RANK's actions, which include messages. SL_FAILED without
  * memory. */
 int sl_schedule_insert_shards(struct sl_rank_schedule *rank);
-/* For sl_schedule_check: what computes must have been gathered before, and every loop's room must become free. */
+/* For sl_schedule_check: a loop's parameters must be gathered before it computes, and every loop's room must become
+ * free. */
 int sl_schedule_check_shards(const struct sl_schedule *schedule, struct sl_error *error);
 
 SL_END_C

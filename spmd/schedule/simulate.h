@@ -1,11 +1,11 @@
-/* simulate.h - how long a lowered table takes if each action takes a given time.
+/* simulate.h - predicts the time of a lowered table from the times of its actions.
  *
  * The table is walked as the executor walks it. Each rank runs its actions in order. A message leaves at its SEND and
  * arrives `communication` later; a TAKE waits for it. Channels have room for every message, and messages do not slow
- * each other down. A rank's reductions run beside its compute actions, one after another, and so do the gathers that
- * its UNSHARDs begin; what computes waits for its loop's. The optimizer is the
- * rank's own work: a loop's turn comes when its reduction has ended, between actions; where nothing is reduced, or not
- * beside compute, after all of them. All times are in one unit, which the caller chooses. */
+ * each other down. A rank's reductions run in parallel with its compute actions, one after another, and so do the
+ * gathers that its UNSHARDs begin; compute actions wait for the gather of their loop. The optimizer runs on the rank
+ * itself: it updates a loop between two actions once the loop's reduction has ended; if nothing is reduced, or not in
+ * parallel with compute, after all actions. All times are in one unit, which the caller chooses. */
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_H
 #define SL_SPMD_SCHEDULE_SIMULATE_H
 
@@ -13,12 +13,12 @@
 
 SL_BEGIN_C
 
-/* The longest time that anything may take: the sum over a table of all of them is still a number. */
+/* The largest time of an action: the sum of all times of a table is then still finite. */
 #define SL_MAX_COST 1e9
 
-/* The times of one stage for one microbatch; `reduce` and `optimizer` are for all gradients and parameters of one loop,
- * once a step, and `unshard` for its parameters, each time that they are gathered. A full backward takes input_gradient
- * + weight_gradient. */
+/* The times of one stage for one microbatch. `reduce` and `optimizer` are for all gradients and parameters of one loop,
+ * once a step; `unshard` is for each gather of its parameters. A full backward takes input_gradient +
+ * weight_gradient. */
 struct sl_stage_costs {
     double forward, input_gradient, weight_gradient, reduce, optimizer, unshard;
 };
@@ -26,39 +26,39 @@ struct sl_stage_costs {
 enum { SL_LONG_WAIT = 12 };
 
 struct sl_costs {
-    int count; /* 1: all stages take the same times; otherwise the number of stages, with an entry for each */
+    int count; /* 1: all stages take the same times; otherwise the number of stages, with an entry per stage */
     const struct sl_stage_costs *stage;
-    double
-        shared; /* 0 to 1: the part of a forward's and an input gradient's time that a run of microbatches takes once */
-    double communication; /* time of a message between two ranks; within a rank it takes none */
-    bool overlap; /* a loop is reduced as soon as its last weight gradient is done; otherwise after all compute of the
-                     rank */
-    /* 0: a backward is one piece, as in the literature. Otherwise the executor's way: it sends the input gradient
-     * first, and weight gradients run in groups of this many microbatches, in ascending order. */
+    double shared;        /* 0 to 1: the part of the time of a forward and of an input gradient that a run of
+                             microbatches spends only once */
+    double communication; /* time of a message between two ranks; 0 within a rank */
+    bool overlap;         /* a loop is reduced right after its last weight gradient; otherwise after all compute of the
+                             rank */
+    /* 0: a backward is one piece, as in the literature. Otherwise as in the executor: the input gradient is sent first,
+     * and weight gradients run in groups of this many microbatches, in ascending order. */
     int group;
-    /* Cores that the ranks share, with other copies of the table, which have the same work at the same time, where
-     * there are more COORDINATES than ranks (0: there are as many). All that have work get equal shares of the cores,
-     * and none more than a whole one. 0: each rank has a core of its own. */
+    /* Cores that the ranks share. COORDINATES: number of coordinates on these cores, if more than ranks (0: as many as
+     * ranks); the further ones run copies of the table, with the same work at the same time. All ranks with work get
+     * equal shares of the cores, at most a whole core each. cores = 0: each rank has a core of its own. */
     int cores, coordinates;
-    /* Who has a core of its own and has waited for a message for longer than `awake` sleeps: it goes on `wake` later
-     * than the message comes, and the sender needs `notify` for waking it. Who has only just fallen asleep goes on
-     * `nap` later; between them lie waits of up to SL_LONG_WAIT times `awake`. Who shares cores needs `turn` more for
-     * its next work after it has waited. */
+    /* Costs of waiting. With cores of their own: a rank that waits for a message longer than `awake` sleeps; it
+     * continues `wake` after the message has come, and the sender needs `notify` to wake it. After a sleep that has
+     * only just begun it continues `nap` after the message; for waits up to SL_LONG_WAIT times `awake` the delay lies
+     * in between. With shared cores: after a wait, the next work takes `turn` longer. */
     double awake, wake, nap, notify, turn;
-    /* Waits do not always take as long: their standard deviation, as a share of what they take. One that is near
-     * `awake` then ends in sleep as often as it is longer, and costs as much in the mean. */
+    /* Standard deviation of the waits, as a share of a wait. A wait near `awake` then ends in sleep with the
+     * probability that it is longer than `awake`, and costs its mean. */
     double spread;
 };
 
-/* The kind of an event in which parameters are updated: that is no action of a schedule. */
+/* The kind of an event in which parameters are updated, which is no action of a schedule. */
 enum { SL_EVENT_OPTIMIZER = SL_ACTION_KINDS, SL_EVENT_KINDS };
 
-/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD, RESHARD or EVENT_OPTIMIZER; turns of the optimizer and gathers
- * that take no time are none. A RESHARD takes none. */
+/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD, RESHARD or EVENT_OPTIMIZER. Updates and gathers that take no
+ * time have no events. A RESHARD takes no time. */
 struct sl_event {
-    int kind; /* enum sl_action_kind, and the above */
+    int kind; /* enum sl_action_kind, or SL_EVENT_OPTIMIZER */
     int rank, stage, loop;
-    /* The first microbatch and how many there are: a group's weight gradients are one event. */
+    /* The first microbatch and their number: the weight gradients of a group are one event. */
     int microbatch, microbatches;
     double begin, end;
 };
@@ -66,30 +66,30 @@ struct sl_event {
 struct sl_simulated_rank {
     double busy;      /* time spent computing */
     double optimizer; /* time spent in the optimizer */
-    double starved;   /* time by which it computed longer because others had the cores */
-    double transfer;  /* time spent waiting for messages that had been sent */
-    double gathering; /* time spent waiting for parameters that were being gathered */
-    double end;       /* when its compute ends, and the optimizer's turns between actions */
-    double reduced;   /* when its last reduction ends */
+    double starved;   /* extra compute time because other ranks had the cores */
+    double transfer;  /* time spent waiting for messages that were on their way */
+    double gathering; /* time spent waiting for gathers of parameters */
+    double end;       /* end of its compute and of the updates between its actions */
+    double reduced;   /* end of its last reduction */
     double reducing;  /* time from `end` on that it waits for reductions */
-    double updated;   /* when the optimizer's last turn ends */
-    double bubble;    /* share of the pipeline's compute span in which it does not compute; it may update, though */
-    int stash;        /* the most microbatches held at once, over all its loops */
+    double updated;   /* end of its last update */
+    double bubble;    /* share of the pipeline's compute span in which it does not compute (it may update) */
+    int stash;        /* most microbatches held at once, over all its loops */
 };
 
 struct sl_simulation {
     int ranks;
-    double span;   /* from the begin of the first compute to the largest `end`, over all ranks */
-    double step;   /* until the reductions and the optimizer have ended, too */
-    double bubble; /* share of the span in which ranks have nothing to compute, over all of them */
+    double span;   /* from the begin of the first compute to the largest `end` of all ranks */
+    double step;   /* until the end of reductions and updates */
+    double bubble; /* share of the span in which ranks have nothing to compute, over all ranks */
     struct sl_simulated_rank *rank;
     int count;
-    struct sl_event *event; /* NULL where none were asked for; sorted by time within each rank; its reductions, and its
-                               gathers, among themselves */
+    struct sl_event *event; /* NULL if not requested; sorted by time within each rank; a rank's reductions, and
+                               its gathers, are sorted among themselves */
 };
 
-/* Simulates a table, after proving it. SL_BAD_INPUT as by sl_schedule_check, or if a time is not from 0 to SL_MAX_COST,
- * or times are given for another number of stages. Free RESULT with sl_simulation_free. */
+/* Proves a table by sl_schedule_check, and simulates it. SL_BAD_INPUT as by sl_schedule_check, or if a time is not from
+ * 0 to SL_MAX_COST, or if times are given for another number of stages. Free RESULT with sl_simulation_free. */
 int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
                          struct sl_error *error);
 /* The same without the list of events, which takes more memory than the table. */

@@ -1,5 +1,5 @@
-/* simulate_internal.h - a table that is walked with a clock on every rank (simulate.c), whose work may have to share
- * cores (cores.c). */
+/* simulate_internal.h - the walk over a table with a clock for each rank (simulate.c), and ranks that share cores
+ * (cores.c). */
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
 #define SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
 
@@ -11,14 +11,14 @@ struct cores;
 
 enum { NOT_SENT = -1 };
 
-/* Weight gradients of one stage that run in groups. */
+/* Weight gradients of a stage, which run in groups. */
 struct weights {
     bool *due; /* [microbatches] */
     int next;  /* first microbatch of the next group */
     int ready; /* all microbatches below it are due */
 };
 
-/* A piece of work, and where it is listed; NULL: nowhere. */
+/* A piece of work, and its place in the list of events; NULL: not listed. */
 struct piece {
     struct sl_event event;
     struct sl_event *listed;
@@ -35,41 +35,42 @@ struct walk {
     const struct sl_costs *costs;
     struct sl_simulation *result;
     struct sl_turns turns;
-    int *next;       /* [ranks] */
-    double *now;     /* [ranks] */
-    double *owed;    /* [ranks] what its next work takes longer, because it has waited */
-    double *arrival; /* [stages][microbatches] when what was sent last reaches that stage, or NOT_SENT: a gradient comes
-                        after the activation has been taken */
-    struct weights *weights;  /* [stages], in groups only */
-    bool *due;                /* memory of the above */
-    double *gathered;         /* [stages] when its parameters are there; */
-    double *gather_end;       /* [ranks] when the rank's last gather ends */
+    int *next;                /* [ranks] */
+    double *now;              /* [ranks] */
+    double *owed;             /* [ranks] extra time of the next work, after a wait */
+    double *arrival;          /* [stages][microbatches] arrival of the last message to the stage, or NOT_SENT; a
+                                 gradient is sent after the activation has been received */
+    struct weights *weights;  /* [stages], only with groups */
+    bool *due;                /* memory of weights */
+    double *gathered;         /* [stages] end of the gather of its parameters */
+    double *gather_end;       /* [ranks] end of the rank's last gather */
     struct updates *updates;  /* [ranks] */
-    struct piece *reductions; /* memory of the above */
+    struct piece *reductions; /* memory of updates */
     struct cores *cores;      /* NULL: each rank has a core of its own */
 };
 
-/* What a rank is to do, when it has a core. */
+/* Work of a rank, to be done when it has a core. */
 struct queued {
     struct piece piece;
-    int following; /* or -1 */
+    int following; /* next in the rank's queue, or -1 */
 };
 
 /* Ranks that share cores. Each does its work in the order in which it was queued. */
 struct cores {
     double each; /* cores for one copy of the table */
-    double time; /* of all ranks */
-    double work; /* what a rank that always had some has computed by then */
-    /* Those that compute, by WORK at the end of their first piece; those that go on, or begin, later, by time. */
+    double time; /* current time of all ranks */
+    double work; /* work done so far by a rank that was never idle */
+    /* Ranks that compute, by the value of `work` at the end of their first piece; and ranks that continue or begin
+     * later, by time. */
     struct sl_heap computing, later;
-    bool *waits; /* [ranks] it is one of them */
-    int *first;  /* [ranks] what it computes, or would with a core, or -1; */
-    int *last;   /* [ranks] the last that is queued */
+    bool *waits; /* [ranks] it is in one of the heaps */
+    int *first;  /* [ranks] the piece that it computes, or will compute with a core; -1: none */
+    int *last;   /* [ranks] the last queued piece */
     struct queued *queued;
-    int count, capacity, unused; /* the last: the first of those that have been computed, or -1 */
+    int count, capacity, unused; /* unused: first free entry of `queued`, or -1 */
     bool no_memory;
-    double *whole; /* [ranks] what the first one needs: time on a core */
-    double *after; /* [ranks] the optimizer's time after the rank's last action */
+    double *whole; /* [ranks] core time of the first piece */
+    double *after; /* [ranks] optimizer time after the rank's last action */
     bool *ended;   /* [ranks] all actions have been walked */
 };
 
@@ -77,10 +78,10 @@ static inline double larger(double a, double b) { return a > b ? a : b; }
 
 /* ---- simulate.c ---- */
 
-/* Walks ACTION, the next one of RANK. False: it has to wait for a message that has not been sent yet, or for its own
- * work. */
+/* Walks ACTION, the next one of RANK. False: it must wait for a message that has not been sent yet, or for the rank's
+ * own work. */
 bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action);
-/* After all actions of RANK: the next turn of the optimizer; false where there is none. */
+/* After all actions of RANK: its next update; false if there is none. */
 bool sl_walk_update(struct walk *walk, int rank);
 
 /* ---- cores.c ---- */
@@ -88,7 +89,7 @@ bool sl_walk_update(struct walk *walk, int rank);
 /* Walks the whole table. SL_FAILED without memory. */
 int sl_cores_walk(struct walk *walk, struct sl_error *error);
 void sl_cores_close(struct walk *walk);
-/* PIECE's rank will do it when it has a core; its begin and end are set then. */
+/* Queues PIECE: its rank does it when it has a core; its begin and end are set then. */
 void sl_cores_queue(struct walk *walk, const struct piece *piece);
 static inline bool sl_cores_busy(const struct walk *walk, int rank) {
     return walk->cores && walk->cores->first[rank] >= 0;

@@ -1,8 +1,8 @@
-/* turns.h - whose turn it is, for walks over a table whose ranks wait for each other.
+/* turns.h - the order in which a walk visits ranks that wait for each other.
  *
- * A walk that asks every rank in every round takes as many questions as ranks times rounds, and most ranks wait. Here a
- * rank has a turn only after something has happened that it may have waited for. The order is that of the rounds: who
- * is woken comes later in the same round if the rank is higher than the one whose turn it is, otherwise in the next. */
+ * A walk that visits every rank in every round needs ranks times rounds visits, and most ranks only wait. Here a rank
+ * gets a turn only after an event that it may wait for. The order is that of rounds: a woken rank that is higher than
+ * the current one has its turn in the same round, otherwise in the next one. */
 #ifndef SL_SPMD_SCHEDULE_TURNS_H
 #define SL_SPMD_SCHEDULE_TURNS_H
 
@@ -12,7 +12,7 @@
 
 SL_BEGIN_C
 
-/* A bit for each rank, and one for each word of those that is not zero: there are few enough words of the latter. */
+/* A bit per rank, and a bit per non-zero word of these; the latter take few enough words. */
 enum {
     SL_TURNS_BITS = 64,
     SL_TURNS_WORDS = SL_MAX_STAGES / SL_TURNS_BITS,
@@ -21,9 +21,9 @@ enum {
 
 /* A set of ranks. */
 struct sl_turns {
-    int at;                       /* whose turn it is; -1 before the first */
-    int words;                    /* that the ranks take */
-    uint64_t some[SL_TURNS_SOME]; /* a bit for each word that is not zero */
+    int at;                       /* the rank whose turn it is; -1 before the first */
+    int words;                    /* words for the ranks */
+    uint64_t some[SL_TURNS_SOME]; /* a bit per word that is not zero */
     uint64_t word[SL_TURNS_WORDS];
 };
 
@@ -33,7 +33,7 @@ static inline void sl_turns_wake(struct sl_turns *turns, int rank) {
     turns->some[word / SL_TURNS_BITS] |= UINT64_C(1) << word % SL_TURNS_BITS;
 }
 
-/* Every one of RANKS has a turn in the first round. */
+/* Gives each of RANKS a turn in the first round. */
 static inline void sl_turns_begin(struct sl_turns *turns, int ranks) {
     turns->at = -1;
     turns->words = (ranks + SL_TURNS_BITS - 1) / SL_TURNS_BITS;
@@ -42,7 +42,7 @@ static inline void sl_turns_begin(struct sl_turns *turns, int ranks) {
     for (int r = 0; r < ranks; r++) sl_turns_wake(turns, r);
 }
 
-/* The first bit of the COUNT words at WORD that is set, from LOWEST on; -1: there is none. */
+/* The first set bit of the COUNT words at WORD from bit LOWEST on; -1: there is none. */
 static inline int sl_turns_bit(const uint64_t *word, int count, int lowest) {
     int at = lowest / SL_TURNS_BITS;
     if (at >= count) return -1;
@@ -61,7 +61,7 @@ static inline int sl_turns_from(const struct sl_turns *turns, int lowest) {
     return later < 0 ? -1 : later * SL_TURNS_BITS + __builtin_ctzll(turns->word[later]);
 }
 
-/* The rank that has the next turn; -1: nobody has. */
+/* The rank that has the next turn; -1: no rank has. */
 static inline int sl_turns_next(struct sl_turns *turns) {
     int rank = sl_turns_from(turns, turns->at + 1);
     if (rank < 0) rank = sl_turns_from(turns, 0);

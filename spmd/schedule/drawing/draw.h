@@ -1,4 +1,4 @@
-/* draw.h - schedules for people: a folded table and its legend, a timeline. */
+/* draw.h - readable forms of schedules: a folded table with its legend, a timeline. */
 #ifndef SL_SPMD_SCHEDULE_DRAWING_DRAW_H
 #define SL_SPMD_SCHEDULE_DRAWING_DRAW_H
 
@@ -6,18 +6,17 @@
 
 SL_BEGIN_C
 
-/* Prints the table of sl_schedule_print_table in blocks that are at most COLUMNS wide, one below the other, each with
- * its iterations above it. COLOURED: for a terminal with 256 colours, which stand for microbatches, and shades for
- * loops. SL_FAILED if there is no memory. */
+/* Prints the table of sl_schedule_print_table in blocks at most COLUMNS wide, one below the other, each with its
+ * iterations above it. COLOURED: for a terminal with 256 colours; colours are microbatches, shades are loops. SL_FAILED
+ * if there is no memory. */
 int sl_schedule_print_folded(const struct sl_schedule *schedule, int columns, bool coloured, FILE *file);
 
-/* Prints what the cells of the table mean: an empty line, then one for each notation that occurs in it, and the colours
- * if it is COLOURED. */
+/* Prints a legend: an empty line, then a line for each notation in the table, and the colours if it is COLOURED. */
 void sl_schedule_print_legend(const struct sl_schedule *schedule, bool coloured, FILE *file);
 
-/* Writes a timeline in SVG: simulated milliseconds to the right, one row for each rank, and a rank's reductions in a
- * lane below its row. Colours are kinds of actions, shades are loops, numbers are microbatches. A long one goes on
- * below. */
+/* Writes a timeline in SVG: simulated milliseconds to the right, one row per rank, and a rank's reductions in a lane
+ * below its row. Colours are kinds of actions, shades are loops, numbers are microbatches. A long timeline is
+ * folded. */
 void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file);
 /* The same timeline as a page for browsers (page.h). */
 void sl_schedule_write_page(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file);
