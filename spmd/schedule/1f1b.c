@@ -1,18 +1,19 @@
 /* 1f1b.c - one forward, one backward: 1f1b, pipedream-flush, interleaved-1f1b, interleaved-zb.
  *
- * A rank begins with forwards until gradients come back (the warm-up), then forwards and backwards take turns, and the
- * backwards that are left come last. Microbatches go through the loops in rounds: a round's microbatches pass the first
- * loop, then the second one, and so on; then comes the next round. Backwards pass the loops from the last to the first.
- * interleaved-zb computes weight gradients by themselves, rank r's r backwards late, so that they fill the bubbles.
+ * A rank begins with forwards until gradients come back (the warm-up); then forwards and backwards alternate; the
+ * remaining backwards come last. Microbatches go through the loops in rounds: a round's microbatches pass the first
+ * loop, then the second one, and so on; then the next round begins. Backwards pass the loops from the last to the
+ * first. interleaved-zb computes weight gradients separately, on rank r r backwards late, so that they fill the
+ * bubbles.
  *
- * The longer the warm-up, the more delay between ranks is covered, and the more microbatches are held. 1f1b is
- * interleaved-1f1b at one loop, as PyTorch has it; pipedream-flush holds the fewest, no more than there are ranks from
- * its own to the last; and the weight gradients of interleaved-zb cover what its warm-up does not. */
+ * A longer warm-up covers more delay between ranks and holds more microbatches. 1f1b is interleaved-1f1b with one loop,
+ * as in PyTorch. pipedream-flush holds the fewest microbatches: at most the number of ranks from its own to the last.
+ * The weight gradients of interleaved-zb cover the delay that its warm-up does not. */
 #include "spmd/schedule/generate.h"
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* The N-th forward or backward of rank R, with ROUND microbatches in a round. */
+/* Appends the N-th forward or backward of rank R, with ROUND microbatches per round. */
 static int append(struct sl_schedule *schedule, int r, enum sl_action_kind kind, int n, int round) {
     const int cycle = round * schedule->loops, step = n % cycle;
     const int loop = kind == SL_FORWARD ? step / round : schedule->loops - 1 - step / round;

@@ -1,13 +1,14 @@
-/* ascend.c - lets the backwards of a table that runs all forwards first come in the order of their forwards.
+/* ascend.c - reverses the backwards of a table that runs all forwards first, so that they come in the order of their
+ * forwards.
  *
- * The clock cycles of a forward pass run in reverse end with the microbatch that came first. But the forwards are all
- * done by then, so that to a stage one microbatch is like any other: backwards may change their microbatches as long
- * as all ranks change alike. */
+ * The clock cycles of a forward pass run in reverse end with the first microbatch. But all forwards are done by then,
+ * so all microbatches are alike to a stage: backwards may exchange microbatches if all ranks do so in the same way. */
 #include "spmd/schedule/schedule.h"
 
 static bool is_backward(enum sl_action_kind kind) { return kind != SL_FORWARD; }
 
-/* Whether all forwards of RANK come before its backwards, the last microbatch's first and the first one's last. */
+/* Whether all forwards of RANK come before its backwards, and the backwards go from the last microbatch to the
+ * first. */
 static bool descends(const struct sl_schedule *schedule, const struct sl_rank_schedule *rank) {
     int i = 0;
     while (i < rank->count && !is_backward(rank->action[i].kind)) i++;

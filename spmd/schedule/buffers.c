@@ -1,42 +1,42 @@
-/* buffers.c - how many microbatches the stash of a rank must have room for, and which need none; which loops' gradients
- * are under way at once. */
+/* buffers.c - the room that a rank's stash needs, in microbatches; cases without a stash; and loops whose gradients are
+ * computed at the same time. */
 #include <stdlib.h>
 
 #include "spmd/schedule/schedule.h"
 
-/* Whether a kind of action makes what the weight gradient will use. */
+/* Whether a kind of action makes data that the weight gradient uses. */
 typedef bool makes_function(enum sl_action_kind kind);
 static bool is_forward(enum sl_action_kind kind) { return kind == SL_FORWARD; }
 
 /* The microbatches of one loop that the stash holds. */
 struct window {
-    int lowest, highest; /* of the groups that have been made, HIGHEST excluded */
-    int next;            /* the groups below it have had their weight gradients */
-    int ready;           /* all microbatches below it are due */
-    int end;             /* of the loop's microbatches */
-    bool *due;           /* [microbatches] weight gradients that have come along */
+    int lowest, highest; /* range of groups made so far, HIGHEST excluded */
+    int next;            /* groups below it have had their weight gradients */
+    int ready;           /* weight gradients of all microbatches below it are due */
+    int end;             /* end of the loop's microbatches */
+    bool *due;           /* [microbatches] weight gradients that have become due */
 };
 
-/* RUN microbatches from MICROBATCH on. */
+/* Adds RUN microbatches from MICROBATCH on. */
 static void make_microbatches(struct window *window, int microbatch, int run, int group) {
     const int first = microbatch / group * group, end = ((microbatch + run - 1) / group + 1) * group;
     if (end > window->highest) window->highest = end;
     if (first < window->lowest) window->lowest = first;
 }
 
-/* Microbatches may be made in descending order, and what has not been made takes no room. */
+/* Microbatches may be made in descending order, and microbatches that have not been made take no room. */
 static int width(const struct window *window) {
     return window->highest - (window->lowest > window->next ? window->lowest : window->next);
 }
 
-/* Groups run in ascending order, each once all its microbatches are due. */
+/* Marks weight gradients as due. Groups run in ascending order, each once all its microbatches are due. */
 static void use_microbatches(struct window *window, int microbatch, int run, int group) {
     for (int m = 0; m < run; m++) window->due[microbatch + m] = true;
     while (window->ready < window->end && window->due[window->ready]) window->ready++;
     window->next = window->ready / group * group;
 }
 
-/* DUE [loops][microbatches], of all loops. */
+/* Opens the window of a loop. DUE [loops][microbatches] belongs to all loops. */
 static struct window open_window(const struct sl_schedule *schedule, int rank, int loop, bool *due) {
     const int stage = sl_schedule_stage(schedule, rank, loop), first = sl_schedule_first_microbatch(schedule, stage);
     return (struct window){.lowest = schedule->microbatches,
@@ -46,7 +46,7 @@ static struct window open_window(const struct sl_schedule *schedule, int rank, i
                            .due = due + (size_t)loop * (size_t)schedule->microbatches};
 }
 
-/* The widest that any of the loops' WINDOWs becomes as RANK's actions come along. */
+/* The largest width of any loop's WINDOW during RANK's actions. */
 static int walk(const struct sl_schedule *schedule, int rank, int group, makes_function *makes, struct window *window,
                 bool *due) {
     int most = group;
@@ -81,7 +81,7 @@ int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, in
     return widest(schedule, rank, group, sl_has_input_gradient);
 }
 
-/* NEXT [loops]: the microbatch that must come next. */
+/* Whether RANK has only whole backwards, ascending in each loop. NEXT [loops]: the expected microbatch. */
 static bool ascend_whole(const struct sl_schedule *schedule, int rank, int *next) {
     for (int l = 0; l < schedule->loops; l++)
         next[l] = sl_schedule_first_microbatch(schedule, sl_schedule_stage(schedule, rank, l));
@@ -123,7 +123,7 @@ bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, i
     return taken;
 }
 
-/* The lowest room that is free. USED [loops + 1]: those that are not. */
+/* Takes the lowest free room. USED [loops + 1]: rooms that are in use. */
 static int take_room(bool *used) {
     int room = 1;
     while (used[room]) room++;

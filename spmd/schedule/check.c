@@ -1,8 +1,8 @@
 /* check.c - walks a lowered table as the executor would, and proves that the walk ends.
  *
- * Every rank advances while its next action can run. As there, a slot is acquired before its contents are computed, and
- * what was taken for immediate use stays in its slot until it has been used. What no rank can do any more is a
- * deadlock; what an action finds in the wrong state is a broken table. */
+ * Every rank advances while its next action can run. As in the executor, a slot is acquired before its contents are
+ * computed, and a message for immediate use stays in its slot until it has been used. If no rank can advance any more,
+ * there is a deadlock; if an action finds a wrong state, the table is broken. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,37 +11,38 @@
 #include "spmd/schedule/turns.h"
 #include "spmd/schedule/wires.h"
 
-/* Of one microbatch in one stage. */
+/* State of one microbatch in one stage. */
 struct cell {
     bool forward : 1, input_gradient : 1, weight_gradient : 1; /* done */
-    bool weight_waits : 1;                                     /* it is due, and runs once the gradient has been sent */
+    bool weight_waits : 1;                                     /* it is due, and runs after the gradient has
+                                                                  been sent */
 };
 
-/* What a rank has at hand: messages' numbers, stage * microbatches + microbatch, or SL_NO_MESSAGE. */
+/* Data that a rank holds: messages' numbers, stage * microbatches + microbatch, or SL_NO_MESSAGE. */
 struct hands {
-    int state, gradient; /* last taken, in their slots */
-    /* [microbatches] rows of the stage-input buffers; NULL where none is kept */
+    int state, gradient; /* last ones taken, in their slots */
+    /* [microbatches] rows of the stage-input buffers; NULL if none is saved */
     int *kept_state, *kept_gradient;
 };
 
 struct walk {
     const struct sl_schedule *schedule;
     int slots, group;
-    bool grows; /* where nothing else helps, there is one slot more */
+    bool grows; /* if the walk is stuck, add one slot */
     struct sl_turns turns;
     int *next;         /* [ranks] */
     struct cell *cell; /* [stages][microbatches] */
     struct sl_wires wires;
     struct hands *hands; /* [ranks] */
     int *weights;        /* [stages]: first microbatch of the next weight-gradient group */
-    int *ready;          /* [stages]: all microbatches below it have had their weight gradients */
+    int *ready;          /* [stages]: weight gradients of all microbatches below it are due */
     int *held, *most;    /* [ranks] microbatches between F and W, over all loops: now, and the most */
     int *reductions;     /* [stages] */
     int *waits;          /* [3 * ranks] for the explanation */
     struct sl_error *error;
 };
 
-enum { BLOCKED = -1 }; /* beside SL_OK and a broken table's status */
+enum { BLOCKED = -1 }; /* further result besides SL_OK and the status of a broken table */
 
 static int message_of(const struct walk *walk, int stage, int microbatch) {
     return stage * walk->schedule->microbatches + microbatch;
@@ -66,7 +67,7 @@ static int broken(const struct walk *walk, int rank, const struct sl_action *act
                         stage_of(walk, rank, action), why);
 }
 
-/* The wire that ACTION sends on, or has to have a slot of before it computes; NULL: none. */
+/* The wire on which ACTION sends, or of which it must acquire a slot before it computes; NULL: none. */
 static struct sl_wire *sends_on(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action), stages = sl_schedule_stages(walk->schedule);
     const bool forward = action->kind == SL_FORWARD || action->kind == SL_SEND_ACTIVATION;
@@ -90,13 +91,13 @@ static const struct sl_action *next_of(const struct walk *walk, int rank) {
     return walk->next[rank] < actions->count ? &actions->action[walk->next[rank]] : NULL;
 }
 
-/* The rank that RANK, which is stuck, waits for. */
+/* The rank that the stuck RANK waits for. */
 static int waits_for(const struct walk *walk, int rank) {
     const struct sl_action *action = next_of(walk, rank);
     return takes(action) ? takes_from(walk, rank, action)->from : sends_on(walk, rank, action)->to;
 }
 
-/* Tells the shortest circle of ranks that wait for each other. */
+/* Reports the shortest circle of ranks that wait for each other. */
 static int explain(const struct walk *walk) {
     const int ranks = walk->schedule->ranks;
     int first;
@@ -124,13 +125,13 @@ static int explain(const struct walk *walk) {
                         shortest ? "" : ", which has nothing left to do");
 }
 
-/* ---- one action each ---- */
+/* ---- single actions ---- */
 
 static bool has_slot(const struct walk *walk, const struct sl_wire *wire) {
     return wire->sent - wire->released < walk->slots;
 }
 
-/* A slot of WIRE (NULL: none is needed) for what is to be computed. */
+/* Acquires a slot of WIRE (NULL: none is needed) for the result of ACTION. */
 static int acquire(const struct walk *walk, int rank, const struct sl_action *action, struct sl_wire *wire,
                    int message) {
     if (!wire) return SL_OK;
@@ -141,7 +142,7 @@ static int acquire(const struct walk *walk, int rank, const struct sl_action *ac
     return SL_OK;
 }
 
-/* The weight gradients that have become due run in groups, in ascending order. */
+/* Runs due weight gradients in groups, in ascending order. */
 static void run_weight_gradients(struct walk *walk, int rank, int stage) {
     const int end = sl_schedule_end_microbatch(walk->schedule, stage);
     int *ready = &walk->ready[stage], *next = &walk->weights[stage];
@@ -149,7 +150,7 @@ static void run_weight_gradients(struct walk *walk, int rank, int stage) {
     for (; *next + walk->group <= *ready; *next += walk->group) walk->held[rank] -= walk->group;
 }
 
-/* The slot's first end may wait for it. */
+/* Frees a slot; the wire's sender may wait for it. */
 static void release(struct walk *walk, struct sl_wire *wire) {
     wire->released++;
     sl_turns_wake(&walk->turns, wire->from);
@@ -202,7 +203,7 @@ static int take_message(struct walk *walk, int rank, const struct sl_action *act
     return SL_OK;
 }
 
-/* Uses up what HAND holds, which has to be MESSAGE, and gives its slot back. */
+/* Uses the message in HAND, which must be MESSAGE, and frees its slot. */
 static bool use(struct walk *walk, int *hand, int message, struct sl_wire *wire) {
     if (*hand != message) return false;
     *hand = SL_NO_MESSAGE;
@@ -270,7 +271,7 @@ static int reduce(struct walk *walk, int rank, const struct sl_action *action) {
     return SL_OK;
 }
 
-/* The columns by which the executor finds its rows. */
+/* Checks the columns by which the executor finds its rows. */
 static const char *wrong_column(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action);
     if (action->kind > SL_WEIGHT_GRADIENT) return NULL;
@@ -311,7 +312,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
         return backward(walk, rank, action, cell);
     case SL_UNSHARD:
     case SL_RESHARD:
-        return SL_OK; /* no rank waits for another: sl_schedule_check_shards */
+        return SL_OK; /* checked by sl_schedule_check_shards; no rank waits for another */
     case SL_ACTION_KINDS:
         break;
     }
@@ -320,7 +321,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
 
 /* ---- the walk ---- */
 
-/* What must hold once no rank can move any more. */
+/* Checks the state in which no rank can move any more. */
 static int check_end(const struct walk *walk) {
     const struct sl_schedule *schedule = walk->schedule;
     const int stages = sl_schedule_stages(schedule);
@@ -349,7 +350,7 @@ static int check_end(const struct walk *walk) {
     return SL_OK;
 }
 
-/* One slot more in every channel; false: nobody waits for one. */
+/* Adds a slot to every channel; false: no rank waits for a slot. */
 static bool add_slot(struct walk *walk) {
     bool waited = false;
     for (int r = 0; r < walk->schedule->ranks; r++) {
@@ -379,7 +380,7 @@ static int walk_to_the_end(struct walk *walk) {
 
 /* ---- memory ---- */
 
-/* Whether RANK keeps what it takes, or is to send. */
+/* Whether RANK saves received states or gradients in rows. */
 static bool keeps_rows(const struct sl_schedule *schedule, int rank) {
     const struct sl_rank_schedule *actions = &schedule->rank[rank];
     for (int i = 0; i < actions->count; i++) {
@@ -430,8 +431,7 @@ static void give_memory(struct walk *walk) {
     free(walk->hands);
 }
 
-/* Walks with all but memory and error given. */
-/* What is done twice would be told as a wait for a message that nobody sends. */
+/* Reports actions that are done twice: the walk would report them as waits for messages that are never sent. */
 static int find_repeated(struct walk *walk) {
     const struct sl_schedule *schedule = walk->schedule;
     for (int r = 0; r < schedule->ranks; r++) {
@@ -472,10 +472,10 @@ int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, 
     return status;
 }
 
-/* A walk that gets stuck goes on with one slot more as one with so many slots would have gone: what a rank does, and
- * finds in its channels, does not depend on when it does it. */
+/* A stuck walk that continues with one more slot is the walk that had it from the start: the actions of a rank, and the
+ * contents of its channels, do not depend on time. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error) {
-    const int all = schedule->loops * schedule->microbatches; /* that one rank can send another */
+    const int all = schedule->loops * schedule->microbatches; /* most messages from one rank to another */
     *slots = fewest;
     if (schedule->lowered) {
         struct walk walk = {.schedule = schedule, .slots = fewest, .group = 1, .grows = true};
@@ -484,5 +484,5 @@ int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots
         if (status == SL_OK) *slots = walk.slots;
         if (status != SL_BAD_INPUT) return status;
     }
-    return sl_schedule_check(schedule, all > fewest ? all : fewest, 1, NULL, error); /* what is wrong with it */
+    return sl_schedule_check(schedule, all > fewest ? all : fewest, 1, NULL, error); /* reports the error */
 }

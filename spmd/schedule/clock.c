@@ -1,7 +1,7 @@
-/* clock.c - gives a table's compute actions their times: every cell in the first iteration that it can have.
+/* clock.c - sets the times of a table's compute actions: every cell runs in its earliest iteration.
  *
- * Cells, not actions: a pair begins together. What a rank waits for when no rank can move any more leads to another
- * rank, and from there to the next one: following it ends in a circle, which is the explanation. */
+ * It works on cells, not actions: a pair begins together. If no rank can move any more, each waiting rank leads to
+ * another one; following these leads into a circle, which is the explanation. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@ struct clock {
     const struct sl_schedule *schedule;
     int *next;                         /* [ranks] first action of the rank's next cell */
     int *forward_done, *backward_done; /* [stages][microbatches] iteration, or NEVER */
-    int *awake, *soon;                 /* [ranks] those to look at in this iteration, and in the next one */
+    int *awake, *soon;                 /* [ranks] the ranks to visit in this iteration, and in the next one */
     int awakes, soons;
-    bool *wakes; /* [ranks] whether it is one of SOON */
+    bool *wakes; /* [ranks] whether the rank is in SOON */
     struct sl_error *error;
 };
 
@@ -24,8 +24,8 @@ static size_t cell_of(const struct clock *clock, int stage, int microbatch) {
     return (size_t)stage * (size_t)clock->schedule->microbatches + (size_t)microbatch;
 }
 
-/* What ACTION needs that was not done before iteration TIME: a stage, and FORWARD or BACKWARD in *NEEDS. -1: nothing.
- */
+/* Returns the stage of a missing prerequisite of ACTION, one not done before iteration TIME, and FORWARD or BACKWARD in
+ * *NEEDS; -1: nothing is missing. */
 static int missing(const struct clock *clock, int rank, const struct sl_action *action, int time,
                    enum sl_action_kind *needs) {
     const struct sl_schedule *schedule = clock->schedule;
@@ -55,7 +55,7 @@ static int cell_end(const struct sl_rank_schedule *rank, int begin) {
     return end;
 }
 
-/* The next cell of RANK, if it can be done in iteration TIME. */
+/* Runs the next cell of RANK, if it can run in iteration TIME. */
 static bool advance(struct clock *clock, int rank, int time) {
     struct sl_rank_schedule *actions = &clock->schedule->rank[rank];
     const int begin = clock->next[rank];
@@ -69,7 +69,7 @@ static bool advance(struct clock *clock, int rank, int time) {
     return true;
 }
 
-/* Only a rank for which something has been done can move in the next iteration. */
+/* Schedules a visit of RANK in the next iteration: only ranks with new results can move. */
 static void wake(struct clock *clock, int rank) {
     if (clock->wakes[rank]) return;
     clock->wakes[rank] = true;
@@ -81,7 +81,7 @@ static void wake_stage(struct clock *clock, int stage) {
         wake(clock, sl_schedule_rank_of(clock->schedule, stage));
 }
 
-/* Only after all ranks have had their turn: an iteration's results are for the next one. */
+/* Records results, after all ranks have been visited: they are for the next iteration. */
 static void note_done(struct clock *clock, int rank, int begin) {
     const struct sl_rank_schedule *actions = &clock->schedule->rank[rank];
     for (int i = begin; i < clock->next[rank]; i++) {
@@ -96,7 +96,7 @@ static void note_done(struct clock *clock, int rank, int begin) {
     wake(clock, rank);
 }
 
-/* The action of RANK's next cell that cannot run, and the rank that it waits for. */
+/* Returns the action of RANK's next cell that cannot run, and the rank that it waits for; NULL: there is none. */
 static const struct sl_action *blocked(const struct clock *clock, int rank, int *waits_for, int *stage,
                                        enum sl_action_kind *needs) {
     const struct sl_rank_schedule *actions = &clock->schedule->rank[rank];
@@ -110,8 +110,8 @@ static const struct sl_action *blocked(const struct clock *clock, int rank, int 
     return NULL;
 }
 
-/* Follows who waits for whom from any rank that is stuck until a rank comes up again, or one that has nothing left to
- * do; then tells the circle, or the last step. */
+/* Follows waiting ranks from a stuck one until a rank repeats, or has nothing left to do; then reports the circle, or
+ * the last step. */
 static int explain(struct clock *clock) {
     const struct sl_schedule *schedule = clock->schedule;
     int rank = 0, stage = 0, waits_for = 0;
@@ -142,7 +142,7 @@ static int explain(struct clock *clock) {
     return sl_error_set(clock->error, SL_BAD_INPUT, "schedule %s: deadlock: %s", schedule->name, text);
 }
 
-/* The ranks that are to be looked at become those of this iteration. */
+/* Makes the ranks in SOON those of this iteration. */
 static void begin_iteration(struct clock *clock) {
     int *spare = clock->awake;
     clock->awake = clock->soon;
@@ -152,10 +152,10 @@ static void begin_iteration(struct clock *clock) {
     for (int i = 0; i < clock->awakes; i++) clock->wakes[clock->awake[i]] = false;
 }
 
-/* BEFORE [ranks] is for the cells that the ranks were at. */
+/* BEFORE [ranks] receives each rank's cell before the iteration. */
 static int run(struct clock *clock, int *before) {
     const struct sl_schedule *schedule = clock->schedule;
-    int left = 0; /* ranks that have not done everything */
+    int left = 0; /* ranks with remaining cells */
     for (int r = 0; r < schedule->ranks; r++) {
         wake(clock, r);
         left += schedule->rank[r].count > 0;

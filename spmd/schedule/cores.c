@@ -1,5 +1,5 @@
-/* cores.c - simulates ranks that share cores: at any time all that have work get equal shares of the cores, and none
- * more than a whole one (processor sharing). */
+/* cores.c - simulates ranks that share cores: at any time all ranks with work get equal shares of the cores, at most a
+ * whole core each (processor sharing). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ static void list(const struct piece *piece) {
     if (piece->listed) *piece->listed = piece->event;
 }
 
-/* QUEUED has come to the front: from now on it needs a core. */
+/* Makes QUEUED the rank's first piece: from now on it needs a core. */
 static void put_first(struct walk *walk, int rank, int queued) {
     struct cores *cores = walk->cores;
     cores->first[rank] = queued;
@@ -22,7 +22,7 @@ static void put_first(struct walk *walk, int rank, int queued) {
     event->begin = walk->now[rank];
 }
 
-/* A place for one more; NONE without memory. */
+/* Returns a free entry of the queue; NONE without memory. */
 static int take_place(struct cores *cores) {
     const int place = cores->unused;
     if (place != NONE) {
@@ -50,7 +50,7 @@ void sl_cores_queue(struct walk *walk, const struct piece *piece) {
     cores->last[rank] = place;
 }
 
-/* The first piece of RANK has been computed. */
+/* Ends the first piece of RANK. */
 static void finish(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
     const int place = cores->first[rank];
@@ -65,7 +65,7 @@ static void finish(struct walk *walk, int rank) {
     cores->unused = place;
 }
 
-/* Nothing that others do changes when RANK goes on. */
+/* Puts RANK into the heap of computing ranks or of later ones; this does not affect other ranks. */
 static void wait(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
     if (walk->now[rank] > cores->time)
@@ -73,7 +73,7 @@ static void wait(struct walk *walk, int rank) {
     else if (sl_cores_busy(walk, rank))
         sl_heap_add(&cores->computing, cores->work + cores->whole[rank], rank);
     else
-        return; /* it waits for a message, or has done all */
+        return; /* it waits for a message, or is finished */
     cores->waits[rank] = true;
 }
 
@@ -93,7 +93,7 @@ static void advance(struct walk *walk, int rank) {
     }
 }
 
-/* Until nobody can go on without time. Events are listed in this order, from the first rank on. */
+/* Advances all ranks until time must pass. Events are listed in this order, from the first rank on. */
 static void advance_all(struct walk *walk) {
     int rank;
     walk->turns.at = -1;
@@ -112,7 +112,7 @@ static void go_on(struct walk *walk, int rank) {
         sl_turns_wake(&walk->turns, rank);
 }
 
-/* To the time at which the first rank ends a piece of work, or goes on. False: all have ended. */
+/* Moves on to the time at which the first rank ends a piece of work, or continues. False: all have ended. */
 static bool pass_time(struct walk *walk) {
     struct cores *cores = walk->cores;
     struct sl_heap *computing = &cores->computing, *later = &cores->later;

@@ -1,7 +1,7 @@
 /* csv.c - reads and writes tables in PyTorch's CSV format.
  *
- * The reader goes through the text once and notes the compute actions; only then is it known how many stages and
- * microbatches there are. It trusts nothing: every number has a limit, and the file has one. */
+ * The reader goes through the text once and records the compute actions; only then are the numbers of stages and
+ * microbatches known. Input is not trusted: numbers and the file's size are limited. */
 #include "spmd/schedule/csv.h"
 
 #include <errno.h>
@@ -23,10 +23,10 @@ struct item {
 struct reader {
     const char *path;
     char *text;
-    int length, at, line, row; /* LINE: where the row begins; rows count from 0 */
+    int length, at, line, row; /* LINE: position at which the row begins; rows count from 0 */
     struct item *item;         /* compute actions in the file's order */
     int items, capacity;
-    int *row_of, stages, room; /* [stages] -1: not seen yet; room for so many */
+    int *row_of, stages, room; /* [stages] -1: not seen yet; ROOM: allocated entries */
     struct sl_error *error;
 };
 
@@ -51,7 +51,7 @@ static int next(const struct reader *reader) {
 }
 static int column(const struct reader *reader) { return reader->at - reader->line; }
 
-/* Says where: ROW and COLUMN count from 0, the message from 1, as editors do. */
+/* Reports an error with its place: ROW and COLUMN count from 0, in the message from 1, as in editors. */
 static int refuse(const struct reader *reader, int row, int column, const char *format, ...) SL_PRINTF(4, 5);
 static int refuse(const struct reader *reader, int row, int column, const char *format, ...) {
     char what[400];
@@ -110,14 +110,14 @@ static bool is_left_out(const char *word) {
     return false;
 }
 
-/* A compute action's kind; SL_ACTION_KINDS: none. */
+/* The kind of a compute action; SL_ACTION_KINDS: none. */
 static enum sl_action_kind kind_of(const char *word) {
     enum sl_action_kind kind = SL_FORWARD;
     while (kind <= SL_WEIGHT_GRADIENT && (word[0] != sl_action_letter(kind) || word[1])) kind++;
     return kind <= SL_WEIGHT_GRADIENT ? kind : SL_ACTION_KINDS;
 }
 
-/* Every stage belongs to the row on which it comes up first. */
+/* Assigns a stage to the row of its first action. */
 static int note_stage(struct reader *reader, const struct item *item) {
     while (reader->stages <= item->stage) {
         int *grown = sl_grow(reader->row_of, reader->stages, &reader->room, 64, sizeof *grown);
@@ -140,7 +140,7 @@ static int note(struct reader *reader, const struct item *item) {
     return note_stage(reader, item);
 }
 
-/* 4F0; communication too, with or without a microbatch, but not in pairs. */
+/* Reads 4F0; also communication, with or without a microbatch, but not in pairs. */
 static int read_action(struct reader *reader, bool in_pair, bool paired) {
     char word[LONGEST_WORD + 1];
     skip_blanks(reader);
@@ -165,7 +165,7 @@ static int skip(struct reader *reader, int character, const char *what) {
     return SL_OK;
 }
 
-/* (1F6;6B2)OVERLAP_F_B */
+/* Reads (1F6;6B2)OVERLAP_F_B. */
 static int read_pair(struct reader *reader) {
     char word[LONGEST_WORD + 1];
     SL_TRY(skip(reader, '(', "\"(\""));
@@ -212,14 +212,14 @@ static int read_rows(struct reader *reader) {
 
 /* ---- tables ---- */
 
-/* The first action of a stage from LOWEST on. */
+/* The first action of a stage that is at least LOWEST. */
 static const struct item *first_from(const struct reader *reader, int lowest) {
     const struct item *item = reader->item;
     while (item->stage < lowest) item++;
     return item;
 }
 
-/* Places the stages: ascending on each rank, in their copies of the model. COUNT [ranks] is for counting. */
+/* Places the stages, ascending on each rank within their copies of the model. COUNT [ranks] is scratch memory. */
 static int place_stages(const struct reader *reader, struct sl_schedule *schedule, int *count) {
     for (int i = 0; i < reader->stages; i++) {
         const int s = i / schedule->copies + i % schedule->copies * sl_schedule_depth(schedule);
@@ -252,7 +252,7 @@ static void base_name(const char *path, char *name, size_t size) {
     if (length > 4 && !strcmp(name + length - 4, ".csv")) name[length - 4] = '\0';
 }
 
-/* Every stage up to the highest must be there, and as many on each line. */
+/* Checks that all stages up to the highest exist, and that all lines have the same number of them. */
 static int check_stages(const struct reader *reader) {
     for (int s = 0; s < reader->stages; s++) {
         if (reader->row_of[s] >= 0) continue;
@@ -265,7 +265,7 @@ static int check_stages(const struct reader *reader) {
                   reader->stages, reader->row);
 }
 
-/* A few cells may claim any numbers: what passes takes no more memory than a small multiple of the file. */
+/* A few cells may claim any numbers: limits memory to a small multiple of the file. */
 static int check_size(const struct reader *reader, int microbatches) {
     enum { FEW = 1 << 16, SPARSE = 16 };
     const long long forwards = (long long)reader->stages * microbatches;
@@ -275,8 +275,8 @@ static int check_size(const struct reader *reader, int microbatches) {
                         microbatches, forwards, reader->items);
 }
 
-/* Whether there are two copies of the model: the lower stages see the lower microbatches alone, and the upper ones the
- * upper. In a table of one model all stages see all. */
+/* Whether there are two copies of the model: the lower stages have only the lower microbatches, and the upper stages
+ * only the upper ones. In a table of one model all stages have all microbatches. */
 static bool has_copies(const struct reader *reader, int microbatches) {
     bool apart = microbatches % 2 == 0 && reader->stages / reader->row % 2 == 0;
     for (int i = 0; i < reader->items && apart; i++)
@@ -329,7 +329,7 @@ static bool is_written(const struct sl_schedule *schedule, enum sl_action_kind k
     return kind <= SL_WEIGHT_GRADIENT || (schedule->sharded && kind >= SL_REDUCE);
 }
 
-/* The next action of RANK from I on that is written; the count if there is none. */
+/* The next written action of RANK from I on; the count if there is none. */
 static int next_written(const struct sl_schedule *schedule, const struct sl_rank_schedule *rank, int i) {
     while (i < rank->count && !is_written(schedule, rank->action[i].kind)) i++;
     return i;
@@ -343,7 +343,8 @@ static void write_action(const struct sl_action *action, int stage, FILE *file) 
         fprintf(file, "%d%c%d", stage, sl_action_letter(action->kind), action->microbatch);
 }
 
-/* What is gathered and reduced has no iteration of its own, and so the cells of a sharded table have none. */
+/* Writes a rank. Gathers and reductions have no iteration of their own, so cells of a sharded table do not stand for
+ * iterations. */
 static void write_rank(const struct sl_schedule *schedule, int number, FILE *file) {
     const struct sl_rank_schedule *rank = &schedule->rank[number];
     int cell = 0, following;

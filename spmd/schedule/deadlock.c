@@ -3,7 +3,8 @@
 
 enum { UNKNOWN = -1 };
 
-/* Notes in CIRCLE how long the circle is that each rank leads to. SEEN has on whose way a rank was met last. */
+/* Writes to CIRCLE the length of the circle that each rank leads to. SEEN: the last rank on whose way a rank was
+ * met. */
 static void note_circles(int ranks, const int *waits_for, int *circle, int *seen) {
     for (int r = 0; r < ranks; r++) {
         circle[r] = waits_for[r] == SL_WAITS_FOR_NOBODY ? 0 : UNKNOWN;

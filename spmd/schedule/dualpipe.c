@@ -1,19 +1,20 @@
-/* dualpipe.c - dualpipe and dualpipev: two stages a rank; forwards and backwards share cells.
+/* dualpipe.c - dualpipe and dualpipev: two stages per rank; forwards and backwards share cells.
  *
  * In DualPipe two copies of the model lie on mirrored ranks, and microbatches enter at both ends. A rank does for one
- * copy as the rank that mirrors it does for the other. DualPipeV is what is left when the two become one rank, and the
- * copies one V. In the main part the forward of one loop is paired with the backward of the other, so that the one's
- * communication can hide behind the other's products.
- * Source: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024) and the code published with it. */
+ * copy what its mirrored rank does for the other. DualPipeV merges the two ranks into one, and the copies into one V.
+ * In the main part the forward of one loop is paired with the backward of the other, so that the communication of one
+ * can hide behind the products of the other. Source: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024) and the code
+ * published with it. */
 #include "spmd/schedule/generate.h"
 
 struct walk {
     struct sl_schedule *schedule;
     int rank;
-    int above, hops;             /* ranks from the end where microbatches enter its loop 0; to where loops meet */
-    int microbatches;            /* that enter there */
-    int forward[2], backward[2]; /* next microbatch on either loop */
-    int pending;                 /* all input gradients among the rank's actions before this one have their W */
+    int above, hops;             /* ranks between it and the end at which microbatches enter its loop 0; ranks
+                                    to the meeting of loops */
+    int microbatches;            /* number that enters at that end */
+    int forward[2], backward[2]; /* next microbatch of each loop */
+    int pending;                 /* input gradients before this action of the rank have their weight gradients */
 };
 
 static int forward(struct walk *walk, int loop) {
@@ -21,7 +22,7 @@ static int forward(struct walk *walk, int loop) {
                                walk->forward[loop]++, false);
 }
 
-/* A backward, or only its input gradient. */
+/* Appends a backward, or only its input gradient. */
 static int backward(struct walk *walk, enum sl_action_kind kind, int loop, bool paired) {
     return sl_schedule_compute(walk->schedule, kind, sl_schedule_stage(walk->schedule, walk->rank, loop),
                                walk->backward[loop]++, paired);
@@ -32,7 +33,7 @@ static int forward_with_backward(struct walk *walk, int loop) {
     return backward(walk, SL_BACKWARD, 1 - loop, true);
 }
 
-/* The weight gradient of the oldest input gradient that is still without: there always is one. */
+/* Appends the weight gradient of the oldest input gradient without one; there always is one. */
 static int weight_gradient(struct walk *walk) {
     const struct sl_action *action = walk->schedule->rank[walk->rank].action;
     while (action[walk->pending].kind != SL_INPUT_GRADIENT) walk->pending++;
@@ -56,7 +57,8 @@ static int fill(struct walk *walk) {
     return SL_OK;
 }
 
-/* The last rank's first forward is not paired: it need not wait for the first gradient with the backward. */
+/* The last rank's first forward is not paired: otherwise it would wait for the first gradient together with the
+ * backward. */
 static int main_part(struct walk *walk) {
     const int hops = walk->hops;
     for (int n = 0; n < walk->microbatches - walk->above - 1 - 2 * hops; n++) {
@@ -75,7 +77,7 @@ static int main_part(struct walk *walk) {
     return SL_OK;
 }
 
-/* Backwards of both loops in turn; from the middle on, weight gradients wait until there is nothing else to do. */
+/* Backwards of both loops alternate; from the middle on, weight gradients wait until there is no other work. */
 static int drain(struct walk *walk) {
     const int hops = walk->hops, turns = 2 * (walk->above + 1);
     for (int n = 0; n < turns; n++)

@@ -1,4 +1,4 @@
-/* forward.c - tables of forwards alone, on another schedule's stages: for models that generate, or are evaluated. */
+/* forward.c - tables of forwards only, on another schedule's stages: for generation and evaluation. */
 #include <string.h>
 
 #include "spmd/schedule/schedule.h"
@@ -18,7 +18,7 @@ static int no_memory(const struct sl_schedule *schedule, struct sl_error *error)
     return sl_error_set(error, SL_FAILED, "schedule %s: no memory", schedule->name);
 }
 
-/* ---- stage by stage ---- */
+/* ---- a table made stage by stage ---- */
 
 static int fill(struct sl_schedule *forward, struct sl_error *error) {
     const int depth = sl_schedule_depth(forward);
@@ -39,9 +39,9 @@ int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *l
     return status;
 }
 
-/* ---- another table's ---- */
+/* ---- a table made from another table ---- */
 
-/* Iterations of all ranks. */
+/* The number of iterations, over all ranks. */
 static int length_of(const struct sl_schedule *schedule) {
     int length = 0;
     for (int r = 0; r < schedule->ranks; r++)
@@ -50,7 +50,7 @@ static int length_of(const struct sl_schedule *schedule) {
     return length;
 }
 
-/* The actions of RANK in PASS; a copy has its microbatches of all PASSES together. */
+/* Appends the actions of RANK in PASS. A copy's microbatches of all PASSES are numbered consecutively. */
 static bool add_pass(const struct sl_schedule *of, int rank, int pass, int passes, int time,
                      struct sl_rank_schedule *to) {
     const struct sl_rank_schedule *from = &of->rank[rank];

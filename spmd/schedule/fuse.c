@@ -5,14 +5,14 @@
 
 #include "spmd/schedule/simulate.h"
 
-/* Rows whose products take as long as bringing the weights: a core computes about 6 times as many operations a second
- * as its share of a large cache delivers bytes, so that a weight (4 bytes) arrives in the time of 12 rows (2 operations
- * each). Prefetching does not hide it: products of 128 rows are about a tenth slower with weights from there. */
+/* Rows whose products take as long as reading the weights: a core computes about 6 times as many operations a second as
+ * its share of a large cache delivers bytes, so a weight (4 bytes) arrives in the time of 12 rows (2 operations each).
+ * Prefetching does not hide it: products of 128 rows are about a tenth slower with weights from that cache. */
 enum { ROWS_OF_WEIGHTS = 12 };
 
 static bool is_joined(enum sl_action_kind kind) { return kind == SL_FORWARD || sl_has_input_gradient(kind); }
 
-/* Whether the RUN actions from FIRST on, COUNT of which are left, are a run; *LOWEST is its first microbatch. */
+/* Whether the RUN actions from FIRST on, of COUNT remaining ones, are a run; *LOWEST is its first microbatch. */
 static bool is_run(const struct sl_action *first, int count, int run, int *lowest) {
     if (count < run) return false;
     const int step = run > 1 && first[1].microbatch < first->microbatch ? -1 : 1;
@@ -27,14 +27,14 @@ static bool is_run(const struct sl_action *first, int count, int run, int *lowes
     return count == run || !first[run].paired;
 }
 
-/* Fills TO from FROM. False if not all of its actions are in runs. */
+/* Appends FROM's actions to TO, in runs. False if some are not in runs. */
 static bool join_rank(const struct sl_rank_schedule *from, int run, struct sl_rank_schedule *to, bool *memory) {
     for (int i = 0; i < from->count; i++) {
         struct sl_action action = from->action[i];
         if (run > 1 && is_joined(action.kind)) {
             int lowest;
             if (!is_run(&from->action[i], from->count - i, run, &lowest)) return false;
-            action.microbatch = (uint16_t)lowest; /* by which its rows are found */
+            action.microbatch = (uint16_t)lowest; /* its rows are found by the lowest microbatch */
             i += run - 1;
         }
         if (!sl_schedule_append(to, &action)) return *memory = false;
@@ -47,7 +47,7 @@ static void free_ranks(struct sl_rank_schedule *rank, int ranks) {
     free(rank);
 }
 
-/* JOINED is SCHEDULE in runs of RUN, with ranks of its own, which free_ranks frees. */
+/* Makes JOINED: SCHEDULE in runs of RUN, with ranks of its own. Free them with free_ranks. */
 static int join(const struct sl_schedule *schedule, int run, struct sl_schedule *joined, bool *fused,
                 struct sl_error *error) {
     bool memory;
@@ -73,9 +73,9 @@ int sl_schedule_fuse(struct sl_schedule *schedule, int run, bool *fused, struct 
     return status;
 }
 
-/* ---- the length of a run ---- */
+/* ---- choice of the length of a run ---- */
 
-/* The time of TABLE, which is lowered here: no core can do its part sooner, and no rank can do all of them. */
+/* Lowers TABLE and computes its time: the larger of the work per core and the simulated span. */
 static int time_of(struct sl_schedule *table, const struct sl_fusing *fusing, double *time, struct sl_error *error) {
     const double rows = fusing->rows, once = ROWS_OF_WEIGHTS, work = rows + once;
     const struct sl_stage_costs stage = {.forward = work, .input_gradient = work, .weight_gradient = rows};
@@ -93,7 +93,7 @@ static int time_of(struct sl_schedule *table, const struct sl_fusing *fusing, do
     return SL_OK;
 }
 
-/* *TIME of the table in runs of RUN; negative if it does not have such runs, or cannot be run at all. */
+/* Computes *TIME of the table in runs of RUN; negative if it has no such runs, or cannot be run at all. */
 static int try_run(const struct sl_schedule *schedule, int run, const struct sl_fusing *fusing, double *time,
                    struct sl_error *error) {
     struct sl_schedule table;
@@ -102,7 +102,7 @@ static int try_run(const struct sl_schedule *schedule, int run, const struct sl_
     int status = join(schedule, run, &table, &fused, error);
     if (status == SL_OK && fused) status = time_of(&table, fusing, time, error);
     free_ranks(table.rank, schedule->ranks);
-    return status == SL_FAILED ? status : SL_OK; /* who checks the table says what is wrong with it */
+    return status == SL_FAILED ? status : SL_OK; /* the check of the table reports errors in it */
 }
 
 int sl_schedule_fuse_planned(struct sl_schedule *schedule, const struct sl_fusing *fusing, struct sl_error *error) {

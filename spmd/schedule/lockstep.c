@@ -1,7 +1,7 @@
 /* lockstep.c - pipelines whose ranks work in step: sequential, grouped, interleaved, rotating.
  *
- * A clock tells in which iteration a stage sees a microbatch, on the way forward and on the way back. Source of the
- * first three and of their names: Graphcore's tutorial on pipelining; of rotating: Jaxformer's pipeline. */
+ * Clock functions return the iteration in which a stage sees a microbatch, forward and backward. Source of the first
+ * three and of their names: Graphcore's tutorial on pipelining; of rotating: Jaxformer's pipeline. */
 #include <stdlib.h>
 
 #include "spmd/schedule/generate.h"
@@ -17,9 +17,9 @@ int sl_sequential_backward(const struct sl_schedule *schedule, int stage, int mi
     return 2 * sl_schedule_stages(schedule) * (microbatch + 1) - 1 - stage;
 }
 
-/* All stages do forwards together, then all backwards, and so on; as long as none has a backward to do yet, or none a
- * forward any more, nobody waits for that. Step k: microbatch k - stage forward, k - 2 (stages - 1) + stage backward.
- */
+/* All stages do forwards together, then all backwards, and so on. While no stage has backwards yet, or no stage has
+ * forwards left, these phases are skipped. Step k: microbatch k - stage forward, k - 2 (stages - 1) + stage
+ * backward. */
 int sl_grouped_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
     const int step = microbatch + stage;
     return step + larger(0, step - (schedule->ranks - 1));
@@ -30,7 +30,7 @@ int sl_grouped_backward(const struct sl_schedule *schedule, int stage, int micro
     return smaller(step + 1, schedule->microbatches + last) + step - last;
 }
 
-/* A microbatch enters every other iteration: where one stage does a forward, its neighbours do a backward. */
+/* A microbatch enters every other iteration: while a stage does a forward, its neighbours do a backward. */
 int sl_interleaved_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
     (void)schedule;
     return stage + 2 * microbatch;
@@ -40,7 +40,7 @@ int sl_interleaved_backward(const struct sl_schedule *schedule, int stage, int m
     return 2 * schedule->ranks - 1 - stage + 2 * microbatch;
 }
 
-/* In a step all stages of a rank see a microbatch, each another one, and then all states move on by a stage. */
+/* In each step every stage of a rank sees a different microbatch; then all states move on by one stage. */
 int sl_rotating_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
     (void)schedule;
     return microbatch + stage;
@@ -51,7 +51,7 @@ int sl_rotating_backward(const struct sl_schedule *schedule, int stage, int micr
     return 2 * steps - 1 - (microbatch + stage);
 }
 
-/* Of a step's actions the first loop's comes first. */
+/* Within a step, the first loop's action comes first. */
 static int by_time(const void *left, const void *right) {
     const struct sl_action *a = left, *b = right;
     return a->time == b->time ? a->loop - b->loop : a->time - b->time;

@@ -12,7 +12,7 @@ int sl_schedule_iteration(const struct sl_schedule *schedule, int rank, int loop
     return microbatch + rank + loop * larger(schedule->microbatches, schedule->ranks);
 }
 
-/* The backward pass is the forward pass's clock run in reverse: it began at iteration 0 and ended before END / 2. */
+/* Appends the forward pass's clock run in reverse: the forwards began at iteration 0 and ended before END / 2. */
 static int append_backwards(struct sl_rank_schedule *rank, int end) {
     for (int n = rank->count - 1; n >= 0; n--) {
         struct sl_action backward = rank->action[n];
@@ -23,7 +23,7 @@ static int append_backwards(struct sl_rank_schedule *rank, int end) {
     return SL_OK;
 }
 
-/* The first rank reads a row of the batch or of the stage-input buffer. */
+/* Appends a forward. The first rank reads a row of the batch or of the stage-input buffer. */
 static int append_forward(struct sl_schedule *schedule, int r, int time, int microbatch, int loop) {
     struct sl_rank_schedule *rank = &schedule->rank[r];
     SL_TRY(sl_schedule_compute(schedule, SL_FORWARD, sl_schedule_stage(schedule, r, loop), microbatch, false));
@@ -45,8 +45,9 @@ static int breadth_first(struct sl_schedule *schedule) {
     return SL_OK;
 }
 
-/* Depth first: as many microbatches as ranks go through all loops before the next ones begin; microbatch i of loop l is
- * on rank r in iteration i % ranks + r + (loops * (i / ranks) + l) * ranks. States come round just in time. */
+/* Depth first: groups of as many microbatches as ranks go through all loops, one group after another; microbatch i of
+ * loop l is on rank r in iteration i % ranks + r + (loops * (i / ranks) + l) * ranks. States come back to the first
+ * rank just in time. */
 static int depth_first(struct sl_schedule *schedule) {
     const int ranks = schedule->ranks, loops = schedule->loops, rounds = (schedule->microbatches + ranks - 1) / ranks;
     const int last = schedule->microbatches - 1;

@@ -1,22 +1,23 @@
 /* lower.c - inserts communication and reduction into a table of compute actions.
  *
- * A state is taken right before the action that uses it. But where a forward reads a row of the stage-input buffer, it
- * is taken when it arrives, one iteration after it was computed, and kept in that row. Gradients travel the same steps
- * in reverse: what was taken is sent, what was sent is taken. */
+ * A state is taken right before the action that uses it. But if a forward reads a row of the stage-input buffer, the
+ * state is taken when it arrives, one iteration after it was computed, and saved in that row. Gradients travel the same
+ * way in reverse, with SEND and TAKE exchanged. */
 #include "spmd/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Order inside an iteration. */
+/* Order within an iteration. */
 enum phase { TAKE, COMPUTE, SEND, REDUCE };
 
 struct lowering {
     const struct sl_schedule *schedule;
-    int *forward_time, *backward_time; /* [stages][microbatches] of the compute actions; NULL where no row is kept */
+    int *forward_time, *backward_time; /* [stages][microbatches] times of compute actions; NULL if no row is
+                                          saved */
     struct sl_action *placed;          /* one rank's actions */
     int count;
-    int *weight_gradients; /* [loops] of the rank so far */
+    int *weight_gradients; /* [loops] weight gradients of the rank so far */
 };
 
 static int *time_of(const struct lowering *lowering, int *times, int stage, int microbatch) {
@@ -36,7 +37,7 @@ static void place_message(struct lowering *lowering, const struct sl_action *of,
                                        .has_update = has_update});
 }
 
-/* Whether ACTION of STAGE has its row in the stage-input buffer. */
+/* Whether ACTION of STAGE uses a row of the stage-input buffer. */
 static bool is_kept(const struct sl_schedule *schedule, const struct sl_action *action, int stage) {
     return !sl_schedule_is_first(schedule, stage) && action->has_input;
 }
@@ -54,7 +55,7 @@ static void place_forward(struct lowering *lowering, int rank, const struct sl_a
                       false);
 }
 
-/* A gradient whose row is kept is sent when it is needed, but not before it is there. */
+/* The time at which a gradient is sent: if its row is saved, when it is needed, but not before it is computed. */
 static int gradient_time(const struct lowering *lowering, int stage, const struct sl_action *backward) {
     if (!is_kept(lowering->schedule, backward, stage)) return backward->time;
     const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
@@ -73,7 +74,8 @@ static void place_input_gradient(struct lowering *lowering, int rank, const stru
                       gradient_time(lowering, stage, backward), is_kept(schedule, backward, stage));
 }
 
-/* A REDUCE for each loop, in the iteration of its last weight gradient: as many come along as it has microbatches. */
+/* Places a REDUCE for each loop, in the iteration of its last weight gradient: when their number equals the loop's
+ * number of microbatches. */
 static void place_weight_gradient(struct lowering *lowering, int rank, const struct sl_action *action) {
     const struct sl_schedule *schedule = lowering->schedule;
     const int stage = sl_schedule_stage(schedule, rank, action->loop);
@@ -115,7 +117,7 @@ static int compare(const struct sl_action *a, const struct sl_action *b) {
 
 struct numbered {
     struct sl_action action;
-    int order; /* keeps the sort stable */
+    int order; /* makes the sort stable */
 };
 
 static int by_time(const void *left, const void *right) {
@@ -124,7 +126,7 @@ static int by_time(const void *left, const void *right) {
     return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-/* Most ranks' actions have been placed in order. */
+/* Sorts by time; most ranks' actions are in order already. */
 static int sort(struct sl_action *action, int count) {
     int sorted = 1;
     while (sorted < count && compare(&action[sorted - 1], &action[sorted]) <= 0) sorted++;
@@ -138,9 +140,9 @@ static int sort(struct sl_action *action, int count) {
     return SL_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole table ---- */
 
-/* With no more memory than it needs. */
+/* Lowers one rank; its list gets exactly the memory that it needs. */
 static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, int number) {
     place_rank(lowering, number);
     SL_TRY(sort(lowering->placed, lowering->count));
@@ -169,7 +171,7 @@ static void note_times(struct lowering *lowering) {
     }
 }
 
-/* *MOST is the number of actions of the fullest rank. */
+/* Whether any action saves a row. *MOST receives the largest number of actions of a rank. */
 static bool keeps_rows(const struct sl_schedule *schedule, int *most) {
     bool keeps = false;
     for (int r = 0; r < schedule->ranks; r++) {

@@ -1,4 +1,4 @@
-/* registry.c - the schedules, a row each. Drivers list them in this order. */
+/* registry.c - the schedules, one row each. Drivers list them in this order. */
 #include "spmd/schedule/registry.h"
 
 #include <stdio.h>

@@ -53,7 +53,7 @@ void sl_schedule_free(struct sl_schedule *schedule) {
     memset(schedule, 0, sizeof *schedule);
 }
 
-/* Two ranks that mirror each other have the same parts of the model in the same order. */
+/* Two mirrored ranks hold the same parts of the model in the same order. */
 static int stage_at(const struct sl_schedule *schedule, enum sl_stage_placement placement, int rank, int loop) {
     const int mirrored = schedule->ranks - 1 - rank;
     if (placement == SL_ADJACENT) return rank * schedule->loops + loop;
@@ -110,7 +110,7 @@ int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_erro
     return SL_OK;
 }
 
-/* Whether the schedule has such an action; it notes the first that it has not. */
+/* Whether the schedule has such an action; records the first one that it does not have. */
 static bool has_action(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch) {
     const int stages = sl_schedule_stages(schedule), some = stage >= 0 && stage < stages ? stage : 0;
     const int first = sl_schedule_first_microbatch(schedule, some), end = sl_schedule_end_microbatch(schedule, some);

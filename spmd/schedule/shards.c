@@ -1,8 +1,8 @@
-/* shards.c - when the parameters of a loop, which are sharded over data, are gathered, and when their room is free.
+/* shards.c - times at which a loop's sharded parameters are gathered, and at which their room becomes free.
  *
- * A rank has room for the gathered parameters of two loops: of the one that computes, and of the one that comes next.
- * So a loop is gathered while the one before it computes. W reads no parameters. Source: PyTorch's pipelining
- * schedules, which insert the same two actions by looking ahead. */
+ * A rank has room for the gathered parameters of two loops: the computing one and the next one. So a loop is gathered
+ * while the previous one computes. W reads no parameters. Source: PyTorch's pipelining schedules, which insert the same
+ * two actions by looking ahead. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { NONE = -1 };
 
-/* The next loops that compute, from an action on. */
+/* The next loops that compute, as seen from an action. */
 struct ahead {
     int loop[SL_MOST_UNSHARDED];
 };
@@ -24,7 +24,7 @@ static void put_first(struct ahead *ahead, int loop) {
     ahead->loop[0] = loop;
 }
 
-/* AHEAD [count + 1] of RANK's actions. */
+/* Fills AHEAD [count + 1] for RANK's actions. */
 static void look_ahead(const struct sl_rank_schedule *rank, struct ahead *ahead) {
     struct ahead next;
     for (int i = 0; i < SL_MOST_UNSHARDED; i++) next.loop[i] = NONE;
@@ -46,7 +46,7 @@ static int append(struct sl_rank_schedule *to, enum sl_action_kind kind, int loo
     return sl_schedule_append(to, &action) ? SL_OK : SL_FAILED;
 }
 
-/* In TO, the loops in NOW make room for those in AHEAD. */
+/* Appends to TO: RESHARDs of loops in NOW that are not in AHEAD, then UNSHARDs of loops that are only in AHEAD. */
 static int change(struct sl_rank_schedule *to, struct ahead *now, const struct ahead *ahead, int time) {
     for (int i = 0; i < SL_MOST_UNSHARDED; i++) {
         if (now->loop[i] == NONE || is_ahead(ahead, now->loop[i])) continue;
@@ -63,7 +63,7 @@ static int change(struct sl_rank_schedule *to, struct ahead *now, const struct a
     return SL_OK;
 }
 
-/* Not between two actions of a pair, nor between a result and its message. */
+/* Whether loops may change before ACTION: not between two actions of a pair, nor between a result and its message. */
 static bool may_change(const struct sl_action *action) {
     const bool takes = action->kind == SL_TAKE_ACTIVATION || action->kind == SL_TAKE_GRADIENT;
     return (takes || reads_parameters(action->kind)) && !action->paired;
@@ -80,7 +80,7 @@ static int insert(const struct sl_rank_schedule *from, const struct ahead *ahead
     return change(to, &now, &ahead[from->count], time);
 }
 
-/* Keeps no room for more. */
+/* Frees unused room of the list. */
 static void trim(struct sl_rank_schedule *rank) {
     struct sl_action *exact = rank->count ? realloc(rank->action, (size_t)rank->count * sizeof *exact) : NULL;
     if (!exact) return;
@@ -110,7 +110,7 @@ static int refuse(const struct sl_schedule *schedule, int rank, const struct sl_
                         sl_schedule_stage(schedule, rank, action->loop), why);
 }
 
-/* Why ACTION may not come now; NULL: it may. WHOLE [loops]: those that are gathered, COUNT of them. */
+/* Returns why ACTION may not come now; NULL: it may. WHOLE [loops]: the COUNT loops that are gathered. */
 static const char *wrong(const struct sl_action *action, const bool *whole, int count) {
     const bool there = whole[action->loop];
     if (action->kind == SL_UNSHARD && there) return "its loop's parameters have been gathered already";
@@ -125,7 +125,7 @@ static int check_rank(const struct sl_schedule *schedule, int rank, bool *whole,
     memset(whole, 0, (size_t)schedule->loops * sizeof *whole);
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
-        if (action->loop >= schedule->loops) continue; /* the walk refuses it */
+        if (action->loop >= schedule->loops) continue; /* the walk reports it */
         const char *why = wrong(action, whole, count);
         if (why) return refuse(schedule, rank, action, why, error);
         if (action->kind != SL_UNSHARD && action->kind != SL_RESHARD) continue;

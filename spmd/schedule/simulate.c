@@ -1,4 +1,4 @@
-/* simulate.c - walks a lowered table with a clock on every rank. */
+/* simulate.c - walks a lowered table with a clock for each rank. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +37,9 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
     return 0; /* messages have costs of their own */
 }
 
-/* ---- one action each ---- */
+/* ---- single actions ---- */
 
-/* A piece of work that its rank could begin now. */
+/* Makes a piece of work that its rank could begin now. */
 static struct piece piece_of(const struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
     const int rank = sl_schedule_rank_of(walk->schedule, stage);
     const bool runs = kind == SL_FORWARD || kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
@@ -62,7 +62,7 @@ static void list(struct walk *walk, struct piece *piece) {
     *piece->listed = piece->event;
 }
 
-/* The rank does it now, or, where ranks share cores, when it has one. */
+/* Does a piece of work now, or, if ranks share cores, when the rank has a core. */
 static void spend(struct walk *walk, struct piece piece) {
     list(walk, &piece);
     if (walk->cores)
@@ -79,7 +79,7 @@ static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int 
     spend(walk, piece);
 }
 
-/* One after another, beside what the rank computes. */
+/* Begins a gather; a rank's gathers run one after another, in parallel with its compute. */
 static void gather(struct walk *walk, int rank, int stage) {
     const double cost = cost_of(walk->costs, SL_UNSHARD, stage);
     const double begin = larger(walk->now[rank], walk->gather_end[rank]);
@@ -96,7 +96,7 @@ static void drop(struct walk *walk, int stage) {
     if (cost_of(walk->costs, SL_UNSHARD, stage) > 0) list(walk, &piece);
 }
 
-/* Before a forward or an input gradient. */
+/* Waits for the gather before a forward or an input gradient. */
 static void wait_for_gather(struct walk *walk, int rank, int stage) {
     const double wait = walk->gathered[stage] - walk->now[rank];
     if (wait <= 0) return;
@@ -104,7 +104,7 @@ static void wait_for_gather(struct walk *walk, int rank, int stage) {
     walk->now[rank] += wait;
 }
 
-/* Runs the groups that are due. */
+/* Runs the groups of weight gradients that are due. */
 static void run_weight_gradients(struct walk *walk, int stage) {
     struct weights *weights = &walk->weights[stage];
     const int group = walk->costs->group, end = sl_schedule_end_microbatch(walk->schedule, stage);
@@ -113,7 +113,7 @@ static void run_weight_gradients(struct walk *walk, int stage) {
         compute(walk, SL_WEIGHT_GRADIENT, stage, weights->next, group);
 }
 
-/* Whether the gradient of ACTION, a backward of RANK, is sent at once. */
+/* Whether the next action after ACTION, a backward of RANK, sends its gradient. */
 static bool is_sent(const struct walk *walk, int rank, const struct sl_action *action) {
     const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];
     const struct sl_action *next = action + 1;
@@ -121,7 +121,7 @@ static bool is_sent(const struct walk *walk, int rank, const struct sl_action *a
            next->microbatch == action->microbatch;
 }
 
-/* As the executor: after a backward they wait until its gradient has been sent, if it is sent at once. */
+/* As in the executor: if a backward's gradient is sent at once, its weight gradients wait until it has been sent. */
 static void backward_in_groups(struct walk *walk, int rank, int stage, const struct sl_action *action) {
     const enum sl_action_kind kind = action->kind;
     const int run = sl_schedule_run(walk->schedule, kind), microbatch = action->microbatch;
@@ -131,13 +131,13 @@ static void backward_in_groups(struct walk *walk, int rank, int stage, const str
     if (!is_sent(walk, rank, action)) run_weight_gradients(walk, stage);
 }
 
-/* How often who waits sleeps where the wait is usually so long. */
+/* The probability that a rank sleeps in a wait of mean length WAIT. */
 static double falls_asleep(const struct sl_costs *costs, double wait) {
     if (wait <= 0 || costs->spread <= 0) return wait > costs->awake;
     return 0.5 * erfc((costs->awake - wait) / (sqrt(2) * costs->spread * wait));
 }
 
-/* How often the receiver of what RANK sends to stage TO has been waiting for it for so long that it sleeps. */
+/* The probability that the receiver of RANK's message to stage TO waits for it and sleeps. */
 static double sleeps(const struct walk *walk, int rank, const struct sl_action *action, int to) {
     const int peer = action->peer, at = walk->next[peer];
     const struct sl_rank_schedule *of = &walk->schedule->rank[peer];
@@ -156,7 +156,7 @@ static void send(struct walk *walk, int rank, const struct sl_action *action, in
     sl_turns_wake(&walk->turns, action->peer);
 }
 
-/* By how much one is late who has waited for so long. The longer it sleeps, the colder its caches get. */
+/* The mean delay after a wait of length WAIT. The longer a rank sleeps, the colder its caches get. */
 static double waking(const struct sl_costs *costs, double wait) {
     const double often = costs->cores ? 0 : falls_asleep(costs, wait);
     if (often == 0) return 0;
@@ -181,7 +181,7 @@ static bool take(struct walk *walk, int rank, const struct sl_action *action, do
 
 /* ---- reductions and the optimizer ---- */
 
-/* One after another; the rank is ready for it from READY on. */
+/* Sets a reduction's times: reductions run one after another; the rank is ready for this one at READY. */
 static void place_reduction(const struct walk *walk, struct piece *reduction, double ready) {
     struct sl_event *event = &reduction->event;
     struct sl_simulated_rank *rank = &walk->result->rank[event->rank];
@@ -191,7 +191,7 @@ static void place_reduction(const struct walk *walk, struct piece *reduction, do
     if (reduction->listed) *reduction->listed = *event;
 }
 
-/* Without overlap it is placed after all actions of the rank. */
+/* Begins a reduction. Without overlap its times are set after all actions of the rank. */
 static void begin_reduction(struct walk *walk, int rank, int stage, int microbatch) {
     struct updates *updates = &walk->updates[rank];
     struct piece *reduction = &updates->reduction[updates->count++];
@@ -200,7 +200,7 @@ static void begin_reduction(struct walk *walk, int rank, int stage, int microbat
     if (walk->costs->overlap) place_reduction(walk, reduction, reduction->event.begin);
 }
 
-/* The optimizer's turn, in the order of the reductions. */
+/* Updates a loop; updates come in the order of reductions. */
 static void update(struct walk *walk, int rank, const struct sl_event *reduction) {
     const double cost = cost_of(walk->costs, SL_EVENT_OPTIMIZER, reduction->stage);
     walk->now[rank] = larger(walk->now[rank], reduction->end);
@@ -214,7 +214,7 @@ static struct piece *next_update(const struct walk *walk, int rank) {
     return updates->used < updates->count ? &updates->reduction[updates->used] : NULL;
 }
 
-/* Before an action: the turns that have come. */
+/* Runs the updates that are due before an action. */
 static void update_between(struct walk *walk, int rank) {
     const struct piece *next;
     while (walk->costs->overlap && (next = next_update(walk, rank)) && next->event.end > next->event.begin &&
@@ -247,7 +247,7 @@ bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action) {
         return true;
     case SL_REDUCE:
         if (walk->costs->group) run_weight_gradients(walk, stage);
-        if (sl_cores_busy(walk, rank)) return false; /* it begins after them */
+        if (sl_cores_busy(walk, rank)) return false; /* it begins after the weight gradients */
         begin_reduction(walk, rank, stage, action->microbatch);
         return true;
     case SL_UNSHARD:
@@ -293,7 +293,7 @@ static void summarize(struct walk *walk) {
         struct sl_simulated_rank *rank = &result->rank[r];
         const double between = walk->cores ? rank->optimizer - walk->cores->after[r] : rank->optimizer;
         if (!walk->cores) rank->end = walk->now[r];
-        while (sl_walk_update(walk, r)); /* of shared cores they have been */
+        while (sl_walk_update(walk, r)); /* with shared cores all updates are done already */
         rank->updated = walk->now[r];
         rank->reducing = larger(rank->updated, rank->reduced) - rank->end - (rank->optimizer - between);
         busy += rank->busy + rank->starved;
@@ -308,7 +308,7 @@ static void summarize(struct walk *walk) {
     result->bubble = larger(0, (total - busy) / total);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole walk ---- */
 
 static int check_costs(const struct sl_schedule *schedule, const struct sl_costs *costs, struct sl_error *error) {
     static const char *const name[] = {"forward",   "input gradient", "weight gradient",
@@ -343,8 +343,8 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     return SL_OK;
 }
 
-/* One for each compute action; for a backward whose weight gradients run in groups, one for each microbatch more; two
- * for a reduction and the turn after it. */
+/* Counts one event per compute action; per backward with weight gradients in groups, one more per microbatch; two per
+ * reduction, with its update. */
 static size_t count_events(const struct sl_schedule *schedule, bool groups) {
     size_t count = 0;
     for (int r = 0; r < schedule->ranks; r++) {
@@ -399,7 +399,7 @@ static void give_memory(struct walk *walk) {
     sl_cores_close(walk);
 }
 
-/* With room for all messages: other tables cannot run anywhere. */
+/* Checks the table with room for all messages: a table that fails here cannot run anywhere. */
 static int prove(const struct walk *walk, struct sl_error *error) {
     const struct sl_schedule *schedule = walk->schedule;
     struct sl_simulated_rank *rank = walk->result->rank;
@@ -412,7 +412,7 @@ static int prove(const struct walk *walk, struct sl_error *error) {
     return status;
 }
 
-/* The proof's memory has been given back when the walk takes its own. */
+/* The memory of the proof is freed before the walk allocates its own. */
 static int walk_table(struct walk *walk, bool events, struct sl_error *error) {
     const struct sl_schedule *schedule = walk->schedule;
     walk->result->ranks = schedule->ranks;

@@ -5,7 +5,8 @@
 
 enum { NONE = -1, FEWEST = 4 };
 
-/* The wire between the ranks of two neighbouring stages. LAST has the rank's youngest wire in this direction. */
+/* Finds or makes the wire between the ranks of two neighbouring stages. LAST: each rank's newest wire in this
+ * direction. */
 static int find_wire(struct sl_wires *wires, int *last, int from, int to) {
     for (int w = last[from]; w != NONE; w = wires->wire[w].another)
         if (wires->wire[w].to == to) return w;
@@ -14,7 +15,7 @@ static int find_wire(struct sl_wires *wires, int *last, int from, int to) {
     return last[from] = wires->count++;
 }
 
-/* Between neighbouring stages, up or down; LAST [ranks] is for finding them. */
+/* Finds the wires between neighbouring stages, up or down; LAST [ranks] is scratch memory. */
 static void make_edges(struct sl_wires *wires, const struct sl_schedule *schedule, bool up, int *last) {
     const int stages = sl_schedule_stages(schedule);
     for (int r = 0; r < schedule->ranks; r++) last[r] = NONE;
@@ -46,7 +47,7 @@ void sl_wires_close(struct sl_wires *wires) {
     *wires = (struct sl_wires){0};
 }
 
-/* Twice the room, a power of two. */
+/* Doubles the room, a power of two. */
 static bool grow(struct sl_wire *wire) {
     const int room = wire->room ? 2 * wire->room : FEWEST;
     int *message = malloc((size_t)room * sizeof *message);

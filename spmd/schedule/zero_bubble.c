@@ -1,14 +1,14 @@
-/* zero_bubble.c - zbv: two stages a rank, placed on a V, and weight gradients where bubbles would be.
+/* zero_bubble.c - zbv: two stages per rank, placed on a V, and weight gradients in the bubbles.
  *
- * The last stage is on the first rank, so gradients come back early. Made for forward, input gradient and weight
- * gradient of the same duration: then a rank that has begun never waits. Microbatches that are too few to fill the
- * pipeline are scheduled as if there were enough, and the ones that do not exist are left out. */
+ * The last stage is on the first rank, so gradients come back early. If forward, input gradient and weight gradient
+ * take the same time, a rank that has begun never waits. If there are too few microbatches to fill the pipeline, they
+ * are scheduled as if there were enough, without the missing ones. */
 #include "spmd/schedule/generate.h"
 
 struct walk {
     struct sl_schedule *schedule;
     int rank;
-    int next[SL_ACTION_KINDS][2]; /* microbatch of each kind of action on either loop */
+    int next[SL_ACTION_KINDS][2]; /* next microbatch of each kind of action in each loop */
 };
 
 static int step(struct walk *walk, enum sl_action_kind kind, int loop) {
@@ -24,8 +24,8 @@ struct turn {
 
 static const enum sl_action_kind F = SL_FORWARD, I = SL_INPUT_GRADIENT, W = SL_WEIGHT_GRADIENT;
 
-/* Takes COUNT turns one after the other, and so TIMES times. Once none of them has a microbatch, they are only counted.
- */
+/* Takes COUNT turns one after the other, TIMES times. Once no turn has a microbatch left, the turns are only
+ * counted. */
 static int repeat(struct walk *walk, int times, int count, const struct turn *turn) {
     if (times < 0) return SL_OK;
     for (bool left = true; times > 0 && left; times--) {
@@ -53,7 +53,7 @@ static int take_turns(struct walk *walk, int microbatches) {
     return repeat(walk, microbatches - forwards[1], 5, turn + 1);
 }
 
-/* Other ranks wait for input gradients; weight gradients come after. */
+/* Input gradients come first, because other ranks wait for them; weight gradients follow. */
 static int cool_down(struct walk *walk, int microbatches) {
     const int *weights = walk->next[SL_WEIGHT_GRADIENT];
     SL_TRY(repeat(walk, walk->rank, 2, (const struct turn[]){{I, 0}, {I, 1}}));

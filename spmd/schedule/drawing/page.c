@@ -4,7 +4,7 @@
 #include "spmd/base/svg.h"
 #include "spmd/schedule/drawing/looks.h"
 
-/* As JSON, in which no tag of HTML can begin. */
+/* Prints a JSON string, in which no HTML tag can begin. */
 static void print_string(FILE *file, const char *text) {
     if (!text) {
         fputs("null", file);

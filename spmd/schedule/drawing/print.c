@@ -6,8 +6,7 @@
 
 enum row { INPUT, OUTPUT, UPDATE, PARAMS, ROWS };
 
-/* Fills ROW[ROWS][iterations] from the forward actions of a lowered table: -1 where there is nothing to do, but params,
- * which is 0 in the bubble. */
+/* Fills ROW[ROWS][iterations] from the forwards of a lowered table: -1 in idle iterations, but 0 for params. */
 static void index_rows(const struct sl_schedule *schedule, int rank, int iterations, int *row) {
     for (int i = 0; i < ROWS * iterations; i++) row[i] = i < PARAMS * iterations ? -1 : 0;
     for (int i = 0; i < schedule->rank[rank].count; i++) {
@@ -30,7 +29,7 @@ static void print_title(FILE *file, int rank, int width) {
     char title[48];
     const int length = snprintf(title, sizeof title, " Stage Index %d ", rank);
     const int padding = width > length ? width - length : 0;
-    /* An odd column goes to the left, as Python's str.center does for an even length. */
+    /* An odd column goes to the left, as in Python's str.center for an even length. */
     const int left = padding / 2 + (padding & width & 1);
     for (int i = 0; i < left; i++) fputc('=', file);
     fputs(title, file);
@@ -51,7 +50,7 @@ static int row_width(const int *row, int iterations) {
     return widest;
 }
 
-/* Until the last forward of any rank. */
+/* The number of iterations up to the last forward of any rank. */
 static int forward_iterations(const struct sl_schedule *schedule) {
     int iterations = 0;
     for (int r = 0; r < schedule->ranks; r++) {
@@ -82,12 +81,12 @@ int sl_schedule_print_indices(const struct sl_schedule *schedule, FILE *file) {
 
 /* ---- the table of cells ---- */
 
-/* The cells of a table: what a rank does in an iteration, most often nothing or one action. */
+/* The cells of a table: a rank's actions in an iteration, mostly none or one. */
 struct cells {
     const struct sl_schedule *schedule;
     int iterations;
-    int *width; /* [iterations] of the widest text in a column */
-    int *at;    /* [ranks] the rank's first action that has not been printed */
+    int *width; /* [iterations] width of the widest text in a column */
+    int *at;    /* [ranks] the rank's first action that has not been printed yet */
 };
 
 static int action_text(const struct cells *cells, int rank, const struct sl_action *action, char *text, size_t size) {
@@ -132,7 +131,7 @@ static int open_cells(struct cells *cells, const struct sl_schedule *schedule) {
     return SL_OK;
 }
 
-/* 256-colour terminals: hues that are far apart for neighbouring microbatches, shades from light to dark for loops. */
+/* For 256-colour terminals: distant hues for neighbouring microbatches, shades from light to dark for loops. */
 enum { HUES = 12, SHADES = 4, BLACK = 16, WHITE = 231 };
 static const unsigned char palette[HUES][SHADES] = {
     {217, 203, 160, 88}, {153, 75, 32, 24},   {229, 227, 184, 100}, {183, 135, 92, 54},
@@ -140,7 +139,7 @@ static const unsigned char palette[HUES][SHADES] = {
     {147, 63, 20, 18},   {193, 155, 112, 64}, {219, 207, 164, 90},  {158, 85, 42, 29},
 };
 
-/* Black letters on light colours: a colour is 16 + 36 red + 6 green + blue, each from 0 to 5. */
+/* Black letters on light colours: a colour is 16 + 36 red + 6 green + blue, each 0 to 5. */
 static int letters_on(int colour) {
     const int red = (colour - 16) / 36, green = (colour - 16) / 6 % 6, blue = (colour - 16) % 6;
     return 3 * red + 6 * green + blue > 20 ? BLACK : WHITE;
@@ -171,12 +170,12 @@ static void print_cell(const struct cells *cells, int rank, int time, bool colou
     }
 }
 
-/* Columns that "rank 3:" takes. */
+/* Columns of the text "rank 3:". */
 static int label_width(const struct sl_schedule *schedule) {
     return snprintf(NULL, 0, "rank %d:", schedule->ranks - 1);
 }
 
-/* Iterations BEGIN to END - 1 of all ranks. */
+/* Prints iterations BEGIN to END - 1 of all ranks. */
 static void print_block(const struct cells *cells, int begin, int end, bool coloured, FILE *file) {
     const struct sl_schedule *schedule = cells->schedule;
     for (int r = 0; r < schedule->ranks; r++) {
@@ -224,12 +223,12 @@ int sl_schedule_print_folded(const struct sl_schedule *schedule, int columns, bo
     return SL_OK;
 }
 
-/* ---- what the cells mean ---- */
+/* ---- legend ---- */
 
-/* What can be seen in a table. */
+/* The notations that occur in a table. */
 struct notation {
     bool kind[SL_ACTION_KINDS], idle;
-    /* The first action, and the first two that share a cell; NULL: there are none. */
+    /* The first action, and the first of two that share a cell; NULL: there are none. */
     const struct sl_action *first, *pair;
     int first_rank, pair_rank;
 };
@@ -248,7 +247,7 @@ static void look_at(struct notation *seen, const struct sl_schedule *schedule, i
     }
 }
 
-/* The compute action after ACTION: communication may lie between them. */
+/* The compute action after ACTION; communication may be between them. */
 static const struct sl_action *partner_of(const struct sl_action *action) {
     do action++;
     while (action->kind > SL_WEIGHT_GRADIENT);
@@ -265,7 +264,7 @@ static void print_colours(const struct sl_schedule *schedule, FILE *file) {
     }
     fprintf(file, "%s, loops ", schedule->microbatches > HUES ? " ..." : "");
     for (int i = 0; i < shades; i++) {
-        const int first = (i * loops + shades - 1) / shades; /* with this shade */
+        const int first = (i * loops + shades - 1) / shades; /* first loop with this shade */
         snprintf(text, sizeof text, " %d ", first);
         print_coloured(text, 0, first, loops, file);
     }

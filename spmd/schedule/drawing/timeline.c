@@ -1,4 +1,4 @@
-/* timeline.c - what ranks do when, as SVG. */
+/* timeline.c - the ranks' events as SVG. */
 #include "spmd/schedule/drawing/timeline.h"
 
 #include <math.h>
@@ -9,26 +9,26 @@
 /* Lengths in pixels. */
 enum { LEFT = 124, RIGHT = 24, TOP = 62, AXIS = 42, LEGEND = 30, NOTE = 16, HEADING = 22, LETTER = 6, MARK = 2 };
 enum { NARROWEST = 700, WIDEST = 1200, TALLEST = 1600, UNIT = 16 };
-/* Of a row, where there is one layer, one over another, several beside each other, or below each other; and at least.
- */
+/* Heights of a row: with one layer; one layer over another; several beside each other; below each other; and the
+ * least. */
 enum { ROW = 30, OVER = 42, BESIDE = 22, BELOW = 16, LOWEST = 5 };
 
 struct drawing {
     const struct sl_timeline *timeline;
     FILE *file;
-    bool lanes; /* below rows, for reductions and gathers */
+    bool lanes; /* lanes below rows, for reductions and gathers */
     int row, lane, gap;
-    double pitch; /* from a rank's row to that of the next one in the same layer */
-    double scale; /* pixels a millisecond */
-    double line;  /* between boxes */
-    double band;  /* milliseconds in a band */
+    double pitch; /* distance between the rows of two neighbouring ranks in a layer */
+    double scale; /* pixels per millisecond */
+    double line;  /* width of the line between boxes */
+    double band;  /* milliseconds per band */
     int bands;
-    double height; /* of a band without its axis */
+    double height; /* of a band, without its axis */
     /* The band that is being drawn. */
     double top, begin, end;
 };
 
-/* What the page decides: letters, the paper, and idle time. Boxes and the letters in them are the same on any. */
+/* Letters, paper and idle time adapt to the page's colours. Boxes and the letters in them do not. */
 static const char style[] =
     "<style>.ink{fill:#1f2328}.faint{fill:#57606a}.paper{fill:#fff}.idle{fill:#ececec}.axis{stroke:#57606a;fill:none}"
     ".boxes{stroke:#fff}.under{fill:#c9ced4}\n@media(prefers-color-scheme:dark){.ink{fill:#e6edf3}.faint{fill:#9198a1}."
@@ -48,7 +48,7 @@ static bool is_dark(struct sl_colour colour) {
     return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue < 140;
 }
 
-/* XML allows not all characters, and a schedule's name may be anything. */
+/* Replaces characters that XML does not allow; a schedule's name may hold any. */
 static void print_escaped(FILE *file, const char *text) {
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
@@ -59,9 +59,9 @@ static void print_escaped(FILE *file, const char *text) {
     }
 }
 
-/* ---- where things lie ---- */
+/* ---- positions ---- */
 
-/* The schedule that others are drawn over. */
+/* Whether LAYER is drawn under another one. */
 static bool is_under(const struct sl_timeline *timeline, int layer) { return timeline->over && layer > 0; }
 
 static double x_of(const struct drawing *drawing, double time) {
@@ -80,7 +80,7 @@ static double y_of(const struct drawing *drawing, int layer, int rank) {
     return y;
 }
 
-/* Of a row, below which a schedule that is drawn over another one leaves a strip of that. */
+/* Height of a row's boxes; a layer that is drawn over another one leaves a strip of it visible. */
 static int height_of(const struct drawing *drawing, int layer) {
     return drawing->timeline->over && layer == 0 ? drawing->row * 5 / 8 : drawing->row;
 }
@@ -94,7 +94,7 @@ static bool has_kind(const struct sl_timeline *timeline, int kind) {
     return false;
 }
 
-/* Rows are lower where there are many. */
+/* Sets the rows' heights; many rows are lower. */
 static void find_rows(struct drawing *drawing) {
     const struct sl_timeline *timeline = drawing->timeline;
     int rows = 0;
@@ -113,7 +113,7 @@ static void find_rows(struct drawing *drawing) {
     if (timeline->beside && last > 0) drawing->height -= last * (drawing->row + drawing->lane + 2);
 }
 
-/* The shortest kind of compute action takes so long, on average. */
+/* Mean time of the shortest kind of compute action. */
 static double find_unit(const struct sl_timeline *timeline) {
     double sum[SL_WEIGHT_GRADIENT + 1] = {0}, count[SL_WEIGHT_GRADIENT + 1] = {0}, unit = timeline->end;
     for (int l = 0; l < timeline->layers; l++) {
@@ -130,7 +130,7 @@ static double find_unit(const struct sl_timeline *timeline) {
     return unit;
 }
 
-/* One, two or five times a power of ten, so that ticks are at least 50 pixels apart. */
+/* One, two or five times a power of ten: ticks are at least 50 pixels apart. */
 static double tick_step(double scale) {
     const double least = 50 / scale, power = pow(10, floor(log10(least)));
     return least <= power ? power : least <= 2 * power ? 2 * power : least <= 5 * power ? 5 * power : 10 * power;
@@ -141,11 +141,11 @@ static void find_scale(struct drawing *drawing) {
     const double end = timeline->end;
     *drawing = (struct drawing){.timeline = timeline, .file = drawing->file, .scale = 1, .band = end, .bands = 1};
     find_rows(drawing);
-    if (end < 1e-100) return; /* nothing that could be seen, and its inverse may be no number */
+    if (end < 1e-100) return; /* invisible, and its inverse may overflow */
     const double unit = find_unit(timeline), wanted = UNIT / unit * end;
     const bool folds = timeline->beside || timeline->over || timeline->layers == 1;
     const double most = folds ? fmax(1, floor(TALLEST / (drawing->height + AXIS))) : 1;
-    /* Narrower boxes rather than many bands, where rows are compared. */
+    /* If rows are compared, narrower boxes are better than many bands. */
     const double bands = fmin(ceil(wanted / WIDEST / (timeline->beside || timeline->over ? 2 : 1)), most);
     drawing->scale = fmin(fmax(wanted, NARROWEST), bands * WIDEST) / end;
     if (bands > 1) {
@@ -159,7 +159,7 @@ static void find_scale(struct drawing *drawing) {
 
 /* ---- boxes ---- */
 
-/* What of an event lies in the band. A mark is as wide as one can see it. */
+/* Clips an event to the band; false: nothing of it is drawn. A mark gets a visible width. */
 static bool clip(const struct drawing *drawing, const struct sl_event *event, double *begin, double *end) {
     const double seen = event->end > event->begin ? event->end : event->begin + MARK / drawing->scale;
     *begin = fmax(event->begin, drawing->begin);
@@ -179,7 +179,7 @@ static void print_box(const struct drawing *drawing, int layer, const struct sl_
     if (under && lane) return;
     if (!under)
         snprintf(fill, sizeof fill, "fill=\"#%02x%02x%02x\"", colour.red & 255, colour.green & 255, colour.blue & 255);
-    /* Messages are short: a line around one would hide it. */
+    /* Messages are short: an outline would hide them. */
     fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%d\" %s%s><title>", x_of(drawing, begin), y,
             (end - begin) * drawing->scale, lane ? drawing->lane : height_of(drawing, layer), fill,
             kind == SL_SEND_ACTIVATION || kind == SL_RESHARD ? " stroke=\"none\"" : "");
@@ -192,7 +192,7 @@ static void print_box(const struct drawing *drawing, int layer, const struct sl_
     fprintf(file, ", %.6g to %.6g ms</title></rect>\n", event->begin, event->end);
 }
 
-/* Its microbatches, where the box has room for them. */
+/* Prints the box's microbatches, if there is room. */
 static void print_label(const struct drawing *drawing, int layer, const struct sl_event *event, double begin,
                         double end) {
     char label[32];
@@ -215,7 +215,7 @@ static void print_events(const struct drawing *drawing) {
     double begin, end;
     const struct sl_timeline *timeline = drawing->timeline;
     fprintf(drawing->file, "<g class=\"boxes\" stroke-width=\"%.2g\">\n", drawing->line);
-    for (int l = timeline->layers - 1; l >= 0; l--) { /* a layer comes over those behind it */
+    for (int l = timeline->layers - 1; l >= 0; l--) { /* front layers are drawn last */
         const struct sl_timeline_layer *layer = &timeline->layer[l];
         for (int i = 0; i < layer->count; i++)
             if (clip(drawing, &layer->event[i], &begin, &end)) print_box(drawing, l, &layer->event[i], begin, end);
@@ -229,9 +229,9 @@ static void print_events(const struct drawing *drawing) {
     fputs("</g>\n", drawing->file);
 }
 
-/* ---- around them ---- */
+/* ---- axes, names and legend ---- */
 
-/* Under the band's rows. */
+/* Prints the axis below the band's rows. */
 static void print_axis(const struct drawing *drawing) {
     FILE *file = drawing->file;
     const double y = drawing->top + drawing->height, step = tick_step(drawing->scale), past = drawing->end * (1 + 1e-9);
@@ -264,7 +264,7 @@ static void print_stages(const struct drawing *drawing, const struct sl_schedule
     fputs("</text>\n", file);
 }
 
-/* The name of a rank's row, and what else there is room for. */
+/* Prints the name of a rank's row, and its stages if there is room. */
 static void print_name(const struct drawing *drawing, int layer, int rank) {
     FILE *file = drawing->file;
     const struct sl_timeline_layer *of = &drawing->timeline->layer[layer];
@@ -278,7 +278,7 @@ static void print_name(const struct drawing *drawing, int layer, int rank) {
     if (stages) print_stages(drawing, of->schedule, rank, y + 25);
 }
 
-/* Names, and the time in which ranks could compute. */
+/* Prints names, and the time in which ranks could compute. */
 static void print_rows(const struct drawing *drawing) {
     const struct sl_timeline *timeline = drawing->timeline;
     FILE *file = drawing->file;
@@ -299,7 +299,7 @@ static void print_rows(const struct drawing *drawing) {
     }
 }
 
-/* FILL: an attribute. */
+/* FILL is an attribute. */
 static void print_swatch(FILE *file, double x, double y, const char *fill, const char *text) {
     fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"14\" height=\"12\" %s/>\n", x, y, fill);
     fprintf(file, "<text x=\"%.6g\" y=\"%.6g\">", x + 19, y + 10);

@@ -1,17 +1,17 @@
-/* bound.c - how short no schedule of a layout can be.
+/* bound.c - lower bounds for the time of all schedules of a layout.
  *
- * Each rank's bounds follow from what must come before its first action, and after its last ones:
+ * Each rank's bounds follow from work that must precede its first action, and follow its last ones:
  *
- *     work    all of its work, after the shortest way of a microbatch to its first stage
- *     tail    the same, but weight gradients that may wait behind its last input gradient; then the way back to the
- *             first stage. A rank has no more room than for so many of them
- *     room    a microbatch occupies room in a stage at least for its way to the last stage and back. All of them
- *             together need so much room for so long, and a rank's room is limited */
+ *     work    all work of the rank, after the shortest way of a microbatch to its first stage
+ *     tail    the same without weight gradients that may be delayed behind its last input gradient, as many as its
+ *             room allows; then the way back to the first stage
+ *     room    a microbatch occupies room in a stage at least for its way to the last stage and back; the sum over all
+ *             microbatches of room times time is limited by the rank's room */
 #include <math.h>
 
 #include "spmd/schedule/synthesis/sketch.h"
 
-/* From the begin of a microbatch in stage FROM to its arrival in stage TO, forwards or backwards. */
+/* The time of a microbatch from its begin in stage FROM to its arrival in stage TO, forward or backward. */
 static double way(const struct sl_layout *layout, int kind, int from, int to) {
     double time = 0;
     const int step = from < to ? 1 : -1;

@@ -1,11 +1,10 @@
 /* improve.c - makes a sketch shorter by moving actions of its longest chain.
  *
  * The longest chain of actions that wait for each other is as long as the sketch. Parts of it lie on one rank: a sketch
- * can only become shorter if an action of such a part goes before the part's first one, or behind its last one, or the
- * part changes its order. So a step moves one action of the chain within its rank. A step that makes the sketch a
- * little longer is taken with a probability that falls with time (simulated annealing; Van Laarhoven, Aarts and Lenstra
- * 1992).
- */
+ * can only become shorter if an action of such a part moves before the part's first action or behind its last one, or
+ * the order within the part changes. So a step moves one action of the chain within its rank. A step that makes the
+ * sketch a little longer is accepted with a probability that falls with time (simulated annealing; Van Laarhoven, Aarts
+ * and Lenstra 1992). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 #include "spmd/schedule/synthesis/sketch.h"
 
 struct arc {
-    int rank, place; /* the action comes right after the one before it */
+    int rank, place; /* the action follows the one before it without a wait */
 };
 
 struct improving {
@@ -24,7 +23,7 @@ struct improving {
     int arcs;
 };
 
-/* The chain, from its end on. */
+/* Lists the chain from its end on. */
 static void find_arcs(struct improving *improving) {
     const struct sl_layout *layout = improving->layout;
     const struct sl_sketch_walk *walk = improving->walk;
@@ -48,7 +47,7 @@ static void find_arcs(struct improving *improving) {
     }
 }
 
-/* Whether messages on a line would change their order, if RANK's action at FROM moved to TO. */
+/* Whether messages on a line would change their order if RANK's action at FROM moved to TO. */
 static bool overtakes(const struct sl_layout *layout, int rank, const uint16_t *code, int from, int to) {
     const int kind = code[from] % SL_SKETCH_KINDS, step = from < to ? 1 : -1, on = kind == SL_SKETCH_F ? 1 : -1;
     const int stage = sl_schedule_stage(&layout->table, rank, code[from] / SL_SKETCH_KINDS);
@@ -73,17 +72,17 @@ static void move(uint16_t *code, int from, int to) {
     code[to] = moved;
 }
 
-/* How far: mostly a little. */
+/* The distance of a move, mostly a short one. */
 static int distance(struct sl_dice *dice, int most) {
     const int far = 1 + (sl_dice_below(dice, 4) ? sl_dice_below(dice, 4) : sl_dice_below(dice, 24));
     return far < most ? far : most;
 }
 
-/* A sketch beside SKETCH; false: the move that was drawn cannot be. */
+/* Makes TRIED from SKETCH by a random move; false: the move is not possible. */
 static bool try_one(struct improving *improving, struct sl_dice *dice) {
     const int actions = sl_layout_actions(improving->layout);
     const struct arc arc = improving->arc[sl_dice_below(dice, improving->arcs)];
-    const bool back = sl_dice_below(dice, 2); /* the action goes back, or the one before it goes on */
+    const bool back = sl_dice_below(dice, 2); /* the action moves back, or the one before it moves forward */
     const int from = back ? arc.place : arc.place - 1;
     const int to = back ? from - distance(dice, from) : from + distance(dice, actions - 1 - from);
     uint16_t *before = &improving->sketch.code[arc.rank * actions], *code = &improving->tried.code[arc.rank * actions];
@@ -112,7 +111,7 @@ static void anneal(struct improving *improving, struct sl_sketch *best, struct s
         const double longer = improving->tried.span - improving->sketch.span;
         if (longer <= 0 || sl_dice_share(&search->dice) < exp(-longer / warmth)) {
             sl_sketch_copy(&improving->sketch, &improving->tried, layout);
-            find_arcs(improving); /* the last walk was over it */
+            find_arcs(improving); /* the last walk was over this sketch */
             if (improving->sketch.span < best->span) sl_sketch_copy(best, &improving->sketch, layout);
         } else {
             memcpy(improving->tried.code, improving->sketch.code, bytes);

@@ -1,10 +1,10 @@
-/* join.c - the costs of thick stages, and what a table keeps. */
+/* join.c - the costs of stages made of several parts, and the bytes that a table saves. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "spmd/schedule/synthesis/synthesize.h"
 
-/* How much of part PART is in stage STAGE, if each has SHARE parts. */
+/* The share of part PART in stage STAGE, if each stage has SHARE parts. */
 static double overlap(int stage, int part, double share) {
     return fmax(0, fmin((stage + 1) * share, part + 1) - fmax(stage * share, part));
 }

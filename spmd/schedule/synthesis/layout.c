@@ -1,4 +1,4 @@
-/* layout.c - which rank holds which stage, and what that means for messages and for the ranks' shares. */
+/* layout.c - the placement of stages on ranks, the lines of messages, and the ranks' shares. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ bool sl_layout_fits(const struct sl_layout *layout) {
 
 /* ---- lines ---- */
 
-/* A line has the number of the first stage that is on it: another loop of the same rank, if any. */
+/* A line has the number of its first stage: STAGE itself, or a lower stage of the same rank. */
 void sl_layout_find_lines(struct sl_layout *layout) {
     const struct sl_schedule *table = &layout->table;
     const int stages = sl_schedule_stages(table);
@@ -71,7 +71,7 @@ static void write_stages(struct sl_schedule *table) {
     for (int s = 0; s < sl_schedule_stages(table); s++) table->stage[table->place[s]] = s;
 }
 
-/* Exchanges the ranks of two stages. Ranks have their stages in ascending order. */
+/* Exchanges the ranks of two stages. Each rank's stages stay in ascending order. */
 static void exchange(struct sl_schedule *table, int a, int b) {
     const int of[2] = {sl_schedule_rank_of(table, a), sl_schedule_rank_of(table, b)};
     const int place = table->place[a];
@@ -91,7 +91,7 @@ static void exchange(struct sl_schedule *table, int a, int b) {
     }
 }
 
-/* The mean of what ranks compute in excess breaks ties: many ranks may be as slow as the slowest. */
+/* The bound, increased by a little for unequal work, to break ties: many ranks may be as slow as the slowest. */
 static double badness(const struct sl_layout *layout) {
     const struct sl_schedule *table = &layout->table;
     double squares = 0, sum = 0;
@@ -103,7 +103,8 @@ static double badness(const struct sl_layout *layout) {
         squares += work * work;
         sum += work;
     }
-    const double unequal = sum > 0 ? sqrt(squares * table->ranks) / sum - 1 : 0; /* 0: all are equal */
+    const double unequal = sum > 0 ? sqrt(squares * table->ranks) / sum - 1 : 0; /* 0: all ranks have equal
+                                                                                    work */
     return sl_layout_bound(layout) * (1 + 0.01 * unequal);
 }
 

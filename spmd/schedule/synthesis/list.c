@@ -1,9 +1,9 @@
-/* list.c - sketches by list scheduling: the rank that can begin first takes the action that is best by the rules.
+/* list.c - sketches by list scheduling: the rank that can begin first runs the action with the best value by the rules.
  *
- * An action's value is how long the rank would wait for it, and a bias: a rank waits for an action with a low bias
- * rather than beginning one with a higher bias now. Biases are numbers of mean actions, for each rank, stage and kind.
- * A rank that has no room left takes no further microbatch, and always leaves as much as the stages behind need for
- * one: else the oldest microbatch might find none. Good biases are found by trying. */
+ * An action's value is the time that the rank would wait for it, plus a bias: a rank may wait for an action with a low
+ * bias although one with a higher bias could begin now. Biases are in units of the mean action time, for each rank,
+ * stage and kind. A rank without room accepts no further microbatch, and always reserves the room that its later stages
+ * need for one: otherwise the oldest microbatch might find none. The search tries biases. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 
 enum { NONE = -1 };
 
-/* The rules. */
+/* The rules of a sketch. */
 struct rules {
     double *bias; /* [ranks][loops * SL_SKETCH_KINDS] */
     double *room; /* [ranks] bytes that the rank uses */
 };
 
-/* What a rank does next. */
+/* The next action of a rank. */
 struct choice {
     int code; /* or NONE */
     double begin;
@@ -32,11 +32,11 @@ struct list {
     struct choice *choice; /* [ranks] */
     double *held;          /* [ranks] */
     double unit;           /* the mean time of an action */
-    /* [SL_SKETCH_W][stages] lines of [loops * microbatches] stages, for which messages come in this order */
+    /* [SL_SKETCH_W][stages] lines of [loops * microbatches] stages: the order of messages on each line */
     int *queue, *sent, *taken;
 };
 
-/* The line on which STAGE gets what KIND waits for. */
+/* The line on which STAGE receives the message for KIND. */
 static size_t line_of(const struct list *list, int stage, int kind) {
     const struct sl_layout *layout = list->layout;
     return (size_t)(kind * sl_schedule_stages(&layout->table) + sl_layout_line(layout, stage, kind));
@@ -46,7 +46,7 @@ static size_t line_length(const struct list *list) {
     return (size_t)list->layout->table.loops * (size_t)list->layout->table.microbatches;
 }
 
-/* When RANK could begin the next action of CODE; INFINITY: that is not known yet. */
+/* The time at which RANK could begin the next action of CODE; INFINITY: not known yet. */
 static double can_begin(const struct list *list, int rank, int code) {
     const struct sl_layout *layout = list->layout;
     const struct sl_sketch_walk *walk = list->walk;
@@ -83,7 +83,7 @@ static void choose(struct list *list, int rank) {
     }
 }
 
-/* RANK does what it has chosen. */
+/* Runs RANK's chosen action. */
 static void act(struct list *list, int rank) {
     const struct sl_layout *layout = list->layout;
     struct sl_sketch_walk *walk = list->walk;
@@ -108,7 +108,7 @@ static void act(struct list *list, int rank) {
     choose(list, rank);
 }
 
-/* One sketch by the rules. */
+/* Builds one sketch by the rules. */
 static void build(struct list *list) {
     const int ranks = list->layout->table.ranks, actions = sl_layout_actions(list->layout);
     memset(list->walk->next, 0, (size_t)ranks * sizeof *list->walk->next);
@@ -116,7 +116,8 @@ static void build(struct list *list) {
     memset(list->walk->done, 0,
            (size_t)ranks * (size_t)list->layout->table.loops * SL_SKETCH_KINDS * sizeof *list->walk->done);
     memset(list->held, 0, (size_t)ranks * sizeof *list->held);
-    memset(list->sent, 0, 4 * (size_t)sl_schedule_stages(&list->layout->table) * sizeof *list->sent); /* and taken */
+    memset(list->sent, 0, 4 * (size_t)sl_schedule_stages(&list->layout->table) * sizeof *list->sent); /* with
+                                                                                                         TAKEN */
     list->sketch->span = INFINITY;
     for (int r = 0; r < ranks; r++) choose(list, r);
     for (int n = 0; n < ranks * actions; n++) {
@@ -133,7 +134,7 @@ static void build(struct list *list) {
 
 /* ---- rules ---- */
 
-/* Of a rank: from what its own stages need for one microbatch to all that there is. */
+/* Draws a rank's room: between the need of one microbatch and all memory. */
 static double draw_room(const struct sl_layout *layout, struct sl_dice *dice, int rank) {
     const double least = sl_layout_share(layout, rank);
     const double most = fmin(layout->memory, layout->table.microbatches * least);
@@ -158,7 +159,7 @@ static void draw(const struct rules *rules, const struct sl_layout *layout, stru
     }
 }
 
-/* Changes some of them. */
+/* Changes some rules. */
 static void mutate(const struct rules *rules, const struct sl_layout *layout, struct sl_dice *dice) {
     const int codes = SL_SKETCH_KINDS * layout->table.loops, ranks = layout->table.ranks;
     for (int changes = 1 + sl_dice_below(dice, 3); changes > 0; changes--) {
@@ -171,7 +172,7 @@ static void mutate(const struct rules *rules, const struct sl_layout *layout, st
         case 1: /* on all ranks */
             for (int r = 0; r < ranks; r++) rules->bias[r * codes + code] += by;
             break;
-        case 2: /* on this one and those behind it */
+        case 2: /* on this one and all later ones */
             for (int r = rank; r < ranks; r++) rules->bias[r * codes + code] += by;
             break;
         default:
@@ -190,7 +191,7 @@ static void copy_rules(const struct rules *to, const struct rules *from, const s
     memcpy(to->room, from->room, ranks * sizeof *to->room);
 }
 
-/* Climbs from rules drawn at random, and begins anew after PATIENCE steps without gain. */
+/* Climbs from random rules, and restarts after PATIENCE steps without gain. */
 static void climb(struct list *list, struct rules rules[RULES], struct sl_sketch *best, struct sl_search *search,
                   int iterations) {
     enum { PATIENCE = 400 };

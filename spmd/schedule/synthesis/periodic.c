@@ -1,9 +1,9 @@
-/* periodic.c - sketches that repeat: every microbatch does what the one before it did, a period later.
+/* periodic.c - sketches that repeat: every microbatch repeats the actions of the one before it, one period later.
  *
- * One microbatch's actions are placed one after the other, each in the first gap of its rank's period that is long
- * enough, or in a later one. The order of all microbatches' actions is the sketch, which runs as soon as it can. How
- * long microbatches stay on a rank then says what it keeps, so that such sketches are good ones where there is little
- * room (Qi et al. 2024, building blocks). The gaps to skip, and the period, are found by trying. */
+ * The actions of one microbatch are placed one after the other, each in the first long enough gap of its rank's period,
+ * or in a later gap. The resulting order of all microbatches' actions is the sketch; its actions run as early as they
+ * can. The time that microbatches stay on a rank determines the bytes that it saves, so such sketches are good if there
+ * is little room (Qi et al. 2024, building blocks). The search varies the gaps to skip and the period. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { MOST_SKIPS = 4 };
 
-/* What is tried: the period as a multiple of the shortest, and the gaps that each action skips. */
+/* Variables of the search: the period as a multiple of the shortest, and the number of gaps that each action skips. */
 struct block {
     double stretch;
     int *skip; /* [stages][SL_SKETCH_KINDS] */
@@ -23,10 +23,10 @@ struct periodic {
     struct sl_sketch_walk *walk;
     struct sl_sketch sketch;
     double shortest, period;
-    double *begin; /* [stages][SL_SKETCH_KINDS] of microbatch 0; NAN: not placed yet */
+    double *begin; /* [stages][SL_SKETCH_KINDS] begin for microbatch 0; NAN: not placed yet */
 };
 
-/* Whether an action of STAGE and KIND can begin at TIME in every period; otherwise *NEXT is when to ask again. */
+/* Whether an action of STAGE and KIND can begin at TIME in every period; otherwise *NEXT is the next time to try. */
 static bool is_free(const struct periodic *periodic, int stage, int kind, double time, double *next) {
     const struct sl_layout *layout = periodic->layout;
     const int rank = sl_schedule_rank_of(&layout->table, stage);
@@ -36,13 +36,13 @@ static bool is_free(const struct periodic *periodic, int stage, int kind, double
             const int other = sl_schedule_stage(&layout->table, rank, l);
             const double begin = periodic->begin[other * SL_SKETCH_KINDS + k], taken = sl_layout_cost(layout, other, k);
             if (isnan(begin)) continue;
-            double after = fmod(time - begin, period); /* the other one began so long ago */
+            double after = fmod(time - begin, period); /* time since the other action began */
             if (after < -slack) after += period;
             if (after > period - slack) after = 0;
             *next = time + taken - after;
             if (after < taken - slack) return false;
             *next += period;
-            if (after + cost > period + slack) return false; /* the other one's next turn comes before it ends */
+            if (after + cost > period + slack) return false; /* the other one begins again before it ends */
         }
     }
     return true;
@@ -86,7 +86,7 @@ static bool place_all(struct periodic *periodic, const struct block *block) {
     return true;
 }
 
-/* The order of the actions of all microbatches on RANK. */
+/* Writes the order of all microbatches' actions on RANK to CODE. */
 static void merge(const struct periodic *periodic, int rank, uint16_t *code) {
     const struct sl_layout *layout = periodic->layout;
     const int codes = SL_SKETCH_KINDS * layout->table.loops, actions = sl_layout_actions(layout);
@@ -106,7 +106,8 @@ static void merge(const struct periodic *periodic, int rank, uint16_t *code) {
     }
 }
 
-/* What ranks keep in the long run beyond their room, as a multiple of it; of all of it a little counts, too. */
+/* The excess of bytes that ranks save in the long run over their room, as a multiple of it, plus a little for all
+ * bytes. */
 static double demand(const struct periodic *periodic) {
     const struct sl_layout *layout = periodic->layout;
     double excess = 0;
@@ -123,7 +124,7 @@ static double demand(const struct periodic *periodic) {
     return excess;
 }
 
-/* How bad the sketch of BLOCK is: its span, or more than any span. */
+/* The badness of BLOCK's sketch: its span; if it does not fit, more than any span. */
 static double try_block(struct periodic *periodic, const struct block *block) {
     const double too_much = 1e3 * periodic->shortest * (periodic->layout->table.microbatches + 1);
     periodic->period = periodic->shortest * block->stretch;
@@ -149,7 +150,7 @@ static void mutate(struct block *block, int actions, struct sl_dice *dice) {
         block->skip[sl_dice_below(dice, actions)] = sl_dice_below(dice, 2) ? 0 : sl_dice_below(dice, MOST_SKIPS);
 }
 
-/* As the rules of list.c are found. */
+/* Searches as climb does in list.c. */
 static void climb(struct periodic *periodic, struct block *best_block, struct block *tried, struct sl_sketch *best,
                   struct sl_search *search, int iterations) {
     enum { PATIENCE = 600 };
@@ -174,7 +175,7 @@ static void climb(struct periodic *periodic, struct block *best_block, struct bl
     }
 }
 
-/* The work of the rank that has the most of it. */
+/* The work of the rank with the most work. */
 static double shortest_period(const struct sl_layout *layout) {
     double most = 0;
     for (int r = 0; r < layout->table.ranks; r++) {

@@ -1,4 +1,4 @@
-/* sketch.c - sketches: memory, how long they take, and the tables that they are. */
+/* sketch.c - sketches: memory, their times, and conversion from and to tables. */
 #include "spmd/schedule/synthesis/sketch.h"
 
 #include <math.h>
@@ -58,7 +58,7 @@ void sl_sketch_walk_free(struct sl_sketch_walk *walk) {
     free(walk->waited);
 }
 
-/* ---- whether it runs, and how long ---- */
+/* ---- feasibility and time ---- */
 
 bool sl_sketch_fits(const struct sl_layout *layout, int rank, const uint16_t *code) {
     const int actions = sl_layout_actions(layout);
@@ -76,7 +76,7 @@ bool sl_sketch_fits(const struct sl_layout *layout, int rank, const uint16_t *co
     return true;
 }
 
-/* The next action of RANK; false: it waits for a message. */
+/* Runs the next action of RANK; false: it waits for a message. */
 static bool step(const struct sl_layout *layout, const struct sl_sketch *sketch, struct sl_sketch_walk *walk,
                  int rank) {
     const struct sl_schedule *table = &layout->table;

@@ -1,5 +1,4 @@
-/* synthesize.c - the search for a schedule: the layouts, what it begins with, and the table that is made of the best.
- */
+/* synthesize.c - the search for a schedule: its layouts, its first sketches, and the table of the best sketch. */
 #include "spmd/schedule/synthesis/synthesize.h"
 
 #include <math.h>
@@ -12,7 +11,7 @@
 
 enum { MOST_LAYOUTS = 5 };
 
-/* How a model is laid out. */
+/* A kind of layout. */
 struct way {
     int loops;
     enum sl_stage_placement placement;
@@ -20,11 +19,11 @@ struct way {
     const char *name;
 };
 
-/* A layout, and the best sketch for it. */
+/* A layout and its best sketch. */
 struct candidate {
     const struct way *way;
     struct sl_layout layout;
-    struct sl_sketch best, start; /* START: room for one that is read from a table */
+    struct sl_sketch best, start; /* START: a sketch to begin with */
     struct sl_sketch_walk walk;
 };
 
@@ -81,7 +80,7 @@ static void free_candidate(struct candidate *candidate) {
 
 /* ---- the search ---- */
 
-/* One microbatch after the other: what always fits. */
+/* Makes a sketch that always fits: one microbatch after the other. */
 static void one_by_one(struct candidate *candidate) {
     const struct sl_layout *layout = &candidate->layout;
     const int loops = layout->table.loops, ranks = layout->table.ranks, actions = sl_layout_actions(layout);
@@ -98,7 +97,7 @@ static void one_by_one(struct candidate *candidate) {
     sl_sketch_time(&candidate->best, layout, &candidate->walk);
 }
 
-/* The schedules that have names, where they have the layout and fit. */
+/* Begins with the named schedules that have the layout and fit. */
 static void begin_with_named(struct candidate *candidate) {
     const struct sl_layout *layout = &candidate->layout;
     const struct sl_schedule *table = &layout->table;
@@ -115,7 +114,7 @@ static void begin_with_named(struct candidate *candidate) {
     }
 }
 
-/* A new beginning, of its own, and what becomes of it. */
+/* Searches from a new start, and copies the result to BEST if it is shorter. */
 static bool begin_anew(struct candidate *candidate, struct sl_search *search, int iterations) {
     const struct sl_layout *layout = &candidate->layout;
     struct sl_sketch *start = &candidate->start;
@@ -129,7 +128,7 @@ static bool begin_anew(struct candidate *candidate, struct sl_search *search, in
     return true;
 }
 
-/* In rounds: a new beginning, then the best one so far is improved, in turns. */
+/* Searches in rounds: alternately from a new start, and by improving the best sketch so far. */
 static bool look(struct candidate *candidate, const struct sl_synthesis *synthesis, double deadline) {
     enum { ROUND = 8000 };
     struct sl_search search = {
@@ -173,7 +172,7 @@ static int check(const struct sl_synthesis *synthesis, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Every layout has its part of the time that is left. Those that cannot be shorter than what was found need none. */
+/* Gives every layout its part of the remaining time. A layout whose bound is not below the best span is skipped. */
 static int look_at_all(struct candidate *candidate, int candidates, const struct sl_synthesis *synthesis,
                        struct sl_synthesized *found, struct sl_error *error) {
     const double end = sl_search_seconds() + synthesis->seconds;
@@ -198,7 +197,7 @@ int sl_schedule_synthesize(const struct sl_synthesis *synthesis, struct sl_synth
                                           {synthesis->loops, SL_RING, true, "balanced"},
                                           {2, SL_V, true, "balanced"}};
     struct candidate candidate[MOST_LAYOUTS] = {0};
-    struct sl_error why, first = {0}; /* one of them does not fit: others may */
+    struct sl_error why, first = {0}; /* first error; other layouts may fit */
     int candidates = 0, status = SL_OK;
     *found = (struct sl_synthesized){0};
     SL_TRY(check(synthesis, error));
