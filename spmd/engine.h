@@ -1,4 +1,4 @@
-/* engine.h - the interface that an engine implements, between programs and the hardware that moves their data.
+/* engine.h - the interface an engine implements, between programs and the hardware that moves their data.
  *
  * Each engine is one struct sl_engine_table in collectives/. Programs call collectives/collectives.h and
  * collectives/channel.h, which check the arguments and then call the engine's functions.
@@ -12,14 +12,14 @@
  * Besides the functions below, an engine must:
  *
  *  - run: fill in mesh, engine, coordinate, device and state of each struct sl_spmd before the program begins. Deliver
- *    the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
+ *    the run's verdict through engine->error, or on stderr. Close the groups and channels still open.
  *  - start together: if processes do not mean to run the same, end them with SL_BAD_INPUT before the program begins.
  *    Each process has a signature (spmd/signature.h): the build, the mesh, `checked`, and the entries of
- *    engine->signature. The verdict reports the keys that differ, the texts and the coordinates
+ *    engine->signature. The verdict reports differing keys, their texts and the coordinates
  *    (collectives/signatures.h).
- *  - settle: before a peer can read data that this coordinate computes on its device, wait for the device's queue
- *    (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot
- *    that is posted or released. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may
+ *  - settle: before a peer can read data this coordinate computes on its device, wait for the device's queue
+ *    (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a
+ *    posted or released slot. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may
  *    also refuse devices that do not share the host's memory, as mpi does.
  *  - count waiting: add the seconds in which calls wait for peers to self->waited while self->timed is set
  *    (sl_wait_begin, sl_wait_end). If the engine can, it splits these seconds (self->divides).
@@ -79,7 +79,7 @@ enum sl_operation {
 
 enum { SL_SUM_BLOCK = 64 };
 
-/* How an operation combines the blocks that come to a member, in member order. */
+/* How an operation combines the blocks sent to a member, in member order. */
 enum sl_reduction {
     SL_NO_REDUCTION, /* each block has its own place in the output */
     SL_SUM,          /* a sum in member order; if there are more than SL_SUM_BLOCK members, first of blocks of
@@ -110,8 +110,8 @@ struct sl_collective {
     const char *site; /* "file:line" of the call */
 };
 
-/* A call that is under way. The caller owns the struct, the input and the output, and may not touch them until the call
- * has ended. */
+/* A call under way. The caller owns the struct, the input and the output, and may not touch them until the call has
+ * ended. */
 struct sl_request {
     struct sl_collective call;
     uint32_t ticket; /* the engine's own: number of the call in its group */
@@ -160,12 +160,12 @@ struct sl_engine_table {
     /* NULL, or a function for launchers: if a launcher has started several processes, it returns the table to use
      * instead of this one, otherwise NULL. */
     const struct sl_engine_table *(*launched)(void);
-    /* NULL, or joins the processes that were started together with this one. sl_engine_open calls it. If one of them
-     * stands still for TIMEOUT seconds, or comes much later than that, the process may end with a line on stderr. */
+    /* NULL, or joins the processes started together with this one. sl_engine_open calls it. If one of them stands still
+     * for TIMEOUT seconds, or comes much later, the process may end with a line on stderr. */
     int (*open)(double timeout, struct sl_error *error);
     /* NULL, or whether this process, of several, prints and writes files. */
     bool (*speaks)(void);
-    /* NULL, or whether this process reports why a run could not start; one of the processes that know the same reason
+    /* NULL, or whether this process reports why a run could not start; of several processes with the same reason one
      * does. The answer may take a second. */
     bool (*reports)(void);
     /* Runs PROGRAM at each coordinate: see sl_run. PROGRAM opens the coordinate's device. */

@@ -1,4 +1,4 @@
-/* flax.h - flax's random streams: a key folded with the path of the module that uses the stream. */
+/* flax.h - flax's random streams: a key folded with the path of the stream's module. */
 #ifndef SL_SPMD_FLAX_H
 #define SL_SPMD_FLAX_H
 

@@ -1,7 +1,7 @@
 /* mesh.h - a mesh of coordinates with named axes.
  *
- * Axes have names that the user chooses and any size; coordinates are numbered row-major, the last axis fastest:
- * under data=2,model=4 coordinate 5 is (data=1, model=1). */
+ * The user chooses the axes' names, and any sizes. Coordinates are numbered row-major, the last axis fastest: under
+ * data=2,model=4 coordinate 5 is (data=1, model=1). */
 #ifndef SL_SPMD_MESH_H
 #define SL_SPMD_MESH_H
 
@@ -31,7 +31,7 @@ struct sl_mesh {
  * and so is the product of all sizes. SL_BAD_INPUT names the wrong part. */
 int sl_mesh_parse(struct sl_mesh *mesh, const char *text, struct sl_error *error);
 
-/* Checks a mesh that the caller filled in by hand: counts in range, names set and distinct, size the product. */
+/* Checks a mesh the caller filled in by hand: counts in range, names set and distinct, size the product. */
 int sl_mesh_check(const struct sl_mesh *mesh, struct sl_error *error);
 
 /* The position of the axis called NAME, or -1. */
@@ -43,7 +43,7 @@ int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name);
 /* COORDINATE's index along axis number AXIS. */
 int sl_mesh_index(const struct sl_mesh *mesh, int coordinate, int axis);
 
-/* The coordinate that has INDEX along axis number AXIS and otherwise equals COORDINATE. */
+/* COORDINATE, but with INDEX along axis number AXIS. */
 int sl_mesh_neighbour(const struct sl_mesh *mesh, int coordinate, int axis, int index);
 
 /* Writes "5 (data=1, model=1)" for messages; returns TEXT. */
@@ -69,9 +69,9 @@ static inline int sl_member_at(const struct sl_members *members, int i) {
     return members->dims ? coordinate + i * members->stride[0] : coordinate;
 }
 
-/* Fills in MEMBERS, in coordinate order, with the coordinates that differ from COORDINATE at most along AXES:
- * comma-separated names, "" for COORDINATE alone, or "*" for the whole mesh. Returns their number, or -1 if the mesh
- * has no such axis. */
+/* Fills in MEMBERS, in coordinate order, with the coordinates equal to COORDINATE except along AXES: comma-separated
+ * names, "" for COORDINATE alone, or "*" for the whole mesh. Returns their number, or -1 if the mesh has no such
+ * axis. */
 int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, struct sl_members *members);
 
 SL_END_C

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Places, ordered so that close places are neighbours: two are as far apart as the largest gap between them. The last
+/* Places in an order with close places as neighbours: two are as far apart as the largest gap between them. The last
  * gap, back to the first place, is the largest of all. */
 struct chain {
     int count;
@@ -45,8 +45,8 @@ static void walk_mesh(const struct sl_mesh *mesh, struct walk *walk) {
 
 /* ---- blocks on a chain ---- */
 
-/* For each place the spread of a block that begins there, and the smallest spread. A spread is the sum of the block's
- * gaps, which may be INT_MAX each. */
+/* For each place the spread of a block from there on, and the smallest spread. A spread is the sum of the block's gaps,
+ * which may be INT_MAX each. */
 struct spread {
     int64_t from[SL_MAX_PUS], least;
 };

@@ -1,6 +1,6 @@
-/* placement.h - assigns coordinates to cores and devices: coordinates that talk most are placed closest.
+/* placement.h - assigns coordinates to cores and devices: coordinates with most communication are placed closest.
  *
- * Coordinates that differ along "data" alone talk least: once a step. Ranks of a pipeline ("pipe") talk once a
+ * Coordinates that differ only along "data" talk least: once a step. Ranks of a pipeline ("pipe") talk once a
  * microbatch, coordinates along other axes in each layer. So the mesh is walked with "data" as the slowest axis, then
  * "pipe", then the others in their order, independent of the order of the mesh. Neighbours in this walk become
  * neighbours on the machine: the coordinates of one pipeline share a cache, a NUMA node, a package, or a group of GPUs
@@ -37,7 +37,7 @@ struct sl_placement {
  *
  * If there are fewer PUs, but each PU can have the same number of whole replicas, the coordinates of a replica are
  * bound to one PU: their messages stay in its cache, and replicas have equal work. Otherwise coordinates are not bound:
- * parts of a replica work in turn, and a coordinate that can work gets any free PU.
+ * parts of a replica work in turn, and get any free PU.
  *
  * If there are more coordinates than DEVICES (NULL: none), neighbours share a device. */
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,

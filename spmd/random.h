@@ -1,4 +1,4 @@
-/* random.h - threefry2x32 and the random numbers that JAX derives from it, inline, so that devices can call them.
+/* random.h - threefry2x32 and JAX's random numbers, inline for devices.
  *
  * The bits are those of jax.random with jax_threefry_partitionable off (the layout of JAX 0.4.25): for an array of n
  * words the counts 0..n-1 are cut into two halves and hashed in pairs; an odd n is padded by one zero count.

@@ -1,4 +1,4 @@
-/* shard_draw.c - draws the blocks of an array and the coordinates that hold each block. */
+/* shard_draw.c - draws the blocks of an array, and each block's coordinates. */
 #include "spmd/shard_draw.h"
 
 #include <string.h>

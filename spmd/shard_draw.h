@@ -1,9 +1,9 @@
-/* shard_draw.h - draws the blocks of an array and the coordinates that hold each block.
+/* shard_draw.h - draws the blocks of an array, and each block's coordinates.
  *
  *     w: 8 x 6, spec tensor,-; blocks of 4 x 6
  *           0:6
  *         ┌─────┐
- *     0:4 │ 0,2 │     coordinates 0 and 2 hold the same block: they differ along an axis that the spec leaves out
+ *     0:4 │ 0,2 │     coordinates 0 and 2 hold the same block: they differ along an axis the spec leaves out
  *         ├─────┤
  *     4:8 │ 1,3 │
  *         └─────┘

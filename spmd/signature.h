@@ -1,9 +1,9 @@
-/* signature.h - the identity of a run, as a list of keys and texts: "--lr" "0.001". Processes that start a run together
- * compare their signatures, so that all train with the same options, data and build.
+/* signature.h - the identity of a run, as a list of keys and texts: "--lr" "0.001". Processes of a run compare their
+ * signatures: all must train with the same options, data and build.
  *
  * The form, in memory and on its way to other processes: each entry is its key, a zero byte, its text, a zero byte;
  * entries follow one another in the order in which they were added. The signature's hash is XXH3 (spmd/base/hash.h)
- * over these bytes. docs/engines.md lists the entries that the drivers sign. */
+ * over these bytes. docs/engines.md lists the entries the drivers sign. */
 #ifndef SL_SPMD_SIGNATURE_H
 #define SL_SPMD_SIGNATURE_H
 
@@ -21,7 +21,7 @@ struct sl_signature_entry {
     const char *key, *text;
 };
 
-/* Adds an entry; copies both texts. KEY is the name that verdicts use and users know; keys should be unique. False
+/* Adds an entry; copies both texts. KEY is the name known to users; verdicts print it; keys should be unique. False
  * without memory: the signature is unchanged. */
 bool sl_signature_add(struct sl_signature *signature, const char *key, const char *text);
 /* Adds all entries of OTHER, which may be NULL. */

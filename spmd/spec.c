@@ -83,7 +83,7 @@ static struct part part_of(const struct sl_spec *spec, const struct sl_mesh *mes
     return part;
 }
 
-/* Checks that SPEC names only axes of the mesh, each at most once. */
+/* Checks SPEC for axes outside of the mesh, and for repeated ones. */
 static int check_axes(const struct sl_spec *spec, const struct sl_mesh *mesh, const char *text,
                       struct sl_error *error) {
     bool used[SL_MAX_AXES] = {false};

@@ -16,7 +16,7 @@ struct sl_spec_dim {
     int axes;
     char axis[SL_MAX_AXES][SL_AXIS_NAME];
     int segments;  /* at least 1 */
-    size_t padded; /* 0; or, for the first dim in one segment, the padded size that is divided. All shards then
+    size_t padded; /* 0; or, for the first dim in one segment, the padded size to divide. All shards then
                       have equal room; the last ones hold fewer elements of the array, or none. The text form
                       has no padding */
 };
@@ -43,7 +43,7 @@ int sl_spec_parse(struct sl_spec *spec, const char *text, struct sl_error *error
 char *sl_spec_print(const struct sl_spec *spec, char *text, size_t size);
 
 /* Writes to LOCAL[dims] the shape of one shard of an array of shape GLOBAL[dims], with padding. SL_BAD_INPUT if the
- * spec names an axis twice or an axis that the mesh does not have, if it has more dims than the array, or if a dim (or
+ * spec names an axis twice or an axis the mesh does not have, if it has more dims than the array, or if a dim (or
  * segment) does not divide by the axes' sizes; the line then names both numbers. */
 int sl_spec_local_shape(const struct sl_spec *spec, const struct sl_mesh *mesh, int dims, const size_t *global,
                         size_t *local, struct sl_error *error);
@@ -98,8 +98,8 @@ static inline size_t sl_shard_global_index(const struct sl_shard *shard, size_t 
 size_t sl_spec_global_index(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate, int dims,
                             const size_t *global, size_t i);
 
-/* sl_spec_first_replica returns the lowest coordinate that holds the same shard as COORDINATE;
- * sl_spec_is_first_replica, whether COORDINATE is that one. */
+/* sl_spec_first_replica returns the lowest coordinate with the same shard as COORDINATE; sl_spec_is_first_replica,
+ * whether this is COORDINATE. */
 int sl_spec_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 bool sl_spec_is_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 

@@ -35,7 +35,7 @@ int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_e
                         table->most, coordinates);
 }
 
-/* Checks that a run can start. */
+/* Checks a run before its start. */
 static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program,
                      struct sl_error *error) {
     if (!engine || !engine->table) return sl_error_set(error, SL_BAD_INPUT, "run: no engine is open");

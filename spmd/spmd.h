@@ -29,9 +29,9 @@ struct sl_engine {
     bool spare;             /* mpi: there may be more processes than coordinates; processes beyond the mesh run
                                nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
-    /* Seconds; engine local only. If a run has ended and a coordinate's program does not return, the engine reports
-     * that on stderr with the verdict: one second after a verdict on a wait, `timeout` after any other verdict. `grace`
-     * seconds after that report the process ends with the run's status; 0: sl_run waits for the coordinate. */
+    /* Seconds; engine local only. If a run has ended and a coordinate's program does not return, the engine reports it
+     * on stderr with the verdict: one second after a verdict on a wait, `timeout` after any other verdict. `grace`
+     * seconds after this report the process ends with the run's status; 0: sl_run waits for the coordinate. */
     double grace;
     struct sl_waits *waits; /* receives the waits for peers if they end a run (collectives/waits.h); NULL: not
                                written */
@@ -40,14 +40,14 @@ struct sl_engine {
     const struct sl_signature *signature;
 };
 
-/* The current activity of a coordinate, for verdicts. Code that walks a schedule sets it before each action; modules
- * set `module` while they are called. Code that saves this struct for later copies the module's name, which lives no
+/* The current activity of a coordinate, for verdicts. A walk over a schedule sets it before each action; modules set
+ * `module` while they are called. A copy of this struct for later needs a copy of the module's name, which lives no
  * longer than the module. */
 struct sl_doing {
     const char *what;              /* "forward"; NULL: not set */
     int stage, microbatch, action; /* the action's number in its rank's schedule, from 0 */
-    int64_t steps;                 /* training steps that have begun; 0: none */
-    const char *module;            /* the innermost module that is being called, "blocks.3.up (dense)"; NULL:
+    int64_t steps;                 /* begun training steps; 0: none */
+    const char *module;            /* the innermost module being called, "blocks.3.up (dense)"; NULL:
                                       none */
 };
 
@@ -59,13 +59,13 @@ struct sl_spmd {
     int device;            /* device number, chosen by the engine; -1: the CPU */
     struct sl_error error; /* filled in by sl_fail */
     void *queue;           /* compute queue; its work precedes communication; NULL on CPUs */
-    /* Set `timed` to count the seconds that communication calls wait for peers (`waited`) and the CPU seconds of these
-     * waits (`waited_cpu`). If the engine sets `divides`, it also splits `waited`: `transferred` are seconds in which
-     * the awaited data was on its way, `starved` seconds in which this coordinate or its peer was ready to run but had
-     * no core. In the rest the peer had not reached its part of the call. */
+    /* Set `timed` to count the seconds in which communication calls wait for peers (`waited`) and the CPU seconds of
+     * these waits (`waited_cpu`). If the engine sets `divides`, it also splits `waited`: `transferred` are seconds in
+     * which the awaited data was on its way, `starved` seconds in which this coordinate or its peer was ready to run
+     * but had no core. In the rest the peer had not reached its part of the call. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
-    struct sl_budget held; /* bytes that this coordinate has allocated, as far as the allocating code counts
+    struct sl_budget held; /* bytes this coordinate has allocated, as far as the allocating code counts
                               them */
     struct sl_doing doing;
     struct sl_lists *lists; /* used by sl_run: lists of the groups' members */
@@ -85,7 +85,7 @@ int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_progra
 int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_error *error);
 
 /* Whether this process should print and write files. If a launcher has started several processes, only one should: the
- * process that holds coordinate 0; after a failed run, the process that knows the verdict. */
+ * process of coordinate 0; after a failed run, the process with the verdict. */
 bool sl_speaks(const struct sl_engine *engine);
 /* Whether this process should report an error. Before its first run, a process reports errors even if sl_speaks is
  * false: the other processes may not know the error. */
@@ -113,8 +113,7 @@ double sl_cpu_now(void);
  * meaning. 0 for a coordinate with a device: its thread sleeps while the device computes.
  *
  * A thread whose time slice is over often loses its core when it asks for its CPU seconds. The order in which the two
- * clocks are read decides on which side that pause is counted: after NOW if sl_now() was read first, else before
- * NOW. */
+ * clocks are read decides on which side the pause is counted: after NOW if sl_now() was read first, else before NOW. */
 static inline double sl_starved_at_work(const struct sl_spmd *self, double now, double cpu) {
     return self->device >= 0 ? 0 : now - self->waited - (cpu - self->waited_cpu);
 }

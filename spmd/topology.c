@@ -1,4 +1,4 @@
-/* topology.c - the PUs that this process may use. */
+/* topology.c - the PUs this process may use. */
 #include "spmd/topology.h"
 
 #include <pthread.h>

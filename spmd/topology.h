@@ -1,7 +1,7 @@
 /* topology.h - the processing units (PUs: cores, or their hardware threads) of this machine, and their distances.
  *
- * PUs that share a core, a cache, a NUMA node or a package follow one another in the list. So the distances need no
- * matrix: two PUs are as far apart as the largest gap between them in the list.
+ * PUs of the same core, cache, NUMA node or package follow one another in the list. So the distances need no matrix:
+ * two PUs are as far apart as the largest gap between them in the list.
  *
  * hwloc provides the list. In a build without hwloc (SL_HWLOC=OFF) all PUs are equally far apart. */
 #ifndef SL_SPMD_TOPOLOGY_H
@@ -25,7 +25,7 @@ struct sl_topology {
     struct sl_pu pu[SL_MAX_PUS];
 };
 
-/* How many PUs the calling thread may run on; 0 if that is unknown. */
+/* How many PUs the calling thread may run on; 0: unknown. */
 int sl_topology_usable(void);
 
 /* Lists the PUs. With DISTANCES it asks hwloc, which takes about 0.1 ms a PU in the first call of a process. Without,

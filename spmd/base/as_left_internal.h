@@ -3,9 +3,9 @@
 #ifndef SL_SPMD_BASE_AS_LEFT_INTERNAL_H
 #define SL_SPMD_BASE_AS_LEFT_INTERNAL_H
 
-/* Calls CALL(floats, rounds, stores) with constants that follow from Y and LEFT: whether the floats Y are written,
- * whether they are rounded to bf16, whether a bf16 copy is stored. One loop for all cases would get masked stores from
- * compilers for hosts. */
+/* Calls CALL(floats, rounds, stores) with constants for Y and LEFT: whether the floats Y are written, whether they are
+ * rounded to bf16, whether a bf16 copy is stored. One loop for all cases would get masked stores from compilers for
+ * hosts. */
 #define SL_AS_LEFT(call, y, left)                                                                                      \
     do {                                                                                                               \
         if (!(y))                                                                                                      \

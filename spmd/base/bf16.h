@@ -1,5 +1,5 @@
-/* bf16.h - bfloat16: the upper half of a float, as uint16_t; and arrays that kernels round to bf16 in the same pass
- * that computes them. */
+/* bf16.h - bfloat16: the upper half of a float, as uint16_t; and arrays rounded to bf16 by the kernels that compute
+ * them. */
 #ifndef SL_SPMD_BASE_BF16_H
 #define SL_SPMD_BASE_BF16_H
 

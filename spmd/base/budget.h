@@ -11,13 +11,13 @@
 SL_BEGIN_C
 
 enum sl_memory_kind {
-    SL_MEMORY_PARAMETERS, /* values, their bf16 copies, and the weights that decoding reads instead */
+    SL_MEMORY_PARAMETERS, /* values, their bf16 copies, and weights that decoding reads instead */
     SL_MEMORY_GRADIENTS,
     SL_MEMORY_OPTIMIZER,  /* the optimizer's tensors */
     SL_MEMORY_KEPT,       /* activations saved for backward (the stash), logits and their gradients */
-    SL_MEMORY_RECOMPUTED, /* stashes of modules that backward recomputes */
+    SL_MEMORY_RECOMPUTED, /* stashes of recomputed modules */
     SL_MEMORY_WORKSPACE,  /* scratch memory of a call */
-    SL_MEMORY_HANDOVER,   /* slots of channels between stages, and stage inputs that a schedule saves */
+    SL_MEMORY_HANDOVER,   /* slots of channels between stages, and saved stage inputs */
     SL_MEMORY_CACHES,     /* caches of generated sequences */
     SL_MEMORY_BATCH,      /* the coordinate's examples */
     SL_MEMORY_OFFLOADED,  /* offloaded data, in a file or in the host's memory */

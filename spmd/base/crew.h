@@ -1,9 +1,9 @@
-/* crew.h - threads that help one thread with work of a few microseconds: parts of a product that one core cannot read
+/* crew.h - threads to help one thread with work of a few microseconds: parts of a product, if one core cannot read it
  * fast enough.
  *
  * A helper polls for work for some ten microseconds, then sleeps until there is some. Every free thread, including the
- * owner, takes the next part: the owner never waits for a helper that has not begun one. So a machine without a free
- * core loses little; but the result must not depend on the thread that computes a part. */
+ * owner, takes the next part: the owner never waits for a helper that has not begun a part. So a machine without a free
+ * core loses little; but the result must not depend on which thread computes a part. */
 #ifndef SL_SPMD_BASE_CREW_H
 #define SL_SPMD_BASE_CREW_H
 
@@ -15,9 +15,9 @@ enum { SL_CREW_MOST = 64 }; /* threads, the owner among them */
 
 struct sl_crew; /* opaque */
 
-/* Starts THREADS - 1 helpers of the calling thread. They may run on any core that the process may use. Fewer start if
- * the system does not allow more. NULL if THREADS is below 2, or if no helper has started: sl_crew_run then does all
- * work itself. */
+/* Starts THREADS - 1 helpers of the calling thread. They may run on any core the process may use. Fewer start if the
+ * system does not allow more. NULL if THREADS is below 2, or if no helper has started: sl_crew_run then does all work
+ * itself. */
 struct sl_crew *sl_crew_open(int threads);
 void sl_crew_close(struct sl_crew *crew);
 /* The owner and its helpers; 1 if CREW is NULL. */

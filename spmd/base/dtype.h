@@ -1,5 +1,5 @@
-/* dtype.h - element types; arrays with a type: rows that kernels and products read, and results that they write. To add
- * a type, add a constant, a row of the table (dtype.c), and a case of sl_load_float and sl_store_float. If further code
+/* dtype.h - element types; arrays with a type: rows for kernels and products to read, and results to write. To add a
+ * type, add a constant, a row of the table (dtype.c), and a case of sl_load_float and sl_store_float. If further code
  * needs a case, the compiler warns (-Wswitch). */
 #ifndef SL_SPMD_BASE_DTYPE_H
 #define SL_SPMD_BASE_DTYPE_H
@@ -33,8 +33,7 @@ static inline bool sl_dtype_exists(int number) { return number >= 0 && number < 
  * the calls for both types, a loop that loads by the result has no code for other types. */
 SL_INLINE enum sl_dtype sl_f32_or_bf16(enum sl_dtype dtype) { return dtype == SL_BF16 ? SL_BF16 : SL_F32; }
 
-/* Element I of ARRAY as a float; integers are rounded. Loops pass a constant DTYPE, and so become code for that type
- * alone. */
+/* Element I of ARRAY as a float; integers are rounded. Loops pass a constant DTYPE, and so become code for one type. */
 SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) {
     switch (dtype) {
     case SL_F32:
@@ -71,7 +70,7 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
     }
 }
 
-/* Rows that are read or written; the caller owns the memory. */
+/* Rows to read or write; the caller owns the memory. */
 struct sl_rows {
     void *at; /* NULL: no array */
     enum sl_dtype type;

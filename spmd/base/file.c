@@ -1,4 +1,4 @@
-/* file.c - opens files that users name. */
+/* file.c - opens files named by users. */
 #include "spmd/base/file.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static const char *examine(int descriptor, int kinds) {
 }
 
 /* Whether a pipe FILE has or had a writer; true for other files. Polls for a first byte. If none comes, reads without
- * waiting: the end of the file means that there is no writer, EAGAIN that there is one. */
+ * waiting: the end of the file means no writer, EAGAIN a writer. */
 static bool has_writer(FILE *file) {
     struct stat about;
     struct pollfd wanted = {.fd = fileno(file), .events = POLLIN};

@@ -1,7 +1,7 @@
 /* memory.h - memory for training: aligned, counted, on huge pages if large; and lists that grow while a training is
  * planned.
  *
- * Everything is allocated before the first step; a test checks that the count does not change afterwards. */
+ * Everything is allocated before the first step; a test checks that the count stays the same afterwards. */
 #ifndef SL_SPMD_BASE_MEMORY_H
 #define SL_SPMD_BASE_MEMORY_H
 
@@ -14,8 +14,8 @@ SL_BEGIN_C
 void *sl_memory_take(size_t bytes);
 void sl_memory_give(void *memory);
 
-/* Writes zeros to some of the zeroed bytes, so that the caller makes their pages now. A page that is read before it is
- * written is made twice, and the second time all threads of the process are interrupted. */
+/* Writes zeros to some of the zeroed bytes, so that the caller makes their pages now. A page read before it is written
+ * is made twice, and the second time all threads of the process are interrupted. */
 void sl_memory_touch(void *memory, size_t bytes);
 
 /* Calls of sl_memory_take since the process began. */

@@ -59,7 +59,7 @@ int sl_scratch_read(const struct sl_scratch *scratch, size_t offset, void *to, s
     return SL_OK;
 }
 
-/* A write behind the end of a file that was cut short would make it grow again, with zeros in the gap. */
+/* A write behind the end of a shortened file would make it grow again, with zeros in the gap. */
 static int check_size(const struct sl_scratch *scratch, struct sl_error *error) {
     struct stat now;
     if (fstat(scratch->file, &now)) return SL_OK; /* the write will report the cause */

@@ -1,5 +1,5 @@
-/* scratch.h - a file without a name, for data that does not fit into memory. Its disk space is reserved when it is
- * opened, so that a full disk is found before the work begins. The file disappears with the process. */
+/* scratch.h - a file without a name, for data too large for memory. Its disk space is reserved when it is opened, so
+ * that a full disk is found before the work begins. The file disappears with the process. */
 #ifndef SL_SPMD_BASE_SCRATCH_H
 #define SL_SPMD_BASE_SCRATCH_H
 

@@ -1,4 +1,4 @@
-/* svg.c - the few shapes that drawings are made of. */
+/* svg.c - a few shapes for drawings. */
 #include "spmd/base/svg.h"
 
 static const struct {

@@ -29,7 +29,7 @@ static pthread_mutex_t refusal_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_refusal last_refusal;
 static bool any_refusal;
 
-/* Records that the queue's device refused BYTES with ERROR. */
+/* Records a refusal of BYTES by the queue's device, with ERROR. */
 static void note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaError_t error) {
     struct sl_refusal refusal = {.device = queue->device, .bytes = bytes};
     cudaGetLastError();
@@ -100,8 +100,9 @@ static int check(struct sl_error *error) {
     /* Loads kernels eagerly. Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL,
      * which waits for peers. CUDA reads the variable at its first call. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    /* The maximum, instead of 8. Further streams share a hardware queue, so a product could wait behind a call of NCCL
-     * that waits for a peer, which may need the product's result. With engine nccl a coordinate has some 15 streams. */
+    /* The maximum, instead of 8. Further streams share a hardware queue, so a product could wait behind a call of NCCL;
+     * this may wait for a peer, which may need the product's result. With engine nccl a coordinate has some 15
+     * streams. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     const cudaError_t status = cudaGetDeviceCount(&devices);
     if (!status && devices) return sl_cuda_regions.check(devices, error);

@@ -1,4 +1,4 @@
-/* cuda.h - a thread's queue on an NVIDIA GPU, for code that enqueues work: products and communication. */
+/* cuda.h - a thread's queue on an NVIDIA GPU, for code with work to enqueue: products and communication. */
 #ifndef SL_SPMD_DEVICE_CUDA_H
 #define SL_SPMD_DEVICE_CUDA_H
 
@@ -12,10 +12,9 @@ struct sl_tape;
 struct sl_constants;
 struct sl_cuda_queue;
 
-/* A function that enqueues work on queue->stream: always the same work for the same BYTES of ARGUMENT. The queue keeps
- * a copy of ARGUMENT and calls RUN(queue, argument) at once, or a little later as a part of a graph of the step
- * (tape.h). Padding between fields must be set, too. RUN returns false if the queue has failed, and so does
- * sl_cuda_enqueue. */
+/* Enqueues work on queue->stream: always the same work for the same BYTES of ARGUMENT. The queue keeps a copy of
+ * ARGUMENT and calls RUN(queue, argument) at once, or a little later as a part of a graph of the step (tape.h). Padding
+ * between fields must be set, too. RUN returns false if the queue has failed, and so does sl_cuda_enqueue. */
 typedef bool sl_cuda_run(struct sl_cuda_queue *queue, const void *argument);
 
 /* Functions of an owner of further streams (branches) that take a part of its work off the queue's stream (engine
@@ -41,7 +40,7 @@ struct sl_cuda_queue {
     bool busy;
     cudaStream_t aside;      /* stream of copies beside the work; NULL: no such copy yet */
     cudaEvent_t meet;        /* event with which one of the two streams waits for the other */
-    struct sl_error failure; /* the first failure that sl_device.settle has not reported yet */
+    struct sl_error failure; /* the first failure sl_device.settle has not reported yet */
     /* Data of the library of matrix products for this queue, and the function that frees it with the queue. */
     void *products;
     void (*free_products)(void *products);
@@ -67,20 +66,20 @@ cudaStream_t sl_cuda_stream(struct sl_cuda_queue *queue);
 
 bool sl_cuda_enqueue(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *argument, size_t bytes);
 
-/* The treatment of the next call that is enqueued. */
+/* The treatment of the next enqueued call. */
 enum sl_cuda_course {
     SL_CUDA_AT_ONCE, /* it goes to the stream */
     SL_CUDA_NOTED,   /* it goes to the stream, and the tape notes or compares it */
     SL_CUDA_LATER,   /* it waits until its graph is launched */
 };
 enum sl_cuda_course sl_cuda_course(const struct sl_cuda_queue *queue);
-/* For a call that would wait (SL_CUDA_LATER): whether its graph is still possible. It is not if the stream was used
- * within the graph's calls. */
+/* For a waiting call (SL_CUDA_LATER): whether its graph is still possible. It is not if the stream was used within the
+ * graph's calls. */
 bool sl_cuda_is_whole(const struct sl_cuda_queue *queue);
 
 /* Sets QUEUE's BRANCHES and their OWNER; NULL: none. Its graphs are discarded. */
 void sl_cuda_branch(struct sl_cuda_queue *queue, const struct sl_cuda_branches *branches, void *owner);
-/* Discards the graphs of QUEUE's steps, because something that they use is about to be freed. */
+/* Discards the graphs of QUEUE's steps, because something they use is about to be freed. */
 void sl_cuda_forget(struct sl_cuda_queue *queue);
 /* Whether queue->stream is being captured. */
 bool sl_cuda_captures(const struct sl_cuda_queue *queue);

@@ -1,14 +1,13 @@
-/* device.h - the devices that coordinates compute on: this machine's CPU, or devices with memory and queues of their
- * own.
+/* device.h - devices for computation: this machine's CPU, or devices with memory and queues of their own.
  *
  * A build computes on one kind of device, and sl_device is the table of that kind (cpu.c, offload.c or cuda.c). Each
  * thread has a current device. sl_run opens one for every coordinate's thread before the program begins; several
- * threads may share a device. From then on that thread's target regions, memory and copies are on its device. A thread
+ * threads may share a device. From then on the thread's target regions, memory and copies are on this device. A thread
  * without an opened device uses device 0.
  *
  * Matrix products, communication and target regions are enqueued on the thread's queue, and the host does not wait for
- * them: a copy reads a region's results after everything in the queue. Only a region that maps something back to the
- * host has ended when it returns. */
+ * them: a copy reads a region's results after everything in the queue. Only regions with data mapped back to the host
+ * have ended when they return. */
 #ifndef SL_SPMD_DEVICE_DEVICE_H
 #define SL_SPMD_DEVICE_DEVICE_H
 
@@ -17,8 +16,8 @@
 
 SL_BEGIN_C
 
-/* Whether the calls of a step become graphs that later steps launch. AUTO: if that fails, the steps stay calls, and the
- * report has the reason. ON: if that fails, the queue fails. */
+/* Whether the calls of a step become graphs that later steps launch. AUTO: if graphs fail, the steps stay calls, and
+ * the report has the reason. ON: if graphs fail, the queue fails. */
 enum sl_graphs { SL_GRAPHS_OFF, SL_GRAPHS_AUTO, SL_GRAPHS_ON };
 
 enum { SL_MOST_CONSTANT = 1 << 16 }; /* bytes */
@@ -26,12 +25,11 @@ enum { SL_MOST_CONSTANT = 1 << 16 }; /* bytes */
 /* Statistics of a thread's graphs. */
 struct sl_graph_report {
     int steps, replayed; /* all steps; steps that ran as graphs to their end */
-    int parted;          /* replayed steps with a piece that ran as single calls, because the host used the
-                            stream within it */
+    int parted; /* replayed steps with a piece run as single calls, because the host used the stream within it */
     /* The last replayed step: its calls (regions, products, copies, fills); its graphs; calls within graphs; kernels
      * with other arguments than in the step before. */
     int calls, graphs, kept, changed;
-    char why[240]; /* why the last step that did not become or stay graphs did not; empty: no such step */
+    char why[240]; /* why a step did not become or stay graphs, for the last such step; empty: none */
 };
 
 /* A refused request for a device's memory. */
@@ -46,12 +44,12 @@ enum { SL_DEVICE_ROOM = 1 << 20 };
 struct sl_device_table {
     const char *name;   /* "cpu", "offload", "cuda" */
     bool shares_memory; /* host and device read and write the same memory: no copies are needed */
-    /* SL_OK if programs can run on this kind of device; otherwise SL_BAD_INPUT, with a line that names the reason. */
+    /* SL_OK if programs can run on this kind of device; otherwise SL_BAD_INPUT, with the reason. */
     int (*check)(struct sl_error *error);
     /* The number of devices. */
     int (*count)(void);
     /* Called before devices are opened: whether threads sleep while they wait for a device (as with fewer cores than
-     * threads) or poll. Devices that are already open are not changed. NULL if threads never wait. */
+     * threads) or poll. Open devices are not changed. NULL if threads never wait. */
     void (*rests)(bool asleep);
     /* Opens device NUMBER for the calling thread; *QUEUE receives the thread's compute queue, NULL if the device has
      * none. */
@@ -80,8 +78,8 @@ struct sl_device_table {
     /* Copies ROWS rows of BYTES in the same way; rows begin TO_PITCH and FROM_PITCH bytes apart. */
     void (*copy_rows)(size_t rows, size_t bytes, void *to, size_t to_pitch, const void *from, size_t from_pitch);
     /* Copies BYTES between device memory and memory from take_host on a queue beside the thread's own: after everything
-     * that is in the thread's queue now, and in parallel with later work in it. await_aside makes later work in the
-     * thread's queue wait for all such copies. If there are no queues, a copy has ended on return. */
+     * now in the thread's queue, and in parallel with later work in it. await_aside makes later work in the thread's
+     * queue wait for all such copies. If there are no queues, a copy has ended on return. */
     void (*copy_aside)(void *to, const void *from, size_t bytes);
     void (*await_aside)(void);
     void (*zero)(void *memory, size_t bytes);
@@ -95,7 +93,7 @@ struct sl_device_table {
     void (*follow)(void *mark);
     void (*await)(void *mark);
     void (*free_mark)(void *mark);
-    /* Returns memory that target regions can read, with a copy of the BYTES (at most SL_MOST_CONSTANT) at FROM. It is
+    /* Returns memory for target regions to read, with a copy of the BYTES (at most SL_MOST_CONSTANT) at FROM. It is
      * valid for regions up to the next call; regions must not write it. If an earlier call had the same bytes, they
      * need not be copied again: a step with the same lists of pointers as earlier steps copies nothing. Padding between
      * fields must be set, too. If there are no queues, returns FROM. */

@@ -7,7 +7,7 @@
 
 static struct sl_cuda_driver driver;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-static const char *driver_lacks; /* the first function that it lacks */
+static const char *driver_lacks; /* the first function it lacks */
 
 enum { DRIVER_VERSION = 12000 }; /* version of the functions' interfaces */
 

@@ -1,5 +1,5 @@
-/* images.c - the images that clang's linker has put into the program and into shared libraries. Each becomes a module
- * on every opened device; regions' kernels are found by the regions' addresses. */
+/* images.c - the images put by clang's linker into the program and into shared libraries. Each becomes a module on
+ * every opened device; regions' kernels are found by the regions' addresses. */
 #include "spmd/device/images.h"
 
 #include <pthread.h>
@@ -82,7 +82,7 @@ static unsigned architecture(const struct sl_omp_image *image) {
     return (unsigned char)image->begin[ABI_AT] >= ABI_OF_13 ? flags >> 8 & 0xff : flags & 0xff;
 }
 
-/* Code runs on GPUs of the same generation that are at least as new as its architecture. */
+/* Code runs on GPUs of its architecture's generation that are not older. */
 static bool fits(const struct sl_omp_binary *given, unsigned gpu) {
     bool found = false;
     for (int i = 0; i < given->count && !found; i++) {
@@ -101,7 +101,7 @@ bool sl_images_fit(unsigned gpu) {
     return all;
 }
 
-/* Loads the images that the device accepts, newest architecture first. Returns the number of modules. */
+/* Loads the images the device accepts, newest architecture first. Returns the number of modules. */
 static int load_modules(struct sl_cuda_queue *queue, const struct sl_omp_binary *given, CUmodule *module) {
     const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
     int count = 0;

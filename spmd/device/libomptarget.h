@@ -1,4 +1,4 @@
-/* libomptarget.h - data that code from clang 19 passes to the runtime of target regions, as laid out in LLVM 19's
+/* libomptarget.h - data passed by clang 19's code to the runtime of target regions, as laid out in LLVM 19's
  * offload/include. clang's tools put descriptions of a program's images into the program, and replace every region by a
  * call of __tgt_target_kernel. */
 #ifndef SL_SPMD_DEVICE_LIBOMPTARGET_H
@@ -51,7 +51,7 @@ enum {
 
 enum { SL_OMP_GENERIC = 1, SL_OMP_SPMD = 2 };
 
-/* An image's variable NAME_kernel_environment: the fields that a launch needs. */
+/* An image's variable NAME_kernel_environment: the fields for a launch. */
 struct sl_omp_kernel_environment {
     uint8_t state_machine, nests;
     int8_t mode; /* bits SL_OMP_GENERIC and SL_OMP_SPMD; both: generic, but runs as SPMD */

@@ -31,7 +31,7 @@
  *                                a kernel per region; on the host a part stays in the caches between loops
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
- * with every pointer that the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
+ * with every pointer the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
  * the host there is no target region and only one thread: TARGET is ignored, and rows run in ascending order.
  * is_device_ptr takes plain variables only, so copy members of structs to locals first.
  *

@@ -21,7 +21,7 @@ enum {
     THREADS = 128, /* per block; clang distributes elements by this number */
     MOST_THREADS = 1024,
     MOST_BLOCKS = 3200, /* as in LLVM's runtime; with more blocks each takes several turns */
-    RING = 1 << 16,     /* bytes of mapped data that may be in the queue at the same time */
+    RING = 1 << 16,     /* most bytes of mapped data in the queue at the same time */
     ALIGNMENT = 64,
 };
 
@@ -35,7 +35,7 @@ struct regions {
     struct regions *next; /* in the list of spare structs */
 };
 
-/* Structs without a queue, for the next queue: cuMemFree waits for all work of the device, and a message that no peer
+/* Structs without a queue, for the next queue: cuMemFree waits for all work of the device, and a message no peer
  * receives does not end before its communicator is aborted. */
 static struct regions *spare;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -165,7 +165,7 @@ static void *parameter(struct launch *launch, const struct sl_omp_arguments *a, 
     const size_t bytes = (size_t)a->sizes[i];
     if (type & SL_OMP_LITERAL) return a->bases[i];
     if (a->mappers && a->mappers[i]) launch->refused = "it has a mapper of its own: map plain variables";
-    if (!bytes && !(type & SL_OMP_PRIVATE)) return a->bases[i]; /* a pointer to memory that is not mapped here */
+    if (!bytes && !(type & SL_OMP_PRIVATE)) return a->bases[i]; /* a pointer to memory not mapped here */
     char *at = take_from_ring(launch, bytes);
     if (!at) return NULL;
     if (type & SL_OMP_TO) copy(launch, at, a->pointers[i], bytes);
@@ -234,7 +234,7 @@ static void run(struct launch *launch, const struct sl_omp_arguments *a) {
     if (returns || launch->queue->watched) sl_device.settle(NULL);
 }
 
-/* For regions of a library that was opened after the device. */
+/* For regions of a library opened after the device. */
 static const struct sl_region_kernel *load_late(struct sl_cuda_queue *queue, const void *region) {
     const struct sl_region_kernel *kernel =
         sl_images_load(queue) && make_room(queue) ? sl_images_find(region, queue->device) : NULL;

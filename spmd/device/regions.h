@@ -9,8 +9,8 @@
 struct sl_cuda_regions {
     /* Whether regions can run on the DEVICES GPUs that CUDA sees. */
     int (*check)(int devices, struct sl_error *error);
-    /* For a thread's queue that has been opened: prepares all that its regions need, so that they load and allocate
-     * nothing. close frees it; the queue is empty then. */
+    /* For a thread's queue that has been opened: prepares everything for its regions: they load and allocate nothing.
+     * close frees it; the queue is empty then. */
     int (*open)(struct sl_cuda_queue *queue, struct sl_error *error);
     void (*close)(struct sl_cuda_queue *queue);
     /* Implements sl_device.room for an open queue; NULL if opening has failed. */

@@ -70,7 +70,7 @@ struct sl_tape {
     struct order *now; /* the kind of the current step */
     int next;          /* number of the next call */
     int issued;        /* calls before this one are in the stream */
-    int current;       /* the piece that is not complete yet */
+    int current;       /* the first incomplete piece */
     struct sl_graph_report report;
 };
 
@@ -83,7 +83,7 @@ static bool issue(struct sl_cuda_queue *queue, sl_cuda_run *run, const void *arg
     return run ? run(queue, argument) : sl_cuda_launch(queue, argument);
 }
 
-/* Issues the calls that are waiting. */
+/* Issues the waiting calls. */
 static void issue_waiting(struct sl_cuda_queue *queue, struct sl_tape *t) {
     for (; t->issued < t->next; t->issued++)
         issue(queue, t->now->call[t->issued].run, argument_of(t->now, &t->now->call[t->issued]));
@@ -161,7 +161,7 @@ static bool are_posted(const struct sl_cuda_queue *queue, const struct call *cal
 
 /* Divides the noted calls into pieces. At the end of a piece all branches are joined, so a piece should not end while
  * several are at work. It must not end while messages are on their way: their receiver may need later calls first. If
- * the host uses the stream at that point, the step cannot become graphs (bound). False without memory. */
+ * the host uses the stream there, the step cannot become graphs (bound). False without memory. */
 static bool cut(const struct sl_cuda_queue *queue, struct order *o) {
     int most = FIRST, open = 0;
     bool posted = false;
@@ -254,7 +254,7 @@ static void end_piece(struct sl_cuda_queue *queue, struct sl_tape *t) {
 
 /* ---- incoming calls ---- */
 
-/* Handles a call that differs from the noted one. */
+/* Handles a call unequal to the noted one. */
 static void go_astray(struct sl_cuda_queue *queue, struct sl_tape *t, sl_cuda_run *run, const void *argument) {
     const struct call *call = expected(t);
     snprintf(t->report.why, sizeof t->report.why, "call %d of the step was %.80s, and is %.80s", t->next,
@@ -339,8 +339,8 @@ static void start_anew(struct sl_cuda_queue *queue, struct sl_tape *t, int kinds
     if (kinds == 1) t->learned++;
 }
 
-/* Learns the steps anew if they have changed. Buffers that are used in turn make steps alike that do not follow each
- * other: then there is a further kind. */
+/* Learns the steps anew if they have changed. If buffers are used in turn, equal steps do not follow each other
+ * directly: then there is a further kind. */
 static void look_back(struct sl_cuda_queue *queue, struct sl_tape *t) {
     bool astray = false;
     for (int k = 0; k < t->kinds; k++) astray = astray || t->order[k].astray >= ASTRAY;
@@ -387,7 +387,7 @@ void sl_tape_begin(struct sl_cuda_queue *queue, const void *owner, enum sl_graph
     if (o->bound || queue->posted)
         stay_calls(t);
     else
-        join(queue, false); /* branches that began earlier cannot be part of a graph */
+        join(queue, false); /* earlier branches cannot be part of a graph */
     t->report.calls = o->count;
     t->report.graphs = t->report.kept = t->report.changed = 0;
 }

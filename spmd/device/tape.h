@@ -1,4 +1,4 @@
-/* tape.h - records the calls that a thread makes to its queue in a step. Internal to the device cuda.
+/* tape.h - records a thread's calls to its queue in a step. Internal to the device cuda.
  *
  * Steps make the same calls in the same order, with other numbers. After two equal steps the calls of the next one are
  * captured in graphs (graph.h), and from then on a step launches these graphs. Callers do not declare changes: the

@@ -127,7 +127,7 @@ static int settle(struct sl_window *window, struct sl_window_frame *frame, struc
     return SL_OK;
 }
 
-/* The next unit in the order that is not resident; -1: all are. */
+/* The next non-resident unit in the order; -1: all are. */
 static int next_unit(const struct sl_window *window) {
     for (int i = 1; i < window->uses; i++) {
         const int unit = window->order[(window->cursor + i) % window->uses];

@@ -1,9 +1,9 @@
 /* window.h - offloaded arrays that take turns in memory: a few are resident, the others lie in offload memory (far.h).
  *
- * The arrays are numbered units, used one at a time, in an order that is known in advance and repeats. Resident memory
- * has room for a few units, each in a frame. When a unit is used, the next unit in the order that is not resident
- * begins to load, into the frame whose unit is used last of all; that unit is written back first. A unit used out of
- * order is loaded, too, but only when it is used. */
+ * The arrays are numbered units, used one at a time, in a known, repeating order. Resident memory has room for a few
+ * units, each in a frame. When a unit is used, the next non-resident unit in the order begins to load, into the frame
+ * whose unit is used last of all; the latter is written back first. A unit used out of order is loaded, too, but only
+ * when it is used. */
 #ifndef SL_SPMD_DEVICE_WINDOW_H
 #define SL_SPMD_DEVICE_WINDOW_H
 
@@ -51,8 +51,8 @@ int sl_window_open(struct sl_window *window, int frames, const char *directory, 
 void sl_window_close(struct sl_window *window);
 
 /* Makes UNIT resident, and begins to load the next one. *MEMORY is valid until another unit is used. CHANGES: the
- * caller will write to it, so it must be written back. A unit that was never written back begins with garbage.
- * SL_FAILED if fewer bytes of a file can be read or written. */
+ * caller will write to it, so it must be written back. A unit never written back begins with garbage. SL_FAILED if
+ * fewer bytes of a file can be read or written. */
 int sl_window_use(struct sl_window *window, int unit, bool changes, void **memory, struct sl_error *error);
 /* Discards UNIT's contents. */
 void sl_window_drop(struct sl_window *window, int unit);

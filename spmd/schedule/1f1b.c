@@ -8,7 +8,7 @@
  *
  * A longer warm-up covers more delay between ranks and holds more microbatches. 1f1b is interleaved-1f1b with one loop,
  * as in PyTorch. pipedream-flush holds the fewest microbatches: at most the number of ranks from its own to the last.
- * The weight gradients of interleaved-zb cover the delay that its warm-up does not. */
+ * The weight gradients of interleaved-zb cover the delay its warm-up does not. */
 #include "spmd/schedule/generate.h"
 
 static int smaller(int a, int b) { return a < b ? a : b; }

@@ -1,5 +1,4 @@
-/* ascend.c - reverses the backwards of a table that runs all forwards first, so that they come in the order of their
- * forwards.
+/* ascend.c - reverses the backwards of a table with all forwards first into the order of the forwards.
  *
  * The clock cycles of a forward pass run in reverse end with the first microbatch. But all forwards are done by then,
  * so all microbatches are alike to a stage: backwards may exchange microbatches if all ranks do so in the same way. */

@@ -1,20 +1,20 @@
-/* buffers.c - the room that a rank's stash needs, in microbatches; cases without a stash; and loops whose gradients are
+/* buffers.c - the room of a rank's stash, in microbatches; cases without a stash; and loops whose gradients are
  * computed at the same time. */
 #include <stdlib.h>
 
 #include "spmd/schedule/schedule.h"
 
-/* Whether a kind of action makes data that the weight gradient uses. */
+/* Whether a kind of action makes data the weight gradient uses. */
 typedef bool makes_function(enum sl_action_kind kind);
 static bool is_forward(enum sl_action_kind kind) { return kind == SL_FORWARD; }
 
-/* The microbatches of one loop that the stash holds. */
+/* The stash's microbatches of one loop. */
 struct window {
     int lowest, highest; /* range of groups made so far, HIGHEST excluded */
     int next;            /* groups below it have had their weight gradients */
     int ready;           /* weight gradients of all microbatches below it are due */
     int end;             /* end of the loop's microbatches */
-    bool *due;           /* [microbatches] weight gradients that have become due */
+    bool *due;           /* [microbatches] due weight gradients */
 };
 
 /* Adds RUN microbatches from MICROBATCH on. */
@@ -24,7 +24,7 @@ static void make_microbatches(struct window *window, int microbatch, int run, in
     if (first < window->lowest) window->lowest = first;
 }
 
-/* Microbatches may be made in descending order, and microbatches that have not been made take no room. */
+/* Microbatches may be made in descending order, and missing microbatches take no room. */
 static int width(const struct window *window) {
     return window->highest - (window->lowest > window->next ? window->lowest : window->next);
 }
@@ -123,7 +123,7 @@ bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, i
     return taken;
 }
 
-/* Takes the lowest free room. USED [loops + 1]: rooms that are in use. */
+/* Takes the lowest free room. USED [loops + 1]: rooms in use. */
 static int take_room(bool *used) {
     int room = 1;
     while (used[room]) room++;

@@ -91,7 +91,7 @@ static const struct sl_action *next_of(const struct walk *walk, int rank) {
     return walk->next[rank] < actions->count ? &actions->action[walk->next[rank]] : NULL;
 }
 
-/* The rank that the stuck RANK waits for. */
+/* The rank the stuck RANK waits for. */
 static int waits_for(const struct walk *walk, int rank) {
     const struct sl_action *action = next_of(walk, rank);
     return takes(action) ? takes_from(walk, rank, action)->from : sends_on(walk, rank, action)->to;
@@ -431,7 +431,7 @@ static void give_memory(struct walk *walk) {
     free(walk->hands);
 }
 
-/* Reports actions that are done twice: the walk would report them as waits for messages that are never sent. */
+/* Reports repeated actions: the walk would report them as waits for missing messages. */
 static int find_repeated(struct walk *walk) {
     const struct sl_schedule *schedule = walk->schedule;
     for (int r = 0; r < schedule->ranks; r++) {
@@ -472,8 +472,8 @@ int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, 
     return status;
 }
 
-/* A stuck walk that continues with one more slot is the walk that had it from the start: the actions of a rank, and the
- * contents of its channels, do not depend on time. */
+/* A stuck walk that continues with one more slot equals a walk with that slot from the start: the actions of a rank,
+ * and the contents of its channels, do not depend on time. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error) {
     const int all = schedule->loops * schedule->microbatches; /* most messages from one rank to another */
     *slots = fewest;

@@ -96,7 +96,7 @@ static void note_done(struct clock *clock, int rank, int begin) {
     wake(clock, rank);
 }
 
-/* Returns the action of RANK's next cell that cannot run, and the rank that it waits for; NULL: there is none. */
+/* Returns the action of RANK's next cell that cannot run, and the rank it waits for; NULL: there is none. */
 static const struct sl_action *blocked(const struct clock *clock, int rank, int *waits_for, int *stage,
                                        enum sl_action_kind *needs) {
     const struct sl_rank_schedule *actions = &clock->schedule->rank[rank];
@@ -142,7 +142,7 @@ static int explain(struct clock *clock) {
     return sl_error_set(clock->error, SL_BAD_INPUT, "schedule %s: deadlock: %s", schedule->name, text);
 }
 
-/* Makes the ranks in SOON those of this iteration. */
+/* Makes SOON the ranks of this iteration. */
 static void begin_iteration(struct clock *clock) {
     int *spare = clock->awake;
     clock->awake = clock->soon;

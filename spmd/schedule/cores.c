@@ -1,4 +1,4 @@
-/* cores.c - simulates ranks that share cores: at any time all ranks with work get equal shares of the cores, at most a
+/* cores.c - simulates ranks with shared cores: at any time all ranks with work get equal shares of the cores, at most a
  * whole core each (processor sharing). */
 #include <math.h>
 #include <stdlib.h>

@@ -212,7 +212,7 @@ static int read_rows(struct reader *reader) {
 
 /* ---- tables ---- */
 
-/* The first action of a stage that is at least LOWEST. */
+/* The first action whose stage is at least LOWEST. */
 static const struct item *first_from(const struct reader *reader, int lowest) {
     const struct item *item = reader->item;
     while (item->stage < lowest) item++;
@@ -252,7 +252,7 @@ static void base_name(const char *path, char *name, size_t size) {
     if (length > 4 && !strcmp(name + length - 4, ".csv")) name[length - 4] = '\0';
 }
 
-/* Checks that all stages up to the highest exist, and that all lines have the same number of them. */
+/* Checks for missing stages below the highest, and for lines with unequal numbers of stages. */
 static int check_stages(const struct reader *reader) {
     for (int s = 0; s < reader->stages; s++) {
         if (reader->row_of[s] >= 0) continue;

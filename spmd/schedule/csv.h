@@ -1,9 +1,9 @@
 /* csv.h - schedules as CSV files in PyTorch's format.
  *
  * Each line is a rank, and each cell an iteration. A cell holds a stage, an action (F, B, I or W) and a microbatch, as
- * in 4F0. An empty cell is an idle iteration. Two actions that share a cell are written (1F6;6B2)OVERLAP_F_B. Blanks
- * around cells are ignored. Files with communication (SEND_F, UNSHARD, ...) can be read, too: these actions are
- * skipped, because sl_schedule_lower inserts its own. */
+ * in 4F0. An empty cell is an idle iteration. Two actions in a cell are written (1F6;6B2)OVERLAP_F_B. Blanks around
+ * cells are ignored. Files with communication (SEND_F, UNSHARD, ...) can be read, too: these actions are skipped,
+ * because sl_schedule_lower inserts its own. */
 #ifndef SL_SPMD_SCHEDULE_CSV_H
 #define SL_SPMD_SCHEDULE_CSV_H
 

@@ -3,8 +3,7 @@
 
 enum { UNKNOWN = -1 };
 
-/* Writes to CIRCLE the length of the circle that each rank leads to. SEEN: the last rank on whose way a rank was
- * met. */
+/* Writes to CIRCLE the length of the circle each rank leads to. SEEN: the last rank on whose way a rank was met. */
 static void note_circles(int ranks, const int *waits_for, int *circle, int *seen) {
     for (int r = 0; r < ranks; r++) {
         circle[r] = waits_for[r] == SL_WAITS_FOR_NOBODY ? 0 : UNKNOWN;

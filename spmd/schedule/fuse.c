@@ -7,7 +7,7 @@
 
 /* Rows whose products take as long as reading the weights: a core computes about 6 times as many operations a second as
  * its share of a large cache delivers bytes, so a weight (4 bytes) arrives in the time of 12 rows (2 operations each).
- * Prefetching does not hide it: products of 128 rows are about a tenth slower with weights from that cache. */
+ * Prefetching does not hide it: products of 128 rows are about a tenth slower with weights from the cache. */
 enum { ROWS_OF_WEIGHTS = 12 };
 
 static bool is_joined(enum sl_action_kind kind) { return kind == SL_FORWARD || sl_has_input_gradient(kind); }

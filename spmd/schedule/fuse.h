@@ -1,4 +1,4 @@
-/* fuse.h - joins neighbouring microbatches into runs, so that weights are read once for several of them.
+/* fuse.h - joins neighbouring microbatches into runs, to read weights once for several of them.
  *
  * A forward of a run is one product over the rows of all its microbatches; so is an input gradient. In exchange the
  * next stage waits longer for its first rows. The simulator decides about runs before the table runs: the executor
@@ -13,15 +13,15 @@ SL_BEGIN_C
 /* The conditions under which a table runs. */
 struct sl_fusing {
     int rows;        /* rows of a microbatch */
-    int coordinates; /* coordinates that share the cores below: all of them, or those of one host */
+    int coordinates; /* coordinates that share the cores below: all of them, or one host's */
     int cores;       /* 0: each coordinate has a core of its own */
     int group;       /* runs must divide groups of this many microbatches; 0: any length */
 };
 
-/* Joins runs of RUN microbatches, [0, RUN), [RUN, 2 RUN), ..., of a table that has not been lowered, and sets new
- * times. In each loop, each rank must have the forwards of a run next to each other, in ascending or descending order,
- * and its backwards (B or I) likewise: the order does not change. If not, *FUSED is false and the table stays
- * unchanged. Separate weight gradients stay unchanged. SL_FAILED if there is no memory. */
+/* Joins runs of RUN microbatches, [0, RUN), [RUN, 2 RUN), ..., of a table before it is lowered, and sets new times. In
+ * each loop, each rank must have the forwards of a run next to each other, in ascending or descending order, and its
+ * backwards (B or I) likewise: the order does not change. If not, *FUSED is false and the table stays unchanged.
+ * Separate weight gradients stay unchanged. SL_FAILED if there is no memory. */
 int sl_schedule_fuse(struct sl_schedule *schedule, int run, bool *fused, struct sl_error *error);
 
 /* Joins the runs that take the least time by the simulator: a product of few rows takes as long as reading its weights.

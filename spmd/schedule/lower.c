@@ -1,8 +1,8 @@
 /* lower.c - inserts communication and reduction into a table of compute actions.
  *
- * A state is taken right before the action that uses it. But if a forward reads a row of the stage-input buffer, the
- * state is taken when it arrives, one iteration after it was computed, and saved in that row. Gradients travel the same
- * way in reverse, with SEND and TAKE exchanged. */
+ * A state is taken right before its action. But if a forward reads a row of the stage-input buffer, the state is taken
+ * when it arrives, one iteration after it was computed, and saved in the row. Gradients travel the same way in reverse,
+ * with SEND and TAKE exchanged. */
 #include "spmd/schedule/schedule.h"
 
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static int sort(struct sl_action *action, int count) {
 
 /* ---- the whole table ---- */
 
-/* Lowers one rank; its list gets exactly the memory that it needs. */
+/* Lowers one rank; its list gets exactly the memory it needs. */
 static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, int number) {
     place_rank(lowering, number);
     SL_TRY(sort(lowering->placed, lowering->count));

@@ -110,7 +110,7 @@ int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_erro
     return SL_OK;
 }
 
-/* Whether the schedule has such an action; records the first one that it does not have. */
+/* Whether the schedule has such an action; records the first one it does not have. */
 static bool has_action(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch) {
     const int stages = sl_schedule_stages(schedule), some = stage >= 0 && stage < stages ? stage : 0;
     const int first = sl_schedule_first_microbatch(schedule, some), end = sl_schedule_end_microbatch(schedule, some);

@@ -10,7 +10,7 @@
  *
  * Besides its microbatch and loop, an action has the columns of the looping pipeline:
  *
- *     input   forward: the row that it reads, of the batch (stage 0) or of the stage-input buffer; -1: it reads the
+ *     input   forward: the row it reads, of the batch (stage 0) or of the stage-input buffer; -1: it reads the
  *             last received state
  *     output  the row of the output buffer that a forward writes (last stage); -1: its result is sent on
  *     update  the row of the stage-input buffer into which a received state is copied; -1: the state is used at once
@@ -80,30 +80,30 @@ struct sl_schedule {
 };
 
 /* Generates the schedule called NAME (registry.h) for STAGES ranks with LOOPS stages each. SL_BAD_INPUT names the rule
- * of the algorithm that the numbers break; SL_FAILED if there is no memory. Breadth-first tables allow fewer
- * microbatches than ranks: a rank computes microbatch i of loop l in iteration i + rank + l * max(microbatches, ranks).
- * Free with sl_schedule_free. */
+ * of the algorithm the numbers break; SL_FAILED if there is no memory. Breadth-first tables allow fewer microbatches
+ * than ranks: a rank computes microbatch i of loop l in iteration i + rank + l * max(microbatches, ranks). Free with
+ * sl_schedule_free. */
 int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
 
-/* Reverses the order of microbatches in the backwards of tables that run all forwards first and then backwards in
- * descending order (gpipe, looped-bfs, looped-dfs): microbatch 0 takes the times of the last microbatch, 1 those of the
- * last but one, and so on. Weight gradients then need not wait for each other. Other tables, and lowered or fused ones,
- * stay unchanged. */
+/* Reverses the order of microbatches in the backwards of tables with all forwards first and backwards in descending
+ * order (gpipe, looped-bfs, looped-dfs): microbatch 0 takes the times of the last microbatch, 1 the times of the last
+ * but one, and so on. Weight gradients then need not wait for each other. Other tables, and lowered or fused ones, stay
+ * unchanged. */
 void sl_schedule_ascend(struct sl_schedule *schedule);
 
-/* Inserts a TAKE before each action that needs a message, a SEND after each action whose result another stage needs,
- * and a REDUCE after each loop's last weight gradient. In a sharded table the next SL_MOST_UNSHARDED loops of a rank
- * are gathered while it computes: an UNSHARD follows as soon as a RESHARD has made room. A lowered table stays
+/* Inserts a TAKE before each action that needs a message, a SEND after each action with a result for another stage, and
+ * a REDUCE after each loop's last weight gradient. In a sharded table the next SL_MOST_UNSHARDED loops of a rank are
+ * gathered while it computes: an UNSHARD follows as soon as a RESHARD has made room. A lowered table stays
  * unchanged. */
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
 
 /* Proves that the lowered table can be executed: walks it as the executor would, with SLOTS slots in each channel.
- * Every action must occur once, and after the actions that it needs; messages must be received in the order in which
- * they are posted; nothing may deadlock. Otherwise SL_BAD_INPUT with the shortest explanation. Weight gradients run in
+ * Every action must occur once, and after the actions it needs; messages must be received in the order in which they
+ * are posted; nothing may deadlock. Otherwise SL_BAD_INPUT with the shortest explanation. Weight gradients run in
  * groups of GROUP microbatches, in ascending order. STASH [ranks] (may be NULL) receives the largest number of
- * microbatches that each rank holds at once, summed over its loops. */
+ * microbatches each rank holds at once, summed over its loops. */
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error);
 
 /* Makes a lowered table of forwards only, with the stages of LIKE and MICROBATCHES microbatches. Free with
@@ -122,8 +122,8 @@ int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots
  * loop: from the lowest microbatch with a pending weight gradient to the highest microbatch whose forward is done. 0
  * without memory. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
-/* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest to the highest
- * microbatch whose input gradient is done and whose weight gradient is pending. */
+/* The same for arrays an input gradient writes and the weight gradient reads: from the lowest to the highest microbatch
+ * whose input gradient is done and whose weight gradient is pending. */
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
 /* *FOLLOW: whether each weight gradient of RANK can directly follow its input gradient: backwards are whole (B), ascend
  * in each loop, and each covers whole groups of GROUP microbatches. False without memory. */
@@ -158,8 +158,8 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
 enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_ADJACENT };
 
-/* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number that is out of range; SL_FAILED if there
- * is no memory. Free with sl_schedule_free. */
+/* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number out of range; SL_FAILED if there is no
+ * memory. Free with sl_schedule_free. */
 int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, int loops, int microbatches,
                      struct sl_error *error);
 /* Fills in `stage`, `place` and `copies` for PLACEMENT; mirrored ranks have two loops. For another placement a caller
@@ -168,16 +168,15 @@ void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placem
 
 /* Appends a copy of ACTION to RANK's list. NULL if there is no memory. */
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action);
-/* Appends a compute action of STAGE to the list of the rank that holds it. Its columns are those of an action that
- * saves no state. SL_FAILED if there is no memory. If the schedule has no such kind, stage or microbatch, the action is
- * left out; sl_schedule_clock and sl_schedule_lower report the first such action. */
+/* Appends a compute action of STAGE to the list of its rank. The action's columns save no state. SL_FAILED if there is
+ * no memory. If the schedule has no such kind, stage or microbatch, the action is left out; sl_schedule_clock and
+ * sl_schedule_lower report the first such action. */
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch, bool paired);
-/* Checks a table of compute actions: SL_BAD_INPUT if one has a stage, loop or microbatch that the table does not have,
- * or if the stages have not been placed. sl_schedule_clock and sl_schedule_lower begin with this check. */
+/* Checks a table of compute actions: SL_BAD_INPUT if one has a stage, loop or microbatch the table does not have, or if
+ * the stages have not been placed. sl_schedule_clock and sl_schedule_lower begin with this check. */
 int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_error *error);
-/* Sets the time of every compute action: each rank runs its next cell as soon as the actions that it needs have run in
- * an earlier iteration. SL_BAD_INPUT if that never happens; the line is the shortest explanation of the ranks that wait
- * for each other. */
+/* Sets the time of every compute action: each rank runs its next cell as soon as the actions it needs have run in an
+ * earlier iteration. SL_BAD_INPUT if this never happens; the line is the shortest explanation of the deadlock. */
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);
 
 /* The number of microbatches of one action of KIND: its own and the following ones. */

@@ -46,7 +46,7 @@ static int append(struct sl_rank_schedule *to, enum sl_action_kind kind, int loo
     return sl_schedule_append(to, &action) ? SL_OK : SL_FAILED;
 }
 
-/* Appends to TO: RESHARDs of loops in NOW that are not in AHEAD, then UNSHARDs of loops that are only in AHEAD. */
+/* Appends to TO: RESHARDs of loops only in NOW, then UNSHARDs of loops only in AHEAD. */
 static int change(struct sl_rank_schedule *to, struct ahead *now, const struct ahead *ahead, int time) {
     for (int i = 0; i < SL_MOST_UNSHARDED; i++) {
         if (now->loop[i] == NONE || is_ahead(ahead, now->loop[i])) continue;
@@ -110,7 +110,7 @@ static int refuse(const struct sl_schedule *schedule, int rank, const struct sl_
                         sl_schedule_stage(schedule, rank, action->loop), why);
 }
 
-/* Returns why ACTION may not come now; NULL: it may. WHOLE [loops]: the COUNT loops that are gathered. */
+/* Returns why ACTION may not come now; NULL: it may. WHOLE [loops]: the COUNT gathered loops. */
 static const char *wrong(const struct sl_action *action, const bool *whole, int count) {
     const bool there = whole[action->loop];
     if (action->kind == SL_UNSHARD && there) return "its loop's parameters have been gathered already";

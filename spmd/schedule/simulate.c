@@ -39,7 +39,7 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
 
 /* ---- single actions ---- */
 
-/* Makes a piece of work that its rank could begin now. */
+/* Makes a piece of work its rank could begin now. */
 static struct piece piece_of(const struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
     const int rank = sl_schedule_rank_of(walk->schedule, stage);
     const bool runs = kind == SL_FORWARD || kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
@@ -104,7 +104,7 @@ static void wait_for_gather(struct walk *walk, int rank, int stage) {
     walk->now[rank] += wait;
 }
 
-/* Runs the groups of weight gradients that are due. */
+/* Runs due groups of weight gradients. */
 static void run_weight_gradients(struct walk *walk, int stage) {
     struct weights *weights = &walk->weights[stage];
     const int group = walk->costs->group, end = sl_schedule_end_microbatch(walk->schedule, stage);
@@ -214,7 +214,7 @@ static struct piece *next_update(const struct walk *walk, int rank) {
     return updates->used < updates->count ? &updates->reduction[updates->used] : NULL;
 }
 
-/* Runs the updates that are due before an action. */
+/* Runs due updates before an action. */
 static void update_between(struct walk *walk, int rank) {
     const struct piece *next;
     while (walk->costs->overlap && (next = next_update(walk, rank)) && next->event.end > next->event.begin &&
@@ -399,7 +399,7 @@ static void give_memory(struct walk *walk) {
     sl_cores_close(walk);
 }
 
-/* Checks the table with room for all messages: a table that fails here cannot run anywhere. */
+/* Checks the table with room for all messages: if it fails here, the table cannot run anywhere. */
 static int prove(const struct walk *walk, struct sl_error *error) {
     const struct sl_schedule *schedule = walk->schedule;
     struct sl_simulated_rank *rank = walk->result->rank;

@@ -3,9 +3,9 @@
  * The table is walked as the executor walks it. Each rank runs its actions in order. A message leaves at its SEND and
  * arrives `communication` later; a TAKE waits for it. Channels have room for every message, and messages do not slow
  * each other down. A rank's reductions run in parallel with its compute actions, one after another, and so do the
- * gathers that its UNSHARDs begin; compute actions wait for the gather of their loop. The optimizer runs on the rank
- * itself: it updates a loop between two actions once the loop's reduction has ended; if nothing is reduced, or not in
- * parallel with compute, after all actions. All times are in one unit, which the caller chooses. */
+ * gathers its UNSHARDs begin; compute actions wait for the gather of their loop. The optimizer runs on the rank itself:
+ * it updates a loop between two actions once the loop's reduction has ended; if nothing is reduced, or not in parallel
+ * with compute, after all actions. All times are in one unit, which the caller chooses. */
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_H
 #define SL_SPMD_SCHEDULE_SIMULATE_H
 
@@ -28,22 +28,22 @@ enum { SL_LONG_WAIT = 12 };
 struct sl_costs {
     int count; /* 1: all stages take the same times; otherwise the number of stages, with an entry per stage */
     const struct sl_stage_costs *stage;
-    double shared;        /* 0 to 1: the part of the time of a forward and of an input gradient that a run of
-                             microbatches spends only once */
+    double shared;        /* 0 to 1: the part of a forward's and an input gradient's time spent only once per run of
+                             microbatches */
     double communication; /* time of a message between two ranks; 0 within a rank */
     bool overlap;         /* a loop is reduced right after its last weight gradient; otherwise after all compute of the
                              rank */
     /* 0: a backward is one piece, as in the literature. Otherwise as in the executor: the input gradient is sent first,
      * and weight gradients run in groups of this many microbatches, in ascending order. */
     int group;
-    /* Cores that the ranks share. COORDINATES: number of coordinates on these cores, if more than ranks (0: as many as
+    /* Cores the ranks share. COORDINATES: number of coordinates on these cores, if more than ranks (0: as many as
      * ranks); the further ones run copies of the table, with the same work at the same time. All ranks with work get
      * equal shares of the cores, at most a whole core each. cores = 0: each rank has a core of its own. */
     int cores, coordinates;
-    /* Costs of waiting. With cores of their own: a rank that waits for a message longer than `awake` sleeps; it
-     * continues `wake` after the message has come, and the sender needs `notify` to wake it. After a sleep that has
-     * only just begun it continues `nap` after the message; for waits up to SL_LONG_WAIT times `awake` the delay lies
-     * in between. With shared cores: after a wait, the next work takes `turn` longer. */
+    /* Costs of waiting. With cores of their own: if a wait for a message is longer than `awake`, the rank sleeps; it
+     * continues `wake` after the message has come, and the sender needs `notify` to wake it. After a sleep just begun
+     * it continues `nap` after the message; for waits up to SL_LONG_WAIT times `awake` the delay lies in between. With
+     * shared cores: after a wait, the next work takes `turn` longer. */
     double awake, wake, nap, notify, turn;
     /* Standard deviation of the waits, as a share of a wait. A wait near `awake` then ends in sleep with the
      * probability that it is longer than `awake`, and costs its mean. */
@@ -53,8 +53,8 @@ struct sl_costs {
 /* The kind of an event in which parameters are updated, which is no action of a schedule. */
 enum { SL_EVENT_OPTIMIZER = SL_ACTION_KINDS, SL_EVENT_KINDS };
 
-/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD, RESHARD or EVENT_OPTIMIZER. Updates and gathers that take no
- * time have no events. A RESHARD takes no time. */
+/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD, RESHARD or EVENT_OPTIMIZER. Updates and gathers without a
+ * duration have no events. A RESHARD takes no time. */
 struct sl_event {
     int kind; /* enum sl_action_kind, or SL_EVENT_OPTIMIZER */
     int rank, stage, loop;
@@ -67,11 +67,11 @@ struct sl_simulated_rank {
     double busy;      /* time spent computing */
     double optimizer; /* time spent in the optimizer */
     double starved;   /* extra compute time because other ranks had the cores */
-    double transfer;  /* time spent waiting for messages that were on their way */
+    double transfer;  /* time spent waiting for messages on their way */
     double gathering; /* time spent waiting for gathers of parameters */
     double end;       /* end of its compute and of the updates between its actions */
     double reduced;   /* end of its last reduction */
-    double reducing;  /* time from `end` on that it waits for reductions */
+    double reducing;  /* time of waits for reductions after `end` */
     double updated;   /* end of its last update */
     double bubble;    /* share of the pipeline's compute span in which it does not compute (it may update) */
     int stash;        /* most microbatches held at once, over all its loops */

@@ -1,4 +1,4 @@
-/* simulate_internal.h - the walk over a table with a clock for each rank (simulate.c), and ranks that share cores
+/* simulate_internal.h - the walk over a table with a clock for each rank (simulate.c), and ranks with shared cores
  * (cores.c). */
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
 #define SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
@@ -55,16 +55,16 @@ struct queued {
     int following; /* next in the rank's queue, or -1 */
 };
 
-/* Ranks that share cores. Each does its work in the order in which it was queued. */
+/* Ranks with shared cores. Each does its work in the order in which it was queued. */
 struct cores {
     double each; /* cores for one copy of the table */
     double time; /* current time of all ranks */
-    double work; /* work done so far by a rank that was never idle */
-    /* Ranks that compute, by the value of `work` at the end of their first piece; and ranks that continue or begin
-     * later, by time. */
+    double work; /* work done so far by a rank without idle time */
+    /* Ranks that compute, by the value of `work` at the end of their first piece; and later ones, by the time at which
+     * they continue. */
     struct sl_heap computing, later;
     bool *waits; /* [ranks] it is in one of the heaps */
-    int *first;  /* [ranks] the piece that it computes, or will compute with a core; -1: none */
+    int *first;  /* [ranks] the piece it computes, or will compute with a core; -1: none */
     int *last;   /* [ranks] the last queued piece */
     struct queued *queued;
     int count, capacity, unused; /* unused: first free entry of `queued`, or -1 */
@@ -78,8 +78,7 @@ static inline double larger(double a, double b) { return a > b ? a : b; }
 
 /* ---- simulate.c ---- */
 
-/* Walks ACTION, the next one of RANK. False: it must wait for a message that has not been sent yet, or for the rank's
- * own work. */
+/* Walks ACTION, the next one of RANK. False: it must wait for a message not sent yet, or for the rank's own work. */
 bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action);
 /* After all actions of RANK: its next update; false if there is none. */
 bool sl_walk_update(struct walk *walk, int rank);

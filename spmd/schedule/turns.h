@@ -1,8 +1,8 @@
-/* turns.h - the order in which a walk visits ranks that wait for each other.
+/* turns.h - the order in which a walk visits waiting ranks.
  *
  * A walk that visits every rank in every round needs ranks times rounds visits, and most ranks only wait. Here a rank
- * gets a turn only after an event that it may wait for. The order is that of rounds: a woken rank that is higher than
- * the current one has its turn in the same round, otherwise in the next one. */
+ * gets a turn only after an event it may wait for. The order is by rounds: a woken rank above the current one has its
+ * turn in the same round, otherwise in the next one. */
 #ifndef SL_SPMD_SCHEDULE_TURNS_H
 #define SL_SPMD_SCHEDULE_TURNS_H
 
@@ -23,7 +23,7 @@ enum {
 struct sl_turns {
     int at;                       /* the rank whose turn it is; -1 before the first */
     int words;                    /* words for the ranks */
-    uint64_t some[SL_TURNS_SOME]; /* a bit per word that is not zero */
+    uint64_t some[SL_TURNS_SOME]; /* a bit per non-zero word */
     uint64_t word[SL_TURNS_WORDS];
 };
 

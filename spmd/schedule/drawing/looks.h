@@ -15,7 +15,7 @@ struct sl_look {
     struct sl_colour shade[2]; /* of the first and the last of many loops; shades between them are mixed */
 };
 
-/* Indexed by the kind that sl_look_of returns. */
+/* Indexed by the kind sl_look_of returns. */
 extern const struct sl_look sl_looks[SL_EVENT_KINDS];
 
 /* Returns the kind whose look EVENT has: all messages look alike. */

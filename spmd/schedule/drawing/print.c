@@ -86,7 +86,7 @@ struct cells {
     const struct sl_schedule *schedule;
     int iterations;
     int *width; /* [iterations] width of the widest text in a column */
-    int *at;    /* [ranks] the rank's first action that has not been printed yet */
+    int *at;    /* [ranks] the rank's first action not printed yet */
 };
 
 static int action_text(const struct cells *cells, int rank, const struct sl_action *action, char *text, size_t size) {
@@ -225,10 +225,10 @@ int sl_schedule_print_folded(const struct sl_schedule *schedule, int columns, bo
 
 /* ---- legend ---- */
 
-/* The notations that occur in a table. */
+/* The notations in a table. */
 struct notation {
     bool kind[SL_ACTION_KINDS], idle;
-    /* The first action, and the first of two that share a cell; NULL: there are none. */
+    /* The first action, and the first of two in a cell; NULL: there are none. */
     const struct sl_action *first, *pair;
     int first_rank, pair_rank;
 };

@@ -24,7 +24,7 @@ struct drawing {
     double band;  /* milliseconds per band */
     int bands;
     double height; /* of a band, without its axis */
-    /* The band that is being drawn. */
+    /* The current band. */
     double top, begin, end;
 };
 
@@ -48,7 +48,7 @@ static bool is_dark(struct sl_colour colour) {
     return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue < 140;
 }
 
-/* Replaces characters that XML does not allow; a schedule's name may hold any. */
+/* Replaces characters not allowed in XML; a schedule's name may hold any. */
 static void print_escaped(FILE *file, const char *text) {
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
@@ -80,7 +80,7 @@ static double y_of(const struct drawing *drawing, int layer, int rank) {
     return y;
 }
 
-/* Height of a row's boxes; a layer that is drawn over another one leaves a strip of it visible. */
+/* Height of a row's boxes; a layer over another one leaves a strip of it visible. */
 static int height_of(const struct drawing *drawing, int layer) {
     return drawing->timeline->over && layer == 0 ? drawing->row * 5 / 8 : drawing->row;
 }

@@ -2,8 +2,8 @@
  * run, all on the same scale.
  *
  * The drawing is as wide as a page. If its boxes had no room for two letters, it is folded into bands of equal time, as
- * long as the drawing is not higher than a page; beyond that boxes become narrower. CSS in the drawing adapts its
- * colours to light and dark pages. */
+ * long as the drawing is not higher than a page; then boxes become narrower. CSS in the drawing adapts its colours to
+ * light and dark pages. */
 #ifndef SL_SPMD_SCHEDULE_DRAWING_TIMELINE_H
 #define SL_SPMD_SCHEDULE_DRAWING_TIMELINE_H
 

@@ -1,6 +1,6 @@
 /* bound.c - lower bounds for the time of all schedules of a layout.
  *
- * Each rank's bounds follow from work that must precede its first action, and follow its last ones:
+ * Each rank's bounds follow from work before its first action and after its last ones:
  *
  *     work    all work of the rank, after the shortest way of a microbatch to its first stage
  *     tail    the same without weight gradients that may be delayed behind its last input gradient, as many as its

@@ -1,10 +1,9 @@
 /* improve.c - makes a sketch shorter by moving actions of its longest chain.
  *
- * The longest chain of actions that wait for each other is as long as the sketch. Parts of it lie on one rank: a sketch
- * can only become shorter if an action of such a part moves before the part's first action or behind its last one, or
- * the order within the part changes. So a step moves one action of the chain within its rank. A step that makes the
- * sketch a little longer is accepted with a probability that falls with time (simulated annealing; Van Laarhoven, Aarts
- * and Lenstra 1992). */
+ * The longest chain of dependent actions is as long as the sketch. Parts of it lie on one rank: a sketch can only
+ * become shorter if an action of such a part moves before the part's first action or behind its last one, or the order
+ * within the part changes. So a step moves one action of the chain within its rank. A step to a slightly longer sketch
+ * is accepted with a probability that falls with time (simulated annealing; Van Laarhoven, Aarts and Lenstra 1992). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* join.c - the costs of stages made of several parts, and the bytes that a table saves. */
+/* join.c - the costs of stages made of several parts, and a table's saved bytes. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
-/* list.c - sketches by list scheduling: the rank that can begin first runs the action with the best value by the rules.
+/* list.c - sketches by list scheduling: the rank able to begin first runs the action with the best value by the rules.
  *
- * An action's value is the time that the rank would wait for it, plus a bias: a rank may wait for an action with a low
- * bias although one with a higher bias could begin now. Biases are in units of the mean action time, for each rank,
- * stage and kind. A rank without room accepts no further microbatch, and always reserves the room that its later stages
- * need for one: otherwise the oldest microbatch might find none. The search tries biases. */
+ * An action's value is the time the rank would wait for it, plus a bias: a rank may wait for an action with a low bias
+ * although one with a higher bias could begin now. Biases are in units of the mean action time, for each rank, stage
+ * and kind. A rank without room accepts no further microbatch, and always reserves the room its later stages need for
+ * one: otherwise the oldest microbatch might find none. The search tries biases. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { NONE = -1 };
 /* The rules of a sketch. */
 struct rules {
     double *bias; /* [ranks][loops * SL_SKETCH_KINDS] */
-    double *room; /* [ranks] bytes that the rank uses */
+    double *room; /* [ranks] bytes the rank uses */
 };
 
 /* The next action of a rank. */

@@ -2,8 +2,8 @@
  *
  * The actions of one microbatch are placed one after the other, each in the first long enough gap of its rank's period,
  * or in a later gap. The resulting order of all microbatches' actions is the sketch; its actions run as early as they
- * can. The time that microbatches stay on a rank determines the bytes that it saves, so such sketches are good if there
- * is little room (Qi et al. 2024, building blocks). The search varies the gaps to skip and the period. */
+ * can. The time a microbatch stays on a rank determines the bytes it saves, so such sketches are good if there is
+ * little room (Qi et al. 2024, building blocks). The search varies the gaps to skip and the period. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { MOST_SKIPS = 4 };
 
-/* Variables of the search: the period as a multiple of the shortest, and the number of gaps that each action skips. */
+/* Variables of the search: the period as a multiple of the shortest, and the number of gaps each action skips. */
 struct block {
     double stretch;
     int *skip; /* [stages][SL_SKETCH_KINDS] */
@@ -106,7 +106,7 @@ static void merge(const struct periodic *periodic, int rank, uint16_t *code) {
     }
 }
 
-/* The excess of bytes that ranks save in the long run over their room, as a multiple of it, plus a little for all
+/* The excess of the ranks' saved bytes in the long run over their room, as a multiple of it, plus a little for all
  * bytes. */
 static double demand(const struct periodic *periodic) {
     const struct sl_layout *layout = periodic->layout;

@@ -1,8 +1,8 @@
 /* sketch.h - data of the search for a schedule: a layout with its costs, and sketches.
  *
  * A sketch is the order of actions on each rank: a list of codes, one per action. All microbatches cost the same, so a
- * stage computes them in ascending order, and a code need not name one: the n-th forward of a stage is that of
- * microbatch n. Input and weight gradients are separate actions. */
+ * stage computes them in ascending order, and a code need not name one: the n-th forward of a stage is microbatch n's.
+ * Input and weight gradients are separate actions. */
 #ifndef SL_SPMD_SCHEDULE_SYNTHESIS_SKETCH_H
 #define SL_SPMD_SCHEDULE_SYNTHESIS_SKETCH_H
 
@@ -20,7 +20,7 @@ struct sl_layout {
     struct sl_stage_costs *cost;  /* [stages] */
     double *kept;                 /* [stages] bytes saved per microbatch, from its forward to its weight
                                      gradient */
-    double communication, memory; /* memory: bytes that a rank may save */
+    double communication, memory; /* memory: bytes a rank may save */
     /* [SL_SKETCH_W][stages] the line on which a stage's forward or input gradient receives its message: a number below
      * the number of stages, or -1. If two stages get messages from one rank to another, they share a line, in order. */
     int *line;
@@ -88,9 +88,9 @@ bool sl_layout_shares_lines(const struct sl_layout *layout);
 /* Lowers sl_layout_bound by exchanging random pairs of stages between ranks, which get more equal work. False: no
  * gain. */
 bool sl_layout_balance(struct sl_layout *layout, struct sl_dice *dice);
-/* Bytes that RANK saves for one microbatch of all its stages. */
+/* Bytes RANK saves for one microbatch of all its stages. */
 double sl_layout_share(const struct sl_layout *layout, int rank);
-/* Whether every rank has room for that. */
+/* Whether every rank has this room. */
 bool sl_layout_fits(const struct sl_layout *layout);
 /* A lower bound: no sketch of LAYOUT takes less time. */
 double sl_layout_bound(const struct sl_layout *layout);
@@ -102,8 +102,8 @@ void sl_sketch_free(struct sl_sketch *sketch);
 bool sl_sketch_walk_open(struct sl_sketch_walk *walk, const struct sl_layout *layout);
 void sl_sketch_walk_free(struct sl_sketch_walk *walk);
 
-/* Whether RANK's list CODE computes nothing before the own actions that it needs, and never saves more bytes than there
- * is room for. */
+/* Whether RANK's list CODE computes nothing before the own actions it needs, and never saves more bytes than there is
+ * room for. */
 bool sl_sketch_fits(const struct sl_layout *layout, int rank, const uint16_t *code);
 /* Computes sketch->span, as sl_schedule_simulate does for the table. */
 void sl_sketch_time(struct sl_sketch *sketch, const struct sl_layout *layout, struct sl_sketch_walk *walk);
@@ -130,8 +130,8 @@ static inline bool sl_search_over(const struct sl_search *search, const struct s
            (iteration % 16 == 0 && sl_search_seconds() >= search->deadline);
 }
 
-/* Searches by list scheduling: builds ITERATIONS sketches, each by rules that are like the best ones so far, or new. A
- * shorter sketch replaces BEST. False without memory. */
+/* Searches by list scheduling: builds ITERATIONS sketches, each by rules like the best ones so far, or new. A shorter
+ * sketch replaces BEST. False without memory. */
 bool sl_sketch_list(struct sl_sketch *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
                     struct sl_sketch_walk *walk);
 /* Searches among periodic sketches, if no two stages share a line: messages on a shared line would have to stay in

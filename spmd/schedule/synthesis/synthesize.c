@@ -97,7 +97,7 @@ static void one_by_one(struct candidate *candidate) {
     sl_sketch_time(&candidate->best, layout, &candidate->walk);
 }
 
-/* Begins with the named schedules that have the layout and fit. */
+/* Begins with the named schedules of the layout, if they fit. */
 static void begin_with_named(struct candidate *candidate) {
     const struct sl_layout *layout = &candidate->layout;
     const struct sl_schedule *table = &layout->table;

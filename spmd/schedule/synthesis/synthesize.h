@@ -1,4 +1,4 @@
-/* synthesize.h - schedules made to measure: the shortest one that a search finds for given costs and memory.
+/* synthesize.h - schedules made to measure: the shortest ones found for given costs and memory.
  *
  * The model has `ranks` x `loops` parts, each with its own times. The search tries layouts with one stage per rank,
  * made of neighbouring parts, and layouts with `loops` stages per rank on a ring; if `loops` is even, also two stages
@@ -20,10 +20,9 @@ struct sl_synthesis {
     const double *kept;                /* [ranks * loops] bytes saved per part and microbatch, from its forward to its
                                           weight gradient; NULL: 1 each */
     double communication;              /* time of a message between two ranks */
-    double memory;                     /* bytes that a rank may save; INFINITY: any number */
-    bool named;     /* begins with the schedules of registry.h; the result is never longer than one of
-                       these that fits */
-    uint64_t seed;  /* the same seed and iterations give the same result */
+    double memory;                     /* bytes a rank may save; INFINITY: any number */
+    bool named;    /* begins with the schedules of registry.h; the result is never longer than a fitting one of these */
+    uint64_t seed; /* the same seed and iterations give the same result */
     int iterations; /* at least 1; per layout */
     double seconds; /* limit of the search; a first sketch is made in any case */
 };
@@ -44,7 +43,7 @@ int sl_schedule_synthesize(const struct sl_synthesis *synthesis, struct sl_synth
 void sl_join_costs(const struct sl_stage_costs *part, int parts, struct sl_stage_costs *stage, int stages);
 /* The same for saved bytes. If PART is NULL, 1 each. */
 void sl_join_kept(const double *part, int parts, double *kept, int stages);
-/* The most bytes that RANK of a table saves at once, if each of its stages saves KEPT [stages] per microbatch. Weight
+/* The most bytes RANK of a table saves at once, if each of its stages saves KEPT [stages] per microbatch. Weight
  * gradients are computed in ascending order. Negative without memory. */
 double sl_schedule_kept(const struct sl_schedule *schedule, int rank, const double *kept);
 
