@@ -1,10 +1,9 @@
 /* channel.h - persistent one-way connections: a ring of slots from one coordinate to another.
  *
  * The sender acquires a slot, writes into it and posts it. The receiver takes it, reads it and releases it. Messages
- * arrive in the order in which they were posted. The slots belong to the channel, so with engine local a message is
- * handed over without being copied. Both ends open the channel with the same arguments; the n-th opening of a pair at
- * one end meets the n-th at the other. A channel to oneself is opened once and is both ends. The engine frees channels
- * when the run ends.
+ * arrive in the order in which they were posted. The slots belong to the channel, so engine local passes a message
+ * without a copy. Both ends open the channel with the same arguments; the n-th opening of a pair at one end meets the
+ * n-th at the other. A channel to oneself is opened once and is both ends. The engine frees channels when the run ends.
  *
  * The functions return SL_OK, SL_BAD_INPUT if they are used wrongly, or SL_FAILED once the run has ended. */
 #ifndef SL_COLLECTIVES_CHANNEL_H
@@ -20,23 +19,23 @@ int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel
                        size_t bytes, int slots);
 #define sl_channel_open(self, ...) sl_channel_open_at(self, SL_HERE, __VA_ARGS__)
 
-/* Bytes of slots that opening such a channel takes at this coordinate: at both ends where each has slots of its own, at
- * the sender where they share them. */
+/* Bytes of slots that such a channel allocates at this coordinate: at both ends if each end has its own slots, at the
+ * sender only if the ends share them. */
 size_t sl_channel_bytes(const struct sl_spmd *self, int from, int to, size_t bytes, int slots);
 
-/* Sender: *SLOT is the next free slot. Waits until there is one. */
+/* Sender: sets *SLOT to the next free slot. Waits until there is one. */
 int sl_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot);
-/* Sender: hands the acquired slot over to the receiver. */
+/* Sender: sends the acquired slot to the receiver. */
 int sl_channel_post(struct sl_spmd *self, struct sl_channel *channel);
 
-/* Receiver: *SLOT is the oldest posted slot, readable until it is released. Waits until there is one. */
+/* Receiver: sets *SLOT to the oldest posted slot, readable until it is released. Waits until there is one. */
 int sl_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
-/* Receiver: gives the slot that it has taken back to the sender. */
+/* Receiver: returns the taken slot to the sender. */
 int sl_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 
-/* Promises that each message which this coordinate has posted is taken and released without anything that it does from
- * here on, as at the end of a pass over a pipeline. Nobody waits. Steps that post messages become graphs of a GPU's
- * (engine nccl) only where this is said before they end. */
+/* Promises that all messages posted by this coordinate are taken and released without any further action of this
+ * coordinate, as at the end of a pass over a pipeline. Does not wait. On engine nccl, steps that post messages become
+ * GPU graphs only if they make this promise before they end. */
 void sl_channels_rest(struct sl_spmd *self);
 
 SL_END_C

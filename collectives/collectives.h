@@ -5,13 +5,14 @@
  *     sl_psum(self, &group, SL_F32, in, out, count)
  *
  * and a form in two steps: sl_psum_start(self, &request, ...the same arguments...), then sl_wait(self, &request).
- * Between the two neither IN nor OUT may be touched. Up to SL_MAX_IN_FLIGHT calls of a group may be under way at once;
- * one more is SL_BAD_INPUT. Members wait for calls in the order in which they started them. A program that gives up
- * waits for the calls that it has started before it frees their memory.
+ * Between the two steps neither IN nor OUT may be touched. Up to SL_MAX_IN_FLIGHT calls of a group may be under way at
+ * once; one more is SL_BAD_INPUT. Members wait for calls in the order in which they started them. A program that gives
+ * up waits for its started calls before it frees their memory.
  *
  * Calls return SL_OK, SL_BAD_INPUT if arguments cannot be right, or SL_FAILED once the run has ended; the program
- * should then return that status. Sums are taken in member order, so results repeat bit for bit; those of more than
- * SL_SUM_BLOCK members are sums of such blocks, in the same order. bf16 is summed in float and rounded once.
+ * should then return this status. Sums are taken in member order, so results repeat bit for bit. A sum over more than
+ * SL_SUM_BLOCK members adds blocks of SL_SUM_BLOCK members first, then the blocks' sums, in the same order. bf16 is
+ * summed in float and rounded once.
  *
  * IN may be OUT in psum, psum_tree, pmean, pmax and broadcast. In psum_scatter over dim 0, and in psum_scatter_tree,
  * OUT may be this member's block of IN; in gather and in all_gather along dim 0 IN may be this member's block of OUT.
@@ -19,18 +20,18 @@
  * ppermute at a member that is no source. OUT may be NULL if it is not written: in a gather at all members but the
  * root.
  *
- * In checked mode the members' calls are compared before data moves: operation, dtype, elements, root, pairs and the
- * line of the call must be the same for all. So a call that one member skips is seen at its next call over the group
- * from another line: in a loop whose next round comes by the same line, only when the loop is over. Opening groups is
- * not compared. No member starts a call before all have finished the one that was SL_MAX_IN_FLIGHT calls earlier.
+ * Checked mode compares the members' calls before data moves: operation, dtype, elements, root, pairs and the line of
+ * the call must be the same for all. A call skipped by one member is therefore found at this member's next call over
+ * the group from another line; if the next call comes from the same line, as in a loop, only after the loop. Opening
+ * groups is not compared. No member starts a call before all have finished the call SL_MAX_IN_FLIGHT calls earlier.
  *
- * Unchecked, the n-th call of a member over a group meets the n-th calls of the others. On engines local and mpi it is
- * compared with those whose data this member gets, before that moves: group, operation, dtype, elements and root, but
- * neither the line of the call nor pairs. So a skipped call ends the run at the next one that is of another kind. If
- * one member skips a psum, and its next call is as large a psum, that meets the others' skipped one: sums are wrong
- * with status SL_OK until a call of another kind comes, or somebody waits for one that never comes, and only then is
- * there a verdict. Engine nccl compares nothing. Neither mode sees whether a program looks at statuses: after a call
- * that has failed, or was skipped, OUT is what it was before. */
+ * In unchecked mode, the n-th call of a member over a group meets the n-th calls of the others. Engines local and mpi
+ * compare a member's call with the calls of the members it receives from, before data moves: group, operation, dtype,
+ * elements and root, but neither the line of the call nor pairs. A skipped call therefore ends the run at the next call
+ * of another kind. If one member skips a psum and calls an equally large psum next, the two meet: sums are wrong with
+ * status SL_OK until a call of another kind comes, or a member waits for a call that never comes; only then is there a
+ * verdict. Engine nccl compares nothing. Neither mode notices a program that ignores statuses: after a failed or
+ * skipped call, OUT is unchanged. */
 #ifndef SL_COLLECTIVES_COLLECTIVES_H
 #define SL_COLLECTIVES_COLLECTIVES_H
 
@@ -40,7 +41,7 @@ SL_BEGIN_C
 
 enum { SL_MAX_IN_FLIGHT = 8 };
 
-/* Opens the group of the coordinates that agree with this one in all axes but AXES. AXES is a name, several names
+/* Opens the group of the coordinates that agree with this one in all axes except AXES. AXES is a name, several names
  * separated by commas, or "*" for the whole mesh. Collective over the mesh: all coordinates open the same groups in the
  * same order. Two groups of the same members have separate calls. Close with sl_group_close. */
 int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group);
@@ -48,17 +49,17 @@ int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group
  * call it, too, and get rank -1. One call may open several disjoint groups, if each coordinate gives its own list. */
 int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group);
 
-/* Closes GROUP and leaves it empty. Every member closes it, in its order of calls over the group, after it has waited
- * for all calls that it has started (otherwise SL_BAD_INPUT). The call may wait until the other members have come as
- * far. Nothing happens if this coordinate is not a member, or if the group is empty ({0}) or closed. Copies of GROUP
- * are closed with it. Groups that are open when the run ends are closed then. */
+/* Closes GROUP and empties it. Every member closes it, in its order of calls over the group, after it has waited for
+ * all its started calls (otherwise SL_BAD_INPUT). The call may wait until the other members have reached the same
+ * point. Nothing happens if this coordinate is not a member, or if the group is empty ({0}) or closed. Copies of GROUP
+ * are closed with it. The end of the run closes all open groups. */
 #define sl_group_close(self, group) sl_close_group(self, SL_HERE, group)
 int sl_close_group(struct sl_spmd *self, const char *site, struct sl_group *group);
 
 /* Descriptions of calls. Shapes are in elements. */
 struct sl_collective sl_describe_barrier(const struct sl_group *group);
-/* IN and OUT are [count]. PERMUTATION holds PAIRS of (source, destination), which are positions in the group. A member
- * that is no destination gets zeros. */
+/* IN and OUT are [count]. PERMUTATION holds PAIRS of (source, destination), positions in the group. Members that are
+ * not destinations get zeros. */
 struct sl_collective sl_describe_ppermute(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                           size_t count, int pairs, const int (*permutation)[2]);
 /* Sum, mean and elementwise maximum over the members: IN and OUT are [count]. */
@@ -74,10 +75,10 @@ struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum
 /* The same along dim DIM: IN has SHAPE [dims]; OUT has that dim divided by the group's size. */
 struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                                   void *out, int dims, const size_t *shape, int dim);
-/* psum and psum_scatter in the order of a tree: a sum of N arrays is that of the first P, the largest power of two
- * below N, plus that of the others. So members whose arrays are sums of 1, 2, 4, ... leaves each, in their order, get
- * the sum of all leaves in the order of one tree, however many leaves a member has. Of up to three members it is
- * psum's. */
+/* psum and psum_scatter in tree order: the sum of N arrays is the sum of the first P, the largest power of two below N,
+ * plus the sum of the others. If each member's array is itself a sum of 1, 2, 4, ... leaves in their order, the result
+ * is the sum of all leaves in the order of one tree, for any number of leaves per member. With up to three members the
+ * order is psum's. */
 struct sl_collective sl_describe_psum_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                            size_t count);
 struct sl_collective sl_describe_psum_scatter_tree(const struct sl_group *group, enum sl_dtype dtype, const void *in,
@@ -95,49 +96,49 @@ struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, en
  * differ. */
 struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, int dims, const size_t *shape, int split, int concat);
-/* OUT [count] of every member becomes IN [count] of the member at position ROOT. IN is read at the root alone. */
+/* OUT [count] of every member becomes IN [count] of the member at position ROOT. IN is read at the root only. */
 struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                            size_t count, int root);
 /* OUT [size, count] of the member at position ROOT becomes the IN [count] of all members, in member order. OUT is
- * written at the root alone. */
+ * written at the root only. */
 struct sl_collective sl_describe_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                         size_t count, int root);
 
-/* Makes the call, and returns when it has ended. SITE ("file:line") must live as long as the run. The macros below call
+/* Makes the call and waits until it has ended. SITE ("file:line") must live as long as the run. The macros below call
  * these functions. */
 int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call);
 /* Starts the call. REQUEST must live until the call has ended. */
 int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site, struct sl_collective call);
 /* Waits until the call has ended. */
 int sl_wait(struct sl_spmd *self, struct sl_request *request);
-/* Moves the call on without waiting for anyone. *DONE says whether it has ended; then sl_wait must not be called. Test
+/* Advances the call without waiting. Sets *DONE to whether the call has ended; if so, do not call sl_wait. Test
  * the calls of a group in the order in which they were started, as with sl_wait. Within a step that becomes graphs
- * (spmd/device/device.h) a call may never be done but by sl_wait: do not test until it is. */
+ * (spmd/device/device.h) a call may end only in sl_wait: do not loop on sl_test until the call is done. */
 int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
 /* Whether the functions below can be called: coordinates are threads of one process, and no delay is simulated.
  * Otherwise they return SL_BAD_INPUT. */
 bool sl_reads_peers(const struct sl_spmd *self);
-/* An all_gather that this member makes alone, while the others do something else: it reads INPUT[i], the address of IN
- * at the member at position i. The program sees to it that these arrays are there and stay as they are: the members
- * meet after they have written them, and again before one of them writes. If the run ends meanwhile, a member's arrays
- * stay until its next call has failed. */
+/* An all_gather made by this member alone, while the others do other work: it reads INPUT[i], the address of IN at the
+ * member at position i. The program must keep these arrays allocated and unchanged: the members meet after writing
+ * them, and again before the next write. If the run ends meanwhile, a member's arrays must stay until its next call has
+ * failed. */
 #define sl_gather_from(self, input, ...) sl_gather_from_at(self, SL_HERE, input, __VA_ARGS__)
 int sl_gather_from_at(struct sl_spmd *self, const char *site, const void *const *input, struct sl_collective call);
-/* Between these two calls this coordinate reads arrays of its peers in any other way, under the same conditions. Make
- * no other call of the library between them: peers that find the run at an end wait for sl_peers_end. */
+/* Brackets reads of peers' arrays by the program itself, under the same conditions. Make no other call of the library
+ * between the two calls: if the run ends, peers wait for sl_peers_end. */
 #define sl_peers_begin(self) sl_peers_begin_at(self, SL_HERE)
 int sl_peers_begin_at(struct sl_spmd *self, const char *site);
 void sl_peers_end(struct sl_spmd *self);
-/* *MEMORY: BYTES of zeroed memory, in sl_device's, that the members of GROUP have in common; they all ask for as many
- * BYTES. A second call for GROUP gives the same memory. The last member to close GROUP frees it. SL_BAD_INPUT if BYTES
- * are others than those of the first to come; SL_FAILED without memory. Waits for nobody. */
+/* Sets *MEMORY to BYTES of zeroed memory, allocated by sl_device and shared by the members of GROUP; all members ask
+ * for the same BYTES. A second call for GROUP returns the same memory. The last member to close GROUP frees it.
+ * SL_BAD_INPUT if BYTES differ from the first caller's; SL_FAILED without memory. Does not wait. */
 int sl_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory);
 
-/* "psum", "pmean", ...: the name of CALL's operation, for messages. */
+/* The name of CALL's operation, for messages: "psum", "pmean", ... */
 const char *sl_collective_name(const struct sl_collective *call);
 
-/* Tells peers that this coordinate is computing, and so is not absent. SL_FAILED once the run has ended. */
+/* Shows peers that this coordinate is computing, and so is not absent. SL_FAILED once the run has ended. */
 int sl_progress(struct sl_spmd *self);
 
 #define SL_TEXT_(x) #x

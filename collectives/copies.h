@@ -1,4 +1,4 @@
-/* copies.h - copies of rows that lie apart. */
+/* copies.h - strided copies of rows. */
 #ifndef SL_COLLECTIVES_COPIES_H
 #define SL_COLLECTIVES_COPIES_H
 
@@ -8,17 +8,17 @@
 
 SL_BEGIN_C
 
-/* ROWS rows of BYTES from IN to OUT, where they begin IN_STRIDE and OUT_STRIDE bytes apart. The rows of the two do not
- * overlap. All are in the host's memory. */
+/* Copies ROWS rows of BYTES from IN to OUT; rows begin IN_STRIDE and OUT_STRIDE bytes apart. The rows of IN and OUT do
+ * not overlap. All are in the host's memory. */
 void sl_copy_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride);
 
-/* Copies a block whose elements of SIZE bytes lie as MATRICES says, between any memories: as sl_device.copy does. */
+/* Copies a block with the layout MATRICES and elements of SIZE bytes, between any memories, like sl_device.copy. */
 void sl_copy_matrices(const struct sl_matrices *matrices, size_t size, char *out, const char *in);
 
 enum { SL_COLLECTED = 4 };
 
-/* The same of BLOCKS blocks, at most SL_COLLECTED, from IN[i] to OUT[i] in memory that the calling thread's device
- * reaches: one target region. SIZE is even. */
+/* Copies BLOCKS blocks of this layout, at most SL_COLLECTED, from IN[i] to OUT[i] in memory that the calling thread's
+ * device reaches: one target region. SIZE is even. */
 void sl_collect_on_device(const struct sl_matrices *matrices, size_t size, int blocks, char *const *out,
                           const char *const *in);
 

@@ -7,8 +7,8 @@
 SL_BEGIN_C
 
 /* The built-in engine: a thread for each coordinate. It needs no other software. If a launcher starts a program with it
- * several times, each process runs the whole mesh by itself, and writes the same files. The drivers say so; a program
- * of one's own does not notice. */
+ * several times, each process runs the whole mesh by itself and writes the same files. The drivers report this; a
+ * user's own program does not notice. */
 extern const struct sl_engine_table sl_engine_local;
 
 /* A process for each coordinate, started by a launcher (mpirun, srun). Built if MPI is found. */
@@ -18,25 +18,25 @@ extern const struct sl_engine_table sl_engine_mpi;
  * has MPI. Built if the build computes on GPUs and NCCL is found. */
 extern const struct sl_engine_table sl_engine_nccl;
 
-/* Coordinates of a run on nccl, whose devices keep something for each other one. */
+/* Largest number of coordinates of a run on nccl: each device holds something for each other one. */
 enum { SL_NCCL_MOST = 64 };
 
-/* Who waits for a peer, and has a core of its own, sleeps after so long: about twice what it takes to wake a thread
- * whose core has gone to sleep. */
+/* Seconds after which a waiting thread that has its own core sleeps: about twice the time to wake a thread whose core
+ * has gone to sleep. */
 #define SL_AWAKE_SECONDS 50e-6
 
-/* The engine called NAME; NULL if there is none. */
+/* Returns the engine called NAME, or NULL. */
 const struct sl_engine_table *sl_engine_find(const char *name);
-/* Engine number I, also one that is not in this build; NULL after the last. */
+/* Returns engine number I, even if it is not in this build; NULL after the last. */
 const struct sl_engine_table *sl_engine_at(int i);
 
-/* Fills in ENGINE with the engine called NAME ("local", "mpi", "nccl") and a timeout of 30 s. `checked` is set if
- * the library is a debug build (CMAKE_BUILD_TYPE Debug); the environment's SHARDLOOP_CHECKED=1 sets it in any build,
- * and 0 in none; examples and programs under development set it themselves. SL_BAD_INPUT names the engines there are
- * or, for an engine that is not in this build, the CMake option that builds it. */
+/* Fills in ENGINE with the engine called NAME ("local", "mpi", "nccl") and a timeout of 30 s. Sets `checked` if the
+ * library is a debug build (CMAKE_BUILD_TYPE Debug); SHARDLOOP_CHECKED=1 in the environment sets it in any build, 0
+ * clears it; examples and programs under development set it themselves. SL_BAD_INPUT lists the existing engines or, for
+ * an engine that is not in this build, the CMake option that builds it. */
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error);
-/* The same with a timeout of TIMEOUT seconds, which holds while processes find each other, too: programs do what takes
- * longer, such as reading data, after they have opened the engine. */
+/* The same with a timeout of TIMEOUT seconds, which also limits how long processes look for each other: programs do
+ * longer work, such as reading data, after they have opened the engine. */
 int sl_engine_open_within(struct sl_engine *engine, const char *name, double timeout, struct sl_error *error);
 
 SL_END_C

@@ -1,4 +1,4 @@
-/* launcher.h - what mpirun and srun have put into the environment of the processes that they have started. */
+/* launcher.h - reads the number of processes and the rank that mpirun and srun put into the environment. */
 #ifndef SL_COLLECTIVES_LAUNCHER_H
 #define SL_COLLECTIVES_LAUNCHER_H
 
@@ -7,16 +7,17 @@
 SL_BEGIN_C
 
 struct sl_launch {
-    const char *launcher; /* "mpirun", "srun"; NULL: none has told how many there are */
-    int processes;        /* that it has started; 1 without one */
-    int rank;             /* of this process; -1: none has told one */
-    int here;             /* processes that it has started on this host; 0: it has not told */
+    const char *launcher; /* "mpirun", "srun"; NULL: no launcher has set the number of processes */
+    int processes;        /* started by the launcher; 1 without one */
+    int rank;             /* of this process; -1: not set */
+    int here;             /* processes started on this host; 0: not set */
 };
 
-/* The variables that hold a process's rank, the one that counts first; NULL ends them. */
+/* Environment variables for a process's rank, in order of precedence; the list ends with NULL. */
 extern const char *const sl_launch_rank_names[];
 
-/* Of this process. A shell or a batch script in an allocation of Slurm's is none that srun has started. */
+/* Reads the environment of this process. srun has not started a shell or batch script in a Slurm allocation, so such a
+ * process has no launcher. */
 struct sl_launch sl_launch_of_process(void);
 
 SL_END_C

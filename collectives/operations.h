@@ -1,4 +1,4 @@
-/* operations.h - the table of collective operations, from which checks, verdicts and engines read what a call does.
+/* operations.h - the table of collective operations. Checks, verdicts and engines read from it the effects of a call.
  *
  * An operation that combines or moves blocks in a way that the table can express needs an entry in enum sl_operation
  * (spmd/engine.h), a row in the table (operations.c) and functions in the public header (collectives.h). Engines need
@@ -20,11 +20,11 @@ enum sl_partners {
 
 struct sl_operation_row {
     const char *name;
-    enum sl_partners from, to; /* from whose input a member's output is made; to whose output its input goes */
+    enum sl_partners from, to; /* sources of a member's output; destinations of its input */
     bool cuts;                 /* the input has a block for each member */
     bool joins;                /* the output has a block from each member */
-    bool zeros;                /* an output that no member sends to is set to zeros, not left as it is */
-    bool in_place;             /* a member's own block may be the same memory in input and output */
+    bool zeros;                /* if no member sends to an output, it is set to zeros instead of left unchanged */
+    bool in_place;             /* a member's own block may use the same memory in input and output */
     enum sl_reduction reduction;
 };
 
@@ -41,9 +41,9 @@ struct sl_positions {
     int begin, end;
 };
 
-/* The members whose input goes to this member's output. */
+/* Members that send data to this member's output. */
 struct sl_positions sl_call_sources(const struct sl_collective *call);
-/* The members to whose output this member's input goes. */
+/* Members that receive data from this member's input. */
 struct sl_positions sl_call_destinations(const struct sl_collective *call);
 
 static inline bool sl_has_position(struct sl_positions positions, int position) {
@@ -55,7 +55,7 @@ bool sl_call_reads(const struct sl_collective *call);
 /* Whether this member's output is written. */
 bool sl_call_writes(const struct sl_collective *call);
 
-/* ---- how the blocks of a call lie ---- */
+/* ---- layout of a call's blocks ---- */
 
 /* Elements and bytes of a block. */
 static inline size_t sl_block_elements(const struct sl_collective *call) {
@@ -68,8 +68,8 @@ static inline size_t sl_block_bytes(const struct sl_collective *call) {
 /* Whether a block is contiguous. */
 bool sl_block_is_solid(const struct sl_collective *call, const struct sl_view *view);
 
-/* The runs of a block, or several of them that lie side by side, as COUNT matrices [rows, columns]: as few as there can
- * be. Matrices are in[0] elements apart in the input and out[0] in the output, their rows in[1] and out[1]. */
+/* The contiguous runs of a block, merged if they are adjacent, as COUNT matrices [rows, columns]: the fewest possible.
+ * Matrices are in[0] elements apart in the input and out[0] in the output, their rows in[1] and out[1]. */
 struct sl_matrices {
     size_t count, rows, columns;
     size_t in[2], out[2];
@@ -77,7 +77,7 @@ struct sl_matrices {
 struct sl_matrices sl_block_matrices(const struct sl_collective *call, const struct sl_view *in,
                                      const struct sl_view *out);
 
-/* The view of contiguous blocks one after another, as they lie in buffers. */
+/* View of contiguous blocks one after another, the layout in buffers. */
 struct sl_view sl_packed_blocks(const struct sl_collective *call);
 
 SL_END_C

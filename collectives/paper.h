@@ -1,8 +1,9 @@
 /* paper.h - one coordinate of a mesh without its peers: for plans, which compute sizes and move no data.
  *
- * A program plans in the same way on every coordinate, whoever the others are, and so it may plan on one at a time: in
- * the caller's thread, for meshes of engines that are not here. Calls end at once. Peers give nothing: of what is
- * gathered the coordinate's own block alone is written, and sums are its own summand. Channels cannot be opened. */
+ * A program's plan is the same on every coordinate and does not depend on peers, so it can be computed for one
+ * coordinate at a time: in the caller's thread, even for meshes of engines that are not in this build. Calls end at
+ * once. Peers send nothing: a gather writes only the coordinate's own block, and a sum is its own summand. Channels
+ * cannot be opened. */
 #ifndef SL_COLLECTIVES_PAPER_H
 #define SL_COLLECTIVES_PAPER_H
 
@@ -10,8 +11,8 @@
 
 SL_BEGIN_C
 
-/* Runs PROGRAM at COORDINATE of MESH as on LIKE: coordinates read each other's memory, and channels have slots at both
- * ends, where LIKE's do. Returns PROGRAM's status; ERROR has its message. */
+/* Runs PROGRAM at COORDINATE of MESH with the properties of engine LIKE: whether coordinates read each other's memory,
+ * and whether channels have slots at both ends. Returns PROGRAM's status; on failure ERROR has the message. */
 int sl_paper_run(const struct sl_mesh *mesh, const struct sl_engine *like, int coordinate, sl_program *program,
                  void *arg, struct sl_error *error);
 

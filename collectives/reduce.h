@@ -7,13 +7,13 @@
 
 SL_BEGIN_C
 
-/* Combines the INPUTS arrays INPUT[i] [count] elementwise, in their order (SL_TREE: in that of its tree), by REDUCTION.
- * Unless the elements are integers, the results are multiplied by SCALE. They are written to each of the OUTPUTS
- * arrays, which may be inputs. All arrays are in the host's memory. */
+/* Combines the INPUTS arrays INPUT[i] [count] elementwise by REDUCTION, in their order (SL_TREE: in tree order).
+ * Multiplies the results by SCALE, unless the elements are integers, and writes them to each of the OUTPUTS arrays,
+ * which may be inputs. All arrays are in the host's memory. */
 void sl_reduce(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output);
 
-/* The same for arrays whose elements lie as MATRICES says: all inputs, and all outputs, alike. */
+/* The same for arrays with the layout MATRICES; all inputs share one layout, and all outputs. */
 void sl_reduce_matrices(enum sl_reduction reduction, enum sl_dtype dtype, float scale,
                         const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,
                         void *const *output);

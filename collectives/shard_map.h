@@ -9,21 +9,21 @@ SL_BEGIN_C
 
 enum { SL_MAX_ARRAYS = 16 };
 
-/* The function that is mapped. in[i] is this coordinate's shard of input i, and out[i] its shard of output i, filled
- * with zeros. Both are freed after the function has returned. */
+/* The mapped function. in[i] is this coordinate's shard of input i, and out[i] its shard of output i, filled with
+ * zeros. The caller frees both after the function has returned. */
 typedef int sl_shard_function(struct sl_spmd *self, const struct sl_array *in, struct sl_array *out, void *arg);
 
 struct sl_shard_map {
     int inputs, outputs;
-    struct sl_array *input;         /* [inputs] global arrays, which are only read */
+    struct sl_array *input;         /* [inputs] global arrays, read only */
     const struct sl_spec *in_spec;  /* [inputs] */
-    struct sl_array *output;        /* [outputs] global arrays, whose data the caller has allocated */
-    const struct sl_spec *out_spec; /* [outputs]; coordinates along an axis that a spec leaves out must agree */
+    struct sl_array *output;        /* [outputs] global arrays; the caller has allocated their data */
+    const struct sl_spec *out_spec; /* [outputs]; coordinates along an axis missing from a spec must agree */
 };
 
 /* Runs FUNCTION on every coordinate's shards and assembles the outputs; if there are several processes, process 0
- * receives them. All shapes are checked before anything runs: SL_BAD_INPUT if one does not fit. SL_FAILED if
- * coordinates that should hold the same output differ; the line names two of them. */
+ * receives them. Checks all shapes before it runs anything: SL_BAD_INPUT if one does not fit. SL_FAILED if coordinates
+ * that should hold the same output differ; the message names two of them. */
 int sl_shard_map_run(const struct sl_shard_map *map, const struct sl_mesh *mesh, const struct sl_engine *engine,
                      sl_shard_function *function, void *arg);
 

@@ -1,4 +1,4 @@
-/* signatures.h - how the signatures (spmd/signature.h) of processes that mean to start the same run differ, in words.
+/* signatures.h - describes in words how the signatures (spmd/signature.h) of processes that start the same run differ.
  */
 #ifndef SL_COLLECTIVES_SIGNATURES_H
 #define SL_COLLECTIVES_SIGNATURES_H
@@ -7,15 +7,15 @@
 
 SL_BEGIN_C
 
-/* A process's signature as it has come. Processes with the same signature share the bytes. */
+/* A process's signature as received. Processes with the same signature share the bytes. */
 struct sl_signed {
     const char *bytes;
     size_t size;
 };
 
-/* Adds to VERDICT each key whose text differs, or that some do not have, in the order of the keys, as far as they fit:
- * "--lr is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3; --seed is ...". SIGNATURE is [processes], of which
- * those beyond MESH are no coordinates. The bytes may be anything. */
+/* Adds to VERDICT each key whose text differs or is missing in some processes, in key order, as far as they fit: "--lr
+ * is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3; --seed is ...". SIGNATURE is [processes]; processes beyond
+ * MESH are not coordinates. The bytes may be anything. */
 void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh, int processes,
                            const struct sl_signed *signature);
 

@@ -1,4 +1,4 @@
-/* sums.h - sums of rows that lie apart in the memory of several coordinates. */
+/* sums.h - sums of strided rows from the memory of several coordinates. */
 #ifndef SL_COLLECTIVES_SUMS_H
 #define SL_COLLECTIVES_SUMS_H
 
@@ -10,8 +10,8 @@
 SL_BEGIN_C
 
 /* Y [rows, columns] (+)= the sum of the members' X[i] [rows, columns], in their order (SL_SUM). Rows of X begin STRIDE
- * floats apart, those of Y as many as Y_STRIDE. Y may be one of X, if it has the same stride. All are in the host's
- * memory. */
+ * floats apart, rows of Y Y_STRIDE floats. Y may be one of X, if it has the same stride. All are in the host's memory.
+ */
 void sl_add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
                  float *y, size_t y_stride);
 

@@ -1,7 +1,8 @@
-/* waits.h - who waits for whom when a run has ended because somebody waits in vain: the verdict's graph, as data.
+/* waits.h - which coordinate waits for which peer when a run has ended because of a wait that cannot end: the verdict's
+ * graph, as data.
  *
- * Engines fill in engine->waits, unless it is NULL, where a verdict says that somebody waits. Each coordinate waits for
- * one other at most, so that the graph has a line a coordinate. */
+ * If a verdict reports such a wait, engines fill in engine->waits, unless it is NULL. Each coordinate waits for at most
+ * one other, so the graph has one line per coordinate. */
 #ifndef SL_COLLECTIVES_WAITS_H
 #define SL_COLLECTIVES_WAITS_H
 
@@ -11,36 +12,36 @@ SL_BEGIN_C
 
 enum { SL_MODULE_CALLED = 80 }; /* bytes of a module's name in a verdict */
 
-/* A coordinate's latest call, as in `psum` `over "data"` `train.c:12`, all NULL before the first call; and what it was
- * at when it called. */
+/* A coordinate's latest call, as in `psum` `over "data"` `train.c:12`, all NULL before the first call; and its activity
+ * at that call. */
 struct sl_last_call {
     const char *verb, *object, *site;
-    struct sl_doing doing;         /* its module apart: */
+    struct sl_doing doing;         /* except its module: */
     char module[SL_MODULE_CALLED]; /* "": none */
 };
 
-/* The module's name is copied. */
+/* Fills in PLACE; the module's name is copied. */
 void sl_last_call_note(struct sl_last_call *place, const char *verb, const char *object, const char *site,
                        const struct sl_doing *doing);
 
 enum sl_waiting_state { SL_WAITING_UNKNOWN, SL_COMPUTES, SL_WAITS, SL_RETURNED };
 
-/* One coordinate: texts are as in struct sl_last_call, cut where they are too long, and "" where there is none. */
+/* One coordinate. Texts are as in struct sl_last_call, truncated to fit; "" if there is none. */
 struct sl_waiting {
-    int32_t state, peer; /* SL_WAITS: for whom; otherwise -1 */
+    int32_t state, peer; /* SL_WAITS: the peer it waits for; otherwise -1 */
     int32_t stage, microbatch, action;
-    int64_t steps; /* that have begun */
+    int64_t steps; /* steps begun */
     char verb[24], object[96], site[104], what[32], module[SL_MODULE_CALLED];
 };
 
 struct sl_waits {
-    int coordinates;               /* 0: no run has ended so */
-    struct sl_waiting *coordinate; /* the mesh's [size], the caller's */
+    int coordinates;               /* 0: no run has ended with such a wait */
+    struct sl_waiting *coordinate; /* [size of the mesh], allocated by the caller */
 };
 
-/* "unknown", which a coordinate is that has not answered; "computes", "waits", "returned". */
+/* "unknown" (no answer from the coordinate), "computes", "waits" or "returned". */
 const char *sl_waiting_name(int state);
-/* Fills in *WAITING, for PEER where the state is SL_WAITS. */
+/* Fills in *WAITING; PEER is used only if the state is SL_WAITS. */
 void sl_waiting_note(struct sl_waiting *waiting, enum sl_waiting_state state, int peer,
                      const struct sl_last_call *place);
 

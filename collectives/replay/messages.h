@@ -1,7 +1,8 @@
-/* messages.h - what a coordinate received, in one block of memory: results of collectives, and slots of channels.
+/* messages.h - messages received by one coordinate, in one block of memory: results of collectives, and slots of
+ * channels.
  *
- * A message has a head of 64 bytes, and then its own bytes, padded to a multiple of 64, so that a replay hands them
- * over where they lie. Numbers in the head are little-endian:
+ * A message has a head of 64 bytes, then its own bytes, padded to a multiple of 64, so a replay can use them in place.
+ * Numbers in the head are little-endian:
  *
  *     bytes 0-3    enum sl_message_kind
  *     bytes 4-7    the operation (enum sl_operation); 0 for a slot
@@ -28,18 +29,18 @@ struct sl_message {
     char zeros[40];
 };
 
-/* Zero-initialize. Memory grows while messages are larger than all before, and then stays. */
+/* Zero-initialize. Memory grows to the largest contents so far and never shrinks. */
 struct sl_messages {
     char *block; /* aligned to 64 bytes */
     size_t size, room;
 };
 
-/* Appends MESSAGE; the caller writes its bytes to the address that is returned. NULL without memory. */
+/* Appends MESSAGE and returns the address to which the caller writes its bytes. NULL without memory. */
 void *sl_messages_add(struct sl_messages *messages, const struct sl_message *message);
-/* The message at *AT, from 0, whose bytes follow it; moves *AT behind them. NULL at the end, or where the block is
- * damaged. */
+/* Returns the message at *AT, which begins at 0, with its bytes behind it, and moves *AT behind them. NULL at the end,
+ * or if the block is damaged. */
 const struct sl_message *sl_messages_next(const struct sl_messages *messages, size_t *at);
-/* Whether the block has whole messages alone. */
+/* Whether the block consists of complete messages only. */
 bool sl_messages_are_sound(const struct sl_messages *messages);
 void sl_messages_free(struct sl_messages *messages);
 

@@ -1,5 +1,5 @@
-/* parts_internal.h - what recording and replaying share: groups and channels by number, and results as contiguous
- * bytes. */
+/* parts_internal.h - shared by recording and replaying: groups and channels by number, and results as contiguous bytes.
+ */
 #ifndef SL_COLLECTIVES_REPLAY_PARTS_INTERNAL_H
 #define SL_COLLECTIVES_REPLAY_PARTS_INTERNAL_H
 
@@ -9,13 +9,13 @@
 /* A group or channel that this coordinate has opened. */
 struct sl_replay_object {
     const void *handle; /* group->communicator or channel->state */
-    int number;         /* -1: it was opened while nothing was recorded */
-    uint32_t calls;     /* in the present block */
+    int number;         /* -1: opened while recording was paused */
+    uint32_t calls;     /* in the current block */
 };
 
-/* Bytes of what CALL leaves in this coordinate's output; 0 if it leaves it as it is. */
+/* Bytes that CALL writes to this coordinate's output; 0 if it writes nothing. */
 size_t sl_result_bytes(const struct sl_collective *call);
-/* Copies them from the output to TO, or from FROM to the output. The host reads and writes the output's memory. */
+/* Copy these bytes from the output to TO, or from FROM to the output, in memory that the host reads and writes. */
 void sl_result_read(const struct sl_collective *call, void *to);
 void sl_result_write(const struct sl_collective *call, const void *from);
 

@@ -1,8 +1,8 @@
-/* recorder.h - an engine over another one, which keeps what a coordinate receives.
+/* recorder.h - an engine on top of another one that saves all data received by a coordinate.
  *
- * A program that calls sl_recorder_open goes on over the same engine, but for one thing: coordinates do not read each
- * other's memory (sl_reads_peers), as there would be no message to keep. Every coordinate opens one, before it opens
- * groups and channels. */
+ * After sl_recorder_open a program runs on the same engine with one difference: coordinates do not read each other's
+ * memory (sl_reads_peers), since such reads leave no message to save. Every coordinate opens a recorder, before it
+ * opens groups and channels. */
 #ifndef SL_COLLECTIVES_REPLAY_RECORDER_H
 #define SL_COLLECTIVES_REPLAY_RECORDER_H
 
@@ -13,17 +13,18 @@ SL_BEGIN_C
 
 struct sl_recorder; /* opaque; each coordinate has its own */
 
-/* Puts a recorder between SELF and its engine; it records from now on. SL_BAD_INPUT where the host does not read the
- * device's memory; SL_FAILED without memory. */
+/* Puts a recorder between SELF and its engine and starts recording. SL_BAD_INPUT if the host cannot read the device's
+ * memory; SL_FAILED without memory. */
 int sl_recorder_open(struct sl_recorder **recorder, struct sl_spmd *self);
-/* The last thing that a program does. RECORDER may be NULL. */
+/* Restores SELF's engine and frees RECORDER, which may be NULL. The program's last call. */
 void sl_recorder_close(struct sl_recorder *recorder, struct sl_spmd *self);
 
 /* Empties the block of messages, and counts calls from 0 again. */
 void sl_recorder_begin(struct sl_recorder *recorder);
-/* Stops recording, or goes on. No call may be under way. What is opened meanwhile is never recorded. */
+/* Pauses or resumes recording. No call may be under way. Groups and channels opened during a pause are never recorded.
+ */
 void sl_recorder_pause(struct sl_recorder *recorder, bool pauses);
-/* What has been recorded since sl_recorder_begin. */
+/* Messages recorded since sl_recorder_begin. */
 struct sl_messages *sl_recorder_messages(struct sl_recorder *recorder);
 
 SL_END_C
