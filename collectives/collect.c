@@ -1,8 +1,8 @@
-/* collect.c - several blocks, each from an array of its own to another, in one target region: for devices. */
+/* collect.c - copies several blocks, each between its own pair of arrays, in one target region: for devices. */
 #include "collectives/copies.h"
 #include "spmd/device/offload.h"
 
-/* What a thread moves at most. */
+/* Largest unit that a thread copies. */
 struct sixteen {
     uint64_t low, high;
 };

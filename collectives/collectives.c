@@ -1,4 +1,4 @@
-/* collectives.c - describing calls, checking their arguments, and opening groups; the engine does the rest. */
+/* collectives.c - describes calls, checks their arguments and opens groups; the engine does the rest. */
 #include "collectives/collectives.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 /* ---- groups ---- */
 
-/* A group that could not be opened is one that is not open, for programs that go on nevertheless. */
+/* A group whose opening failed counts as not open, in case the program goes on. */
 static int leave_closed(struct sl_group *group, int status) {
     *group = (struct sl_group){0};
     return status;
@@ -36,7 +36,7 @@ int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group
     return open_group(self, group);
 }
 
-/* Refuses a coordinate that the mesh does not have, and one that comes twice: SEEN are the ones before. */
+/* Refuses a coordinate outside the mesh or listed twice; SEEN is the set of coordinates listed before. */
 static int check_listed(struct sl_spmd *self, int coordinate, uint64_t *seen) {
     if (coordinate < 0 || coordinate >= self->mesh->size) {
         return sl_fail(self, SL_BAD_INPUT, "group: the mesh has coordinates 0 to %d, not %d", self->mesh->size - 1,
@@ -47,7 +47,7 @@ static int check_listed(struct sl_spmd *self, int coordinate, uint64_t *seen) {
     return SL_OK;
 }
 
-/* The members of COORDINATES [count]: counted where they are as far apart as the first two, else a list. */
+/* Saves the members COORDINATES [count]: as count and stride if they are evenly spaced, otherwise as a list. */
 static int keep_members(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group) {
     const int stride = count > 1 ? coordinates[1] - coordinates[0] : 1;
     bool even = true;
@@ -91,8 +91,8 @@ const char *sl_collective_name(const struct sl_collective *call) {
     return call->operation == SL_PSUM && call->scale != 1 ? "pmean" : sl_operation_of(call)->name;
 }
 
-/* A description has nowhere to return an error: it becomes one of no operation, which sl_start reports. REASON prints
- * up to three numbers by %td. */
+/* A description cannot return an error: it becomes a call without an operation, which sl_start reports. REASON is a
+ * format with up to three %td. */
 static struct sl_collective invalid(const char *reason, ptrdiff_t a, ptrdiff_t b, ptrdiff_t c) {
     return (struct sl_collective){
         .operation = SL_OPERATIONS, .site = reason, .count = {(size_t)a, (size_t)b, (size_t)c}};
@@ -250,8 +250,8 @@ struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum s
         return invalid("all_to_all: dim %td of %td does not divide by %td members", split, (ptrdiff_t)shape[split],
                        group->size);
     }
-    /* The block for one peer is the input with a share of dim split. What lies together in both arrays is a run: all
-     * that follows the later one of the two dims, and of that dim itself what belongs to the block. */
+    /* The block for one peer is the input with a share of dim SPLIT. A run is the longest part that is contiguous in
+     * both arrays: all dims after the later one of SPLIT and CONCAT, and the block's part of the later dim itself. */
     const size_t share = shape[split] / members;
     const int first = split < concat ? split : concat, last = split < concat ? concat : split;
     const size_t outer = product(shape, 0, first), middle = product(shape, first + 1, last),
@@ -306,7 +306,7 @@ static bool overlaps(const struct sl_collective *call) {
     return !operation->in_place || !same_block || call->count[0] * call->count[1] != 1;
 }
 
-/* Why CALL cannot be right; NULL where it can. */
+/* Why CALL cannot be right; NULL if it can. */
 static const char *reason_against(const struct sl_spmd *self, const struct sl_collective *call) {
     const struct sl_group *group = call->group;
     const struct sl_operation_row *operation = sl_operation_of(call);
@@ -322,7 +322,7 @@ static const char *reason_against(const struct sl_spmd *self, const struct sl_co
     return NULL;
 }
 
-/* ---- the verbs ---- */
+/* ---- the public calls ---- */
 
 static int check(struct sl_spmd *self, const char *site, const struct sl_collective *given) {
     const struct sl_collective call = *given;

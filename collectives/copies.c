@@ -1,5 +1,5 @@
-/* copies.c - see copies.h. Rows of layers that are cut over coordinates are short: to call memcpy for each would take
- * longer than to move it, and would ask for a peer's lines one after the other. */
+/* copies.c - see copies.h. Layers sharded over coordinates have short rows: a memcpy call per row would take longer
+ * than the copy itself, and would fetch a peer's cache lines one after the other. */
 #include "collectives/copies.h"
 
 #include <string.h>
@@ -7,9 +7,9 @@
 #include "spmd/device/device.h"
 
 enum {
-    UNIT = 16,   /* bytes: short rows are moved in units, which fit registers */
-    SHORT = 512, /* bytes: longer rows are moved by memcpy */
-    AHEAD = 512, /* bytes, at least, between what is moved and what is asked for: peers' lines come from far */
+    UNIT = 16,   /* bytes: short rows are copied in such units, which fit registers */
+    SHORT = 512, /* bytes: longer rows are copied by memcpy */
+    AHEAD = 512, /* bytes, at least, from the copied to the prefetched data: peers' cache lines are slow to fetch */
 };
 
 static void copy_short_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride) {

@@ -1,4 +1,4 @@
-/* device_missing.c - without devices all memory is the host's. */
+/* device_missing.c - builds without devices: all memory is the host's. */
 #include "collectives/copies.h"
 #include "collectives/reduce.h"
 

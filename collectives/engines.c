@@ -1,5 +1,5 @@
-/* engines.c - the table of engines. An engine that is not in this build is still listed, and its row says what builds
- * it. */
+/* engines.c - the table of engines. An engine that is not in this build is still listed; its row has the CMake option
+ * that builds it. */
 #include "collectives/engines.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ const struct sl_engine_table *sl_engine_find(const char *name) {
 
 const struct sl_engine_table *sl_engine_at(int i) { return i < ENGINES ? engines[i] : NULL; }
 
-/* Whether calls are compared: as the environment says, or the build. */
+/* Reads whether calls are compared: from the environment, or else the build's default. */
 static int read_checked(bool *checked, struct sl_error *error) {
     const char *text = getenv("SHARDLOOP_CHECKED");
     *checked = text ? !strcmp(text, "1") : SL_CHECKED_BY_DEFAULT;

@@ -1,10 +1,10 @@
-/* launcher.c - processes that a launcher has started. */
+/* launcher.c - reads the environment that a launcher sets for its processes. */
 #include "collectives/launcher.h"
 
 #include <stdlib.h>
 
-/* Open MPI's mpirun, MPICH's, and srun; the first that is there counts, since mpirun may itself use srun. SLURM_NTASKS
- * would be there for a shell in an allocation, too. */
+/* Open MPI's mpirun, MPICH's, and srun; the first variable that is set counts, since mpirun may itself use srun.
+ * SLURM_NTASKS is not used: it is also set for a shell in an allocation. */
 static const struct {
     const char *size, *launcher;
 } sizes[] = {{"OMPI_COMM_WORLD_SIZE", "mpirun"}, {"PMI_SIZE", "mpirun"}, {"SLURM_STEP_NUM_TASKS", "srun"}};
@@ -12,7 +12,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 const char *const sl_launch_rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
 
-/* Slurm's says "4(x2)" of two hosts with 4 each. */
+/* Slurm's value is "4(x2)" for two hosts with 4 each. */
 static const char *const here_names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"};
 enum { HERE = sizeof here_names / sizeof *here_names };
 

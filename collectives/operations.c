@@ -15,7 +15,7 @@ const struct sl_operation_row sl_operations[SL_OPERATIONS] = {
     [SL_GATHER] = {.name = "gather", .from = SL_AT_ROOT_WITH_ALL, .to = SL_WITH_ROOT, .joins = true, .in_place = true},
 };
 
-/* ---- whom a call concerns ---- */
+/* ---- members that a call concerns ---- */
 
 static struct sl_positions one(int position) {
     return (struct sl_positions){position < 0 ? 0 : position, position + 1};
@@ -52,7 +52,7 @@ bool sl_call_writes(const struct sl_collective *call) {
     return sl_operation_of(call)->zeros || is_any(sl_call_sources(call));
 }
 
-/* ---- how its blocks lie ---- */
+/* ---- layout of its blocks ---- */
 
 bool sl_block_is_solid(const struct sl_collective *call, const struct sl_view *view) {
     const size_t *count = call->count;

@@ -1,4 +1,4 @@
-/* paper.c - calls that end at once, because there is nobody else. */
+/* paper.c - calls that end at once, since there are no peers. */
 #include "collectives/paper.h"
 
 #include "collectives/collectives.h"
@@ -33,7 +33,7 @@ static int group_close(struct sl_spmd *self, struct sl_group *group, const char 
     return self->error.status;
 }
 
-/* What only a step asks for. */
+/* Refuses calls that only a training step makes. */
 static int refuse(struct sl_spmd *self) { return sl_fail(self, SL_BAD_INPUT, "there are no peers on paper"); }
 
 static int gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input) {
@@ -71,7 +71,7 @@ int sl_paper_run(const struct sl_mesh *mesh, const struct sl_engine *like, int c
         .mesh = mesh, .engine = &engine, .coordinate = coordinate, .device = sl_device.count() ? 0 : -1};
     const int status = program(&self, arg);
     if (status == SL_OK) return SL_OK;
-    sl_fail(&self, status, "the program returned status %d", status); /* the first message stays */
+    sl_fail(&self, status, "the program returned status %d", status); /* an earlier message stays */
     *error = self.error;
     return status;
 }

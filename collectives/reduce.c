@@ -1,22 +1,22 @@
-/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, once per CPU
- * level, and once more for devices. The build defines SL_REDUCE, the function's name.
+/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, once per CPU level,
+ * and once more for devices. The build defines SL_REDUCE, the function's name.
  *
- * Elements are taken a piece at a time that stays in registers: it is widened from the first array, the others are
- * added to it, the result is narrowed into every output. So each array passes through the core once. The order of the
- * additions is that of the arrays, whatever the piece: results repeat bit for bit. */
+ * Elements are processed in pieces that stay in registers: a piece is widened from the first array, the other arrays
+ * are added to it, and the result is narrowed into every output. So each array passes through the core once. The order
+ * of the additions is the order of the arrays, for any piece size: results repeat bit for bit. */
 #include "collectives/reduce.h"
 #include "spmd/base/dtype.h"
 #include "spmd/device/offload.h"
 
-/* Elements: of these, half the registers. */
+/* Elements per piece: they fill half the registers. */
 #if defined(__AVX__)
 enum { REGISTERS = 64 };
 #else
 enum { REGISTERS = 32 };
 #endif
 enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
-enum { FEW = 8 };                /* arrays: they are handed over one by one */
-enum { SHALLOW = 6, DEEP = 20 }; /* sums of a tree that wait for others, of up to 64, and SL_MOST_COORDINATES, arrays */
+enum { FEW = 8 };                /* arrays: so few are passed one by one */
+enum { SHALLOW = 6, DEEP = 20 }; /* waiting sums of a tree of up to 64, and of up to SL_MOST_COORDINATES, arrays */
 _Static_assert(SL_MOST_COORDINATES <= 1 << DEEP, "as many arrays as can come");
 
 /* ARRAY [arrays]: the inputs, then the outputs. */
@@ -32,7 +32,7 @@ struct work_and_arrays {
 };
 _Static_assert(sizeof(struct work) == sizeof(struct sl_matrices) + 4 * sizeof(int), "with nothing between its fields");
 
-/* Where the elements of a block lie: BLOCK is one of SL_BLOCK columns of a row, or of what is left of it. */
+/* Offsets and number of elements of a block: up to SL_BLOCK columns of a row. */
 struct place {
     size_t in, out, n;
 };
@@ -51,9 +51,9 @@ static size_t blocks_of(const struct sl_matrices *m) {
     return m->count * m->rows * ((m->columns + SL_BLOCK - 1) / SL_BLOCK);
 }
 
-/* ---- f32 and bf16: the callers pass a constant DTYPE, so that loops are made for each ---- */
+/* ---- f32 and bf16: callers pass a constant DTYPE, so that the compiler makes loops for each ---- */
 
-/* NaN where either is. */
+/* NaN if either is NaN. */
 SL_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
 
 SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t begin, size_t n, const void *in,
@@ -74,7 +74,8 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
     }
 }
 
-/* Sums of 1, 2, 4, ... arrays wait for as many after them, as the digits of a binary number that counts them. */
+/* Sums in tree order. A sum of 1, 2, 4, ... arrays waits for the next sum of as many, like the digits of a binary
+ * counter of the arrays. */
 SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, size_t begin, size_t n, float *sum) {
     float waiting[DEEP][PIECE];
     int waits = 0;
@@ -94,7 +95,7 @@ SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, siz
     }
 }
 
-/* The same of one element: through all digits without a branch, so that what waits needs no memory. */
+/* The same for one element: visits all digits without a branch, so that waiting sums need no memory. */
 SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs, void *const *array, size_t at) {
     float waiting[DEEP] = {0}, sum = 0.0f;
     for (int k = 0; k < inputs; k++) {
@@ -112,9 +113,9 @@ SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs,
     return sum;
 }
 
-/* For the arrays K from FIRST up to END, but for array 0. MOST is a constant: 0, or beyond the last that may come; then
- * there is a copy of what is done for each of them, which knows its array, and a GPU's threads need not keep the list
- * in memory. Of the inputs the first is read before, and of so many arrays one is an output. */
+/* Loops over the arrays K from FIRST up to END, except array 0. MOST is a constant: 0, or beyond the largest K; then
+ * the loop body is unrolled into a copy per K, which knows its array, and a GPU's threads need not keep the list in
+ * memory. Array 0, the first input, is read before; of MOST arrays at least one is an output. */
 #define FOR_ARRAYS(k, first, end, most)                                                                                \
     SL_UNROLLED                                                                                                        \
     for (int k = (most) ? 1 : (first); k < ((most) ? (most) : (end)); k++)                                             \
@@ -122,10 +123,10 @@ SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs,
 #define FOR_INPUTS(k, work, most) FOR_ARRAYS(k, 1, (work)->inputs, (most) ? (most) - 1 : 0)
 #define FOR_OUTPUTS(k, work, most) FOR_ARRAYS(k, (work)->inputs, (work)->arrays, most)
 
-/* How sums are taken: a constant, as a kernel for devices is made of each. */
+/* Orders of summation: constants, since a device kernel is made for each. */
 enum order { IN_ORDER, IN_BLOCKS, BY_TREE, BY_DEEP_TREE };
 
-enum { SUM_LEVELS = 4 }; /* SL_SUM_BLOCK to this power are more than can come */
+enum { SUM_LEVELS = 4 }; /* SL_SUM_BLOCK to this power exceeds the number of arrays */
 
 SL_INLINE void add_or_copy(size_t n, bool add, const float *x, float *sum) {
     if (add) {
@@ -135,9 +136,9 @@ SL_INLINE void add_or_copy(size_t n, bool add, const float *x, float *sum) {
     }
 }
 
-/* SL_SUM_BLOCK arrays are added in their order, and so are the sums of as many such blocks, of as many of these, and so
- * on: what is open at each level is a sum of its own. Adds X [n], number K of INPUTS, to LEVEL [SUM_LEVELS, n]; after
- * the last one the sum of all is the last level. */
+/* SL_SUM_BLOCK arrays are added in their order, then the sums of SL_SUM_BLOCK such blocks, and so on: each level has
+ * one open sum. Adds X [n], number K of INPUTS, to LEVEL [SUM_LEVELS, n]; after the last X, the last level is the sum
+ * of all. */
 SL_INLINE void add_to_blocks(size_t n, int k, int inputs, const float *x, float *level) {
     add_or_copy(n, k % SL_SUM_BLOCK != 0, x, level);
     int done = k + 1;
@@ -157,7 +158,7 @@ SL_INLINE void sum_in_blocks(enum sl_dtype dtype, int inputs, void *const *array
     for (size_t i = 0; i < n; i++) sum[i] = level[(SUM_LEVELS - 1) * n + i];
 }
 
-/* The piece of N elements from IN and OUT on; whole pieces come with a constant N, and ORDER is one. */
+/* Reduces the piece of N elements at offsets IN and OUT. ORDER is a constant, and so is N in full pieces. */
 SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const enum order order, const int most,
                             const struct work *r, void *const *array, size_t in, size_t out, size_t n) {
     const float scale = r->scale;
@@ -226,7 +227,7 @@ SL_INLINE void reduce_integers(const int most, const struct work *r, void *const
     }
 }
 
-/* ---- all ---- */
+/* ---- all types ---- */
 
 SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, const int most, const struct work *r,
                             void *const *array, size_t block) {
@@ -236,7 +237,7 @@ SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, co
         reduce_floats(dtype, reduction, IN_ORDER, most, r, array, block);
 }
 
-/* Where regions read it: on a device it stays from the first time on. */
+/* Copies the list to memory that a target region reads; a device keeps it after the first time. */
 SL_INLINE const struct work_and_arrays *in_reach(const struct work_and_arrays *r) {
     const size_t bytes = offsetof(struct work_and_arrays, array) + (size_t)r->work.arrays * sizeof *r->array;
     return SL_PARAMETERS ? sl_device.constant(r, bytes) : r;
@@ -249,7 +250,7 @@ SL_INLINE void reduce_many(enum sl_dtype dtype, enum sl_reduction reduction, con
     for (size_t block = 0; block < blocks; block++) reduce_block(dtype, reduction, 0, &r->work, r->array, block);
 }
 
-/* A device gets it as parameters of the launch. */
+/* On a device, the list is passed as parameters of the launch. */
 SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
     const struct sl_matrices *m = &r->work.matrices;
     const size_t matrices = m->count, rows = m->rows, columns = m->columns, blocks = blocks_of(m);
@@ -268,7 +269,7 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
     }
 }
 
-/* Sums in another order than the arrays': kernels of their own, as what waits needs memory, which others do without. */
+/* Sums in orders other than the arrays': separate kernels, since waiting sums need memory that other kernels do not. */
 SL_INLINE void reduce_in(enum sl_dtype dtype, const enum order order, const struct work_and_arrays *all) {
     const size_t blocks = blocks_of(&all->work.matrices);
     const struct work_and_arrays *r = in_reach(all);
@@ -315,7 +316,7 @@ void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, co
     case SL_I32:
         reduce(SL_I32, reduction, all);
         return;
-    case SL_QUANTIZED: /* is never communicated */
+    case SL_QUANTIZED: /* never communicated */
         return;
     }
 }

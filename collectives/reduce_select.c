@@ -1,4 +1,5 @@
-/* reduce_select.c - picks the sums of arrays for the CPU that the process runs on. All levels give the same bits. */
+/* reduce_select.c - selects the summing functions for the CPU that the process runs on. All levels give the same bits.
+ */
 #include "collectives/reduce.h"
 #include "collectives/sums.h"
 #include "spmd/base/cpu_level.h"
@@ -10,10 +11,10 @@ typedef void add_rows(size_t rows, size_t columns, int members, const float *con
                       float *y, size_t y_stride);
 add_rows sl_add_rows_v2, sl_add_rows_v3, sl_add_rows_v4;
 
-enum { FEW = 512 }; /* elements: fewer are added in less time than it takes to find the level */
+enum { FEW = 512 }; /* elements: fewer are summed faster than the level is found */
 
-/* Two arrays that stay where they are. Wide vectors add these faster; where more arrays stream through memory, they
- * have been measured to take longer than narrow ones. */
+/* Whether two arrays are summed in place. Wide vectors sum such pairs faster; if more arrays stream through memory,
+ * wide vectors have been measured to be slower than narrow ones. */
 static bool is_pair_in_place(int inputs, const void *const *input, int outputs, void *const *output) {
     return inputs == 2 && outputs == 2 && input[0] == output[0] && input[1] == output[1];
 }
@@ -45,7 +46,7 @@ static void add_row_in_blocks(size_t columns, int members, const float *const *x
     }
 }
 
-/* Of more than SL_SUM_BLOCK members. */
+/* For more than SL_SUM_BLOCK members. */
 static void add_rows_in_blocks(size_t rows, size_t columns, int members, const float *const *x, size_t stride,
                                bool accumulate, float *y, size_t y_stride) {
     for (size_t row = 0; row < rows; row++) {

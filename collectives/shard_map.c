@@ -13,14 +13,14 @@ struct run {
     void *arg;
 };
 
-/* One coordinate's shards, and where coordinate 0 gathers those of an output. */
+/* One coordinate's shards, and coordinate 0's buffer for gathered shards of an output. */
 struct shards {
     struct sl_array in[SL_MAX_ARRAYS], out[SL_MAX_ARRAYS];
     char *gathered;
 };
 
-/* Checks ARRAY's own description and that a shard of it, and all coordinates' shards together, can be counted in bytes.
- */
+/* Checks ARRAY's own description, and that the bytes of a shard, and of all coordinates' shards together, do not
+ * overflow. */
 static int check_array(const char *role, int number, const struct sl_array *array, const struct sl_spec *spec,
                        const struct sl_mesh *mesh, struct sl_error *error) {
     size_t local[SL_MAX_DIMS];
@@ -63,7 +63,7 @@ static size_t array_bytes(const struct sl_array *array) {
     return sl_array_elements(array) * sl_dtype_size(array->dtype);
 }
 
-/* Gives LOCAL the dtype and shape of a shard of GLOBAL, and zeros. */
+/* Allocates LOCAL with the dtype and shape of a shard of GLOBAL, filled with zeros. */
 static int take_shard(struct sl_spmd *self, const struct sl_array *global, const struct sl_spec *spec,
                       struct sl_array *local) {
     *local = (struct sl_array){.dtype = global->dtype, .dims = global->dims};
@@ -97,7 +97,7 @@ static void give_shards(struct shards *shards) {
     free(shards->gathered);
 }
 
-/* At coordinate 0: checks that coordinates which hold the same shard gathered the same bytes. */
+/* At coordinate 0: checks that coordinates with the same shard gathered the same bytes. */
 static int check_replicas(struct sl_spmd *self, const struct sl_shard_map *map, int output, const char *gathered,
                           size_t bytes) {
     for (int coordinate = 0; coordinate < self->mesh->size; coordinate++) {

@@ -1,4 +1,4 @@
-/* signatures.c - finds the keys on which signatures differ, and tells who has which text. */
+/* signatures.c - finds the keys on which signatures differ, and lists which processes have which text. */
 #include "collectives/signatures.h"
 
 #include <stdio.h>
@@ -8,26 +8,26 @@
 #include "spmd/signature.h"
 
 enum {
-    MOST_TEXTS = 3,  /* told of a key */
-    TEXT_SHOWN = 96, /* characters of a text that are told */
-    BEFORE = 16,     /* of them, before the first that differs */
-    PLACES = 120,    /* bytes that name who has a text */
-    CLAUSE = 540,    /* bytes about a key */
+    MOST_TEXTS = 3,  /* shown per key */
+    TEXT_SHOWN = 96, /* characters shown of a text */
+    BEFORE = 16,     /* characters shown before the first difference */
+    PLACES = 120,    /* bytes for the names of the processes with a text */
+    CLAUSE = 540,    /* bytes per key */
 };
 
 /* One process's text of a key. */
 struct entry {
     const char *key, *text;
-    int process, number; /* in its signature */
+    int process, number; /* position in its signature */
 };
 
 struct comparison {
     const struct sl_mesh *mesh;
     int processes;
-    int *like;         /* [processes]: the first process with the same signature */
-    const char **text; /* [processes]: of the key at hand; NULL: the process has none */
+    int *like;         /* [processes]: the first process with an equal signature */
+    const char **text; /* [processes]: texts of the current key; NULL: the process does not have it */
     int entries;
-    struct entry *entry; /* of processes that no earlier one is like */
+    struct entry *entry; /* of processes without an equal earlier one */
 };
 
 static int compare_entries(const void *one, const void *other) {
@@ -47,7 +47,7 @@ static void find_likes(struct comparison *c, const struct sl_signed *signature) 
     }
 }
 
-/* Fills in c->entry, or only counts while there is none. */
+/* Fills in c->entry; if it is NULL, only counts. */
 static void collect(struct comparison *c, const struct sl_signed *signature) {
     c->entries = 0;
     for (int process = 0; process < c->processes; process++) {
@@ -85,7 +85,7 @@ static void close_comparison(struct comparison *c) {
 
 static bool same(const char *one, const char *other) { return one == other || (one && other && !strcmp(one, other)); }
 
-/* Fills in c->text with COUNT entries of one key. Whether they differ. Of a key that a process has twice, the first
+/* Fills in c->text from COUNT entries of one key. Returns whether they differ. If a process has a key twice, the first
  * counts. */
 static bool differ(struct comparison *c, const struct entry *entry, int count) {
     bool found = false;
@@ -98,7 +98,7 @@ static bool differ(struct comparison *c, const struct entry *entry, int count) {
     return found;
 }
 
-/* Writes TEXT, or its part around the first character in which it differs from OTHER. */
+/* Writes TEXT, or its part around the first difference from OTHER. */
 static void print_text(const char *text, const char *other, char out[TEXT_SHOWN + 8]) {
     if (!text) {
         strcpy(out, "absent");
@@ -113,14 +113,14 @@ static void print_text(const char *text, const char *other, char out[TEXT_SHOWN 
     if (!*out) strcpy(out, "empty");
 }
 
-/* Whether no process before this one has its text. */
+/* Whether no earlier process has the same text. */
 static bool is_first(const struct comparison *c, int process) {
     for (int earlier = 0; earlier < process; earlier++)
         if (same(c->text[earlier], c->text[process])) return false;
     return true;
 }
 
-/* Writes "coordinate 0 (data=0)", or "coordinates 1, 3-5", for the processes whose text is TEXT. */
+/* Writes "coordinate 0 (data=0)", or "coordinates 1, 3-5", for the processes with the text TEXT. */
 static void print_places(const struct comparison *c, const char *text, char out[SL_VERDICT_NAME + PLACES]) {
     int count = 0, first = 0, last = 0;
     for (int process = 0; process < c->processes; process++) {
@@ -145,7 +145,7 @@ static void print_places(const struct comparison *c, const char *text, char out[
     }
 }
 
-/* Counts the texts of the key; *SECOND becomes the first one that is not process 0's. */
+/* Counts the distinct texts of the key; sets *SECOND to the first one that differs from process 0's. */
 static int count_texts(const struct comparison *c, const char **second) {
     int count = 0;
     for (int process = 0; process < c->processes; process++) {
@@ -155,7 +155,7 @@ static int count_texts(const struct comparison *c, const char **second) {
     return count;
 }
 
-/* Adds what is said of KEY, beginning with JOINT. False where it does not fit. */
+/* Adds the clause about KEY, after JOINT. False if it does not fit. */
 static bool tell(const struct comparison *c, const char *key, const char *joint, struct sl_error *verdict) {
     char clause[CLAUSE], text[TEXT_SHOWN + 8], places[SL_VERDICT_NAME + PLACES];
     const char *second = NULL;
@@ -174,7 +174,7 @@ static bool tell(const struct comparison *c, const char *key, const char *joint,
     return sl_verdict_add(verdict, "%s", clause);
 }
 
-/* Keys and texts may be several lines, and a verdict is one. */
+/* Keys and texts may have several lines; a verdict has one. */
 static void make_one_line(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < ' ' || *text == 127) *text = ' ';
@@ -196,7 +196,7 @@ void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh,
         }
     }
     close_comparison(&c);
-    const size_t used = strlen(verdict->message); /* as in sl_verdict_add_more, there is always room */
+    const size_t used = strlen(verdict->message); /* there is always room, as in sl_verdict_add_more */
     if (untold) snprintf(verdict->message + used, sizeof verdict->message - used, "; and %d more", untold);
     if (!told && !untold) sl_verdict_add(verdict, "the processes' signatures differ");
     make_one_line(verdict->message);

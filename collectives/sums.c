@@ -3,7 +3,7 @@
 
 #include "spmd/base/vector_math.h"
 
-/* Floats. Vectors of one array that are under way at once hide how far its lines come from. */
+/* Floats. Several vectors of one array are in flight at once, which hides the latency of its cache lines. */
 #if defined(__AVX__)
 enum { PIECE = 128 };
 #else
@@ -11,7 +11,7 @@ enum { PIECE = 64 };
 #endif
 enum {
     LINE = SL_CACHE_LINE / sizeof(float),
-    AHEAD = 2 /* rows between what is added and what is asked for: peers' lines come from far */
+    AHEAD = 2 /* rows from the summed to the prefetched ones: peers' cache lines are slow to fetch */
 };
 
 /* Y [n] (+)= the sum of the members' X[i] [n] from AT on; N <= PIECE. */
@@ -26,7 +26,7 @@ SL_INLINE void add_piece(size_t n, int members, const float *const *x, size_t at
         for (size_t c = 0; c < n; c++) y[c] = sum[c];
 }
 
-/* As many pieces of N as there are: with a constant N, so that a piece stays in registers. */
+/* Sums all pieces of N from *COLUMN on; N is constant, so that a piece stays in registers. */
 SL_INLINE void add_pieces(size_t n, size_t columns, int members, const float *const *x, size_t stride, size_t at,
                           bool accumulate, float *y, size_t *column) {
     for (; *column + n <= columns; *column += n) {

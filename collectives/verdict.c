@@ -1,4 +1,4 @@
-/* verdict.c - puts verdicts into words, and tells whether two calls are the same. */
+/* verdict.c - writes verdicts as text and compares calls. */
 #include "collectives/verdict.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ enum {
     SCREEN = 24, /* lines */
 };
 
-/* Steps are counted from 0, as in all messages. A module of "" is none. */
+/* Steps are counted from 0, as in all messages. "" means no module. */
 static void add_doing(const struct sl_doing *doing, char *text, size_t size) {
     const size_t used = strlen(text);
     char step[40] = "";
@@ -89,8 +89,8 @@ void sl_verdict_add_more(struct sl_error *verdict, int lines) {
     sprintf(verdict->message + strlen(verdict->message), "\n  and %d more", lines);
 }
 
-/* Adds the line of those of REST that wait where FIRST waits, and takes them out. How many it has told of; 0: it does
- * not fit. */
+/* Adds one line for all coordinates of REST that wait in the same place as FIRST, and removes them from REST. Returns
+ * their number; 0: the line does not fit. */
 static int add_alike(struct sl_error *verdict, const struct sl_mesh *mesh, int first, uint64_t *rest,
                      const struct sl_verdict_waits *waits) {
     enum { RANGES = 120 };
@@ -162,7 +162,7 @@ bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective
     return sl_calls_fit(mine, theirs, rank) && (mine->site == theirs->site || !strcmp(mine->site, theirs->site));
 }
 
-/* From the lowest bit: what the call is, then its root, from 0 for none; elements have the rest. */
+/* Bits of a call's word, from the lowest: operation, dtype, mean, root + 1 (0: none); elements use the rest. */
 enum { DTYPE_BIT = 4, MEAN_BIT = 8, ROOT_BIT = 9, ELEMENTS_BIT = 30 };
 _Static_assert(SL_OPERATIONS <= 1 << DTYPE_BIT && SL_MOST_COORDINATES < 1 << (ELEMENTS_BIT - ROOT_BIT), "they fit");
 
@@ -179,7 +179,7 @@ struct sl_collective sl_call_of_word(uint64_t word) {
                                   .count = {1, 1, word >> ELEMENTS_BIT}};
 }
 
-/* A position in the group, -1 for none. */
+/* Adds a position in the group; -1: "nobody". */
 static void add_position(struct sl_error *verdict, const char *what, int position) {
     if (position < 0) {
         sl_verdict_add(verdict, "%s nobody", what);

@@ -1,9 +1,9 @@
-/* waits.c - notes what a coordinate is at, in texts that outlive it. */
+/* waits.c - saves a coordinate's call and activity as texts that outlive it. */
 #include "collectives/waits.h"
 
 #include <string.h>
 
-/* The first bytes of FROM, which may be NULL, and a zero. */
+/* Copies the first bytes of FROM, which may be NULL, and a final zero. */
 static void copy_text(char *to, size_t size, const char *from) {
     const size_t length = from ? strnlen(from, size - 1) : 0;
     if (length) memcpy(to, from, length);

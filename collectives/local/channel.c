@@ -1,4 +1,4 @@
-/* channel.c - channels of the local engine: a ring of slots that both ends reach. */
+/* channel.c - channels of the local engine: a ring of slots in memory that both ends access. */
 #include "collectives/local/engine.h"
 #include "collectives/verdict.h"
 #include "spmd/device/device.h"
@@ -8,7 +8,7 @@
 
 enum { SENDER, RECEIVER };
 
-/* Each end raises a word by one a message, and keeps to itself where in the ring it is and whether it holds a slot. */
+/* One end raises its word by one per message; its slot and `holds` are private. */
 struct end {
     alignas(SL_CACHE_LINE) struct sl_local_word word; /* messages posted; messages released */
     int slot;
@@ -17,7 +17,7 @@ struct end {
     struct handed *handed; /* [slots] */
 };
 
-/* When a slot was handed over last, and what the other end's queue then waits for. */
+/* Time of the last hand-over of a slot, and the mark that the other end's queue follows. */
 struct handed {
     struct sl_local_stamp stamp;
     void *mark;
@@ -26,10 +26,10 @@ struct handed {
 struct sl_local_channel {
     struct sl_local_channel *next;
     int from, to, slots;
-    size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
+    size_t bytes, stride; /* of a slot: as requested, and rounded up to cache lines */
     char *memory;
-    const char *site; /* where the first end was opened */
-    char name[48];    /* for places */
+    const char *site; /* the line that opened the first end */
+    char name[48];    /* for verdicts' places */
     struct end end[2];
 };
 
@@ -63,7 +63,7 @@ static struct end *end_of(struct sl_local_channel *channel, int coordinate) {
     return &channel->end[coordinate == channel->from ? SENDER : RECEIVER];
 }
 
-/* Opens this coordinate's end of the pair's first channel where it is not open yet. NULL without memory. */
+/* Opens this coordinate's end of the pair's first channel with that end not open. NULL without memory. */
 static struct sl_local_channel *open_end(struct sl_spmd *self, const struct sl_channel *wanted) {
     struct sl_local_channel **at = &sl_local_self(self)->run->coordinate[wanted->from].channels;
     for (; *at; at = &(*at)->next) {
@@ -110,11 +110,11 @@ void sl_local_channels_close(struct sl_local_run *run) {
     }
 }
 
-/* ---- handing over ---- */
+/* ---- sending and releasing ---- */
 
 static uint32_t posts(const struct end *end) { return atomic_load_explicit(&end->word.value, memory_order_relaxed); }
 
-/* The sender may be at most slots ahead of the receiver's word; the receiver waits for one more message. */
+/* The sender may be at most SLOTS messages ahead of the receiver's word; the receiver waits for one more message. */
 static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, void **slot) {
     struct sl_local_coordinate *me = sl_local_self(self);
     struct sl_local_channel *state = channel->state;
@@ -138,7 +138,7 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
     }
     SL_TRY(sl_local_enter(sl_local_self(self), which == SENDER ? "post" : "release", state->name, channel->site));
     struct handed *handed = &mine->handed[mine->slot];
-    SL_TRY(sl_local_mark(sl_local_self(self), &handed->mark)); /* the other end reads, or writes, the slot next */
+    SL_TRY(sl_local_mark(sl_local_self(self), &handed->mark)); /* the other end reads or writes the slot next */
     mine->holds = false;
     sl_local_stamp(sl_local_self(self), &handed->stamp);
     mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;

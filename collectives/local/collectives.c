@@ -1,24 +1,24 @@
 /* collectives.c - collectives of the local engine.
  *
- * A call is published by its members one by one: each copies its description into the communicator and raises its
- * `arrived`. In sl_wait a member waits for the arrivals of those whose data it moves, does its own share of the moving
- * straight between the members' buffers, raises its `finished` for the call, and waits for those that move data out of
- * or into its own buffers. A share of a sum is a range of elements, taken from all inputs and written to all outputs:
- * no element is read or written by two members, so inputs may be outputs.
+ * The members publish a call one by one: each copies its description into the communicator and raises its `arrived`. In
+ * sl_wait a member waits for the arrival of the members whose data it moves, does its own share of the moving directly
+ * between the members' buffers, raises its `finished` for the call, and waits for the members that move data out of or
+ * into its own buffers. A share of a sum is a range of elements, read from all inputs and written to all outputs: no
+ * element is read or written by two members, so inputs may be outputs.
  *
- * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT). A member's slot is used again once the member has finished
- * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
- * when all members have finished, so that all may compare descriptions at any time before they finish.
+ * A call is in slot (its number modulo SL_MAX_IN_FLIGHT). A member reuses a slot once it has finished the earlier call;
+ * then no other member needs its description. Checked mode is stricter: a slot is reused when all members have
+ * finished, so all may compare descriptions at any time before they finish.
  *
- * In any mode a member moves data only out of and into buffers of members whose call is of the same kind as its own: a
- * hash tells, which lies in the cache line that tells of their arrival.
+ * In any mode a member moves data only out of and into buffers of members with a call of the same kind as its own: it
+ * compares a hash in the cache line of their `arrived`.
  *
- * Members of a large group do not look at one another: they come to gates (gates.c), where the last to come compares
- * the calls of all. It also takes sums of a few bytes, from all inputs into the communicator, from where each member
- * copies them.
+ * Members of a large group do not check one another: they come to gates (gates.c), where the last member to come
+ * compares the calls of all. It also takes sums of a few bytes, from all inputs into the communicator, and each member
+ * copies the sum from there.
  *
- * On devices moving is enqueued, and nobody waits: the mover's queue follows those of the members whose data it moves
- * before it does so, and theirs follow the mover's before they go on. */
+ * On devices moves are enqueued, and no host waits: the mover's queue first follows the queues of the members whose
+ * data it moves, and their queues follow the mover's before they go on. */
 #include "collectives/local/communicator_internal.h"
 #include "collectives/operations.h"
 #include "collectives/verdict.h"
@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-/* ---- whom a call concerns ---- */
+/* ---- members that a call concerns ---- */
 
 static struct sl_positions all(const struct sl_collective *call) { return (struct sl_positions){0, call->group->size}; }
 
@@ -36,19 +36,20 @@ static uint32_t pass_of(const struct sl_request *request) {
     return communicator->member[group->rank].pass[request->ticket % SL_MAX_IN_FLIGHT];
 }
 
-/* Whether the last to come has taken the sum, once the gate is open. */
+/* Whether the last member to come has taken the sum; valid once the gate is open. */
 static bool is_summed(const struct sl_request *request) {
     const struct sl_local_communicator *communicator = request->call.group->communicator;
     return sl_local_has_gates(&request->call) && communicator->summed[pass_of(request) % SL_MAX_IN_FLIGHT];
 }
 
-/* The members that move data out of or into the caller's buffers: none in a barrier, nor where one took the sum. */
+/* The members that move data out of or into the caller's buffers: none in a barrier, and none if one member took the
+ * sum. */
 static struct sl_positions movers(const struct sl_request *request) {
     const struct sl_positions none = {0, 0};
     return request->call.operation == SL_BARRIER || is_summed(request) ? none : sl_call_destinations(&request->call);
 }
 
-/* Whether the call concerns only memory of devices: then their queues wait, not their hosts. */
+/* Whether the call uses only device memory: then queues wait, not hosts. */
 static bool is_queued(const struct sl_collective *call) {
     return !sl_block_elements(call) || ((!sl_call_reads(call) || sl_device.reaches(call->input)) &&
                                         (!sl_call_writes(call) || sl_device.reaches(call->output)));
@@ -60,14 +61,14 @@ static uint32_t kind_of(const struct sl_collective *call) {
     return (uint32_t)(sl_call_word(call) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* Whether MEMBER may have gone on so far that the slot of the call numbered TICKET is another one's. To be asked after
- * the slot has been read. */
+/* Whether MEMBER may have gone on so far that the slot of call number TICKET is reused. Check this after reading the
+ * slot. */
 static bool may_have_left(const struct member *member, uint32_t ticket) {
     return sl_local_reached(atomic_load(&member->arrived.value), ticket + SL_MAX_IN_FLIGHT);
 }
 
-/* Whether the members in RANGE, which have arrived, make a call of the kind that this one makes. Those that then wait
- * for this one STAY until it has moved. */
+/* Compares the kind of this call with the kind of the members in RANGE, which have arrived. STAY: their calls wait for
+ * this member, so their slots are not reused yet. */
 static int compare_kinds(struct sl_local_coordinate *me, const struct sl_request *request, struct sl_positions range,
                          bool stay) {
     const struct sl_collective *mine = &request->call;
@@ -82,7 +83,7 @@ static int compare_kinds(struct sl_local_coordinate *me, const struct sl_request
     return SL_OK;
 }
 
-/* The same of those that this one's data comes from, before it reads there: also a ppermute's source sends to it. */
+/* Compares the members that this one reads from, before it reads; also checks that a ppermute's source sends to it. */
 static int compare_sources(struct sl_local_coordinate *me, const struct sl_request *request) {
     const struct sl_collective *mine = &request->call;
     const struct member *member = ((struct sl_local_communicator *)mine->group->communicator)->member;
@@ -93,7 +94,7 @@ static int compare_sources(struct sl_local_coordinate *me, const struct sl_reque
     return sl_local_mismatch(me, mine, theirs, sl_group_member(mine->group, mine->source));
 }
 
-/* The same of those that have moved this one's data, unless they have been compared. */
+/* Compares the members that have moved this one's data, unless compared before. */
 static int compare_movers(struct sl_local_coordinate *me, const struct sl_request *request) {
     if (sl_operation_of(&request->call)->from == SL_WITH_ALL) return SL_OK;
     return compare_kinds(me, request, movers(request), false);
@@ -101,7 +102,7 @@ static int compare_movers(struct sl_local_coordinate *me, const struct sl_reques
 
 /* ---- checked mode ---- */
 
-/* Compares the call numbered TICKET with those of the members in RANGE that have arrived. */
+/* Compares call number TICKET with the calls of the members in RANGE that have arrived. */
 static int compare(struct sl_local_coordinate *me, const struct sl_collective *mine, const struct member *member,
                    uint32_t ticket, struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++) {
@@ -115,7 +116,7 @@ static int compare(struct sl_local_coordinate *me, const struct sl_collective *m
 
 /* ---- gates ---- */
 
-/* Whether the sum is short, and of no device's memory. */
+/* Whether the sum is short and uses no device memory. */
 static bool is_for_one(const struct sl_collective *call, const struct member *member, uint32_t slot) {
     const size_t bytes = sl_block_bytes(call);
     bool host = sl_operation_of(call)->reduction != SL_NO_REDUCTION && !sl_operation_of(call)->cuts && bytes &&
@@ -125,7 +126,7 @@ static bool is_for_one(const struct sl_collective *call, const struct member *me
     return host;
 }
 
-/* All have come: compares their calls, and takes the sum that one alone takes. */
+/* Called by the last member to come: compares all calls, and takes the sum if one member takes it. */
 static int meet(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
@@ -152,7 +153,7 @@ static int come_to_arrived(struct sl_local_coordinate *me, struct sl_request *re
     return SL_OK;
 }
 
-/* Sets *MISSING to a member that has not raised its word of the call: `finished`, or `arrived`. */
+/* Sets *MISSING to a member that has not raised its word for the call: `finished`, or `arrived`. */
 static void find_missing(const struct sl_request *request, bool finished, struct sl_local_missing *missing) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     struct gate *gate = finished ? &communicator->finished : &communicator->arrived;
@@ -170,7 +171,7 @@ static void find_missing(const struct sl_request *request, bool finished, struct
     }
 }
 
-/* Members whose calls are no more alike may all have arrived without opening the gate. */
+/* If calls differ, all members may have arrived without opening the gate. */
 static int find_not_arrived(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing) {
     const struct sl_request *request = arg;
     find_missing(request, false, missing);
@@ -185,7 +186,7 @@ static int find_not_finished(struct sl_local_coordinate *me, const void *arg, st
 
 /* ---- the two halves of a call ---- */
 
-/* Until the members whose data this one moves have come. */
+/* Waits until the members whose data this one moves have arrived. */
 static int wait_arrived(struct sl_local_coordinate *me, const struct sl_request *request) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     const struct sl_positions range = sl_call_sources(&request->call);
@@ -212,7 +213,7 @@ static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communi
     return SL_OK;
 }
 
-/* Until the members have finished that move this one's data. */
+/* Waits until the members that move this one's data have finished. */
 static int wait_moved(struct sl_local_coordinate *me, const struct sl_request *request) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     const struct sl_positions by = movers(request);
@@ -235,7 +236,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
-    void *ready; /* the others read what it has computed */
+    void *ready; /* the others read its computed data */
     SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &ready));
     atomic_store_explicit(&mine->ready[slot], ready, memory_order_relaxed);
     mine->call[slot] = *call;
@@ -245,11 +246,11 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
     if (sl_local_has_gates(call)) return come_to_arrived(me, request);
-    /* Of two members the later one sees the earlier: every two calls are compared. */
+    /* Of two members the later one sees the earlier: every pair of calls is compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
 }
 
-/* When the last of the members in RANGE, which have arrived, started the call. */
+/* Latest start time of the call among the members in RANGE, which have arrived. */
 static double last_started(const struct member *member, uint32_t slot, struct sl_positions range) {
     double last = 0;
     for (int i = range.begin; i < range.end; i++) {
@@ -264,7 +265,7 @@ static struct sl_local_word *finished_word(const struct sl_request *request) {
     return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
 }
 
-/* Moves what the members have ready, behind it in the queue. */
+/* Enqueues this member's moves behind the members' data they read. */
 static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collective *call, struct member *member,
                         uint32_t slot) {
     const struct sl_positions from = sl_call_sources(call);
@@ -283,7 +284,7 @@ static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collecti
     return status;
 }
 
-/* What comes into the queue now finds moved what the members in RANGE, which have finished, have moved. */
+/* Lets the queue wait for the moves of the members in RANGE, which have finished. */
 static void follow_movers(const struct sl_collective *call, struct member *member, uint32_t slot,
                           struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++)
@@ -291,7 +292,7 @@ static void follow_movers(const struct sl_collective *call, struct member *membe
             sl_device.follow(atomic_load_explicit(&member[i].moved[slot], memory_order_relaxed));
 }
 
-/* This member's share, once the members whose data it moves have arrived. */
+/* Moves this member's share, once the members whose data it moves have arrived. */
 static int move_share(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
@@ -375,12 +376,12 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     SL_TRY(wait_moved(me, request));
     SL_TRY(compare_movers(me, request));
     follow_movers(call, communicator->member, slot, movers(request));
-    request->moved = false; /* it has ended: to wait again is an error */
+    request->moved = false; /* it has ended: waiting again is an error */
     communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }
 
-/* ---- alone ---- */
+/* ---- reading peers' memory ---- */
 
 int sl_local_gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input) {
     struct sl_local_coordinate *me = sl_local_self(self);

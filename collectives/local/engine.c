@@ -1,4 +1,4 @@
-/* engine.c - the local engine: starts a thread per coordinate, joins them, delivers the verdict. */
+/* engine.c - the local engine: starts a thread per coordinate, joins them, reports the verdict. */
 #include "collectives/local/engine.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ void sl_local_give_up(struct sl_local_coordinate *me, int status) {
     }
 }
 
-/* Ties the calling thread to a PU. That it stays where it was is no failure. */
+/* Binds the calling thread to a PU. Failure is ignored: the thread stays unbound. */
 static void bind_to(int pu) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -42,8 +42,8 @@ static void bind_to(int pu) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
-/* Where coordinates share cores: one that is woken by a message does not take the core from the sender, which so goes
- * through its next microbatches with its weights in the cache. That it is not allowed is no failure. */
+/* If coordinates share cores: a coordinate woken by a message does not preempt the sender, which continues with its
+ * next microbatches while its weights are in the cache. Failure (not permitted) is ignored. */
 static void run_in_long_turns(void) {
     const struct sched_param parameters = {0};
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
@@ -74,9 +74,9 @@ static const char *bus(int device, void *arg) {
     return sl_device.bus(device);
 }
 
-/* Binds coordinates where each can have a PU of its own: the closest ones, from the caller's own on, so that runs side
- * by side tend to differ; or where whole replicas can share one. One alone stays free, and distances say nothing of two
- * PUs, or where PUs are shared. */
+/* Binds coordinates if each can have its own PU: the closest ones, beginning with the caller's, so that concurrent runs
+ * tend to differ; or if PUs can be shared by whole replicas. A single coordinate stays unbound; distances do not matter
+ * for two PUs, or for shared PUs. */
 static void place(struct sl_local_run *run) {
     const int usable = sl_topology_usable(), size = run->mesh->size;
     const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
@@ -88,7 +88,7 @@ static void place(struct sl_local_run *run) {
     sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
 
-/* Coordinates reach into each other's memory, unless an engine above moves the data. */
+/* Checks that devices reach each other's memory, unless an engine above moves the data. */
 static bool devices_meet(struct sl_local_run *run) {
     const int devices = run->engine->table == &sl_engine_local ? sl_device.count() : 0;
     bool used[devices + 1];
@@ -110,10 +110,10 @@ static bool devices_meet(struct sl_local_run *run) {
 
 /* ---- the end ---- */
 
-static const double time_to_return = 1; /* seconds, after a verdict on a wait: a coordinate may be there again */
+static const double time_to_return = 1; /* seconds after a verdict about a wait, for the coordinate to return */
 enum { TICK_NS = 20000000 };
 
-/* Whether coordinate I's thread has ended; waits a tick for it. */
+/* Whether coordinate I's thread has ended; waits at most a tick for it. */
 static bool has_ended(const struct sl_local_run *run, int i) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -122,7 +122,7 @@ static bool has_ended(const struct sl_local_run *run, int i) {
     return pthread_timedjoin_np(run->coordinate[i].thread, NULL, &until) != ETIMEDOUT;
 }
 
-/* Tells of the end of the run, which coordinate I keeps from being over. */
+/* Prints that the run has ended and that coordinate I has not returned yet. */
 static void tell_early(const struct sl_local_run *run, int i) {
     char who[SL_VERDICT_NAME], ends[60] = "sl_run returns when it does";
     if (run->engine->grace > 0) snprintf(ends, sizeof ends, "the process ends in %g s", run->engine->grace);
@@ -130,8 +130,8 @@ static void tell_early(const struct sl_local_run *run, int i) {
             run->verdict.message, sl_verdict_name(run->mesh, i, who), ends);
 }
 
-/* Waits for the threads of STARTED coordinates. The verdict of a run that has ended does not wait for one that never
- * comes back. */
+/* Waits for the threads of STARTED coordinates. The verdict of an ended run is printed even if a coordinate never
+ * returns. */
 static void join(struct sl_local_run *run, int started) {
     double ended = 0;
     for (int i = 0; i < started; i++) {
@@ -166,7 +166,7 @@ static void launch(struct sl_local_run *run) {
     join(run, started);
 }
 
-/* TOLD: the verdict has been printed. */
+/* Reports the verdict. TOLD: it has been printed. */
 static int deliver(const struct sl_engine *engine, int status, const struct sl_error *verdict, bool told) {
     if (status == SL_OK) return SL_OK;
     if (engine->error) {
@@ -177,7 +177,7 @@ static int deliver(const struct sl_engine *engine, int status, const struct sl_e
     return status;
 }
 
-/* The number in a file of the system's; a large one where there is none. */
+/* Reads a number from a file of the system; LONG_MAX if there is none. */
 static long number_in(const char *path) {
     long number = LONG_MAX;
     FILE *file = fopen(path, "re");
@@ -186,9 +186,9 @@ static long number_in(const char *path) {
     return number;
 }
 
-/* Refuses more threads than the system has room for, before any memory is taken for them. */
+/* Refuses more threads than the system allows, before it allocates memory for them. */
 static int check_threads(int coordinates, struct sl_error *error) {
-    enum { MAPPINGS = 2 }; /* of a thread: its stack, and what guards it */
+    enum { MAPPINGS = 2 }; /* per thread: its stack, and the guard pages */
     const long threads = number_in("/proc/sys/kernel/threads-max");
     const long stacks = number_in("/proc/sys/vm/max_map_count") / MAPPINGS, most = threads < stacks ? threads : stacks;
     if (coordinates <= most) return SL_OK;

@@ -1,17 +1,17 @@
-/* engine.h - inside the local engine: a thread per coordinate, all in one process.
+/* engine.h - internals of the local engine: a thread per coordinate, all in one process.
  *
- * All that coordinates tell each other while running are words: counts that one coordinate, the owner, raises and
- * others wait for. So every wait names one peer, and "who waits for whom" is a list with at most one entry a
- * coordinate; that is what verdicts are proven from (verdict.c).
+ * All communication between running coordinates is by words: counters that one coordinate, the owner, raises and others
+ * wait for. So every wait names one peer, and "who waits for whom" is a list with at most one entry per coordinate;
+ * verdict.c proves its verdicts from this list.
  *
- * Memory orders. Posting a word releases everything its owner did before; having seen it acquires that. Stronger order,
- * sequential consistency ("SC" below), is used where two threads each write one place and then read the other's, and at
- * least one of them must see the other's write:
+ * Memory orders. Posting a word releases all earlier writes of its owner; reading the new value acquires them.
+ * Sequential consistency ("SC" below) is used where two threads each write one variable and then read the other's, and
+ * at least one of them must see the other's write:
  *
  * - A word and its sleepers: the poster sees that somebody sleeps, or the sleeper sees the new value.
  *
- * - Moving and the run's status: who gives up after the end of the run sees that a peer still reaches into its
- *   buffers, or the peer sees the end and does not begin.
+ * - `moving` and the run's status: a coordinate that gives up after the end of the run sees that a peer still accesses
+ * its buffers, or the peer sees the end and does not begin.
  *
  * - Beats, returns and words: the proofs of verdict.c. */
 #ifndef SL_COLLECTIVES_LOCAL_ENGINE_H
@@ -30,12 +30,12 @@ SL_BEGIN_C
 /* ---- words (wait.c) ---- */
 
 struct sl_local_word {
-    _Atomic uint32_t value;    /* raised by its owner alone; compared modulo 2^32 */
-    _Atomic uint32_t sleepers; /* how many sleep on it: most posts need no system call */
+    _Atomic uint32_t value;    /* raised by its owner only; compared modulo 2^32 */
+    _Atomic uint32_t sleepers; /* number of sleepers; at 0, a post needs no system call */
 };
 
-/* What an owner notes beside a word before it raises it, so that waits for it can be divided: when that was, and for
- * how long it had no core until then. 0: it is not noted. */
+/* Written by an owner before it raises a word, to split the wait times of others: the time of raising, and the owner's
+ * time without a core until then. 0: not written. */
 struct sl_local_stamp {
     _Atomic double time, starved;
 };
@@ -53,32 +53,31 @@ struct sl_local_coordinate {
     struct sl_local_run *run;
     pthread_t thread;
 
-    /* What others read of it; written by its own thread alone. The beat rises with every call. While it is odd the
-     * coordinate sleeps at least until `peer` has raised `word` to `target`; these three and the place stay as they
-     * are. */
+    /* Read by others, written by its own thread only. The beat rises with every call. While it is odd, the coordinate
+     * sleeps at least until `peer` has raised `word` to `target`; these three and the place do not change meanwhile. */
     alignas(SL_CACHE_LINE) _Atomic uint32_t beat;
-    _Atomic bool returned; /* no more calls come */
-    _Atomic bool moving;   /* reaching into peers' buffers */
+    _Atomic bool returned; /* no more calls follow */
+    _Atomic bool moving;   /* accessing peers' buffers */
     _Atomic int peer;
     _Atomic(struct sl_local_word *) word;
     _Atomic uint32_t target;
-    _Atomic(struct sl_local_word *) bed; /* on which it sleeps */
-    /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be
-     * a group's text: it is read under the run's lock. */
+    _Atomic(struct sl_local_word *) bed; /* the word on which it sleeps */
+    /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be a group's text: read it
+     * under the run's lock. */
     _Atomic(const char *) verb, object, site;
-    /* What it was at then: spmd.doing. */
+    /* Its activity at that call: spmd.doing. */
     _Atomic(const char *) what;
     _Atomic int stage, microbatch, action;
     _Atomic int64_t steps;
-    _Atomic uint64_t module[SL_MODULE_CALLED / sizeof(uint64_t)]; /* its text, up to a zero */
-    struct sl_local_stamp latest;                                 /* its last one, of whatever word */
+    _Atomic uint64_t module[SL_MODULE_CALLED / sizeof(uint64_t)]; /* text, ends with a zero */
+    struct sl_local_stamp latest;                                 /* its latest stamp, of any word */
 
-    /* Where its queue had come to when it let others at its memory, one after another; see mark.c. */
+    /* A ring of marks: the queue's position at each release of memory to others; see mark.c. */
     void *mark[SL_LOCAL_MARKS];
     unsigned marks;
-    _Atomic(void *) moved; /* since it last moved data of others */
+    _Atomic(void *) moved; /* mark behind the last move of others' data */
 
-    /* Under the run's lock: of groups whose first member it is, and of channels that begin at it. */
+    /* Under the run's lock: groups whose first member is this coordinate, and channels that begin at it. */
     struct sl_local_communicator *communicators;
     struct sl_local_channel *channels;
 };
@@ -88,16 +87,16 @@ struct sl_local_run {
     const struct sl_engine *engine;
     sl_program *program;
     void *arg;
-    bool spin; /* every coordinate has a PU of its own */
+    bool spin; /* every coordinate has its own PU */
     struct sl_placement placement;
-    _Atomic bool ending;     /* somebody writes the verdict, and sets the status behind it */
-    _Atomic int status;      /* of the first failure, which ends the run; SL_OK until then */
-    struct sl_error verdict; /* read when the status is set, as is: */
-    bool in_vain;            /* it is on a wait */
-    bool told;               /* it has been printed; the thread's that runs the mesh */
+    _Atomic bool ending;     /* a thread is writing the verdict; it sets the status afterwards */
+    _Atomic int status;      /* status of the first failure, which ends the run; SL_OK until then */
+    struct sl_error verdict; /* readable once the status is set; so is */
+    bool in_vain;            /* the verdict is about a wait */
+    bool told;               /* the verdict has been printed; used only by the thread that runs the mesh */
 
-    /* Taken where groups and channels are opened and groups closed, and for verdicts: what these read of coordinates,
-     * names in places and words that are waited for, is not freed meanwhile. */
+    /* Held while groups and channels are opened and groups closed, and while a verdict is written: the data that
+     * verdicts read, names in places and awaited words, is not freed meanwhile. */
     pthread_mutex_t opening;
 
     struct sl_local_coordinate coordinate[];
@@ -105,7 +104,7 @@ struct sl_local_run {
 
 static inline struct sl_local_coordinate *sl_local_self(const struct sl_spmd *self) { return self->state; }
 
-/* Zeroed, aligned to cache lines; NULL without memory. Freed by free. */
+/* Returns zeroed memory aligned to cache lines, to be freed by free; NULL without memory. */
 void *sl_local_take(size_t bytes);
 
 /* Ends the run with STATUS and the coordinate's own message. */
@@ -113,95 +112,94 @@ void sl_local_give_up(struct sl_local_coordinate *me, int status);
 
 /* ---- waiting (wait.c) ---- */
 
-/* Begins a call: beats and notes the place. SL_FAILED once the run has ended; a coordinate that has failed (sl_fail)
- * and calls once more, to see started calls off, ends it. */
+/* Begins a call: beats and saves the place. SL_FAILED once the run has ended; if the coordinate has failed before
+ * (sl_fail), for example when it ends its started calls, this ends the run. */
 int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char *object, const char *site);
 
-/* Raises WORD, of which the caller is the owner, and wakes who sleeps on it. */
+/* Raises WORD, owned by the caller, and wakes its sleepers. */
 void sl_local_post(struct sl_local_word *word, uint32_t value);
 
-/* Waits until PEER has raised WORD to TARGET; STAMP is that of the word then (NULL: it has
- * none). SL_FAILED once the run has ended. */
+/* Waits until PEER has raised WORD to TARGET; STAMP is the stamp of that value (NULL: none). SL_FAILED once the run has
+ * ended. */
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
                   const struct sl_local_stamp *stamp);
 
-/* The peer that keeps a word from being raised which is raised when all peers have come: as long as it has not raised
- * WORD to TARGET. */
+/* A peer that delays a word raised by the last of several peers: until it has raised its own WORD to TARGET. */
 struct sl_local_missing {
     int peer; /* -1: none is known */
     struct sl_local_word *word;
     uint32_t target;
 };
-/* Finds one for the call ARG of ME. SL_FAILED where all have come and the run ends, because calls differ. */
+/* Finds such a peer for the call ARG of ME. SL_FAILED if all peers have come and the run ends because calls differ. */
 struct sl_local_lack {
     int (*find)(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing);
     const void *arg;
 };
 
-/* The same of a word that the last one of several peers raises. */
+/* The same for a word raised by the last of several peers. */
 int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
                           const struct sl_local_lack *lack, const struct sl_local_stamp *stamp);
 
-/* ---- where queues wait for each other (mark.c) ---- */
+/* ---- dependencies between queues (mark.c) ---- */
 
-/* *MARK is what peers' queues follow (sl_device.follow) before they touch what the calling coordinate's queue works on
- * by now. Reports what is known to have failed in the queue. */
+/* Sets *MARK to a mark behind the calling coordinate's enqueued work; peers' queues follow it (sl_device.follow) before
+ * they touch the data of this work. Reports failures of the queue known so far. */
 int sl_local_mark(struct sl_local_coordinate *me, void **mark);
 
-/* The same, unless the memory in question is not a device's (QUEUED is false): then the host waits, *MARK is NULL. */
+/* The same if the memory in question is on a device (QUEUED); otherwise the host waits, and *MARK is NULL. */
 int sl_local_mark_or_settle(struct sl_local_coordinate *me, bool queued, void **mark);
 
-/* Waits for what COORDINATE has enqueued that moves data of others. */
+/* Waits for the moves of others' data that COORDINATE has enqueued. */
 void sl_local_await_moved(struct sl_local_coordinate *coordinate);
 
 void sl_local_marks_close(struct sl_local_coordinate *coordinate);
 
-/* ---- where the time of waits goes (stamp.c) ---- */
+/* ---- wait times (stamp.c) ---- */
 
-/* Notes in STAMP that ME is about to raise its word: where waits are timed, and where the engine delays. */
+/* Writes STAMP before ME raises its word: if waits are timed, or the engine delays. */
 void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp);
 
-/* Before a wait for PEER (-1: several): what divides it afterwards. */
+/* State at the beginning of a wait for PEER (-1: several); sl_local_pause_end needs it to split the wait time. */
 struct sl_local_pause {
     struct sl_wait_mark mark;
-    double seen, starved; /* the peer's latest stamp then */
+    double seen, starved; /* the peer's latest stamp at the beginning */
 };
 struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me, int peer);
-/* Counts the wait. */
+/* Counts the wait time. */
 void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
                         const struct sl_local_stamp *stamp);
 
-/* Sleeps until the engine's delay after SENT (on sl_now's clock) is over. */
+/* Sleeps until the engine's delay after SENT (by sl_now's clock) is over. */
 void sl_local_delay(struct sl_local_coordinate *me, double sent);
 
-/* Brackets the moving of data out of and into peers' buffers. Begin fails with SL_FAILED once the run has ended. */
+/* Brackets copying out of and into peers' buffers. Begin fails with SL_FAILED once the run has ended. */
 int sl_local_begin_moving(struct sl_local_coordinate *me);
 void sl_local_end_moving(struct sl_local_coordinate *me);
 
-/* SL_FAILED once the run has ended; then no peer reaches, or ever will, into this coordinate's buffers. */
+/* SL_FAILED once the run has ended; then no peer accesses this coordinate's buffers any more. */
 int sl_local_alive(struct sl_local_coordinate *me);
 
-/* Makes all sleepers look around. */
+/* Wakes all sleepers, to check the run. */
 void sl_local_wake_all(struct sl_local_run *run);
 
 /* ---- verdicts (verdict.c) ---- */
 
-/* What a sleeper remembers between two looks around. */
+/* A sleeper's state between two checks. */
 struct sl_local_watch {
-    double looked, absent; /* when it last looked; seconds for which the peer has shown no sign */
-    uint32_t beat;         /* the peer's, then */
+    double looked, absent; /* time of the last check; seconds without a sign from the peer */
+    uint32_t beat;         /* the peer's beat at the last check */
 };
 
-enum { SL_LOCAL_TICK_MS = 100 }; /* sleepers look around this often */
+enum { SL_LOCAL_TICK_MS = 100 }; /* interval of checks by sleepers */
 
-/* One look around of the sleeper ME, whose wait is published: ends the run where its peer has returned, is absent, or
- * waits, through others or at once, for ME. SL_FAILED once the run has ended. */
+/* One check by the sleeper ME, whose wait is published: ends the run if its peer has returned, is absent, or waits,
+ * directly or through others, for ME. SL_FAILED once the run has ended. */
 int sl_local_look(struct sl_local_coordinate *me, struct sl_local_watch *watch);
 
-/* Ends the run with STATUS and a message, unless it has ended already. */
+/* Ends the run with STATUS and a message. No effect if it has ended already. */
 void sl_local_end(struct sl_local_run *run, int status, const char *format, ...) SL_PRINTF(3, 4);
 
-/* Ends the run because MINE and the same call of coordinate PEER differ. Returns SL_FAILED. */
+/* Ends the run because MINE differs from the corresponding call of coordinate PEER. Returns SL_FAILED. */
 int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective *mine,
                       const struct sl_collective *theirs, int peer);
 

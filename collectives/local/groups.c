@@ -1,4 +1,4 @@
-/* groups.c - groups of the local engine: opening and closing them, and memory that their members have in common. */
+/* groups.c - groups of the local engine: opening and closing them, and memory shared by their members. */
 #include "collectives/local/communicator_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a group of SIZE members has behind its communicator: the members, their coordinates, and what gates need. */
+/* Bytes behind the communicator of a group of SIZE members: members, their coordinates, and the gates' blocks and sums.
+ */
 struct parts {
     size_t members, coordinates, blocks, sums;
 };
@@ -42,13 +43,13 @@ static bool has_members(const struct sl_local_communicator *communicator, const 
     return same;
 }
 
-/* Where the communicators of groups begin that have this one's first member. */
+/* List of the communicators whose groups have the first member FIRST. */
 static struct sl_local_communicator **communicators_of(struct sl_local_run *run, int first) {
     return &run->coordinate[first].communicators;
 }
 
 /* The first communicator of the group's members that this coordinate has not opened: openings have the same order
- * everywhere, so the members meet, and two groups of the same members stay apart. NULL without memory. */
+ * everywhere, so the members meet, and two groups of the same members stay separate. NULL without memory. */
 static struct sl_local_communicator *open_communicator(struct sl_spmd *self, const struct sl_group *group) {
     struct sl_local_communicator **at = communicators_of(sl_local_self(self)->run, sl_group_member(group, 0));
     while (*at && (!has_members(*at, group) || (*at)->member[group->rank].opened)) at = &(*at)->next;
@@ -73,7 +74,7 @@ int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
     return SL_OK;
 }
 
-/* The last member frees it. Verdicts then find it neither as something that a member waits for nor in a place. */
+/* The last member frees the communicator. After that, no verdict refers to it as an awaited word or in a place. */
 int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_local_coordinate *me = sl_local_self(self);
     struct sl_local_communicator *communicator = group->communicator;
@@ -102,7 +103,7 @@ void sl_local_groups_close(struct sl_local_run *run) {
     }
 }
 
-/* The first member to come takes it. */
+/* The first member to call allocates the memory. */
 int sl_local_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory) {
     struct sl_local_run *run = sl_local_self(self)->run;
     struct sl_local_communicator *communicator = group->communicator;

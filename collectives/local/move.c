@@ -1,4 +1,5 @@
-/* move.c - a member's share of what a call of the local engine moves, straight between the members' buffers. */
+/* move.c - a member's share of the data movement of a call on the local engine, directly between the members' buffers.
+ */
 #include "collectives/copies.h"
 #include "collectives/local/communicator_internal.h"
 #include "collectives/operations.h"
@@ -8,7 +9,7 @@
 
 enum { AT_ONCE = 16 }; /* runs */
 
-/* Where the block for PEER begins in a caller's input, and the block from PEER in its output. */
+/* Beginning of the block for PEER in a caller's input, and of the block from PEER in its output. */
 static const char *input_block(const struct sl_collective *call, int peer) {
     return (const char *)call->input + sl_dtype_size(call->dtype) * (size_t)peer * call->input_view.peer;
 }
@@ -21,8 +22,8 @@ static size_t run_offset(const struct sl_collective *call, const struct sl_view 
     return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
 }
 
-/* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], a few runs at a time: so that what
- * lies together in the output is written together. */
+/* Copies from IN[i], the block of the I-th of COUNT members for this one, to OUT[i], a few runs at a time, so that
+ * adjacent parts of the output are written together. */
 static void copy_blocks(const struct sl_collective *mine, const struct sl_view *view, int count, const char *const *in,
                         char *const *out) {
     const struct sl_view *to = &mine->output_view;
@@ -50,8 +51,8 @@ static void copy_blocks(const struct sl_collective *mine, const struct sl_view *
     }
 }
 
-/* The blocks of all that the caller gets one from. Of several its own is the first, so that not all members read the
- * same one at a time. */
+/* Copies the blocks from all sources. If there are several, the caller's own is first, so that members do not all read
+ * from the same source at a time. */
 static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const struct sl_positions from = sl_call_sources(mine);
     const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
@@ -62,7 +63,7 @@ static void collect(const struct sl_collective *mine, const struct member *membe
         const int source = from.begin + (i + offset) % count;
         in[moved] = input_block(&member[source].call[slot], mine->group->rank);
         out[moved] = output_block(mine, source);
-        moved += in[moved] != out[moved]; /* else it is in place */
+        moved += in[moved] != out[moved]; /* otherwise it is in place */
     }
     if (moved) copy_blocks(mine, &member[from.begin].call[slot].input_view, moved, in, out);
     if (!count && sl_operation_of(mine)->zeros) sl_device.zero(mine->output, sl_block_bytes(mine));
@@ -75,7 +76,7 @@ static void combine(const struct sl_collective *mine, const struct sl_matrices *
                                                         matrices, mine->group->size, input, outputs, output);
 }
 
-/* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */
+/* Reduces the caller's share of the elements, from all inputs to all outputs. Shares begin at cache lines. */
 static void reduce(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const int size = mine->group->size;
     const size_t element = sl_dtype_size(mine->dtype), line = SL_CACHE_LINE / element, total = mine->count[2];
@@ -92,7 +93,7 @@ static void reduce(const struct sl_collective *mine, const struct member *member
     combine(mine, &array, input, size, output);
 }
 
-/* The same of floats, whose rows are added without a call for each. */
+/* The same for floats: adds rows without a function call per row. */
 static void add_floats(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const struct sl_view *to = &mine->output_view, *from = &member[mine->group->rank].call[slot].input_view;
     for (size_t column = 0; column < mine->count[1]; column++) {
@@ -104,7 +105,7 @@ static void add_floats(const struct sl_collective *mine, const struct member *me
     }
 }
 
-/* The caller's own block, from all inputs. */
+/* Reduces the caller's own block, from all inputs. */
 static void reduce_scatter(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const int size = mine->group->size;
     const bool in_order = sl_operation_of(mine)->reduction == SL_SUM;

@@ -1,9 +1,9 @@
-/* stamp.c - where the time of a wait goes: when the peer raised the word, and how long it had no core before. */
+/* stamp.c - splits the time of a wait: when the peer raised the word, and how long it had no core before. */
 #include "collectives/local/engine.h"
 
 #include <time.h>
 
-/* Numbers of their own: what they belong to is ordered by words. */
+/* Relaxed accesses: words order the data that stamps belong to. */
 static double get(const _Atomic double *place) { return atomic_load_explicit(place, memory_order_relaxed); }
 static void set(_Atomic double *place, double value) { atomic_store_explicit(place, value, memory_order_relaxed); }
 
@@ -31,16 +31,17 @@ struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me,
         .mark = sl_wait_begin(&me->spmd), .seen = get(&latest->time), .starved = get(&latest->starved)};
 }
 
-/* Of LATE seconds that passed between the word's being raised and the waiter's going on, those of the DELAY are travel,
- * and so is waking up where the waiter has a core of its own. For the rest of them it was ready to run and had none: it
- * shares cores with other coordinates, or with other programs. */
+/* Splits LATE, the seconds between the raising of the word and the waiter's continuing. The DELAY is transfer time, and
+ * so is the time to wake up if the waiter has its own core. For the rest the waiter was ready to run and had no core:
+ * it shares cores with other coordinates or programs. */
 static void count_late(struct sl_local_coordinate *me, double late, double delay) {
     const double waking = me->run->spin ? 1e-4 : 0, travel = between(0, delay + waking, late);
     me->spmd.transferred += travel;
     me->spmd.starved += late - travel;
 }
 
-/* The peer's time without a core since its stamp before the wait counts for the part of that time that was waited. */
+/* The peer's time without a core since its stamp before the wait counts in proportion to the waited part of that time.
+ */
 void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
                         const struct sl_local_stamp *stamp) {
     struct sl_spmd *self = &me->spmd;
@@ -60,7 +61,7 @@ void sl_local_delay(struct sl_local_coordinate *me, double sent) {
     if (left <= 0) return;
     const struct timespec time = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
     const struct sl_wait_mark mark = sl_wait_begin(&me->spmd);
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL); /* a signal may cut it short: it is a simulation */
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL); /* a signal may shorten it: it is only a simulation */
     const double end = sl_wait_end(&me->spmd, mark);
     if (me->spmd.timed) count_late(me, end - mark.began, left);
 }

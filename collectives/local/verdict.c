@@ -1,14 +1,14 @@
-/* verdict.c - why a run cannot go on: proofs that a wait is in vain.
+/* verdict.c - why a run cannot go on: proofs that a wait can never end.
  *
- * A word is raised by its owner alone, so these two are certain:
+ * A word is raised by its owner only, so two findings are certain:
  *
- * The peer has returned. Its return is seen first, and only then the word seen unraised.
+ * The peer has returned. Its return is read first, and only then the word, still unraised.
  *
  * A circle of sleepers, each waiting for the next one's word, and perhaps for others'. Sleepers post nothing, so it is
  * enough that all were asleep at one instant with all words unraised. The beats are read one by one, then for each
- * sleeper the word and once more the beat. The same odd beat twice means asleep all the while between, and every such
- * span contains the instant when the last beat had been read for the first time; a word that is unraised later was
- * unraised then.
+ * sleeper the word and once more the beat. If a beat is odd and the same both times, the sleeper was asleep in between,
+ * and each of these intervals contains the instant after the last first reading of a beat; a word that is unraised
+ * later was unraised then.
  *
  * That a peer is absent is no proof but a decision: it is awake and has not beaten for the engine's timeout. */
 #include "collectives/local/engine.h"
@@ -21,7 +21,7 @@
 
 /* ---- text ---- */
 
-/* The latest call of OF; the run is locked for as long as it is read. */
+/* Reads the latest call of OF; the caller holds the run's lock. */
 static struct sl_last_call last_call(const struct sl_local_coordinate *of) {
     struct sl_last_call place;
     uint64_t words[SL_MODULE_CALLED / sizeof(uint64_t)];
@@ -37,10 +37,10 @@ static struct sl_last_call last_call(const struct sl_local_coordinate *of) {
     return place;
 }
 
-/* The latest call of COORDINATE in the run ARG; returns TEXT. */
+/* Describes the latest call of COORDINATE in the run ARG; returns TEXT. */
 static const char *place(void *arg, int coordinate, char text[SL_VERDICT_PLACE]) {
     struct sl_local_run *run = arg;
-    pthread_mutex_lock(&run->opening); /* a group that is closed may be the object no more */
+    pthread_mutex_lock(&run->opening); /* so that the object's group is not freed meanwhile */
     const struct sl_last_call place = last_call(&run->coordinate[coordinate]);
     sl_last_call_describe(&place, text, SL_VERDICT_PLACE);
     pthread_mutex_unlock(&run->opening);
@@ -52,14 +52,14 @@ static int peer_of(void *arg, int coordinate) {
     return atomic_load(&run->coordinate[coordinate].peer);
 }
 
-/* Lines for the sleepers LIST[count]. */
+/* Adds lines for the sleepers LIST[count]. */
 static void append_sleepers(struct sl_error *text, struct sl_local_run *run, int count, const int *list) {
     sl_verdict_add_waits(text, run->mesh, count, list, &(struct sl_verdict_waits){peer_of, place, run});
 }
 
 static bool is_asleep(uint32_t beat) { return beat & 1; }
 
-/* Lines for the coordinates that sleep waiting for PEER. */
+/* Adds lines for the coordinates that sleep waiting for PEER. */
 static void append_waiters(struct sl_error *text, struct sl_local_run *run, int peer) {
     int list[run->mesh->size], count = 0;
     for (int i = 0; i < run->mesh->size; i++) {
@@ -71,7 +71,7 @@ static void append_waiters(struct sl_error *text, struct sl_local_run *run, int 
 
 /* ---- ending the run ---- */
 
-/* Who waits for whom, while sleepers still sleep. */
+/* Fills in engine->waits, while the sleepers still sleep. */
 static void note_waits(struct sl_local_run *run) {
     struct sl_waits *waits = run->engine->waits;
     pthread_mutex_lock(&run->opening);
@@ -87,8 +87,8 @@ static void note_waits(struct sl_local_run *run) {
     waits->coordinates = run->mesh->size;
 }
 
-/* The first verdict is the run's: whoever begins to end it writes the message and, where somebody WAITS in vain, who
- * waits for whom. The status, which lets sleepers go, is set behind that. */
+/* Ends the run. The first verdict counts: the first caller writes the message and, if it is about a wait (WAITS), the
+ * waits of all coordinates. It sets the status, which wakes sleepers, afterwards. */
 static int end(struct sl_local_run *run, int status, const struct sl_error *text, bool waits) {
     if (atomic_exchange(&run->ending, true)) {
         while (!atomic_load(&run->status)) sched_yield();
@@ -112,7 +112,7 @@ void sl_local_end(struct sl_local_run *run, int status, const char *format, ...)
     end(run, status, &text, false);
 }
 
-/* ---- looking around ---- */
+/* ---- checks ---- */
 
 static bool in_vain(const struct sl_local_coordinate *sleeper) {
     return !sl_local_reached(atomic_load(&atomic_load(&sleeper->word)->value), atomic_load(&sleeper->target));
@@ -129,7 +129,7 @@ static int look_for_returned(struct sl_local_coordinate *me) {
     return end(run, SL_FAILED, &text, true);
 }
 
-/* Whether SLEEPER, which had BEAT, has slept since and its word is unraised. While it sleeps, its word is not freed. */
+/* Whether SLEEPER has slept since it had BEAT, with its word unraised. While it sleeps, its word is not freed. */
 static bool sleeps_in_vain(const struct sl_local_coordinate *sleeper, uint32_t beat) {
     pthread_mutex_lock(&sleeper->run->opening);
     const bool sleeps = atomic_load(&sleeper->beat) == beat;
@@ -138,7 +138,7 @@ static bool sleeps_in_vain(const struct sl_local_coordinate *sleeper, uint32_t b
     return vain;
 }
 
-/* Follows the waits from ME for STEPS; -1 where somebody on the way is awake. */
+/* Follows the waits from ME for STEPS; -1 if a coordinate on the way is awake. */
 static int follow_waits(const struct sl_local_coordinate *me, int from, int steps) {
     for (; steps > 0; steps--) {
         const struct sl_local_coordinate *sleeper = &me->run->coordinate[from];
@@ -148,8 +148,8 @@ static int follow_waits(const struct sl_local_coordinate *me, int from, int step
     return from;
 }
 
-/* How many wait in the circle that the waits from ME lead into, and *FIRST, the first of them on the way; 0: there is
- * none, or none any more. As many steps as there are coordinates end in it. */
+/* Length of the circle that the waits from ME lead into, with *FIRST, its first member on the way; 0: there is none any
+ * more. After as many steps as there are coordinates, the walk is inside the circle. */
 static int find_length(const struct sl_local_coordinate *me, int *first) {
     const int all = me->run->mesh->size, inside = follow_waits(me, me->spmd.coordinate, all);
     int length = 1;
@@ -166,7 +166,8 @@ static int find_length(const struct sl_local_coordinate *me, int *first) {
     return length;
 }
 
-/* Whether all LENGTH sleepers from FIRST on, who go to CIRCLE, sleep in vain, and the last waits for the first. */
+/* Whether all LENGTH sleepers from FIRST on, written to CIRCLE, sleep with unraised words, and the last waits for
+ * FIRST. */
 static bool proves_circle(const struct sl_local_run *run, int first, int length, int *circle, uint32_t *beat) {
     int at = first;
     for (int i = 0; i < length; i++) {
@@ -180,7 +181,7 @@ static bool proves_circle(const struct sl_local_run *run, int first, int length,
     return at == first;
 }
 
-/* Most waits lead to somebody who is awake: memory is for the others. */
+/* Most waits lead to a coordinate that is awake: arrays are allocated only for a circle. */
 static int look_for_circle(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
     int first;
@@ -195,7 +196,7 @@ static int look_for_circle(struct sl_local_coordinate *me) {
     return end(run, SL_FAILED, &text, true);
 }
 
-/* A peer that sleeps itself is not the absent one. Time in which this thread did not run either does not count. */
+/* A sleeping peer is not absent. Time in which this thread itself did not run does not count. */
 static int look_for_absent(struct sl_local_coordinate *me, struct sl_local_watch *watch, double elapsed) {
     struct sl_local_run *run = me->run;
     const int peer = atomic_load(&me->peer);

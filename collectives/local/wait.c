@@ -1,4 +1,4 @@
-/* wait.c - words: posting them, waiting for them, and giving up together. */
+/* wait.c - words: posting them, waiting for them, and ending together. */
 #include "collectives/local/engine.h"
 
 #include <limits.h>
@@ -12,9 +12,9 @@
 #include "collectives/engines.h"
 
 enum {
-    YIELDS = 4,               /* before sleeping, where coordinates share cores */
-    TAKEN_NANOSECONDS = 1500, /* a yield that takes longer has let somebody work, not only look */
-    SPINS_A_LOOK = 16,        /* between two looks at the clock */
+    YIELDS = 4,               /* before sleeping, if coordinates share cores */
+    TAKEN_NANOSECONDS = 1500, /* a yield that takes longer let another thread work, not only check */
+    SPINS_A_LOOK = 16,        /* between two readings of the clock */
 };
 
 static void relax(void) {
@@ -29,7 +29,7 @@ static void futex_wake(struct sl_local_word *word) {
     syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Sleeps while the word has VALUE, for a tick at most. */
+/* Sleeps while the word has VALUE, at most one tick. */
 static void futex_sleep(struct sl_local_word *word, uint32_t value) {
     const struct timespec tick = {.tv_nsec = SL_LOCAL_TICK_MS * 1000000L};
     syscall(SYS_futex, &word->value, FUTEX_WAIT_PRIVATE, value, &tick, NULL, 0);
@@ -40,7 +40,7 @@ void sl_local_post(struct sl_local_word *word, uint32_t value) {
     if (atomic_load(&word->sleepers)) futex_wake(word);
 }
 
-/* A sleeper that looks around just before it falls asleep is missed here, and looks again a tick later. */
+/* Misses a sleeper that checks just before it falls asleep; that one checks again a tick later. */
 void sl_local_wake_all(struct sl_local_run *run) {
     for (int i = 0; i < run->mesh->size; i++) {
         struct sl_local_coordinate *other = &run->coordinate[i];
@@ -54,7 +54,7 @@ static bool has_reached(struct sl_local_word *word, uint32_t target) {
     return sl_local_reached(atomic_load_explicit(&word->value, memory_order_acquire), target);
 }
 
-/* Whether the word is reached within a few looks, or once somebody else has had the core that they share. */
+/* Whether the word is reached within a few checks, or after one yield if cores are shared. */
 static bool look(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
     if (!run->spin) {
         sched_yield();
@@ -67,8 +67,9 @@ static bool look(const struct sl_local_run *run, struct sl_local_word *word, uin
     return false;
 }
 
-/* For a moment without sleeping; whether it came true. Who shares a core leaves it to the others when they have taken
- * it a few times. While nobody takes it, it is better kept awake: to wake it takes long. */
+/* Waits for a moment without sleeping; returns whether the word was reached. If cores are shared, the wait ends after a
+ * few yields in which other threads worked. As long as no thread uses the core, staying awake is better: waking up
+ * takes long. */
 static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
     double now = sl_now();
     const double end = now + SL_AWAKE_SECONDS;
@@ -81,7 +82,7 @@ static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *wor
     return false;
 }
 
-/* Publishes the wait, and that the coordinate sleeps: its beat becomes odd. */
+/* Publishes the wait, and the sleep: the beat becomes odd. */
 static void lie_down(struct sl_local_coordinate *me, struct sl_local_word *bed,
                      const struct sl_local_missing *missing) {
     atomic_store_explicit(&me->peer, missing->peer, memory_order_release);
@@ -97,7 +98,7 @@ static void get_up(struct sl_local_coordinate *me) {
     atomic_store(&me->beat, beat + 1);
 }
 
-/* Sleeps until WORD is raised, looking around on each waking, for as long as somebody is MISSING. */
+/* Sleeps until WORD is raised and checks the run at each waking, as long as the peer in MISSING is missing. */
 static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
                          const struct sl_local_missing *missing) {
     struct sl_local_watch watch = {.looked = sl_now()};
@@ -115,14 +116,14 @@ static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *w
     return status;
 }
 
-/* Sleeps a tick at most, where it is not known who is missing: the last one is about to raise the word. */
+/* Sleeps at most one tick, if no peer is missing: the last one is about to raise the word. */
 static int doze(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target) {
     const uint32_t value = atomic_load(&word->value);
     if (!sl_local_reached(value, target)) futex_sleep(word, value);
     return atomic_load(&me->run->status) ? SL_FAILED : SL_OK;
 }
 
-/* LACK is NULL where MISSING alone raises the word. */
+/* LACK is NULL if the peer in MISSING raises the word itself. */
 static int wait_asleep(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
                        struct sl_local_missing *missing, const struct sl_local_lack *lack) {
     int status = SL_OK;
@@ -142,7 +143,7 @@ static int wait_for(struct sl_local_coordinate *me, struct sl_local_word *word, 
     if (has_reached(word, target)) return SL_OK;
     const struct sl_local_pause pause = sl_local_pause_begin(me, missing->peer);
     int status = SL_OK;
-    /* Where many share cores, to yield only lets others yield. */
+    /* If many share cores, yielding only makes others yield. */
     const bool came = (me->run->spin || !lack) && wait_awake(me->run, word, target);
     if (!came && wait_asleep(me, word, target, missing, lack)) status = sl_local_alive(me);
     sl_local_pause_end(me, &pause, stamp);
@@ -174,9 +175,8 @@ void sl_local_end_moving(struct sl_local_coordinate *me) {
     atomic_store_explicit(&me->moving, false, memory_order_release);
 }
 
-/* Who has seen the end of the run may free its buffers when no peer moves data: one that has not begun by now will see
- * the end, too, and never begin. Moving never waits for anything, so this is short. What it has enqueued is waited for.
- */
+/* After the end of the run a coordinate may free its buffers once no peer moves data: a peer that has not begun by now
+ * will see the end, too, and never begin. Moving never waits, so this is short. Enqueued moves are awaited. */
 int sl_local_alive(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
     if (!atomic_load(&run->status)) return SL_OK;
@@ -187,17 +187,17 @@ int sl_local_alive(struct sl_local_coordinate *me) {
     return SL_FAILED;
 }
 
-/* Text, word by word: readers of one that changes see parts of both, up to a zero. */
+/* Writes the name, word by word: a reader during a change sees parts of both names, up to a zero. */
 static void note_module(struct sl_local_coordinate *me, const char *name) {
     uint64_t words[SL_MODULE_CALLED / sizeof(uint64_t)];
     const size_t length = name ? strnlen(name, sizeof words - 1) : 0;
-    words[length / sizeof *words] = 0; /* whose last bytes may be no text */
+    words[length / sizeof *words] = 0; /* bytes behind the text */
     if (length) memcpy(words, name, length);
     for (size_t i = 0; i <= length / sizeof *words; i++)
         atomic_store_explicit(&me->module[i], words[i], memory_order_relaxed);
 }
 
-/* They say more of the place, and order nothing. */
+/* These describe the place and order nothing. */
 static void note_doing(struct sl_local_coordinate *me) {
     const struct sl_doing *doing = &me->spmd.doing;
     atomic_store_explicit(&me->what, doing->what, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* messages.c - a block of messages that grows, and walks over it. */
+/* messages.c - a growing block of messages, and iteration over it. */
 #include "collectives/replay/messages.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@ static size_t blocks(const struct sl_collective *call) {
 
 size_t sl_result_bytes(const struct sl_collective *call) { return blocks(call) * sl_block_bytes(call); }
 
-/* Run after run; READS: from the output to PACKED. */
+/* Copies run by run; READS: from the output to PACKED, otherwise back. */
 static void move(const struct sl_collective *call, char *packed, bool reads) {
     const size_t size = sl_dtype_size(call->dtype), *count = call->count;
     const struct sl_view *view = &call->output_view;

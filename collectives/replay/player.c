@@ -1,4 +1,4 @@
-/* player.c - calls that end at once with what was recorded. */
+/* player.c - calls that end at once with their recorded results. */
 #include "collectives/replay/player.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-/* A group, or a channel with room for what is sent. */
+/* A group, or a channel with memory for the slot it sends. */
 struct object {
     struct sl_replay_object as;
     void *slot;
@@ -17,7 +17,7 @@ struct object {
 struct player {
     struct sl_engine engine; /* self->engine points here */
     const struct sl_messages *messages;
-    size_t at; /* behind the message that was found last: the next one is often the next */
+    size_t at; /* behind the last message found; the search begins here, as calls often repeat the recorded order */
     int opened, coordinate;
     struct object *object; /* the latest first */
 };
@@ -42,7 +42,7 @@ static bool is_of(const struct sl_message *message, enum sl_message_kind kind, c
     return message->kind == kind && message->object == (uint32_t)object->number && message->number == object->calls;
 }
 
-/* The next message of OBJECT, whose bytes follow it; NULL: there is none. */
+/* Returns the next message of OBJECT, with its bytes behind it; NULL: there is none. */
 static const struct sl_message *receive(struct player *p, enum sl_message_kind kind, struct sl_replay_object *object) {
     size_t begin = p->at, at = begin;
     const struct sl_message *message;
@@ -153,7 +153,7 @@ static int run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_pr
     const int status = program(&self, arg);
     free_objects(p);
     if (status == SL_OK) return SL_OK;
-    sl_fail(&self, status, "the program returned status %d", status); /* the first message stays */
+    sl_fail(&self, status, "the program returned status %d", status); /* an earlier message stays */
     self.error.status = status;
     return sl_report(engine, &self.error);
 }

@@ -1,4 +1,4 @@
-/* recorder.c - hands each call on to the engine below, and keeps its result. */
+/* recorder.c - forwards each call to the engine below and saves its result. */
 #include "collectives/replay/recorder.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-/* A call whose result is to be kept. */
+/* A started call whose result will be saved. */
 struct pending {
     const struct sl_request *request;
     int object;
@@ -42,7 +42,7 @@ static struct sl_replay_object *find(struct sl_recorder *r, const void *handle) 
     return NULL;
 }
 
-/* Memory of what was closed may be another's now. */
+/* Handles may be reused: the memory of a closed object may belong to a new one. */
 static int add(struct sl_spmd *self, const void *handle) {
     struct sl_recorder *r = recorder_of(self);
     const int number = r->pauses ? -1 : r->opened++;
@@ -89,7 +89,7 @@ static int start(struct sl_spmd *self, struct sl_request *request) {
     return below(self)->start(self, request);
 }
 
-/* REQUEST has ended. */
+/* Saves the result of REQUEST, which has ended. */
 static int keep(struct sl_spmd *self, const struct sl_request *request) {
     struct sl_recorder *r = recorder_of(self);
     int i = 0;
