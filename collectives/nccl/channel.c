@@ -1,15 +1,14 @@
-/* channel.c - channels of the nccl engine: a communicator of two with a stream, and a ring of slots at each end,
- * in the ends' device memory.
+/* channel.c - channels of the nccl engine: a communicator of two with a stream, and a ring of slots at each end, in the
+ * ends' device memory.
  *
- * Post puts a send into the stream, behind what the compute queue does to the slot. Take puts the receive there when
- * the sender has posted, so that there is nothing to draw off at the end; the compute queue goes on behind it. The
- * hosts count posts and releases, and wait for room and for messages. A channel to oneself is a ring that both ends
- * share.
+ * Post enqueues a send behind the compute queue's work on the slot. Take enqueues the receive when the sender has
+ * posted, so no receive is left over at the end; the compute queue continues behind it. The hosts count posts and
+ * releases, and wait for free slots and for messages. A channel to oneself is one ring for both ends.
  *
- * What the four verbs put into streams goes by the queue's tape, so that messages become parts of graphs of a step
- * (graphs.c). In a step that is replayed the host counts at once, and waits for its peers' counts when all is on its
- * way: a receive may then wait for a host, whose send is held back for a graph as well. A graph ends behind its sends,
- * so that the host asks, too, whether all are taken, where the program has said that they are (sl_channels_rest). */
+ * The four calls are recorded on the queue's tape, so that messages become parts of graphs of a step (graphs.c). In a
+ * replayed step the host counts at once, and waits for its peers' counts when all its work has been enqueued: a receive
+ * may wait for a host whose send is held back for a graph as well. A graph ends behind its sends; if the program has
+ * promised that all messages are taken (sl_channels_rest), the host asks for that, too. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -21,8 +20,8 @@ static bool is_own(const struct sl_nccl_channel *channel) { return channel->from
 
 /* ---- opening ---- */
 
-/* To connect takes both ends: it is done by the watchdog, with a message from and to what lies behind the slots. The
- * wire is locked. */
+/* Connecting needs both ends: the watchdog does it, with a message in the memory behind the slots. The wire is locked.
+ */
 static bool first_word(struct sl_nccl_wire *wire) {
     struct sl_nccl_channel *channel = sl_nccl_channel_of(wire);
     char *word = channel->memory + channel->stride * (size_t)channel->slots;
@@ -31,7 +30,7 @@ static bool first_word(struct sl_nccl_wire *wire) {
                : SL_NCCL(wire, ncclRecv(word, 1, ncclUint8, SL_NCCL_SENDER, wire->comm, wire->stream));
 }
 
-/* How many slots have events, which only an end of two has. */
+/* Number of slots with events; a channel to oneself has none. */
 static int events(const struct sl_nccl_channel *channel) {
     return channel->at && !is_own(channel) ? channel->slots : 0;
 }
@@ -103,7 +102,7 @@ void sl_nccl_channels_close(struct sl_nccl_coordinate *me) {
     me->early = NULL;
 }
 
-/* ---- what the tape runs ---- */
+/* ---- entries of the tape ---- */
 
 /* The argument: the same bytes for the same message. */
 struct message {
@@ -122,8 +121,8 @@ static bool await(struct sl_nccl_wire *wire, cudaStream_t stream, cudaEvent_t ev
     return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(stream, event, 0));
 }
 
-/* A receive begins behind what has read the slot's last message. Where that was in another stretch, it begins behind
- * the first message of its own graph, or behind all that the queue holds. */
+/* Lets a receive begin behind the reader of the slot's last message. If the reader was in another stretch, the receive
+ * begins behind the first receive of its own graph, or, outside graphs, behind all work in the queue. */
 static bool follow_reader(struct sl_cuda_queue *queue, struct sl_nccl_channel *channel, const struct sl_nccl_slot *at) {
     struct sl_nccl_coordinate *me = channel->me;
     struct sl_nccl_wire *wire = &channel->wire;
@@ -151,11 +150,11 @@ static bool enqueue_send(struct sl_cuda_queue *queue, struct sl_nccl_channel *ch
 
 static const char *const verb[2][2] = {{"acquire", "post"}, {"take", "release"}};
 
-/* The verb that moves a message at this end. */
+/* The call that moves a message at this end. */
 static const char *mover(const struct sl_nccl_channel *channel) { return verb[channel->end][!channel->end]; }
 
-/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. What is not held back ends its
- * flight here, too. */
+/* Events may be recorded only when NCCL has finished enqueueing. If the message is not held back, its flight ends here,
+ * too. */
 static bool move(struct sl_cuda_queue *queue, const struct message *m,
                  bool (*enqueue)(struct sl_cuda_queue *, struct sl_nccl_channel *, int)) {
     struct sl_nccl_channel *channel = m->channel;
@@ -188,7 +187,7 @@ static bool receive(struct sl_cuda_queue *queue, const void *argument) {
            sl_nccl_refused(queue, wire);
 }
 
-/* The compute queue has read the slot. */
+/* Records that the compute queue has read the slot. */
 static bool note_read(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
     struct sl_nccl_wire *wire = &m->channel->wire;
@@ -197,7 +196,8 @@ static bool note_read(struct sl_cuda_queue *queue, const void *argument) {
     return record(wire, at->read, queue->stream) || sl_nccl_refused(queue, wire);
 }
 
-/* It may write into the slot. Behind a graph that has sent it it is anyway, and so it is behind a join. */
+/* Lets the compute queue write into the slot. Behind the graph that has sent the slot, and behind a join, no wait is
+ * needed. */
 static bool reuse(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
     struct sl_nccl_channel *channel = m->channel;
@@ -212,7 +212,7 @@ bool sl_nccl_rest(struct sl_cuda_queue *queue, const void *argument) {
     return true;
 }
 
-/* The last send ends behind those before it. */
+/* The last send ends behind the earlier ones. */
 void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost) {
     struct sl_cuda_queue *queue = sl_nccl_queue(me);
     for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
@@ -224,7 +224,7 @@ void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost) {
     }
 }
 
-/* What was in a graph has ended with it. */
+/* Marks the ends of held messages: a message in a graph has ended with it. */
 void sl_nccl_channels_mark(struct sl_nccl_coordinate *me) {
     const struct sl_cuda_queue *queue = sl_nccl_queue(me);
     for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
@@ -237,7 +237,7 @@ void sl_nccl_channels_mark(struct sl_nccl_coordinate *me) {
     }
 }
 
-/* ---- the ends ---- */
+/* ---- ends ---- */
 
 const char *sl_nccl_waiting(const struct sl_nccl_channel *channel) { return verb[channel->end][0]; }
 
@@ -245,7 +245,8 @@ static enum sl_cuda_course course_of(const struct sl_nccl_channel *channel) {
     return sl_cuda_course(sl_nccl_queue(channel->me));
 }
 
-/* Nothing is held back while a host waits for the other end, or the wire is locked. What the tape notes never is. */
+/* Nothing is held back while a host waits for the other end, or the wire is locked. A recording tape is not
+ * interrupted. */
 static void let_go(struct sl_nccl_channel *channel) {
     if (!is_own(channel) && course_of(channel) != SL_CUDA_NOTED) sl_cuda_stream(sl_nccl_queue(channel->me));
 }
@@ -255,7 +256,7 @@ static int enter(struct sl_nccl_channel *channel, const char *what) {
     return sl_nccl_passed(channel->me, channel->me->run->hosts->enter(channel->me, what, channel->name, channel->site));
 }
 
-/* Until the other end is open, and both are connected. */
+/* Waits until the other end is open, and both are connected. */
 static int meet(struct sl_nccl_channel *channel, const char *what) {
     if (is_own(channel) || channel->met) return SL_OK;
     let_go(channel);
@@ -271,7 +272,7 @@ static int enqueue(struct sl_nccl_channel *channel, sl_cuda_run *run, int slot, 
     return sl_nccl_fail(&channel->wire, what, channel->site);
 }
 
-/* The slot's message may wait for its graph: then its flight ends where all has been enqueued. */
+/* The slot's message may wait for its graph: its flight then ends when all work has been enqueued. */
 static int hold(struct sl_nccl_channel *channel, int slot, const char *what) {
     struct sl_nccl_wire *wire = &channel->wire;
     if (is_own(channel) || course_of(channel) != SL_CUDA_LATER) return SL_OK;
@@ -282,7 +283,7 @@ static int hold(struct sl_nccl_channel *channel, int slot, const char *what) {
     return SL_OK;
 }
 
-/* Until the other end's count is TARGET; in a step that is replayed, later. */
+/* Waits until the other end's count is TARGET; in a replayed step, later. */
 static int await_count(struct sl_nccl_channel *channel, int end, int slot, uint32_t target, bool *owes) {
     const struct sl_nccl_hosts *hosts = channel->me->run->hosts;
     *owes = !is_own(channel) && channel->met && sl_nccl_owe_message(channel, slot, target);
@@ -291,7 +292,7 @@ static int await_count(struct sl_nccl_channel *channel, int end, int slot, uint3
     return sl_nccl_passed(channel->me, hosts->channel_wait(channel, end, target));
 }
 
-/* ---- the verbs ---- */
+/* ---- calls ---- */
 
 int sl_nccl_channel_acquire(struct sl_spmd *self, struct sl_channel *of, void **slot) {
     (void)self;
@@ -328,7 +329,7 @@ int sl_nccl_channel_take(struct sl_spmd *self, struct sl_channel *of, const void
     return SL_OK;
 }
 
-/* The slot goes to the other end. */
+/* Sends or releases the slot. */
 static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int end, sl_cuda_run *run) {
     const char *what = verb[end][1];
     int *slot = &channel->slot[end];
@@ -355,7 +356,7 @@ int sl_nccl_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
     return hand_over(self, channel->state, SL_NCCL_RECEIVER, note_read);
 }
 
-/* Where a graph ends behind them, the host asks for its sends before it waits for the graph. */
+/* If a graph ends behind posted sends, the host asks for them before it waits for the graph. */
 void sl_nccl_channels_rest(struct sl_spmd *self) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
     struct sl_cuda_queue *queue = sl_nccl_queue(me);

@@ -1,11 +1,10 @@
-/* collectives.c - groups of the nccl engine, and calls from their start to their end. What they enqueue is in
- * move.c.
+/* collectives.c - groups of the nccl engine, and calls from their start to their end. move.c enqueues their work.
  *
- * A group's communicator is split off the one of all coordinates. To connect takes all members, too, which NCCL does
- * when a communicator is made (engine.c sees to that) or, pair by pair, at the first calls: they are made when the
- * group is opened, so that later ones do not wait.
+ * A group's communicator is split off the one of all coordinates. Connecting needs all members, too; NCCL does it when
+ * a communicator is made (engine.c sets this option) or, pair by pair, at the first calls: the group's opening makes
+ * these calls, so that later ones do not wait.
  *
- * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
+ * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -38,7 +37,7 @@ static int open_group(struct sl_nccl_coordinate *me, const struct sl_group *grou
     return me->run->hosts->group_open(me, made);
 }
 
-/* The hosts of all members come together. */
+/* Waits until the hosts of all members have come. */
 static int gather(struct sl_nccl_group *group, const char *site) {
     struct sl_nccl_coordinate *me = group->wire.me;
     const struct sl_nccl_hosts *hosts = me->run->hosts;
@@ -50,7 +49,7 @@ static int gather(struct sl_nccl_group *group, const char *site) {
     return sl_nccl_passed(me, hosts->meet(group, &call, ticket));
 }
 
-/* The communicator that the others are split off. */
+/* Opens the communicator from which the others are split. */
 static int open_world(struct sl_nccl_coordinate *me) {
     if (me->world) return SL_OK;
     struct sl_group all = {.size = me->run->mesh->size, .rank = me->self->coordinate, .name = "*"};
@@ -66,7 +65,8 @@ static int open_world(struct sl_nccl_coordinate *me) {
     return sl_nccl_await_ready(wire, "opening", opening);
 }
 
-/* Members have the color of the first of them: lists that one call opens are disjoint. MADE is NULL for others. */
+/* The color is the members' smallest coordinate: lists opened by one call are disjoint. MADE is NULL at other
+ * coordinates. */
 static bool split(struct sl_nccl_coordinate *me, const struct sl_group *group, struct sl_nccl_group *made) {
     struct sl_nccl_wire *wire = &me->world->wire;
     int color = made ? sl_group_member(group, 0) : NCCL_SPLIT_NOCOLOR;
@@ -80,7 +80,7 @@ static bool split(struct sl_nccl_coordinate *me, const struct sl_group *group, s
     return done;
 }
 
-/* A sum. */
+/* Connects by a sum. */
 static bool first_sum(struct sl_nccl_wire *wire) {
     float *x = wire->me->scratch;
     if (!sl_nccl_lock(wire)) return false;
@@ -89,7 +89,7 @@ static bool first_sum(struct sl_nccl_wire *wire) {
     return done;
 }
 
-/* From each to each. */
+/* Connects each member with each. */
 static bool first_words(struct sl_nccl_group *group) {
     struct sl_nccl_wire *wire = &group->wire;
     float *x = wire->me->scratch + 1, *y = x + SL_NCCL_MOST;
@@ -124,7 +124,7 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_nccl_group *made = NULL;
     SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me)));
     sl_nccl_branch(me, true);
-    sl_cuda_stream(sl_nccl_queue(me)); /* nothing is held back while hosts come together */
+    sl_cuda_stream(sl_nccl_queue(me)); /* nothing is held back while hosts meet */
     SL_TRY(open_world(me));
     me->opened++;
     if (group->rank >= 0) SL_TRY(open_group(me, group, &made));
@@ -145,7 +145,7 @@ static void free_group_events(struct sl_nccl_group *group) {
     }
 }
 
-/* Members may close a group at different lines. */
+/* The site of the barrier, since members may close a group at different lines. */
 static const char closing[] = "closing a group";
 
 static struct sl_nccl_buffer *join(struct sl_nccl_buffer *one, struct sl_nccl_buffer *other) {
@@ -155,7 +155,7 @@ static struct sl_nccl_buffer *join(struct sl_nccl_buffer *one, struct sl_nccl_bu
     return one;
 }
 
-/* The members' calls have ended when all have come together; then their communicators can go, in any order. */
+/* After the barrier all members' calls have ended; then their communicators can be freed, in any order. */
 int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
     struct sl_nccl_group *closed = group->communicator, **at = &me->groups;
@@ -181,7 +181,7 @@ int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char
 }
 
 void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
-    if (me->split) ncclCommAbort(me->split); /* the run has ended before it was adopted */
+    if (me->split) ncclCommAbort(me->split); /* the run has ended before it was taken over */
     while (me->groups) {
         struct sl_nccl_group *group = me->groups;
         me->groups = group->next;
@@ -198,7 +198,7 @@ void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
 /* ---- the two halves of a call ---- */
 
 bool sl_nccl_needs(const struct sl_collective *call, int position) {
-    const bool all = call->operation == SL_BROADCAST; /* NCCL's goes round */
+    const bool all = call->operation == SL_BROADCAST; /* NCCL's broadcast passes through all members */
     return all || sl_has_position(sl_call_sources(call), position) ||
            sl_has_position(sl_call_destinations(call), position);
 }
@@ -215,7 +215,7 @@ static int enter(struct sl_nccl_coordinate *me, const struct sl_collective *call
     return sl_nccl_passed(me, me->run->hosts->enter(me, sl_collective_name(call), group->wire.name, call->site));
 }
 
-/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
+/* Unpacking may be enqueued only when NCCL has finished enqueueing. */
 static bool enqueue_parts(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
     struct sl_nccl_wire *wire = &group->wire;
@@ -235,7 +235,7 @@ static bool enqueue_locked(struct sl_nccl_group *group, struct sl_nccl_call *c,
     return done;
 }
 
-/* In checked mode, where hosts compare later: behind what the slot's earlier call has left. */
+/* In checked mode with comparison in the stream: enqueues it once the slot's earlier call has ended. */
 static int enqueue_comparison(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
     const struct sl_nccl_hosts *hosts = group->wire.me->run->hosts;
@@ -277,14 +277,14 @@ int sl_nccl_start(struct sl_spmd *self, struct sl_request *request) {
     c->ticket = request->ticket;
     c->met = c->enqueued = c->taped = c->held = false;
     sl_nccl_make_way(group, c->ticket);
-    if (c->call.operation == SL_BARRIER) SL_TRY(sl_device.settle(&self->error)); /* what comes before has ended */
+    if (c->call.operation == SL_BARRIER) SL_TRY(sl_device.settle(&self->error)); /* earlier work has ended */
     SL_TRY(sl_nccl_passed(me, me->run->hosts->begin(group, &c->call, c->ticket)));
     group->started++;
     c->under_way = true;
     return enqueue(group, c);
 }
 
-/* All that the call needs have begun it: it will end. */
+/* All members that the call needs have begun it: it will end. */
 static void note_met(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     c->met = true;
     if (c->enqueued) sl_nccl_watch(&group->wire, flight_of(c));
@@ -302,18 +302,18 @@ int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
     *done = false;
     SL_TRY(enter(me, &request->call));
     if (sl_nccl_answers_late(group, c)) return SL_OK;
-    sl_cuda_stream(sl_nccl_queue(me)); /* it cannot end before it is on its way */
+    sl_cuda_stream(sl_nccl_queue(me)); /* it cannot end before it is enqueued */
     if (!c->met && !me->run->hosts->met(group, &c->call, c->ticket)) return SL_OK;
     if (!c->met) note_met(group, c);
     if (c->enqueued && !sl_nccl_has_landed(&group->wire, flight_of(c))) return SL_OK;
-    SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* an abort lets calls end, too */
+    SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* an abort also ends flights */
     if (atomic_load(&me->run->failed)) return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
     conclude(c);
     *done = true;
     return SL_OK;
 }
 
-/* The host waits for what it needs itself, the compute queue for the rest. */
+/* The host waits if it needs the result itself; otherwise the compute queue waits. */
 static int await_result(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     if (!c->enqueued) return SL_OK;
     if (c->taped && sl_nccl_hold_end(group, c)) return SL_OK;

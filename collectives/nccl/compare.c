@@ -1,26 +1,26 @@
-/* compare.c - checked mode of coordinates that are processes: calls are compared on their way, before anything of them
+/* compare.c - checked mode for coordinates that are processes: compares calls in their streams, before their data
  * moves.
  *
- * Hosts tell each other what they call, but do not wait for that when they start a call. So the call's stream first
- * exchanges the descriptions with the members that the call needs, all of one size, and then calls a function of the
- * host, which compares. What differs ends the run: the stream goes on when the communicator has been aborted, so that
- * nothing of the call is sent or received. */
+ * Hosts send each other their calls, but do not wait for them when they start a call. So the call's stream first
+ * exchanges descriptions, all of one size, with the members that the call needs, and then runs a host function, which
+ * compares them. A difference ends the run: the stream goes on only when the communicator has been aborted, so nothing
+ * of the call is sent or received. */
 #include <time.h>
 
 #include "collectives/mpi/engine.h"
 #include "collectives/nccl/engine.h"
 
-/* Seconds after which a stream goes on in any case: NCCL may wait for it while it aborts. By then it has told the
- * device. */
+/* Seconds after which a stream goes on in any case: NCCL may wait for it during an abort. By then NCCL has signalled
+ * the device. */
 static const double time_to_abort = 2;
 
 typedef struct sl_mpi_signature description;
 
 struct comparison {
     struct sl_nccl_group *group;
-    description *sent, *received; /* device: mine; [group size], and so are these: */
+    description *sent, *received; /* device: this call's; [group size]. The next two likewise: */
     description *mine, *theirs;   /* pinned */
-    bool needs[SL_NCCL_MOST];     /* members */
+    bool needs[SL_NCCL_MOST];     /* by member */
 };
 
 struct sl_nccl_comparisons {
@@ -87,7 +87,7 @@ bool sl_nccl_describe(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     return SL_NCCL(wire, ncclGroupEnd()) && done;
 }
 
-/* Unless it has ended already. The watchdog holds the lock while it aborts, and NCCL may then wait for
+/* Ends the run, unless it has ended already. The watchdog holds the lock during an abort, and NCCL may then wait for
  * this stream. */
 static void end_run(struct sl_nccl_coordinate *me, const struct sl_error *verdict) {
     struct sl_nccl_run *run = me->run;
@@ -108,7 +108,7 @@ static void await_abort(const struct sl_nccl_wire *wire) {
     while (!atomic_load(&wire->gone) && sl_now() < end) nanosleep(&nap, NULL);
 }
 
-/* In a thread of CUDA's. The call itself may be over by now. What an aborted communicator has left is no description.
+/* Runs in a thread of CUDA's. The call itself may be over by now. After an abort the received bytes are no description.
  */
 static void compare(void *argument) {
     const struct comparison *of = argument;

@@ -1,5 +1,4 @@
-/* engine.c - the nccl engine: runs the program at its coordinates, watched over, and gives back what the run has taken.
- */
+/* engine.c - the nccl engine: runs the program at its coordinates under a watchdog, and frees the run's memory. */
 #include "collectives/nccl/engine.h"
 
 #include <stdlib.h>
@@ -31,7 +30,7 @@ void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host) {
 
 /* ---- one coordinate ---- */
 
-/* A peer may still need what is sent from here. */
+/* Waits for all flights: a peer may still need data sent from here. */
 static int finish(struct sl_nccl_coordinate *me) {
     for (struct sl_nccl_group *group = me->groups; group; group = group->next)
         SL_TRY(sl_nccl_await_flights(&group->wire));
@@ -47,7 +46,7 @@ static void count_inside(struct sl_nccl_run *run, int change) {
     pthread_mutex_unlock(&run->lock);
 }
 
-/* The program, as the engine below knows it. */
+/* The program, as the engine below runs it. */
 static int run_coordinate(struct sl_spmd *self, void *arg) {
     struct sl_nccl_run *run = arg;
     struct sl_nccl_coordinate *me = &run->coordinate[self->coordinate];
@@ -56,7 +55,7 @@ static int run_coordinate(struct sl_spmd *self, void *arg) {
     int status = run->program(self, run->arg);
     if (!status) status = finish(me);
     if (status) {
-        run->hosts->give_up(me, status); /* before others see what an abort leaves */
+        run->hosts->give_up(me, status); /* before others see effects of the abort */
         sl_nccl_abort(me);
     }
     sl_nccl_branch(me, false);
@@ -126,11 +125,11 @@ int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_p
     }
     run->program = program;
     run->arg = arg;
-    /* Ranks that share a GPU wait for each other by kernels: all of them must have room there at once. */
+    /* Ranks that share a GPU wait for each other in kernels: all these kernels must fit on the GPU at once. */
     const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     if (shared && !strcmp(shared, "1")) setenv("NCCL_MAX_CTAS", "2", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0",
-           0); /* rings and trees are connected when a communicator is made, not by calls */
+           0); /* connects rings and trees when a communicator is made, not at the first calls */
     const int refused = pthread_create(&watchdog, NULL, sl_nccl_watchdog, run);
     if (refused) {
         sl_error_set(&error, SL_FAILED, "engine nccl: the watchdog cannot start: %s", strerror(refused));
@@ -148,7 +147,7 @@ int sl_nccl_progress(struct sl_spmd *self) {
     return sl_nccl_passed(me, me->run->hosts->progress(me));
 }
 
-/* A process that is one of several is not all of the mesh. */
+/* If this process is one of several, it is only one coordinate of the mesh. */
 static const struct sl_engine_table *launched(void) {
     return sl_launch_of_process().processes > 1 ? &sl_engine_nccl_processes : NULL;
 }

@@ -1,18 +1,18 @@
 /* graphs.c - calls over groups as parts of graphs of a step (spmd/device/tape.h).
  *
  * A call's start lets the wire's stream begin behind the compute queue, its end lets the compute queue wait for it: two
- * calls of the tape, which in a graph become branches of it. Hosts wait for nobody while a call is held back for its
- * graph: peers, whose hosts have their own graphs, may need it. So in a step that is replayed a call ends before its
- * peers' hosts are known to have begun it. The host asks them, call by call, when it is about to wait, by then for the
- * GPU or for a peer, and all that was held back is on its way (settle). So it learns of absent peers and of deadlocks
- * before it hangs on a GPU, as without graphs, and the watchdog counts from then on.
+ * entries of the tape, which become branches of a graph. Hosts do not wait while a call is held back for its graph:
+ * peers, whose hosts have their own graphs, may need it. So in a replayed step a call ends before its peers' hosts are
+ * known to have begun it. The host asks them, call by call, when it is about to wait for the GPU or for a peer; by then
+ * all held-back work has been enqueued (settle). So it finds absent peers and deadlocks before it hangs on a GPU, as
+ * without graphs, and the watchdog counts from then on.
  *
- * The events that calls are watched by are recorded then, behind the graph: none is a part of it.
+ * The events by which calls are watched are recorded at that time, behind the graph: none is a part of it.
  *
- * Messages of channels (channel.c) are held back and owed likewise.
+ * Messages of channels (channel.c) are held back, and asked for later, in the same way.
  *
- * Calls that the host has a part in, with memory of its own, are never held back, and neither are those that are
- * compared in their streams (compare.c). */
+ * Two kinds of calls are never held back: calls with memory of the host, and calls compared in their streams
+ * (compare.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +20,16 @@
 #include "collectives/nccl/engine.h"
 #include "spmd/base/memory.h"
 
-/* Seconds that a host whose calls are held back waits for one who is behind with his: as long as a step, within these.
- * That costs little, for the calls wait for him on the device, too. But if he waits for what is held back here, it is
- * in vain: then half as long the next time, until a step has not been in vain. */
+/* Limits, in seconds, of the wait of a host with held-back calls for a late host; the wait is as long as a step. It
+ * costs little, since the calls wait for the late host on the device, too. But if that host waits for a held-back call,
+ * the wait is in vain: then the next wait is half as long, until a step without a wait in vain. */
 static const double SHORTEST = 2e-3, LONGEST = 0.1;
 
-/* The argument of a start: the same bytes for the same call, whatever its number. */
+/* Argument of a start: the same bytes for the same call, independent of its number. */
 struct beginning {
     struct sl_nccl_group *group;
     int place;
-    struct sl_nccl_call call; /* of it, what move.c reads */
+    struct sl_nccl_call call; /* only the fields that move.c reads */
 };
 
 struct ending {
@@ -65,7 +65,7 @@ static void describe(struct beginning *made, struct sl_nccl_group *group, const 
     set_blocks(&made->call.out, &c->out);
 }
 
-/* ---- what the tape runs ---- */
+/* ---- entries of the tape ---- */
 
 bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire) {
     if (!sl_cuda_captures(queue)) return false;
@@ -124,7 +124,7 @@ static void join(void *owner, bool lost) {
     sl_nccl_channels_join(owner, lost);
 }
 
-/* ---- calls whose peers' hosts have not been asked ---- */
+/* ---- calls whose peers' hosts have not been asked yet ---- */
 
 static void mark_held(struct sl_nccl_group *group) {
     struct sl_cuda_queue *queue = sl_nccl_queue(group->wire.me);
@@ -143,7 +143,8 @@ static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     SL_TRY(sl_nccl_passed(me, hosts->channel_wait(channel, channel->end, owed->ticket)));
     const uint32_t begun =
         channel->count[channel->end] + (channel->end == SL_NCCL_RECEIVER && channel->holds[channel->end]);
-    if ((int32_t)(begun - owed->ticket) < channel->slots) sl_nccl_watch(&channel->wire, owed->slot); /* its last one */
+    if ((int32_t)(begun - owed->ticket) < channel->slots)
+        sl_nccl_watch(&channel->wire, owed->slot); /* the slot's last message */
     return SL_OK;
 }
 
@@ -157,10 +158,10 @@ static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     return SL_OK;
 }
 
-/* What fails here has ended the run, as the next call of the engine's finds. */
+/* A failure here has ended the run; the engine's next call reports it. */
 static void settle(void *owner) {
     struct sl_nccl_coordinate *me = owner;
-    join_calls(me, false); /* messages may be on their way to peers that need later calls first */
+    join_calls(me, false); /* not channels: their messages may be on the way to peers that need later calls first */
     for (struct sl_nccl_group *group = me->groups; group; group = group->next) mark_held(group);
     sl_nccl_channels_mark(me);
     for (int i = 0; i < me->owes; i++)
@@ -191,7 +192,7 @@ static bool open_events(struct sl_nccl_group *group) {
     return true;
 }
 
-/* A graph does not begin behind what the wire's stream holds. */
+/* Whether the wire's stream has work outside graphs: a graph does not begin behind it. */
 static bool waits_for_wire(const struct sl_nccl_group *group) {
     bool waits = false;
     for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++) {
@@ -228,9 +229,9 @@ bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     return noted;
 }
 
-/* What a step does next must be no matter of chance: at the end of a graph a queue waits for all that the graph has
- * begun, so that a call which one member begins early, for it has heard that another one is done, and its peer late,
- * would hold up the one's messages that the peer needs before. */
+/* The order of a step's calls must not depend on timing: a graph ends only when all its calls have ended. If one member
+ * began a call early, because it saw another call end, and its peer began it late, the early call would hold up
+ * messages that the peer needs first. */
 bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c) {
     return c->taped && sl_cuda_course(sl_nccl_queue(group->wire.me)) != SL_CUDA_AT_ONCE;
 }
@@ -258,7 +259,7 @@ bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c)
     return sl_cuda_enqueue(sl_nccl_queue(group->wire.me), end, &e, sizeof e);
 }
 
-/* At the first call of a step: how long the last one took, from its first call on. */
+/* At the first call of a step: sets the patience to the duration of the last step, from its first call on. */
 static void note_step(struct sl_nccl_coordinate *me) {
     const unsigned step = sl_nccl_queue(me)->steps;
     if (me->step == step) return;
@@ -269,7 +270,7 @@ static void note_step(struct sl_nccl_coordinate *me) {
     me->in_vain = false;
 }
 
-/* Whether all members have begun GROUP's call number TICKET before so many seconds of PATIENCE end. */
+/* Whether all members begin GROUP's call number TICKET within PATIENCE seconds. */
 static bool await_all(struct sl_nccl_group *group, uint32_t ticket, double patience) {
     struct sl_nccl_coordinate *me = group->wire.me;
     const struct sl_nccl_hosts *hosts = me->run->hosts;
@@ -293,11 +294,11 @@ void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
     note_step(me);
     if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
     if (!me->run->hosts->reuses && !me->run->engine->checked) return;
-    const bool whole = sl_cuda_is_whole(queue); /* there is nothing to wait for where its graph cannot be any more */
+    const bool whole = sl_cuda_is_whole(queue); /* if its graph cannot be complete any more, waiting is useless */
     if (await_all(group, ticket - SL_MAX_IN_FLIGHT, whole ? fmax(me->patience, SHORTEST) : 0)) return;
     if (whole) {
         me->in_vain = true;
         me->patience /= 2;
     }
-    sl_cuda_stream(queue); /* and its settling waits, however long that takes */
+    sl_cuda_stream(queue); /* settling waits, for any time */
 }

@@ -1,13 +1,13 @@
-/* move.c - what a collective of the nccl engine enqueues.
+/* move.c - enqueues the work of a collective of the nccl engine.
  *
- * Blocks that lie in one piece in the device's memory are sent from, and received into, the program's own memory.
- * Others are packed in a buffer of the group's; those in the host's memory pass through a second one, which the
- * device can copy from while the host goes on. Sums that the host wants to have, it takes itself, of what all members
- * have sent, in member order: small control values so are the same, bit by bit, as on other engines.
+ * Contiguous blocks in the device's memory are sent from, and received into, the program's own memory. Others are
+ * packed in a buffer of the group's; blocks in the host's memory pass through a second, pinned buffer, from which the
+ * device can copy while the host goes on. Sums with a result in the host's memory are computed by the host, from all
+ * members' blocks, in member order: small control values so are the same, bit by bit, as on other engines.
  *
- * Sums on the device are NCCL's: in an order of its own, so that results of three and more members differ in the last
- * digits from other engines', and bf16 rounded after each addition. NCCL's maximum passes over NaN, ours must not: it
- * is taken here, as the host's are. */
+ * Sums on the device are NCCL's: its order of additions differs, so results of three and more members differ in the
+ * last digits from other engines', and bf16 is rounded after each addition. NCCL's maximum ignores NaN, which must not
+ * be ignored: floats' maxima, and sums in tree order, are computed here. */
 #include "collectives/nccl/engine.h"
 
 #include <stdlib.h>
@@ -17,11 +17,11 @@
 #include "collectives/reduce.h"
 #include "spmd/device/device.h"
 
-/* ---- how blocks lie ---- */
+/* ---- layout of blocks ---- */
 
 static enum sl_reduction reduction_of(const struct sl_collective *call) { return sl_operation_of(call)->reduction; }
 
-/* How many blocks this member sends, and gets. */
+/* Number of blocks that this member sends, and receives. */
 static int blocks_in(const struct sl_collective *call) {
     if (!sl_call_reads(call)) return 0;
     return sl_operation_of(call)->cuts ? call->group->size : 1;
@@ -32,12 +32,12 @@ static int blocks_out(const struct sl_collective *call) {
     return sl_operation_of(call)->joins ? call->group->size : 1;
 }
 
-/* Whether NCCL combines as we do, but for the order. Its maximum passes over NaN. */
+/* Whether NCCL's result differs at most by the order of additions. Its maximum ignores NaN. */
 static bool nccl_combines(const struct sl_collective *call) {
     return reduction_of(call) == SL_SUM || (reduction_of(call) == SL_MAXIMUM && sl_dtypes[call->dtype].integer);
 }
 
-/* NCCL's own operations want blocks side by side. */
+/* Whether blocks are contiguous and adjacent, as NCCL's own operations need. */
 static bool is_direct(const struct sl_collective *call, const struct sl_view *view, int count) {
     return sl_block_is_solid(call, view) && (count < 2 || view->peer == sl_block_elements(call));
 }
@@ -46,9 +46,10 @@ static bool is_direct(const struct sl_collective *call, const struct sl_view *vi
 
 static size_t rounded(size_t bytes) { return (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE; }
 
-/* The smallest free one that is large enough; otherwise the largest free one grows: after a step all sizes have been
- * seen. What it had stays taken from the device: to free it would wait for everything there. KEEPS: it is free when the
- * call is delivered, otherwise at once, for the next call's use of it comes behind. NULL without memory. */
+/* Takes the smallest free buffer that is large enough; otherwise the largest free one grows: after one step all sizes
+ * have been seen. Its old memory stays allocated: freeing it would wait for all work on the device. KEEPS: the buffer
+ * stays taken until the call is delivered; otherwise it is free at once, since the next call uses it behind this one.
+ * NULL without memory. */
 static struct sl_nccl_buffer *take_buffer(struct sl_nccl_coordinate *me, struct sl_nccl_buffer **list, size_t bytes,
                                           bool host, bool keeps) {
     struct sl_nccl_buffer *fits = NULL, *largest = NULL;
@@ -73,7 +74,7 @@ static struct sl_nccl_buffer *take_buffer(struct sl_nccl_coordinate *me, struct 
 
 static bool reserve(struct sl_nccl_group *group, struct sl_nccl_call *c, size_t device, size_t pinned) {
     struct sl_nccl_coordinate *me = group->wire.me;
-    const bool read_later = c->combines && !c->out.host; /* by the compute queue */
+    const bool read_later = c->combines && !c->out.host; /* read by the compute queue */
     c->device = device ? take_buffer(me, &group->device, device, false, read_later) : NULL;
     c->pinned = pinned ? take_buffer(me, &group->pinned, pinned, true, true) : NULL;
     return (c->device || !device) && (c->pinned || !pinned);
@@ -114,7 +115,7 @@ bool sl_nccl_plan(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 /* ---- packing ---- */
 
 struct layout {
-    char *base; /* of a block */
+    char *base; /* of one block */
     const struct sl_view *view;
 };
 
@@ -131,7 +132,7 @@ static void copy_on_host(const struct sl_collective *call, struct layout to, str
     }
 }
 
-/* The same in the stream, as many runs at once as there are along one of the two strides. */
+/* The same in the stream: one 2D copy for all runs along the longer of the two strides. */
 static bool copy_on_device(struct sl_nccl_wire *wire, const struct sl_collective *call, struct layout to,
                            struct layout from) {
     const size_t size = sl_dtype_size(call->dtype);
@@ -187,12 +188,12 @@ bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     return true;
 }
 
-/* Of all members' blocks. On the device the output is in one piece: only a maximum is taken there. */
+/* Combines all members' blocks. On the device the output is contiguous. */
 static void combine(struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
     const void *input[SL_NCCL_MOST];
     char *blocks = c->out.host ? c->out.pinned : c->out.base;
-    void *output = c->out.host ? blocks : call->output; /* on the host the first one */
+    void *output = c->out.host ? blocks : call->output; /* on the host: the first block */
     for (int i = 0; i < c->out.count; i++) input[i] = blocks + sl_block_bytes(call) * (size_t)i;
     const struct sl_matrices all = sl_one_array(sl_block_elements(call));
     (c->out.host ? sl_reduce_matrices : sl_reduce_on_device)(reduction_of(call), call->dtype, call->scale, &all,
@@ -229,12 +230,12 @@ static ncclDataType_t type_of(enum sl_dtype dtype) {
     return ncclUint8;
 }
 
-/* The one for, or from, PEER. */
+/* The block for, or from, PEER. */
 static char *block_of(const struct sl_nccl_blocks *blocks, int peer) {
     return blocks->base + (blocks->count > 1 ? blocks->peer * (size_t)peer : 0);
 }
 
-/* Sends and receives, block by block, what the call lets this member. */
+/* Sends and receives this member's blocks, one by one. */
 static bool send_and_receive(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions to = sl_call_destinations(call), from = sl_call_sources(call);
@@ -245,7 +246,7 @@ static bool send_and_receive(struct sl_nccl_group *group, struct sl_nccl_call *c
         !SL_NCCL_CUDA(wire, cudaMemsetAsync(c->out.base, 0, bytes, wire->stream)))
         return false;
     bool done = SL_NCCL(wire, ncclGroupStart());
-    for (int k = 0; k < size && done; k++) { /* not all members turn to the same one at a time */
+    for (int k = 0; k < size && done; k++) { /* members do not all turn to the same peer at a time */
         const int next = (me + k) % size, previous = (me + size - k) % size;
         if (sl_has_position(to, next))
             done = SL_NCCL(wire, ncclSend(block_of(&c->in, next), bytes, ncclUint8, next, wire->comm, wire->stream));
@@ -278,10 +279,10 @@ static bool sum_by(struct sl_nccl_group *group, struct sl_nccl_call *c, ncclRedO
     return SL_NCCL(wire, ncclAllReduce(c->in.base, c->out.base, count, type, op, wire->comm, wire->stream));
 }
 
-/* Of sums times something other than the members' share. */
+/* Sums with a scale other than 1 / members. */
 static bool sum_scaled(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
-    uint64_t scale; /* room for an element of any type */
+    uint64_t scale; /* large enough for an element of any type */
     sl_store_float(c->call.dtype, &scale, 0, c->call.scale);
     ncclRedOp_t op;
     if (!SL_NCCL(wire,
@@ -298,12 +299,12 @@ static bool sum(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     return call->scale == 1.0f / (float)call->group->size ? sum_by(group, c, ncclAvg) : sum_scaled(group, c);
 }
 
-/* Operations that NCCL does not have are made of sends and receives. */
+/* Operations that NCCL does not have are composed of sends and receives. */
 bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
     const bool reduces = reduction_of(call) != SL_NO_REDUCTION;
     if (reduces && !c->combines) return sum(group, c);
-    if (reduces && !sl_operation_of(call)->cuts) return all_gather(group, c); /* of summands */
+    if (reduces && !sl_operation_of(call)->cuts) return all_gather(group, c); /* gathers the summands */
     if (call->operation == SL_ALL_GATHER) return all_gather(group, c);
     if (call->operation == SL_BROADCAST) return broadcast(group, c);
     return send_and_receive(group, c);

@@ -1,12 +1,12 @@
-/* processes.c - what coordinates that are processes tell each other, by messages of the mpi engine's communicator.
+/* processes.c - communication between coordinates that are processes, by messages on the mpi engine's communicator.
  *
- * A member tells the members that its call needs, in checked mode all, what it calls; an end of a channel tells the
- * other one what it has opened, the sender the id of their communicator, too, and then, without words, that it has
- * posted or released. MPI is used by the program's thread alone: the watchdog leaves its verdict to it. Waits and
- * verdicts are those of collectives/mpi/wait.c and collectives/mpi/verdict.c.
+ * A member sends its call to the members that the call needs, in checked mode to all; an end of a channel sends its
+ * arguments to the other end, the sender also the id of their communicator, and then an empty message for each post or
+ * release. Only the program's thread uses MPI: the watchdog passes its verdict to it. collectives/mpi/wait.c and
+ * collectives/mpi/verdict.c do the waits and verdicts.
  *
- * In checked mode calls are compared when a member waits, and in their streams, before anything of them moves
- * (compare.c): whichever comes first. */
+ * In checked mode calls are compared when a member waits, and in their streams, before their data moves (compare.c):
+ * whichever comes first. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,18 +14,18 @@
 #include "collectives/mpi/engine.h"
 #include "collectives/nccl/engine.h"
 
-/* MPI has one state a process, and so does this. */
+/* MPI has one state per process, and so does this file. */
 static struct sl_nccl_run *running;
 
 struct group {
     struct group *next;
     struct sl_nccl_group *of;
     int number;
-    bool waits_for_all; /* for the slot's last messages, of the call that `ticket` will replace */
+    bool waits_for_all; /* for the slot's previous messages, of the call that `ticket` will replace */
     uint32_t ticket;
     const struct sl_collective *call;
     struct sl_mpi_signature mine[SL_MAX_IN_FLIGHT];
-    struct sl_mpi_signature (*theirs)[SL_NCCL_MOST]; /* [SL_MAX_IN_FLIGHT], and so are these */
+    struct sl_mpi_signature (*theirs)[SL_NCCL_MOST]; /* [SL_MAX_IN_FLIGHT]; the next two likewise */
     MPI_Request (*hear)[SL_NCCL_MOST], (*tell)[SL_NCCL_MOST];
 };
 
@@ -48,10 +48,10 @@ struct channel {
 };
 
 struct sl_nccl_told {
-    bool has_verdict; /* under the run's lock: of the watchdog's */
+    bool has_verdict; /* under the run's lock: a verdict of the watchdog's */
     struct sl_error verdict;
     int absent;
-    ncclUniqueId id; /* as it is received; and: */
+    ncclUniqueId id; /* receive buffer; and its request: */
     MPI_Request hear;
     struct group *groups;
     struct channel *channels;
@@ -72,7 +72,8 @@ static bool has_verdict(struct sl_nccl_run *run, struct sl_error *verdict, int *
     return has;
 }
 
-static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent) { /* the run is locked */
+static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict,
+                int absent) { /* the caller holds the run's lock */
     me->run->told->absent = absent;
     me->run->told->has_verdict = true;
     me->run->told->verdict = *verdict;
@@ -80,7 +81,7 @@ static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, i
 
 static void turn(struct sl_nccl_coordinate *me);
 
-/* Passes on what the watchdog has found. SL_FAILED once the run has ended. */
+/* Proposes the watchdog's verdict. SL_FAILED once the run has ended. */
 static int progress(struct sl_nccl_coordinate *me) {
     struct sl_error verdict;
     int absent;
@@ -97,14 +98,14 @@ static int enter(struct sl_nccl_coordinate *me, const char *verb, const char *ob
 
 static void give_up(struct sl_nccl_coordinate *me, int status) { sl_mpi_give_up(host_of(me), status); }
 
-/* Waits, unless the watchdog ends it. */
+/* Waits, unless the watchdog ends the wait. */
 static int wait_until(struct sl_nccl_coordinate *me, bool (*ready)(void *), int (*peer)(void *), void *of) {
     SL_TRY(sl_mpi_wait(host_of(me), &(struct sl_mpi_wait){ready, peer, of, false}));
     return progress(me);
 }
 
-/* Whether the watchdog has ended it; who has proposed a verdict itself waits until it is the run's, and is told of as
- * one that waits. */
+/* Whether the watchdog has ended the run. A coordinate that has proposed a verdict itself keeps waiting until it is the
+ * run's, and is reported as waiting. */
 static bool is_over(struct sl_nccl_coordinate *me) {
     turn(me);
     return atomic_load(&me->run->failed);
@@ -139,7 +140,7 @@ static int group_open(struct sl_nccl_coordinate *me, struct sl_nccl_group *of) {
 
 static int slot_of(const struct group *group) { return (int)(group->ticket % SL_MAX_IN_FLIGHT); }
 
-/* Compares what has come from PEER; whether it is what is called here. */
+/* Compares the call received from PEER; returns whether it is the same as the one here. */
 static bool agrees(struct group *group, int peer) {
     struct sl_nccl_coordinate *me = group->of->wire.me;
     const struct sl_collective call = sl_mpi_call_of(&group->theirs[slot_of(group)][peer]);
@@ -152,7 +153,7 @@ static bool agrees(struct group *group, int peer) {
     return false;
 }
 
-/* A member that has not been heard of, or not heard, or -1. */
+/* A member whose message has not come, or that has not received ours, or -1. */
 static int missing(void *of) {
     struct group *group = of;
     const int slot = slot_of(group);
@@ -202,7 +203,7 @@ static void free_group(struct group *group) {
     free(group);
 }
 
-/* Waits for what is on its way. */
+/* Waits for all messages under way. */
 static int group_close(struct sl_nccl_group *of) {
     struct group *group = of->hosts, **at = &of->wire.me->run->told->groups;
     group->waits_for_all = true;
@@ -231,7 +232,7 @@ static int meet(struct sl_nccl_group *of, const struct sl_collective *call, uint
     return wait_until(of->wire.me, are_all_there, missing, of->hosts);
 }
 
-/* ---- the id of the communicator of all: the first coordinate's goes round ---- */
+/* ---- id of the communicator of all: the first coordinate sends it to the others ---- */
 
 static bool has_id(void *of) {
     struct sl_nccl_coordinate *me = of;
@@ -251,7 +252,7 @@ static int send_id(struct sl_nccl_coordinate *me, const ncclUniqueId *id, int ta
     return SL_OK;
 }
 
-/* The first one may fail to make it, and the others then hear of the end of the run instead. */
+/* If the first coordinate fails to make it, the others see the end of the run instead. */
 static int unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
     struct sl_nccl_told *told = me->run->told;
     const int tag = sl_mpi_tag(0, true);
@@ -274,8 +275,8 @@ static int other_end(const struct channel *channel) {
 
 static bool is_own(const struct channel *channel) { return channel->of->from == channel->of->to; }
 
-/* The n-th channel from one to the other has the tags 4 n + 1 and 4 n + 2, the n-th one back 4 n + 3 and 4 n + 4: both
- * ends of each send. 0 is for the id of all. */
+/* The n-th channel from a lower to a higher coordinate has the tags 4 n + 1 and 4 n + 2, the n-th one back has 4 n + 3
+ * and 4 n + 4: both ends of each send. Tag 0 is for the id of all. */
 static int tag_of(const struct sl_nccl_told *told, const struct sl_nccl_channel *of) {
     int64_t number = of->from < of->to ? 1 : 3;
     for (const struct channel *at = told->channels; at; at = at->next)
@@ -320,7 +321,7 @@ static int channel_open(struct sl_nccl_channel *of) {
     return told_and_heard ? SL_OK : progress(me);
 }
 
-/* The other end's opening has come. */
+/* Handles the other end's opening. */
 static void match(struct channel *channel) {
     const struct opening *theirs = &channel->theirs;
     struct sl_nccl_channel *of = channel->of;
@@ -334,7 +335,7 @@ static void match(struct channel *channel) {
     channel->joined = true;
 }
 
-/* Goes on with channels whose other end has been heard of since. */
+/* Advances channels whose other end's opening has come. */
 static void turn(struct sl_nccl_coordinate *me) {
     for (struct channel *channel = me->run->told->channels; channel; channel = channel->next) {
         int heard = 0;
@@ -364,7 +365,7 @@ static int peer_of(void *of) { return other_end(of); }
 
 static int channel_meet(struct sl_nccl_channel *of) { return wait_until(of->me, is_open, peer_of, of->hosts); }
 
-/* On a channel to oneself nobody else will make room, or send. */
+/* On a channel to oneself no other coordinate can release a slot, or send. */
 static int wait_for_oneself(struct sl_nccl_coordinate *me) {
     struct sl_error verdict = {0};
     char where[200];
@@ -406,7 +407,7 @@ static int open_run(struct sl_nccl_run *run) {
     return run->told ? SL_OK : SL_FAILED;
 }
 
-/* What MPI may still write is abandoned, not freed. */
+/* If the run has failed, memory that MPI may still write is not freed. */
 static void close_run(struct sl_nccl_run *run) {
     struct sl_nccl_told *told = run->told;
     running = NULL;

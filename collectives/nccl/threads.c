@@ -1,8 +1,8 @@
-/* threads.c - what coordinates that are threads of this process tell each other, by words of the local engine.
+/* threads.c - communication between coordinates that are threads of this process, by words of the local engine.
  *
  * A member of a group raises its word with every call that it begins; each end of a channel raises one when it has been
- * opened, and one with each message. Waits and verdicts are those of collectives/local/wait.c and
- * collectives/local/verdict.c. */
+ * opened, and one with each message. collectives/local/wait.c and collectives/local/verdict.c do the waits and
+ * verdicts. */
 #include "collectives/engines.h"
 #include "collectives/local/engine.h"
 #include "collectives/nccl/engine.h"
@@ -11,14 +11,14 @@
 #include <string.h>
 
 struct member {
-    alignas(SL_CACHE_LINE) struct sl_local_word begun; /* calls */
-    struct sl_collective call[SL_MAX_IN_FLIGHT];       /* in checked mode, under the group's lock */
+    alignas(SL_CACHE_LINE) struct sl_local_word begun; /* number of calls */
+    struct sl_collective call[SL_MAX_IN_FLIGHT];       /* used in checked mode, under the group's lock */
 };
 
 struct group {
     struct group *next;
-    struct sl_group group; /* as the first that opened it has it */
-    uint64_t opened;       /* by which coordinates */
+    struct sl_group group; /* the copy of the first coordinate that opened it */
+    uint64_t opened;       /* set of the coordinates that have opened it */
     int left;              /* members that have not closed it */
     pthread_mutex_t lock;
     struct member member[];
@@ -87,7 +87,7 @@ static bool has_members(const struct sl_group *one, const struct sl_group *other
     return same;
 }
 
-/* The first of the same members that this coordinate has not opened. NULL without memory. */
+/* The first group of the same members that this coordinate has not opened. NULL without memory. */
 static struct group *open_group(struct sl_nccl_told *told, const struct sl_group *group, int coordinate) {
     const uint64_t me = UINT64_C(1) << coordinate;
     struct group **at = &told->groups;
@@ -112,7 +112,7 @@ static void free_group(struct group *group) {
     free(group);
 }
 
-/* The last member frees it; not while a verdict reads a word of it, or a place. */
+/* The last member frees it, under the lock that verdicts hold while they read a word or place of it. */
 static int group_close(struct sl_nccl_group *of) {
     struct group *group = of->hosts, **at = &of->wire.me->run->told->groups;
     struct sl_local_run *host = host_of(of->wire.me)->run;
@@ -127,7 +127,7 @@ static int group_close(struct sl_nccl_group *of) {
     return SL_OK;
 }
 
-/* Compares the call with those of the members that have begun it. Whoever comes later sees the earlier. */
+/* Compares the call with the calls of the members that have begun it. The later of two members sees the earlier. */
 static int compare(struct sl_local_coordinate *host, struct group *group, const struct sl_collective *call,
                    uint32_t ticket) {
     for (int i = 0; i < group->group.size; i++) {
@@ -139,7 +139,7 @@ static int compare(struct sl_local_coordinate *host, struct group *group, const 
     return SL_OK;
 }
 
-/* In checked mode nobody's description is replaced before all have compared it with theirs. */
+/* In checked mode a description is replaced only after all members have compared it with theirs. */
 static int begin_checked(struct sl_local_coordinate *host, struct group *group, const struct sl_collective *call,
                          uint32_t ticket) {
     struct member *mine = &group->member[call->group->rank];
@@ -194,7 +194,7 @@ static struct channel *new_channel(const struct sl_nccl_channel *wanted) {
     return NULL;
 }
 
-/* This end of the pair's first channel where it is not open yet. NULL without memory. */
+/* This end of the pair's first channel with this end not open. NULL without memory. */
 static struct channel *open_end(struct sl_nccl_told *told, const struct sl_nccl_channel *wanted) {
     struct channel **at = &told->channels;
     for (; *at; at = &(*at)->next) {
@@ -249,7 +249,7 @@ static void channel_raise(struct sl_nccl_channel *of, int end, uint32_t count) {
 
 /* ---- all ---- */
 
-/* What the run is to the local engine is its program's argument. */
+/* The run is the argument of the local engine's program. */
 static struct sl_nccl_run *run_of(const struct sl_spmd *self) { return sl_local_self(self)->run->arg; }
 
 static int open_run(struct sl_nccl_run *run) {

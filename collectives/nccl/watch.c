@@ -1,8 +1,8 @@
-/* watch.c - the watchdog: a thread a process that looks after all communicators.
+/* watch.c - the watchdog: one thread per process that watches all communicators.
  *
- * It asks them for errors, and looks how long calls take that all hosts concerned have begun. A run that fails, in this
- * way or another, it ends: aborts the communicators, so that no queue waits for a peer and no host for a queue. And it
- * sends the first word over each channel's wire: to connect takes both ends, and the hosts do not wait for that. */
+ * It asks them for errors, and measures the time of calls that all hosts concerned have begun. If a run fails, the
+ * watchdog aborts its communicators, so that no queue waits for a peer and no host for a queue. It also sends the first
+ * message over each channel's wire: connecting needs both ends, and the hosts do not wait for it. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flig
     atomic_store(&run->failed, true);
 }
 
-/* The call that has been under way for the longest time, of those that all have begun. */
+/* The call that has been under way longest, of those that all hosts have begun. */
 static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
     const struct sl_nccl_flight *found = NULL;
     for (int i = 0; i < wire->flights; i++) {
@@ -42,7 +42,7 @@ static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
     return found;
 }
 
-/* A coordinate that WIRE goes to, and whose process has ended, or -1: NCCL need not notice. */
+/* A coordinate on WIRE whose process has ended, or -1: NCCL need not notice. */
 static int find_gone(const struct sl_nccl_wire *wire) {
     bool (*is_gone)(int) = wire->me->run->hosts->is_gone;
     if (wire->first_word) {
@@ -57,9 +57,9 @@ static int find_gone(const struct sl_nccl_wire *wire) {
     return -1;
 }
 
-/* ---- looking ---- */
+/* ---- polling ---- */
 
-/* Takes a channel's wire a step further; whether it is ready now. */
+/* Advances the opening of a channel's wire; returns whether it is ready. */
 static bool go_on(struct sl_nccl_wire *wire) {
     if (wire->state == SL_NCCL_OPENING) {
         if (wire->first_word(wire)) wire->state = SL_NCCL_FIRST_WORD;
@@ -69,12 +69,12 @@ static bool go_on(struct sl_nccl_wire *wire) {
     return wire->state == SL_NCCL_READY;
 }
 
-/* Looks after one wire; whether it wants to be looked after again soon. */
+/* Checks one wire; returns whether it should be checked again soon. */
 static bool look_after(struct sl_nccl_wire *wire) {
     ncclResult_t state = ncclSuccess;
     bool soon = false;
     if (!sl_nccl_lock(wire)) return false;
-    cudaSetDevice(wire->device); /* of this thread: another one would get a context for nothing */
+    cudaSetDevice(wire->device); /* this thread's device: another device would get a context for nothing */
     const bool asked = SL_NCCL(wire, ncclCommGetAsyncError(wire->comm, &state));
     if (asked && sl_nccl_succeeded(wire, "NCCL", state) && wire->first_word && wire->state != SL_NCCL_READY) {
         soon = state == ncclInProgress || !go_on(wire);

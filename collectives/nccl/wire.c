@@ -1,4 +1,4 @@
-/* wire.c - a communicator of NCCL's and its stream: opening, waiting for them, what fails, aborting. */
+/* wire.c - an NCCL communicator and its stream: opening, waiting, failures, aborting. */
 #include "collectives/nccl/engine.h"
 
 #include <sched.h>
@@ -18,7 +18,7 @@ void sl_nccl_pause(int round) {
     }
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 static bool keep(struct sl_nccl_wire *wire, const char *call, const char *why, const char *more) {
     pthread_mutex_lock(&wire->lock);
@@ -37,13 +37,13 @@ bool sl_nccl_succeeded(struct sl_nccl_wire *wire, const char *call, ncclResult_t
 
 bool sl_nccl_cuda_succeeded(struct sl_nccl_wire *wire, const char *call, cudaError_t error) {
     if (!error) return true;
-    cudaGetLastError(); /* it is told once */
+    cudaGetLastError(); /* clears the error */
     return keep(wire, call, cudaGetErrorString(error), "");
 }
 
 /* ---- opening and closing ---- */
 
-/* Who holds it may take it again. */
+/* Makes a recursive lock. */
 static void make_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
@@ -90,7 +90,7 @@ void sl_nccl_wire_leave(struct sl_nccl_wire *wire) {
     pthread_mutex_unlock(&run->lock);
 }
 
-/* All members' calls have ended by now, and the watchdog does not look after it: nothing is lost by aborting. */
+/* All members' calls have ended by now, and the watchdog does not watch it any more: an abort loses nothing. */
 void sl_nccl_wire_close(struct sl_nccl_wire *wire) {
     if (!wire->me) return;
     if (wire->aborting) pthread_join(wire->aborter, NULL);
@@ -118,7 +118,7 @@ static void *abort_alone(void *comm) {
     return NULL;
 }
 
-/* NCCL lets streams go on at once, and then waits until no graph has calls of the communicator's. */
+/* NCCL releases streams at once, and then waits until no graph has calls of the communicator. */
 void sl_nccl_wire_abort(struct sl_nccl_wire *wire) {
     pthread_mutex_lock(&wire->lock);
     wire->aborted = true;
@@ -129,7 +129,7 @@ void sl_nccl_wire_abort(struct sl_nccl_wire *wire) {
     pthread_mutex_unlock(&wire->lock);
 }
 
-/* When nothing waits for peers any more, what the streams still hold is soon over. */
+/* Once nothing waits for peers, the streams' remaining work ends soon. */
 void sl_nccl_abort(struct sl_nccl_coordinate *me) {
     struct sl_nccl_run *run = me->run;
     atomic_store(&run->failed, true);
@@ -168,7 +168,7 @@ int sl_nccl_fail(struct sl_nccl_wire *wire, const char *verb, const char *site) 
 
 /* ---- waiting ---- */
 
-/* Whether the communicator does nothing by itself any more. *FAILED: it has failed. The wire is locked. */
+/* Whether the communicator has no work in the background. Sets *FAILED if it has failed. The wire is locked. */
 static bool is_ready(struct sl_nccl_wire *wire, bool *failed) {
     ncclResult_t state = ncclInProgress;
     const bool channel = wire->first_word != NULL;
@@ -220,7 +220,7 @@ int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char 
     return SL_OK;
 }
 
-/* What CUDA says but "not yet" has failed on the device: who waits, or the watchdog, ends the run by it. */
+/* Any CUDA error other than "not ready" is a failure on the device: the waiting host or the watchdog ends the run. */
 bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight) {
     const cudaError_t state = cudaEventQuery(wire->flight[flight].done);
     return state != cudaErrorNotReady && sl_nccl_cuda_succeeded(wire, "cudaEventQuery", state);
@@ -239,7 +239,7 @@ int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
     const struct sl_wait_mark mark = sl_wait_begin(me->self);
     for (int round = 0;; round++) {
         const bool landed = sl_nccl_has_landed(wire, flight);
-        SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* what an abort has ended, has not landed */
+        SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* a flight ended by an abort has not landed */
         if (landed && !atomic_load(&me->run->failed)) break;
         if (has_failed(wire)) return sl_nccl_fail(wire, awaited->place.verb, awaited->place.site);
         sl_nccl_pause(round);
@@ -262,7 +262,7 @@ int sl_nccl_await_flights(struct sl_nccl_wire *wire) {
 
 bool sl_nccl_follow(struct sl_nccl_wire *wire) {
     struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
-    if (!queue->busy) return true; /* the host has waited for what was in it */
+    if (!queue->busy) return true; /* the host has already waited for its work */
     return SL_NCCL_CUDA(wire, cudaEventRecord(wire->before, sl_cuda_stream(queue))) &&
            SL_NCCL_CUDA(wire, cudaStreamWaitEvent(wire->stream, wire->before, 0));
 }
