@@ -1,10 +1,9 @@
-/* bell.c - lets who waits sleep, until a neighbour has something for it.
+/* bell.c - lets a waiting process sleep until a neighbour has data for it.
  *
- * MPI only knows waiting as asking again and again. Where processes share cores, whoever asks takes the core from those
- * who work. So each process has a bell in memory that all share. Who has something for another rings its bell: a
- * message of MPI's, or something in shared memory, for which MPI need not be asked. Who waits looks at what has come,
- * and sleeps until its bell rings. Each host has bells of its own: who waits for another host, which cannot ring here,
- * sleeps but briefly. */
+ * MPI can only wait by polling. If processes share cores, a polling process takes the core from working ones. So each
+ * process has a bell in shared memory. A process with data for another rings its bell: for a message of MPI's, or for
+ * data in shared memory, for which MPI need not be polled. A waiting process checks for data and sleeps until its bell
+ * rings. Each host has its own bells: a wait for another host, which cannot ring here, sleeps only briefly. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -15,8 +14,8 @@
 
 #include "collectives/mpi/engine.h"
 
-/* SC: who rings sees that the owner sleeps, or the owner that it has rung. And who has made room sees that the owner
- * wants it, or the owner the room. */
+/* SC: the ringing process sees that the owner sleeps, or the owner sees the ring. And a process that has made room sees
+ * that the owner wants it, or the owner sees the room. */
 struct bell {
     _Alignas(SL_CACHE_LINE) _Atomic uint32_t rings;
     _Atomic uint32_t letters; /* rings for messages of MPI's */
@@ -24,7 +23,7 @@ struct bell {
     _Atomic uint32_t wants_room;
 };
 
-static struct bell *bells; /* [processes of this host]; NULL: there are none */
+static struct bell *bells; /* [processes of this host]; NULL: none */
 
 void sl_mpi_bells_open(MPI_Comm host) {
     bells = sl_mpi_share_with_all(host, (size_t)sl_mpi_process()->here * sizeof *bells);
@@ -33,7 +32,7 @@ void sl_mpi_bells_open(MPI_Comm host) {
 bool sl_mpi_has_bells(void) { return bells; }
 bool sl_mpi_bells_tell_all(void) { return bells && sl_mpi_process()->here == sl_mpi_process()->size; }
 
-/* NULL: it is not here. */
+/* NULL: not on this host. */
 static struct bell *bell_of(int rank) {
     return bells && sl_mpi_is_neighbour(rank) ? &bells[sl_mpi_place_of(rank)] : NULL;
 }

@@ -1,11 +1,11 @@
-/* board.c - what the processes of a host know of each other through one page of memory.
+/* board.c - state shared by the processes of a host in one page of memory.
  *
- * Whoever waits for others looks now and then whether all are alive, and whether one stands still. If each did it by
- * itself, that would be a square of looks. So what one finds counts for all: the first to look after a tick looks at
- * all of the host, the others read what it has found.
+ * Processes that wait for others check now and then whether all are alive, and whether one is stopped. If each did it
+ * alone, the checks would grow with the square of the processes. So one check counts for all: the first process to
+ * check after a tick checks all processes of the host, the others read its result.
  *
- * Besides, each process has a note there: what it waits for. Whoever waits writes its own once a tick; who computes
- * writes it when it has been asked and calls. So neighbours that ask each other need no messages. */
+ * Each process also has a note with its state. A waiting process writes its own once a tick; a computing one writes it
+ * at its next call after it has been asked. So neighbours ask each other without messages. */
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,16 +14,16 @@
 
 #include "collectives/mpi/engine.h"
 
-static const double time_to_fade = 0.5; /* seconds, then a note does not count any more */
+static const double time_to_fade = 0.5; /* seconds, after which a note is not valid any more */
 
 struct finding {
-    _Atomic uint64_t looked; /* us: when somebody looked */
-    _Atomic int32_t rank;    /* 1 + the rank of the one that was found; 0: none */
+    _Atomic uint64_t looked; /* us: time of the last check */
+    _Atomic int32_t rank;    /* 1 + rank of the process found; 0: none */
 };
 
 struct note {
-    alignas(SL_CACHE_LINE) _Atomic uint32_t version; /* odd while its owner writes; 0: it never has */
-    _Atomic uint32_t asked;                          /* since it wrote last */
+    alignas(SL_CACHE_LINE) _Atomic uint32_t version; /* odd while its owner writes; 0: never written */
+    _Atomic uint32_t asked;                          /* since the last writing */
     _Atomic uint32_t quiet;                          /* the run in which nothing writes into its buffers any more */
     double written;
     struct sl_mpi_note text;
@@ -34,7 +34,7 @@ struct board {
     struct note note[];
 };
 
-/* Without memory for all each process has one for itself, without notes. */
+/* Without shared memory each process has its own board, without notes. */
 static struct board own_board, *board = &own_board;
 static bool has_notes;
 
@@ -45,11 +45,11 @@ void sl_mpi_board_open(MPI_Comm host) {
     if (shared) board = shared;
 }
 
-/* ---- who is missing ---- */
+/* ---- missing processes ---- */
 
 static bool stands_still(int rank) { return rank != sl_mpi_process()->rank && sl_mpi_is_stopped_here(rank); }
 
-/* The one that was found before is looked at first. */
+/* The process found before is checked first. */
 static int look(struct finding *finding, bool (*is)(int rank)) {
     const int before = atomic_load(&finding->rank) - 1;
     if (before >= 0 && is(before)) return before;

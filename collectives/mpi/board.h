@@ -1,4 +1,4 @@
-/* board.h - what the processes of a host know of each other. */
+/* board.h - state of the processes of a host, shared among them. */
 #ifndef SL_COLLECTIVES_MPI_BOARD_H
 #define SL_COLLECTIVES_MPI_BOARD_H
 
@@ -11,25 +11,27 @@ SL_BEGIN_C
 /* Collective over HOST. */
 void sl_mpi_board_open(MPI_Comm host);
 
-/* A process of this host that has ended, or that is stopped, or -1: as of a tick ago. All together look once a tick. */
+/* A process of this host that has ended, or that is stopped, or -1: at most a tick old. All processes together check
+ * once a tick. */
 int sl_mpi_find_gone(void);
 int sl_mpi_find_still(void);
 
 enum { SL_MPI_PLACE = 300 }; /* bytes of a place as text */
-/* What a process is at. */
+/* State of a process. */
 struct sl_mpi_note {
     int32_t run;
-    int32_t state, peer;      /* enum state in verdict.c; for whom it waits */
+    int32_t state, peer;      /* enum state in verdict.c; the peer it waits for */
     uint32_t number;          /* of its waits */
-    char place[SL_MPI_PLACE]; /* of its latest call */
+    char place[SL_MPI_PLACE]; /* place of its latest call */
 };
-/* Whether somebody has asked since this process wrote a note. */
+/* Whether another process has asked since this process wrote its last note. */
 bool sl_mpi_is_asked(void);
 void sl_mpi_write_note(const struct sl_mpi_note *note);
-/* Asks the process of RANK for a note. False where that takes a message. Writes its latest note, and when it was
- * written; 0: there is none that counts. */
+/* Asks the process of RANK for a note. False if that needs a message. Reads its latest note, and the time at which it
+ * was written; 0: no valid note. */
 bool sl_mpi_ask_neighbour(int rank, struct sl_mpi_note *note, double *written);
-/* Notes that in the run of that number nothing writes into this process's buffers any more; and whether RANK has. */
+/* note_quiet: reports that in this run nothing writes into this process's buffers any more; is_noted_quiet: whether
+ * RANK has reported it. */
 void sl_mpi_note_quiet(int run);
 bool sl_mpi_is_noted_quiet(int rank, int run);
 

@@ -1,16 +1,15 @@
 /* channel.c - channels of the mpi engine.
  *
- * Where both ends are on one host, a channel is a ring of slots in memory that they share, as engine local's: a message
- * is handed over without being copied. The sender makes the memory.
+ * If both ends are on one host, a channel is a ring of slots in shared memory, as in engine local: a message is passed
+ * without a copy. The sender makes the memory.
  *
- * Elsewhere each end has a ring of its own, and a persistent request a slot. The receiver has a receive under way for
- * every slot that it does not hold. The sender's sends are synchronous ones: they end when a receive has met them, so a
- * slot's turn comes again when the receiver had room for its last message. Both ends go round the ring in order, and
- * MPI keeps a channel's messages in order: they all have the same tag.
+ * Otherwise each end has its own ring, and a persistent request per slot. The receiver has a receive under way for
+ * every slot that it does not hold. The sender uses synchronous sends: they end when a receive has matched them, so a
+ * slot is reused when the receiver had room for its last message. Both ends use the slots in order, and MPI keeps a
+ * channel's messages in order: they all have the same tag.
  *
- * Before its first message the sender tells the receiver what it has opened, and where the memory is. A channel to
- * oneself is a ring in memory.
- */
+ * Before its first message the sender sends the receiver its arguments, and the origin of the memory. A channel to
+ * oneself is a ring in memory. */
 #include "collectives/mpi/engine.h"
 
 #include <limits.h>
@@ -19,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the sender has opened. */
+/* Arguments of the sender's opening. */
 struct opening {
     uint64_t bytes;
     int64_t slots;
@@ -27,7 +26,7 @@ struct opening {
     char site[112];
 };
 
-/* Before the slots of a shared ring: messages that its ends have handed over, each its own. */
+/* In front of the slots of a shared ring: the number of slots that each end has handed over. */
 struct ring {
     struct {
         alignas(SL_CACHE_LINE) _Atomic uint32_t handed_over;
@@ -38,15 +37,15 @@ struct sl_mpi_channel {
     struct sl_mpi_channel *next;
     struct sl_mpi_run *run;
     int from, to, slots;
-    size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
+    size_t bytes, stride; /* of a slot: as requested, and rounded up to cache lines */
     const char *site;
-    char name[48];        /* for places */
-    char *memory;         /* NULL: shared, and not known here yet */
-    struct ring *ring;    /* shared: before the memory */
+    char name[48];        /* for verdicts' places */
+    char *memory;         /* NULL: shared, and not mapped here yet */
+    struct ring *ring;    /* shared: in front of the memory */
     MPI_Request *request; /* [slots] */
-    int sent, received;   /* slots of the ends: which is next */
-    bool holds[2];        /* by end: whether the program has it */
-    int full;             /* to oneself: messages in the ring */
+    int sent, received;   /* next slot of each end */
+    bool holds[2];        /* by end: whether the program has the slot */
+    int full;             /* for a channel to oneself: messages in the ring */
     struct opening opening;
     MPI_Request match;
 };
@@ -108,7 +107,7 @@ static struct sl_mpi_channel *new_channel(struct sl_mpi_run *run, const struct s
     return NULL;
 }
 
-/* The two tags of the pair's next channel: for its messages, and for the opening. */
+/* Tags of the pair's next channel: one for its messages, one for the opening. */
 static int next_tag(const struct sl_mpi_run *run, const struct sl_channel *wanted, bool opening) {
     int64_t number = 0;
     for (const struct sl_mpi_channel *at = run->channels; at; at = at->next)
@@ -170,7 +169,7 @@ int sl_mpi_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     return SL_OK;
 }
 
-/* The other end's opening has come. */
+/* Handles the other end's opening. */
 static void match(struct sl_mpi_channel *channel) {
     struct opening *theirs = &channel->opening;
     struct sl_mpi_run *run = channel->run;
@@ -182,8 +181,8 @@ static void match(struct sl_mpi_channel *channel) {
         return;
     }
     if (is_shared(channel)) map(channel, sl_mpi_share_of(shared_bytes(channel), &theirs->memory));
-    theirs->memory.file = -1;                                     /* it is the sender's */
-    if (channel->memory || sl_mpi_is_gone(channel->from)) return; /* who waits finds out that it has ended */
+    theirs->memory.file = -1;                                     /* the file belongs to the sender */
+    if (channel->memory || sl_mpi_is_gone(channel->from)) return; /* if the sender has ended, the wait finds out */
     sl_verdict_add(&verdict, "channel %d -> %d: the sender's memory of %zu bytes cannot be mapped (opened at %s)",
                    channel->from, channel->to, shared_bytes(channel), channel->site);
     sl_mpi_propose(run, SL_FAILED, -1, &verdict);
@@ -205,12 +204,12 @@ void sl_mpi_channels_match(struct sl_mpi_run *run) {
 static bool is_ready(struct sl_mpi_channel *channel, int slot) {
     int ended = 0;
     if (channel->match != MPI_REQUEST_NULL) sl_mpi_channels_match(channel->run);
-    if (channel->run->proposed) return false; /* what comes may not be what was meant */
+    if (channel->run->proposed) return false; /* data may belong to another call */
     return sl_mpi_ok(channel->run, MPI_Test(&channel->request[slot], &ended, MPI_STATUS_IGNORE), channel->name) &&
            ended;
 }
 
-/* Whether END has handed over so many messages. */
+/* Whether END has handed over COUNT slots. */
 static bool reached(const struct sl_mpi_channel *channel, int end, uint32_t count) {
     return (int32_t)(atomic_load(&channel->ring->end[end].handed_over) - count) >= 0;
 }
@@ -246,7 +245,7 @@ static bool has_message(void *of) {
 static int sender(void *of) { return ((struct sl_mpi_channel *)of)->from; }
 static int receiver(void *of) { return ((struct sl_mpi_channel *)of)->to; }
 
-/* On a channel to oneself nobody else will make room, or send. */
+/* On a channel to oneself no other coordinate can release a slot, or send. */
 static int wait_for_oneself(struct sl_mpi_run *run) {
     struct sl_error verdict = {0};
     char where[SL_MPI_PLACE];

@@ -1,8 +1,8 @@
-/* collectives.c - groups of the mpi engine, and calls from their start to their end. What they move is in
- * exchange.c and mailbox.c.
+/* collectives.c - groups of the mpi engine, and calls from their start to their end. exchange.c and mailbox.c move
+ * their data.
  *
- * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has tags of its own. All calls under
- * way are moved on together, whichever is waited for: a peer may need the other one first. */
+ * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has its own tags. A wait for one call
+ * advances all calls under way: a peer may need another one first. */
 #include "collectives/mpi/engine.h"
 
 #include <limits.h>
@@ -47,7 +47,7 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
         return NULL;
     }
     const bool shared = communicator->mailboxes, signs = run->engine->checked || !shared;
-    const size_t moving = shared ? 0 : 2 * size, requests = moving + (signs ? 2 * size : 0); /* of a slot */
+    const size_t moving = shared ? 0 : 2 * size, requests = moving + (signs ? 2 * size : 0); /* per slot */
     communicator->input = malloc(size * sizeof *communicator->input);
     communicator->requests = malloc((slots * requests + 1) * sizeof *communicator->requests);
     communicator->signatures = calloc(signs ? slots * size : 1, sizeof *communicator->signatures);
@@ -78,7 +78,7 @@ int sl_mpi_tag_of(const struct sl_mpi_communicator *communicator, int slot, enum
     return sl_mpi_tag(((int64_t)communicator->number * SL_MAX_IN_FLIGHT + slot) * SL_MPI_KINDS + kind, false);
 }
 
-/* All coordinates open the same groups in the same order: the number is the same everywhere. */
+/* All coordinates open the same groups in the same order: a group's number is the same everywhere. */
 int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     if (run->status) return sl_mpi_turn(run);
@@ -97,7 +97,7 @@ int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
 
 /* ---- calls under way ---- */
 
-/* Moves the call on as far as it goes. Whether it is over, also for signatures. */
+/* Advances the call as far as possible. Returns whether it is over, including its signatures. */
 static bool advance(struct sl_mpi_call *c) {
     if (sl_mpi_unheard(c) >= 0 && !sl_mpi_compare(c)) return false;
     if (c->theirs && sl_mpi_uncompared(c) >= 0) return false;
@@ -123,7 +123,7 @@ void sl_mpi_advance(struct sl_mpi_run *run) {
 static bool has_ended(void *of) { return ((struct sl_mpi_call *)of)->phase == SL_MPI_IDLE; }
 static bool is_free(void *of) { return !((struct sl_mpi_call *)of)->active; }
 
-/* The first of SIZE requests that is under way, or -1. Where there are none, they are NULL. */
+/* The first of SIZE requests that is under way, or -1. REQUEST may be NULL. */
 static int find_pending(const MPI_Request *request, int size) {
     for (int i = 0; i < size && request; i++)
         if (sl_mpi_is_pending(request[i])) return i;
@@ -153,7 +153,8 @@ void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
     }
 }
 
-/* Until no peer reads the program's memory any more: it may be freed then. A peer that does not answer is gone. */
+/* Waits until no peer reads the program's memory any more, which may then be freed. A peer that does not answer is
+ * gone. */
 static void settle(struct sl_mpi_call *c) {
     const double end = sl_now() + 2;
     for (int peer = 0, round = 0; peer < c->call.group->size && c->send && sl_now() < end;) {
@@ -166,7 +167,7 @@ static void settle(struct sl_mpi_call *c) {
     }
 }
 
-/* ---- the verbs ---- */
+/* ---- the public calls ---- */
 
 static struct sl_mpi_call *slot_of(const struct sl_request *request) {
     struct sl_mpi_communicator *communicator = request->call.group->communicator;
@@ -179,7 +180,7 @@ static int enter(struct sl_mpi_run *run, const struct sl_request *request) {
     return sl_mpi_enter(run, sl_collective_name(call), communicator->name, call->site);
 }
 
-/* The slot for a new call. In checked mode the signatures of the earlier one have come by then. */
+/* Frees the slot for a new call: in checked mode waits for the signatures of the earlier call. */
 static int free_slot(struct sl_mpi_run *run, struct sl_mpi_call *c, const struct sl_collective *call) {
     if (c->claimed)
         return sl_fail(&run->spmd, SL_BAD_INPUT, "%s over \"%s\": more than %d calls are under way (called at %s)",
@@ -187,7 +188,7 @@ static int free_slot(struct sl_mpi_run *run, struct sl_mpi_call *c, const struct
     return sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, c, true});
 }
 
-/* The call is over, or the run. */
+/* Ends the request; the call or the run is over. */
 static int conclude(struct sl_request *request, int status) {
     if (status) settle(slot_of(request));
     slot_of(request)->claimed = request->moved = false;
@@ -210,7 +211,7 @@ int sl_mpi_start(struct sl_spmd *self, struct sl_request *request) {
     c->call.group = &communicator->group;
     SL_TRY(sl_mpi_set_aside(c));
     if (c->theirs) sl_mpi_exchange_signatures(c);
-    if (!self->engine->checked) sl_mpi_begin(c); /* what comes is not touched before it has been compared */
+    if (!self->engine->checked) sl_mpi_begin(c); /* received data is not used before the calls have been compared */
     c->claimed = request->moved = true;
     c->active = true;
     c->next = run->active;
@@ -231,7 +232,7 @@ int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
 int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     const struct sl_collective *call = &request->call;
-    if (!request->moved && run->status) return sl_mpi_turn(run); /* the end of the run was its end */
+    if (!request->moved && run->status) return sl_mpi_turn(run); /* it has ended with the run */
     if (!request->moved)
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
                        call->group->name, call->site);
@@ -242,7 +243,7 @@ int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
 
 /* ---- closing ---- */
 
-/* In checked mode signatures of calls that have ended may still be on their way: they are waited for. */
+/* In checked mode, waits for signatures of ended calls that are still under way. */
 int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     struct sl_mpi_communicator *communicator = group->communicator, **at = &run->communicators;

@@ -1,4 +1,4 @@
-/* engine.c - the mpi engine: runs the program at the one coordinate that is here, and delivers the run's verdict. */
+/* engine.c - the mpi engine: runs the program at this process's coordinate, and reports the run's verdict. */
 #include "collectives/mpi/engine.h"
 
 #include <sched.h>
@@ -9,8 +9,8 @@
 #include "spmd/device/device.h"
 #include "spmd/placement.h"
 
-static const double time_to_end = 1;    /* seconds for messages to be received that nobody waits for */
-static const double time_to_return = 2; /* for a coordinate that was absent */
+static const double time_to_end = 1;    /* seconds, for messages to arrive that no process waits for */
+static const double time_to_return = 2; /* seconds, for an absent coordinate to return */
 
 /* ---- giving up ---- */
 
@@ -43,7 +43,7 @@ static int make_wire(struct sl_mpi_run *run, struct sl_error *error) {
 
 static bool sends(const struct sl_mpi_run *run) { return sl_mpi_groups_sending(run) || sl_mpi_channels_sending(run); }
 
-/* How long, once the run has ended, for those who have not come: they may still compute, or be there again. */
+/* Seconds to wait, once the run has ended, for missing processes: they may still compute, or return. */
 static double patience(const struct sl_mpi_run *run) {
     if (run->absent < 0) return run->engine->timeout;
     return sl_mpi_terminated() || sl_mpi_is_gone(run->absent) ? 0 : time_to_return;
@@ -70,7 +70,7 @@ static void finish(struct sl_mpi_run *run, int status) {
     }
 }
 
-/* Waits until what is still sent has arrived, for a while. */
+/* Waits for a while until all sent messages have arrived. */
 static void let_arrive(struct sl_mpi_run *run) {
     const double end = sl_now() + time_to_end;
     for (int round = 0; sends(run) && sl_now() < end; round++) {
@@ -79,7 +79,7 @@ static void let_arrive(struct sl_mpi_run *run) {
     }
 }
 
-/* After a failure, or with messages on their way that could turn up in a later run, the run is abandoned. */
+/* Frees the run. After a failure, or if messages under way could turn up in a later run, the run is abandoned. */
 static int close_run(struct sl_mpi_run *run, struct sl_error *error) {
     struct sl_mpi_process *process = sl_mpi_process();
     struct sl_mpi_missing missing;
@@ -130,8 +130,8 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
     return run;
 }
 
-/* Where all processes share this host's cores: as engine local places threads, and for the same reasons lets them run
- * in long turns. Returns whether BEFORE has to be restored. */
+/* If all processes share this host's cores: binds them as engine local binds threads, and for the same reasons
+ * schedules them in long turns. Returns whether BEFORE has to be restored. */
 static bool share_cores(const struct sl_mpi_run *run, cpu_set_t *before) {
     const struct sched_param parameters = {0};
     struct sl_topology topology;
@@ -151,7 +151,7 @@ static bool share_cores(const struct sl_mpi_run *run, cpu_set_t *before) {
     return !sched_setaffinity(0, sizeof one, &one);
 }
 
-/* A process beyond the mesh looks on. A program may not notice what has been found wrong meanwhile. */
+/* A process beyond the mesh does not run the program. The program may not notice a verdict proposed meanwhile. */
 static int run_here(struct sl_mpi_run *run, sl_program *program, void *arg) {
     if (run->spmd.coordinate >= run->mesh->size) return SL_OK;
     cpu_set_t before;
@@ -174,10 +174,10 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
         return sl_report(engine, &error);
     }
     sl_mpi_mailboxes_clear();
-    sl_mpi_catch_sigterm(); /* who waits for the others tells what has become of them */
+    sl_mpi_catch_sigterm(); /* a process that waits for the others reports what has happened to them */
     if (sl_mpi_start_together(run, &error) || make_wire(run, &error)) {
         sl_mpi_release_sigterm();
-        if (!process->lost) free(run); /* or MPI may still write there */
+        if (!process->lost) free(run); /* otherwise MPI may still write there */
         return sl_report(engine, &error);
     }
     process->run = run;

@@ -1,12 +1,13 @@
-/* exchange.c - what a collective of the mpi engine moves by MPI; mailbox.c moves it where all members are on one host.
+/* exchange.c - moves the data of a collective of the mpi engine by MPI; mailbox.c does it if all members are on one
+ * host.
  *
- * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations but
- * long sums, which take two. There each member owns a share of the elements. It receives everyone's values for its
- * share, combines them in member order, and sends the result to all. Of short sums everyone receives everything and
- * combines it alike. So sums have the same order, and the same bits, on all members and on other engines.
+ * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations except
+ * long sums, which need two. In these each member owns a share of the elements. It receives all members' values for its
+ * share, combines them in member order, and sends the result to all. In short sums each member receives everything and
+ * combines it in the same way. So sums have the same order, and the same bits, on all members and on other engines.
  *
- * Blocks that lie in one piece are sent from, and received into, the program's own memory; others are packed in a
- * buffer of the group's. An exchange begins when the one before has ended, so none writes where another still reads. */
+ * Contiguous blocks are sent from, and received into, the program's own memory; others are packed in a buffer of the
+ * group's. An exchange begins when the previous one has ended, so none writes where another still reads. */
 #include "collectives/mpi/engine.h"
 
 #include <stdlib.h>
@@ -16,18 +17,18 @@
 #include "collectives/reduce.h"
 
 enum {
-    SHORT_SUM = 4096,     /* bytes: up to there a second exchange takes longer than to send all to all */
-    SHORT_MESSAGE = 1024, /* bytes: up to there MPI takes a message as it is sent; there may be room for more */
+    SHORT_SUM = 4096,     /* bytes: up to this size a second exchange takes longer than sending everything to all */
+    SHORT_MESSAGE = 1024, /* bytes: up to this size MPI accepts a message at once, and maybe beyond */
 };
 
 /* ---- buffers ---- */
 
-/* A group's: a piece for each call that may be under way, however many are at a time, so that nothing is allocated once
- * the longest call has been seen. Pieces that are never taken are never touched, and take no memory. */
+/* A group's buffer: a piece for each call that may be under way, so that nothing is allocated once the longest call has
+ * been seen. Untouched pieces use no memory. */
 struct sl_mpi_buffer {
-    struct sl_mpi_buffer *next; /* earlier, with smaller pieces */
-    size_t bytes;               /* of a piece */
-    unsigned taken;             /* pieces */
+    struct sl_mpi_buffer *next; /* earlier ones, with smaller pieces */
+    size_t bytes;               /* per piece */
+    unsigned taken;             /* bit set of pieces */
     char *memory;
 };
 
@@ -56,7 +57,7 @@ static char *take_piece(struct sl_mpi_call *c, size_t bytes) {
     return c->buffer->memory + c->buffer->bytes * (size_t)c->piece;
 }
 
-/* ---- whom a call concerns ---- */
+/* ---- members that a call concerns ---- */
 
 bool sl_mpi_receives_from(const struct sl_collective *call, int peer) {
     return sl_has_position(sl_call_sources(call), peer);
@@ -70,12 +71,12 @@ static bool combines(const struct sl_collective *call) { return sl_operation_of(
 
 /* ---- blocks ---- */
 
-/* The element at INDEX; NULL of NULL, which a barrier has. */
+/* The element at INDEX; NULL if ARRAY is NULL, as in a barrier. */
 static char *element(const struct sl_collective *call, const void *array, size_t index) {
     return array ? (char *)array + index * sl_dtype_size(call->dtype) : NULL;
 }
 
-/* Where the block for PEER begins in the input, and the block from PEER in the output. */
+/* Beginning of the block for PEER in the input, and of the block from PEER in the output. */
 const char *sl_mpi_input_block(const struct sl_collective *call, int peer) {
     return element(call, call->input, (size_t)peer * call->input_view.peer);
 }
@@ -96,7 +97,7 @@ static void copy_block(const struct sl_collective *call, char *out, const struct
 
 /* ---- messages ---- */
 
-/* MPI only carries elements: their size is all that it needs to know. */
+/* MPI only transports elements, so their size is enough. */
 static MPI_Datatype type_of(enum sl_dtype dtype) {
     switch (sl_dtype_size(dtype)) {
     case 1:
@@ -154,7 +155,7 @@ static void exchange(struct sl_mpi_call *c) {
     }
 }
 
-/* Of what goes to oneself. */
+/* Copies this member's block for itself. */
 static void copy_own_block(const struct sl_collective *call) {
     const int me = call->group->rank;
     const bool own = !combines(call) && sl_mpi_sends_to(call, me) && sl_mpi_receives_from(call, me);
@@ -175,7 +176,7 @@ static void unpack(struct sl_mpi_call *c) {
 
 /* ---- sums ---- */
 
-/* Everyone gets all of the result. */
+/* Whether all members get the complete result. */
 static bool is_sum(const struct sl_collective *call) { return combines(call) && !sl_operation_of(call)->cuts; }
 static bool is_short(const struct sl_collective *call) { return sl_block_bytes(call) <= SHORT_SUM; }
 
@@ -183,7 +184,7 @@ struct share {
     size_t begin, count;
 };
 
-/* The elements that the member at POSITION sums. Borders lie at cache lines. */
+/* The elements that the member at POSITION sums. Shares begin at cache lines. */
 static struct share share_of(const struct sl_collective *call, int position) {
     const size_t line = SL_CACHE_LINE / sl_dtype_size(call->dtype), members = (size_t)call->group->size;
     const size_t total = call->count[2], lines = (total + line - 1) / line;
@@ -192,7 +193,7 @@ static struct share share_of(const struct sl_collective *call, int position) {
     return (struct share){begin, total - begin < most ? total - begin : most};
 }
 
-/* Of a short sum everyone gets all elements, of a long one the owner of each share. */
+/* The elements that the member at POSITION sums: all in a short sum, its share in a long one. */
 static struct share summed_by(const struct sl_collective *call, int position) {
     return is_short(call) ? (struct share){0, call->count[2]} : share_of(call, position);
 }
@@ -232,7 +233,7 @@ static void exchange_sums(struct sl_mpi_call *c) {
     }
 }
 
-/* psum_scatter: the blocks for this member have come, one after the other and tight. */
+/* psum_scatter: sums the received blocks for this member, which are packed one after the other. */
 static void sum_blocks(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_view tight = sl_packed_blocks(call), *view = &call->input_view;
@@ -253,7 +254,7 @@ static void sum_blocks(struct sl_mpi_call *c) {
     }
 }
 
-/* ---- from phase to phase ---- */
+/* ---- phases ---- */
 
 int sl_mpi_set_aside(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
@@ -299,7 +300,7 @@ static void end_call(struct sl_mpi_call *c) {
     c->phase = SL_MPI_IDLE;
 }
 
-/* The first exchange has ended. */
+/* Continues when the first exchange has ended. */
 static void go_on(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (!sl_block_elements(call)) {
@@ -321,7 +322,7 @@ static void go_on(struct sl_mpi_call *c) {
     }
 }
 
-/* Whether all COUNT requests have ended. Reports what went wrong. */
+/* Whether all COUNT requests have ended. Reports errors. */
 static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
     enum { AT_ONCE = 128 };
     MPI_Status status[AT_ONCE];
@@ -338,7 +339,7 @@ static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
     return all;
 }
 
-/* Senders of long messages wait until they have been received. */
+/* Rings for the senders of long messages, which wait until these have been received. */
 static void tell_senders(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     for (int peer = 0; peer < call->group->size && sl_block_bytes(call) > SHORT_MESSAGE; peer++)

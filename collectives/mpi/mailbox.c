@@ -1,14 +1,13 @@
-/* mailbox.c - what a collective moves whose members are all on one host: through memory that they share, without MPI.
+/* mailbox.c - moves the data of a collective whose members are all on one host: through shared memory, without MPI.
  *
- * Each member of a group has a mailbox. It writes there what it has for the others and rings their bells; they read it
- * where it lies, straight into their outputs and sums. MPI would copy twice, and would have to be asked again and
- * again.
+ * Each member of a group has a mailbox. It writes its data for the others there and rings their bells; they read it in
+ * place, directly into their outputs and sums. MPI would copy twice, and would have to be polled.
  *
- * A call goes round by round, each as long as a piece of the mailbox. There are two pieces a slot, so that one is
- * written while the other is read. In a round a member writes its piece, waits for the pieces of those whose data it
- * gets, and reads them. Of long sums over many members each sums a share, into its own piece, and reads the others'
- * sums in a second part of the round. Words in the mailbox count a slot's rounds, from the beginning of the run: they
- * are all that members tell each other. A piece is written again when all have read it. */
+ * A call goes in rounds, each as long as a piece of the mailbox. There are two pieces per slot, so that one is written
+ * while the other is read. In a round a member writes its piece, waits for the pieces of the members that it receives
+ * from, and reads them. In long sums over many members each member sums a share, into its own piece, and reads the
+ * others' sums in a second part of the round. Words in the mailbox count a slot's rounds, from the beginning of the
+ * run: they are the members' only signals. A piece is written again when all have read it. */
 #include "collectives/mpi/engine.h"
 
 #include <stdalign.h>
@@ -21,19 +20,19 @@
 #include "spmd/base/memory.h"
 
 enum {
-    GROUPS = 128,      /* of a run, the first ones; others use MPI. What they have needed stays */
-    PIECE = 64 * 1024, /* bytes. Memory that no call has needed is not there */
-    PIECES = 2,        /* of a slot */
-    APART = 17 * 64,   /* bytes between pieces: those of short calls then take each other's place in no cache */
-    SHORT_SUM = 4096,  /* bytes: up to there all members sum all; and where they are two, whatever the length */
+    GROUPS = 128,      /* of a run, the first ones; others use MPI. Memory once used stays allocated */
+    PIECE = 64 * 1024, /* bytes. Memory of a piece is allocated when a call first uses it */
+    PIECES = 2,        /* per slot */
+    APART = 17 * 64,   /* bytes between pieces: with them, short calls do not evict each other from caches */
+    SHORT_SUM = 4096,  /* bytes: up to this size each member sums everything; with two members, for any size */
 };
 
 /* Raised by the owner, once a round. */
 struct words {
     alignas(SL_CACHE_LINE) _Atomic uint32_t written;
     _Atomic uint32_t summed, read;
-    _Atomic uint64_t call;  /* its word (sl_call_word), in which members may not differ; nor in */
-    _Atomic uint64_t group; /* a hash of who its members are */
+    _Atomic uint64_t call;  /* the call's word (sl_call_word), in which members must agree; likewise */
+    _Atomic uint64_t group; /* a hash of the group's members */
 };
 
 struct sl_mpi_mailbox {
@@ -41,12 +40,12 @@ struct sl_mpi_mailbox {
     alignas(SL_CACHE_LINE) char piece[SL_MAX_IN_FLIGHT][PIECES][PIECE + APART];
 };
 
-static int file = -1; /* of mailboxes [GROUPS][processes of this host]; -1: there are none */
-static int opened;    /* groups of this process's run, or the one before */
+static int file = -1; /* mailboxes [GROUPS][processes of this host]; -1: none */
+static int opened;    /* number of groups of this process's run, or of the previous run */
 
 /* ---- mailboxes ---- */
 
-/* Whole pages. */
+/* Rounded up to whole pages. */
 static size_t bytes_of_group(void) {
     enum { LARGEST_PAGE = 1 << 16 };
     return sl_round_up((size_t)sl_mpi_process()->here * sizeof(struct sl_mpi_mailbox), LARGEST_PAGE);
@@ -105,7 +104,7 @@ struct range {
     size_t begin, count;
 };
 
-/* Elements of a block for which a piece has room, beside as many of the others. They are whole cache lines. */
+/* Elements of a block that fit a piece, together with as many of the other blocks. They are whole cache lines. */
 static size_t elements_a_round(const struct sl_collective *call) {
     const size_t blocks = sl_operation_of(call)->cuts ? (size_t)call->group->size : 1;
     return PIECE / blocks / SL_CACHE_LINE * SL_CACHE_LINE / sl_dtype_size(call->dtype);
@@ -122,23 +121,23 @@ static struct range range_of(const struct sl_collective *call, uint32_t round) {
     return (struct range){begin, left < most ? left : most};
 }
 
-/* What the member at POSITION has for the one at TO in a round. */
+/* Data from the member at POSITION for the member at TO in a round. */
 static char *piece(const struct sl_mpi_call *c, int position, uint32_t round, int to) {
     const struct sl_collective *call = &c->call;
     const size_t before = sl_operation_of(call)->cuts ? elements_a_round(call) * (size_t)to : 0;
     return box_of(c, position)->piece[c->slot][round % PIECES] + before * sl_dtype_size(call->dtype);
 }
 
-/* ---- blocks, which may lie in runs ---- */
+/* ---- blocks, which may consist of runs ---- */
 
-/* Runs of a range that lie equally far apart in the program's arrays: RUNS of them, each of COUNT elements. */
+/* Runs of a range with a constant distance in the program's arrays: RUNS of them, each of COUNT elements. */
 struct stretch {
-    size_t row, column, skip; /* the first begins SKIP elements behind the beginning of that run */
-    size_t at;                /* elements behind the beginning of the range */
-    size_t runs, count;       /* 0 elements: there is none */
+    size_t row, column, skip; /* the first run, and the elements skipped at its beginning */
+    size_t at;                /* elements from the beginning of the range */
+    size_t runs, count;       /* 0 elements: none */
 };
 
-/* The stretch that begins AT elements behind the range's beginning. It is all of it where the arrays are SOLID. */
+/* The stretch that begins AT elements behind the range's beginning. If the arrays are SOLID, it is the whole rest. */
 static struct stretch stretch_at(const struct sl_collective *call, struct range range, size_t at, bool solid) {
     const size_t run = call->count[2], begin = range.begin + at, left = range.count - at;
     if (solid || !left) return (struct stretch){.skip = begin, .at = at, .runs = 1, .count = left};
@@ -161,14 +160,14 @@ static size_t offset_of(const struct sl_collective *call, const struct sl_view *
            (stretch->row * view->stride[0] + stretch->column * view->stride[1] + stretch->skip);
 }
 
-/* Copies STRETCH from a program's block to where it lies tight, */
+/* Copies STRETCH from a program's block to packed memory. */
 static void pack_stretch(const struct sl_collective *call, const struct stretch *s, char *tight, const char *block) {
     const size_t size = sl_dtype_size(call->dtype);
     sl_copy_rows(s->runs, size * s->count, tight + size * s->at, size * s->count,
                  block + offset_of(call, &call->input_view, s), size * call->input_view.stride[1]);
 }
 
-/* and the other way round. */
+/* Copies STRETCH from packed memory to a program's block. */
 static void unpack_stretch(const struct sl_collective *call, const struct stretch *s, const char *tight, char *block) {
     const size_t size = sl_dtype_size(call->dtype);
     sl_copy_rows(s->runs, size * s->count, block + offset_of(call, &call->output_view, s),
@@ -193,7 +192,7 @@ static bool have_read(const struct sl_mpi_call *c, uint32_t rounds) {
     return true;
 }
 
-/* How many of the slot's rounds all must have read before this one's next piece is free. */
+/* Number of the slot's rounds that all must have read before this member's next piece is free. */
 static uint32_t rounds_before(const struct sl_mpi_call *c) { return c->before + (c->written ? c->written - 1 : 0); }
 
 static bool has_room(const struct sl_mpi_call *c) {
@@ -229,7 +228,7 @@ static bool write_piece(struct sl_mpi_call *c) {
 
 /* ---- reading ---- */
 
-/* A member whose WORD has not been raised for the round that is read next, or -1. */
+/* A member whose word has not been raised for the next round to read, or -1. */
 static int find_missing(const struct sl_mpi_call *c, bool sums) {
     const struct sl_positions from = sl_call_sources(&c->call);
     for (int peer = from.begin; peer < from.end; peer++) {
@@ -239,7 +238,7 @@ static int find_missing(const struct sl_mpi_call *c, bool sums) {
     return -1;
 }
 
-/* Whether those whose data this one gets make the call that it makes, as far as words tell: no data moves otherwise. */
+/* Whether the members that this one receives from make the same call, as far as words tell; otherwise no data moves. */
 static bool agree(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions from = sl_call_sources(call);
@@ -264,7 +263,7 @@ static void collect(const struct sl_mpi_call *c, struct range range) {
     }
 }
 
-/* Of the blocks for this member, its own is read where the program has it. */
+/* Of the blocks for this member, its own is read from the program's memory. */
 static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size, me = call->group->rank;
@@ -281,8 +280,8 @@ static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     }
 }
 
-/* The same of floats, without a call for each run: they are added where they lie tight, this member's in its own
- * piece, in which nobody else reads what is for itself. */
+/* The same for floats, without a call for each run: adds packed rows; this member's own block is packed into its own
+ * piece, in the part that no other member reads. */
 static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const struct sl_collective *call = &c->call;
     const int me = call->group->rank;
@@ -315,7 +314,7 @@ static bool takes_shares(const struct sl_collective *call) {
            sl_block_bytes(call) > SHORT_SUM;
 }
 
-/* Bytes of a piece, as a range of them, that the member at POSITION sums. Borders lie at cache lines. */
+/* Bytes of a piece that the member at POSITION sums, as a range. Shares begin at cache lines. */
 static struct range share_of(const struct sl_collective *call, struct range range, int position) {
     const size_t total = range.count * sl_dtype_size(call->dtype), members = (size_t)call->group->size;
     const size_t lines = (total + SL_CACHE_LINE - 1) / SL_CACHE_LINE;
@@ -344,9 +343,9 @@ static void collect_shares(const struct sl_mpi_call *c, struct range range) {
     }
 }
 
-/* ---- from round to round ---- */
+/* ---- rounds in sequence ---- */
 
-/* The first part of the round that is read next, if those whose data it gets have written theirs. */
+/* First part of the next round to read, if the members that this one receives from have written theirs. */
 static bool read_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct range range = range_of(call, c->read);
@@ -365,7 +364,7 @@ static bool read_piece(struct sl_mpi_call *c) {
     return true;
 }
 
-/* The second part: of what takes shares, if all have summed theirs. */
+/* Second part: if the sum is shared, waits until all have summed their shares. */
 static bool end_round(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (c->summed == c->read || (takes_shares(call) && find_missing(c, true) >= 0)) return false;

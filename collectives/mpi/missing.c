@@ -1,4 +1,4 @@
-/* missing.c - stands in for engine.c in builds without MPI, so that asking for it says what to do. */
+/* missing.c - replaces engine.c in builds without MPI: opening the engine reports the build option. */
 #include "collectives/engines.h"
 
 const struct sl_engine_table sl_engine_mpi = {.name = "mpi", .missing = "SL_MPI"};

@@ -1,7 +1,7 @@
-/* neighbours.c - the other processes of this host, as the system shows them; before MPI has started, too.
+/* neighbours.c - the other processes of this host, as the system shows them; also before MPI has started.
  *
- * A process that is stopped (SIGSTOP, or a job control that has forgotten it) is alive, but neither computes nor
- * answers. Others of its host see it in /proc, so it is told from one that is at work, however long that takes. */
+ * A stopped process (SIGSTOP, or forgotten by job control) is alive, but neither computes nor answers. Others of its
+ * host see its state in /proc, so it is distinguished from a working one for any length of work. */
 #include "collectives/mpi/engine.h"
 
 #include <ctype.h>
@@ -19,13 +19,13 @@
 
 enum { PATH = 64, NAME = 80, JOB = 255, ENVIRONMENT = 1 << 17 };
 
-/* ---- how launchers name processes ---- */
+/* ---- names of processes by launchers ---- */
 
-/* How this process was started. It is noted before MPI starts, which changes the environment while the watchdog runs,
- * and before the launcher may end: whoever is left has init for a parent, as strangers have. */
+/* How this process was started. Saved before MPI starts, which changes the environment while the watchdog runs, and
+ * before the launcher may end: remaining processes then have init as a parent, as unrelated ones do. */
 static struct {
     bool noted;
-    int rank, parent;  /* rank -1: no launcher has told one */
+    int rank, parent;  /* rank -1: not set by a launcher */
     char job[JOB + 1]; /* PMIx's name; "": none */
 } origin;
 
@@ -43,7 +43,7 @@ int sl_mpi_announced_rank(void) {
     return origin.rank < 0 ? 0 : origin.rank;
 }
 
-/* What tells this job from others of the user: its launcher, where that gives no name. */
+/* Distinguishes this job from the user's others: by PMIx's name, or by the launcher's process id. */
 static void name_job(char name[NAME]) {
     note_origin();
     if (*origin.job) {
@@ -53,8 +53,8 @@ static void name_job(char name[NAME]) {
     }
 }
 
-/* The address of this job that one process holds for a PURPOSE. Its name begins with a zero byte: it is in memory, and
- * no file. */
+/* The job's socket address for a PURPOSE, which one process holds. Its name begins with a zero byte: it is in memory,
+ * not a file. */
 static socklen_t name_address(struct sockaddr_un *address, const char *purpose) {
     char job[NAME];
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -67,7 +67,7 @@ static socklen_t name_word(struct sockaddr_un *address) { return name_address(ad
 
 static struct {
     bool held, found_held;
-    int door; /* where others leave a byte each that have found it held; -1 */
+    int door; /* socket to which other processes send a byte when they find it held; -1 */
 } word = {.door = -1};
 
 bool sl_mpi_claim_word(void) {
@@ -95,9 +95,9 @@ bool sl_mpi_word_is_claimed(void) {
     return claimed;
 }
 
-/* ---- looking ---- */
+/* ---- checking processes ---- */
 
-/* Reads the file NAME of process PID, and ends it with a zero byte. Returns its length, 0 where it cannot be read. */
+/* Reads the file NAME of process PID, and ends it with a zero byte. Returns its length, 0 if it cannot be read. */
 static size_t read_file(int pid, const char *name, char *text, size_t room) {
     char path[PATH];
     size_t length = 0;
@@ -111,11 +111,11 @@ static size_t read_file(int pid, const char *name, char *text, size_t room) {
     return length;
 }
 
-/* The letter of what PID does, 0 where there is none, and who has started it. */
+/* The state letter of PID, 0 if there is none, and its parent. */
 static char state_of(int pid, int *parent) {
     char text[512], state = 0;
     read_file(pid, "stat", text, sizeof text);
-    const char *rest = strrchr(text, ')'); /* before it comes a name that may contain anything */
+    const char *rest = strrchr(text, ')'); /* behind the name, which may contain anything */
     return rest && sscanf(rest + 1, " %c %d", &state, parent) == 2 ? state : 0;
 }
 
@@ -126,7 +126,7 @@ bool sl_mpi_is_stopped(int pid) {
     return is_stopped(pid, &parent);
 }
 
-/* The value of NAME among variables that end with zero bytes; NULL: there is none. */
+/* The value of NAME among variables that end with zero bytes; NULL: not set. */
 static const char *find_variable(const char *environment, size_t size, const char *name) {
     const size_t length = strlen(name);
     for (const char *at = environment; at < environment + size; at += strlen(at) + 1)
@@ -134,10 +134,10 @@ static const char *find_variable(const char *environment, size_t size, const cha
     return NULL;
 }
 
-/* Whether PID, whose parent is PARENT, is of this job. Writes its rank, -1 if that is not known. The parent is a
- * launcher, unless this process was started alone: then it is a shell, which may have stopped anything. */
+/* Whether PID, whose parent is PARENT, belongs to this job. Writes its rank, -1 if not known. The parent is a launcher,
+ * unless this process was started alone: then it is a shell, which may have stopped anything. */
 static bool is_sibling(int pid, int parent, int *rank) {
-    static char environment[ENVIRONMENT]; /* of the one thread that looks */
+    static char environment[ENVIRONMENT]; /* used only by the thread that checks */
     const size_t size = read_file(pid, "environ", environment, sizeof environment);
     const char *job = find_variable(environment, size, "PMIX_NAMESPACE");
     const bool launched = parent == origin.parent && origin.rank >= 0;
@@ -149,12 +149,12 @@ static bool is_sibling(int pid, int parent, int *rank) {
     return launched || (*origin.job && job && !strcmp(job, origin.job));
 }
 
-/* The purposes of addresses: whoever holds the first looks at all of this host, the others look at it alone; the second
- * says that one has been found to stand still. */
+/* Purposes of addresses. The holder of the first checks all processes of this host, the others check only the holder;
+ * the second is held once a stopped process has been found. */
 static const char looks_at_all[] = "-watch", has_found[] = "-found";
 static int held[2] = {-1, -1};
 
-/* Holds the address of PURPOSE in *DOOR, if nobody does. */
+/* Holds the address of PURPOSE in *DOOR, if no other process does. */
 static bool hold(int *door, const char *purpose) {
     struct sockaddr_un address;
     const socklen_t size = name_address(&address, purpose);
@@ -166,7 +166,7 @@ static bool hold(int *door, const char *purpose) {
     return *door >= 0;
 }
 
-/* The process that holds the address of PURPOSE; 0: nobody, or more ask than it answers. */
+/* The process that holds the address of PURPOSE; 0: none, or it does not answer because too many ask. */
 static int holder_of(const char *purpose) {
     struct sockaddr_un address;
     struct ucred holder = {0};
@@ -179,12 +179,12 @@ static int holder_of(const char *purpose) {
     return holder.pid;
 }
 
-/* Those that have asked are forgotten, so that there is room for more. */
+/* Closes the connections of processes that have asked, to make room for more. */
 static void clear(int door) {
     for (int asker; (asker = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0;) close(asker);
 }
 
-/* The process that looks at all of this host; 0: this one has to. */
+/* The process that checks all of this host; 0: this one has to. */
 static int find_watcher(void) {
     if (origin.rank < 0) return 0;
     if (!hold(&held[0], looks_at_all)) return holder_of(looks_at_all);
@@ -223,7 +223,7 @@ static bool is_of_this_program(int pid) {
     return length > 0 && length == own && !memcmp(theirs, mine, (size_t)length);
 }
 
-/* Other processes of this job and program that can run: not those that have ended or are stopped. */
+/* Counts other processes of this job and program that can run: not ended or stopped. */
 static int count_siblings(void) {
     int parent, rank, count = 0;
     DIR *all = opendir("/proc");

@@ -1,6 +1,5 @@
-/* process.c - this process among the others: starts and leaves MPI, meets the others, knows who has ended or stands
- * still.
- */
+/* process.c - this process among the others: starts and leaves MPI, meets the others, checks which have ended or are
+ * stopped. */
 #include "collectives/mpi/engine.h"
 
 #include <errno.h>
@@ -25,18 +24,18 @@ enum {
     TIME_TO_SPEAK_MS = 5000
 };
 
-static const double time_to_come = 1; /* seconds, for what a process sent to a meeting before it ended */
-static const double time_to_find = 3; /* seconds, for others to find that somebody is missing, and that this is said */
+static const double time_to_come = 1; /* seconds, for a process's last message to a meeting before it ended */
+static const double time_to_find =
+    3; /* seconds, for others to find that a process is missing, and that this has been printed */
 
-/* MPI has one state a process. */
+/* MPI has one state per process. */
 static struct sl_mpi_process process;
 static struct sl_mpi_attendance *attendance; /* [size] */
 static MPI_Request meeting = MPI_REQUEST_NULL;
 
 static volatile sig_atomic_t terminated; /* by SIGTERM */
 
-/* Of each process: its id, or 0 where it cannot be seen from here; the first process on its host; its position there.
- */
+/* A process: its id, or 0 if not visible from here; the first process on its host; its position on the host. */
 struct home {
     int32_t pid, host, place;
 };
@@ -49,13 +48,13 @@ static void sleep_ms(int ms) {
     nanosleep(&time, NULL);
 }
 
-/* ---- who prints ---- */
+/* ---- printing ---- */
 
-/* Before MPI has started, launchers tell the rank by the environment. */
+/* Before MPI has started, the rank comes from the launcher's environment. */
 bool sl_mpi_speaks(void) { return process.open ? process.rank == process.speaker : sl_mpi_announced_rank() == 0; }
 
-/* What keeps a process from its first run may be its own alone, like a file that its host does not have. Where it is
- * all processes', the one that prints goes first, and the launcher ends the others, or they find it said. */
+/* A failure before the first run may concern one process only, such as a file missing on its host. If it concerns all,
+ * the printing process goes first, and the launcher ends the others, or they find the line printed. */
 bool sl_mpi_reports(void) {
     if (process.begun) return sl_mpi_speaks();
     for (int ms = 0; ms < TURN_TO_REPORT_MS && !sl_mpi_speaks(); ms += REPORT_TICK_MS) {
@@ -64,16 +63,16 @@ bool sl_mpi_reports(void) {
     }
     const bool reports = sl_mpi_claim_word();
     if (reports && !process.open) sleep_ms(TIME_TO_CLAIM_MS);
-    if (!reports) sleep_ms(TIME_TO_SAY_MS); /* to end earlier would be the end of the one that says it */
+    if (!reports) sleep_ms(TIME_TO_SAY_MS); /* ending earlier would end the process that prints */
     return reports;
 }
 
 /* ---- meetings ---- */
 
-/* Who stands still while this process waits for all. */
+/* The process seen stopped while this process waits for all. */
 static struct sl_mpi_standing standing = {.who = -1};
 
-/* Nobody has looked at the others since the wait before: what was seen then does not count. */
+/* Forgets the process seen stopped in an earlier wait: no checks have been made since. */
 void sl_mpi_meet(const struct sl_mpi_attendance *attending) {
     static struct sl_mpi_attendance mine; /* MPI reads it until all have met */
     mine = *attending;
@@ -140,21 +139,22 @@ const struct sl_mpi_attendance *sl_mpi_attendance(int rank) { return &attendance
 
 /* ---- leaving ---- */
 
-/* What was printed takes its time, and so do others, who would say the same if this process were gone. */
+/* Waits for the printed line to be passed on, and for the other processes, which would print the same if this process
+ * were gone. */
 static void stay(void) {
     fflush(NULL);
     sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
     if (sl_mpi_speaks()) sl_mpi_keep_word(time_to_find);
 }
 
-/* Ends all processes, before exit would write what is still in stdout. Who prints does it first: the others give it the
- * time, also to be held in MPI by a host that is gone, and it the launcher, which passes on what was printed. */
+/* Ends all processes, before exit would write the rest of stdout. The printing process goes first: the others give it
+ * time, since it may be held in MPI by a lost host, and it gives the launcher time to pass the line on. */
 static void abandon(int status) {
     stay();
     MPI_Abort(MPI_COMM_WORLD, status ? status : SL_FAILED);
 }
 
-/* At exit, somebody has not come to leave together. Only who speaks says so. */
+/* Called at exit, if a process has not come to leave together. Only the printing process reports it. */
 static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     struct sl_error error = {0};
     sl_mpi_report_missing(NULL, missing, "before all have left MPI", &error);
@@ -163,8 +163,8 @@ static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     _exit(SL_FAILED);
 }
 
-/* At exit. One process leaves MPI only together with the others; some may still be at the beginning of a run, which
- * so learn that this one does not come. */
+/* Called at exit. Processes leave MPI together; some may still be at the beginning of a run, and learn in this way that
+ * this one does not come. */
 static void leave(int status, void *arg) {
     struct sl_mpi_missing missing;
     (void)arg;
@@ -172,7 +172,7 @@ static void leave(int status, void *arg) {
     MPI_Finalized(&finalized);
     if (finalized) return;
     if (process.lost || process.run) abandon(status);
-    fflush(NULL); /* whoever reads may be slow, and the others' patience with MPI's end begins when all have met */
+    fflush(NULL); /* readers may be slow, and the others' timeout for MPI's end begins when all have met */
     if (!process.parting)
         sl_mpi_meet(&(struct sl_mpi_attendance){.occasion = SL_MPI_LEAVE, .number = process.runs, .status = status});
     if (!sl_mpi_await_all(&missing)) abandon_without(&missing, status);
@@ -191,13 +191,13 @@ static void find_homes(MPI_Comm host) {
     MPI_Comm_size(host, &process.here);
     MPI_Bcast(&mine.host, 1, MPI_INT32_T, 0, host);
     MPI_Allgather(&mine, 3, MPI_INT32_T, home, 3, MPI_INT32_T, process.comm);
-    for (int rank = 0; rank < process.size; rank++) { /* all are alive */
+    for (int rank = 0; rank < process.size; rank++) { /* all are alive here */
         if (home[rank].host != mine.host || (kill(home[rank].pid, 0) && errno == ESRCH)) home[rank].pid = 0;
     }
     MPI_Barrier(process.comm);
 }
 
-/* Whether this host's processes have a core each, and whether they are all there are and share them all. */
+/* Finds whether this host's processes have a core each, and whether they are all processes and share all its cores. */
 static void find_cores(MPI_Comm host) {
     cpu_set_t mine, allowed;
     int free;
@@ -216,9 +216,9 @@ static void find_tags(void) {
     process.largest_tag = known ? *largest : 32767;
 }
 
-/* Open MPI: messages of up to 32 KB are sent at once, without the receiver's having to answer, for which it would have
- * to be awake. Where processes share cores, MPI gives its own away whenever it looks in vain: as what is long comes in
- * parts, without single copies, whose sender has to work. What the environment or --mca says counts. */
+/* Open MPI sends messages of up to 32 KB at once, without an answer of the receiver, which would have to be awake. If
+ * processes share cores, MPI yields its core after each poll without result, since long messages come in parts, without
+ * single copies, and their sender has to work. Values from the environment or --mca take precedence. */
 static void start_mpi(void) {
     int provided;
     const bool share = sl_launch_of_process().here > sl_topology_usable();
@@ -228,10 +228,11 @@ static void start_mpi(void) {
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }
 
-/* Collective: what processes know of each other. STARTED: by this engine, and not by its user. */
+/* Collective: collects the processes' knowledge of each other. STARTED: this engine, not its user, has started MPI. */
 static int join(bool started, struct sl_error *error) {
     MPI_Comm host;
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* of functions without a communicator, MPI_Testall */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD,
+                            MPI_ERRORS_RETURN); /* for functions without a communicator, such as MPI_Testall */
     MPI_Comm_dup(MPI_COMM_WORLD, &process.comm);
     MPI_Comm_set_errhandler(process.comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(process.comm, &process.rank);
@@ -281,7 +282,7 @@ bool sl_mpi_is_gone(int rank) { return home[rank].pid && kill(home[rank].pid, 0)
 
 static struct sigaction before;
 
-/* A process that would have died of it at once dies a little later. */
+/* A process that SIGTERM would have ended at once ends a little later. */
 static void note(int number) {
     terminated = 1;
     if (before.sa_handler == SIG_DFL) {

@@ -1,9 +1,8 @@
-/* segments.c - takes the names of Open MPI's shared memory away, once all processes of this host have it.
+/* segments.c - unlinks Open MPI's shared memory once all processes of this host have it mapped.
  *
- * Each process makes a file in /dev/shm, which its neighbours map while MPI starts. Without a name the memory is there
- * as long as somebody maps it, so nothing is left when the launcher is killed, which else would remove the files. MPI
- * removes the file itself when it is left in order, and says so loudly if there is none: it gets an empty one for that.
- */
+ * Each process makes a file in /dev/shm, which its neighbours map while MPI starts. Without a name the memory exists as
+ * long as it is mapped, so nothing is left when the launcher, which would remove the files, is killed. When MPI is left
+ * in order, it removes the file itself, with a loud message if there is none: it gets an empty one for that. */
 #include "collectives/mpi/engine.h"
 
 #include <dirent.h>
@@ -17,7 +16,7 @@
 enum { LINE = 4096 };
 
 static const char *const prefixes[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment."}; /* Open MPI 4, 5 */
-static char *own; /* this process's file; NULL: none, or it has its name */
+static char *own; /* this process's file; NULL: none, or not unlinked */
 
 /* The path of a segment on LINE of /proc/self/maps, or NULL. */
 static char *find_segment(char *line) {
@@ -29,13 +28,13 @@ static char *find_segment(char *line) {
     return NULL;
 }
 
-/* Whether PATH, whose last part is a number among the processes of this host, is of RANK. */
+/* Whether PATH, which ends with a process's number on this host, belongs to RANK. */
 static bool is_of(const char *path, int rank) {
     const char *number = strrchr(path, '.');
     return number && strtol(number + 1, NULL, 10) == rank;
 }
 
-/* Counts the segments mapped here, each once, and finds that of RANK. */
+/* Counts the segments mapped here, each once, and sets `own` to the one of RANK. */
 static int count_segments(int rank) {
     char line[LINE], last[LINE] = "";
     int count = 0;
@@ -69,7 +68,7 @@ void sl_mpi_show_segments(void) {
     own = NULL;
 }
 
-/* The job's files differ in the last number alone. */
+/* Removes the job's files, which differ only in the last number. */
 static void remove_like(const char *path) {
     const char *name = strrchr(path, '/') + 1;
     const size_t same = (size_t)(strrchr(name, '.') + 1 - name);

@@ -1,7 +1,7 @@
-/* shared.c - memory that processes of one host share.
+/* shared.c - memory shared by processes of one host.
  *
- * It has no name: whoever has made it tells the others its own process and the number of the file there, under which
- * they find it. So nothing is left behind, however processes end. */
+ * It has no file name: its maker sends the others its process id and file number, by which they find it. So nothing is
+ * left behind, however processes end. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 #include "collectives/mpi/engine.h"
 
-/* A file that would be larger than files may be ends the process. */
+/* Checks the file size limit: a file beyond it would end the process. */
 static bool may_be(size_t bytes) {
     struct rlimit limit;
     return !getrlimit(RLIMIT_FSIZE, &limit) && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
@@ -22,7 +22,7 @@ void *sl_mpi_map(int file, size_t offset, size_t bytes) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* A new file of BYTES, all zeros, and where others find it. -1: there is none. */
+/* Makes a new zeroed file of BYTES, and its ORIGIN for others. -1: failed. */
 static int make(size_t bytes, struct sl_mpi_origin *origin) {
     struct stat made;
     *origin = (struct sl_mpi_origin){.pid = getpid(), .file = -1};
@@ -38,8 +38,8 @@ static int make(size_t bytes, struct sl_mpi_origin *origin) {
     return file;
 }
 
-/* The file that another process has made; -1: it is not seen from here. Processes may have the same number in different
- * containers: what is found has to be what was made. */
+/* Opens the file of another process; -1: not visible from here. Processes in different containers may have the same
+ * number, so the file's device and inode are checked. */
 static int find(const struct sl_mpi_origin *origin) {
     char path[64];
     struct stat found;
@@ -76,7 +76,7 @@ void sl_mpi_unmap(void *memory, size_t bytes) {
     if (memory) munmap(memory, bytes);
 }
 
-/* Whoever is not seen from here cannot ring here. */
+/* Whether all processes of this host are visible from here. Others could not ring here. */
 static bool sees_all(void) {
     int seen = 0;
     for (int rank = 0; rank < sl_mpi_process()->size; rank++) seen += sl_mpi_is_neighbour(rank);

@@ -1,11 +1,11 @@
-/* signature.c - members of the mpi engine tell each other what they call.
+/* signature.c - members of the mpi engine exchange descriptions of their calls.
  *
- * In checked mode each member, before anything else, sends the others what it calls. Its exchange begins when it agrees
- * with those that it exchanges data with; the others are compared whenever they come, and waited for before the call's
- * slot is used again.
+ * In checked mode each member first sends its call to the others. Its data exchange begins when it agrees with the
+ * members that it exchanges data with; the others are compared whenever their messages come, at the latest before the
+ * call's slot is used again.
  *
- * Unchecked, mailboxes tell (mailbox.c). Where there are none, what is called travels beside the data, to those that
- * get some, and what has come is not touched before it has been compared. */
+ * In unchecked mode, mailboxes carry the call (mailbox.c). Without mailboxes, the call travels beside the data, to the
+ * members that receive some, and received data is not used before the calls have been compared. */
 #include "collectives/mpi/engine.h"
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     }
 }
 
-/* THEIRS is NULL where it is over other members. */
+/* THEIRS is NULL if it is over other members. */
 static void propose_mismatch(struct sl_mpi_call *c, const struct sl_collective *mine, int peer,
                              const struct sl_collective *theirs) {
     const int me = c->run->spmd.coordinate, other = sl_group_member(mine->group, peer);

@@ -1,7 +1,7 @@
-/* start.c - the beginning of a run: all processes meet, and compare what they mean to run.
+/* start.c - the beginning of a run: all processes meet and compare their signatures.
  *
- * With its attendance each tells the hash of its signature (spmd/signature.h). Where hashes differ, all know it: then
- * the signatures themselves go round, one of each hash, and all come to the same verdict. */
+ * Each process sends the hash of its signature (spmd/signature.h) with its attendance. If hashes differ, all know it:
+ * then they exchange the signatures themselves, one per hash, and all get the same verdict. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 #include "spmd/device/device.h"
 #include "spmd/signature.h"
 
-enum { MOST_BYTES = 1 << 20 }; /* of a signature, on its way to others */
+enum { MOST_BYTES = 1 << 20 }; /* of a signature that is sent */
 
 static int refuse(struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "engine mpi: no memory to start the run");
 }
 
-/* ---- what is signed ---- */
+/* ---- contents of a signature ---- */
 
 static bool sign(const struct sl_mpi_run *run, struct sl_signature *signature) {
     char build[SL_BUILD_ID_SIZE], mesh[200], number[20];
@@ -31,11 +31,11 @@ static bool sign(const struct sl_mpi_run *run, struct sl_signature *signature) {
            sl_signature_append(signature, run->engine->signature);
 }
 
-/* ---- what differs ---- */
+/* ---- differences ---- */
 
-/* The signatures of all processes, side by side. */
+/* The signatures of all processes, one after another. */
 struct exchange {
-    int *bytes, *place; /* [size], in ALL; 0 bytes of one whose hash an earlier process has */
+    int *bytes, *place; /* [size], in ALL; 0 bytes if an earlier process has the same hash */
     char *all;
     struct sl_signed *theirs; /* [size] */
 };
@@ -81,12 +81,12 @@ static int tell_differences(const struct sl_mpi_run *run, const struct sl_signat
     MPI_Request request;
     if (!open_exchange(&exchange)) {
         close_exchange(&exchange);
-        process->lost = true; /* to the others, who exchange */
+        process->lost = true; /* for the others, which exchange */
         return refuse(error);
     }
     MPI_Iallgatherv(mine->bytes, exchange.bytes[process->rank], MPI_BYTE, exchange.all, exchange.bytes, exchange.place,
                     MPI_BYTE, process->comm, &request);
-    if (!sl_mpi_await(&request, &missing)) /* MPI may still write what was taken */
+    if (!sl_mpi_await(&request, &missing)) /* MPI may still write into the memory */
         return sl_mpi_report_missing(run->mesh, &missing, "before the run began", error);
     sl_error_set(error, SL_BAD_INPUT, "engine mpi: ");
     sl_verdict_signatures(error, run->mesh, process->size, exchange.theirs);
@@ -96,7 +96,7 @@ static int tell_differences(const struct sl_mpi_run *run, const struct sl_signat
 
 /* ---- the meeting ---- */
 
-/* Whether all have come for a run. */
+/* Checks that all have come for a run. */
 static int check_attendance(struct sl_error *error) {
     struct sl_mpi_process *process = sl_mpi_process();
     for (int rank = 0; rank < process->size; rank++) {
@@ -126,7 +126,7 @@ static int meet(const struct sl_mpi_run *run, const struct sl_signature *mine, s
     return SL_OK;
 }
 
-/* Whether there are as many processes as the mesh, on which all agree, needs. */
+/* Checks the number of processes against the mesh, on which all agree. */
 static int check_processes(const struct sl_mpi_run *run, struct sl_error *error) {
     const int size = sl_mpi_process()->size, wanted = run->mesh->size;
     char mesh[200];

@@ -1,15 +1,17 @@
-/* verdict.c - questions, answers and the end of a run: what processes tell each other besides data.
+/* verdict.c - questions, answers and the end of a run: messages between processes besides data.
  *
  * Verdicts on a wait:
  *
- * - A coordinate's process has ended, which others on its host find out.
+ * - A coordinate's process has ended; others on its host find out.
  *
- * - The peer has not answered for the engine's timeout. Everyone answers who waits, calls or says "still here".
+ * - The peer has not answered for the engine's timeout. Every process answers when it waits, calls or calls
+ * sl_progress.
  *
- * - The peer has returned from its program and has nothing left to send. What it sent is given some time to arrive.
+ * - The peer has returned from its program and has nothing left to send. Its last messages are given some time to
+ * arrive.
  *
- * - The peer waits itself, for one who waits, and so on in a circle, in which nobody's wait has ended for the engine's
- *   timeout. Answers do not tell whether data is still on its way, so this is a decision, as absence is. */
+ * - The peer waits itself, for a coordinate that waits, and so on in a circle, in which no wait has ended for the
+ * engine's timeout. Answers do not say whether data is still on its way, so this is a decision, as absence is. */
 #include "collectives/mpi/engine.h"
 
 #include <stdio.h>
@@ -19,14 +21,14 @@
 enum kind { QUESTION, ANSWER, PROPOSAL, END, QUIET, WAITING };
 enum state { COMPUTES, WAITS, HAS_RETURNED, HAS_RETURNED_AND_SENDS };
 
-static const double time_to_arrive = 0.3; /* for what a peer sent before it returned */
-static const double last_moments = 0.4;   /* to give a verdict before the launcher's second signal */
-static const double time_to_tell = 0.3;   /* what a coordinate waited for */
+static const double time_to_arrive = 0.3; /* seconds, for messages that a peer sent before it returned */
+static const double last_moments = 0.4;   /* seconds, to reach a verdict before the launcher's second signal */
+static const double time_to_tell = 0.3;   /* seconds, for coordinates to report their waits */
 
 /* ---- messages ---- */
 
-/* Messages on their way out: few, and none while all goes well; and those that are not. They are the process's, as
- * MPI's state is. */
+/* Outgoing messages: few, and none without trouble; and unused ones. They belong to the process, as MPI's state does.
+ */
 struct outgoing {
     struct outgoing *next;
     MPI_Request request;
@@ -61,7 +63,7 @@ bool sl_mpi_provide_messages(int count) {
 }
 
 static void post(struct sl_mpi_run *run, int to, const struct sl_mpi_message *message) {
-    if (!spare && !sl_mpi_provide_messages(1)) return; /* it is asked again */
+    if (!spare && !sl_mpi_provide_messages(1)) return; /* the question will be repeated */
     struct outgoing *one = spare;
     spare = one->next;
     *one = (struct outgoing){.next = outgoing, .message = *message};
@@ -89,7 +91,7 @@ static void hear_waiting(struct sl_mpi_run *run, const struct sl_mpi_message *me
     run->heard |= sl_set_adds(run->told, message->from);
 }
 
-/* Tells what this coordinate waits for now that the run ends, to WHO prints why. */
+/* Reports this coordinate's wait at the end of the run, to WHO, the rank that prints the verdict. */
 static void tell_waiting(struct sl_mpi_run *run, int who) {
     struct sl_mpi_message message = {.kind = WAITING, .from = sl_mpi_process()->rank};
     struct sl_waiting own;
@@ -133,7 +135,7 @@ static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     if (end->number && run->engine->waits) tell_waiting(run, end->from);
 }
 
-/* Ends the run for all, and becomes the one who prints why. */
+/* Ends the run for all; this process prints the verdict. */
 static void announce(struct sl_mpi_run *run, const struct sl_mpi_message *proposal) {
     struct sl_mpi_message end = *proposal;
     if (run->status) return;
@@ -143,10 +145,10 @@ static void announce(struct sl_mpi_run *run, const struct sl_mpi_message *propos
     adopt(run, &end);
 }
 
-/* The first coordinate. That a process has ended is only known on its host; then, and because its peers on other hosts
- * may be stuck in their network, it is the first coordinate there. */
+/* The arbiter: the first coordinate. If a process has ended, only its host knows, and its peers on other hosts may be
+ * stuck in their network: then the first coordinate on that host. */
 static int find_arbiter(const struct sl_mpi_run *run, int absent) {
-    for (int coordinate = 0; coordinate < sl_mpi_process()->size; coordinate++) { /* or who looks on */
+    for (int coordinate = 0; coordinate < sl_mpi_process()->size; coordinate++) { /* or a process beyond the mesh */
         const bool close = absent < 0 || !sl_mpi_is_gone(absent) || sl_mpi_is_neighbour(coordinate);
         if (coordinate != absent && close) return coordinate;
     }
@@ -171,7 +173,7 @@ void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct
     propose(run, status, absent, false, verdict);
 }
 
-/* An arbiter that does not answer in time is not waited for. */
+/* If the arbiter does not answer in time, this process ends the run itself. */
 static void end_alone(struct sl_mpi_run *run) {
     const double patience = sl_mpi_terminated() ? last_moments / 2 : run->engine->timeout;
     if (!run->proposed || run->status || sl_now() < run->proposed_at + patience) return;
@@ -183,7 +185,7 @@ int sl_mpi_await_end(struct sl_mpi_run *run) {
     return SL_FAILED;
 }
 
-/* Neighbours see it on their board. */
+/* Neighbours read it on the board. */
 void sl_mpi_say_quiet(struct sl_mpi_run *run) {
     const int me = sl_mpi_process()->rank;
     sl_mpi_note_quiet(run->number);
@@ -279,7 +281,7 @@ static const char *linked_place(void *arg, int coordinate, char text[SL_VERDICT_
     return strcpy(text, run->place_called[link_of(run, coordinate)->place]);
 }
 
-/* The chain ends with COUNT that wait in a CIRCLE. */
+/* Proposes a deadlock: the chain ends with COUNT coordinates that wait in a CIRCLE. */
 static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_mpi_link *circle) {
     const struct sl_verdict_waits waits = {linked_peer, linked_place, run};
     struct sl_error verdict = {0};
@@ -295,7 +297,7 @@ static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_
 
 static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer);
 
-/* The answer of a neighbour is there already, if any. The one that is waited for shows a sign of life by a new one. */
+/* A neighbour's answer is on the board, if there is one. A new note of the awaited peer is a sign of life. */
 static void ask(struct sl_mpi_run *run, int coordinate) {
     struct sl_mpi_watch *watch = &run->watch;
     struct sl_mpi_note note;
@@ -310,7 +312,7 @@ static void ask(struct sl_mpi_run *run, int coordinate) {
     }
 }
 
-/* The number of PLACE among those of the chain; where there is no room for one more, it takes that of the last. */
+/* The index of PLACE in the chain's places; if they are full, it replaces the last one. */
 static int number_of_place(struct sl_mpi_run *run, const char *place) {
     struct sl_mpi_watch *watch = &run->watch;
     for (int i = 0; i < watch->places; i++)
@@ -324,7 +326,7 @@ static void add_link(struct sl_mpi_run *run, int coordinate, int peer, uint32_t 
     run->chain[run->watch.count++] = (struct sl_mpi_link){coordinate, peer, number, number_of_place(run, place)};
 }
 
-/* The same waits give the same number; other ones most probably give another. Not 0. */
+/* A hash of the waits of a circle. Not 0. */
 static uint32_t number_of(int count, const struct sl_mpi_link *circle) {
     uint32_t number = 2166136261u;
     for (int i = 0; i < count; i++) {
@@ -334,7 +336,7 @@ static uint32_t number_of(int count, const struct sl_mpi_link *circle) {
     return number | 1;
 }
 
-/* The chain's last peer is its FIRST-th link. */
+/* The chain's last peer is its FIRST-th link: a circle. */
 static void found_circle(struct sl_mpi_run *run, int first) {
     struct sl_mpi_watch *watch = &run->watch;
     const struct sl_mpi_link *circle = &run->chain[first];
@@ -348,7 +350,7 @@ static void found_circle(struct sl_mpi_run *run, int first) {
     }
 }
 
-/* The coordinate that was asked last waits itself: on to the one that it waits for, unless that is a circle. */
+/* The coordinate asked last waits itself: asks its peer, unless that closes a circle. */
 static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
     if (watch->count == run->mesh->size) return;
@@ -383,7 +385,7 @@ static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *ans
     }
 }
 
-/* Begins to watch PEER; what is known of it is another wait's. */
+/* Begins to watch PEER; earlier state belongs to another wait. */
 static void watch_peer(struct sl_mpi_run *run, int peer) {
     run->watch = (struct sl_mpi_watch){.peer = peer, .asked = -1};
     run->chain[0].number = run->waits;

@@ -1,4 +1,4 @@
-/* wait.c - looking whether something has come, again and again but not too often. */
+/* wait.c - polling, often but not too often. */
 #include "collectives/mpi/engine.h"
 
 #include <sched.h>
@@ -8,16 +8,16 @@
 #include "collectives/engines.h"
 
 enum {
-    SPINS = 200,       /* where every process has a core: looks one after the other, about 100 us */
-    YIELDS = 8,        /* then, or at once where they share cores */
-    TAKEN_US = 3,      /* a yield that takes longer has let another process work, not only look */
-    NAP_US = 50,       /* then */
-    DOZE_US = 1000,    /* the longest sleep of who would be woken by a bell, but for a part of a long message */
-    SPINS_A_LOOK = 16, /* between two looks at the clock */
+    SPINS = 200,       /* if every process has its own core: polls without a pause, about 100 us */
+    YIELDS = 8,        /* after that; if cores are shared, at once */
+    TAKEN_US = 3,      /* a yield that takes longer let another process work, not only poll */
+    NAP_US = 50,       /* after that */
+    DOZE_US = 1000,    /* longest sleep if a bell would ring: parts of long messages do not ring */
+    SPINS_A_LOOK = 16, /* between two readings of the clock */
 };
 
-/* Seconds for half received messages: of peers that are all there; and not to be late with the verdict on a lost one.
- */
+/* Seconds to wait for half received messages: if all peers are there; and after a loss, so that the verdict is not
+ * late. */
 static const double time_to_receive = 2, time_to_receive_after_loss = 0.2;
 
 static void relax(void) {
@@ -37,8 +37,8 @@ void sl_mpi_pause(int round) {
     nanosleep(&nap, NULL);
 }
 
-/* The same for who has seen RINGS, and whom MPI may have something for: the longer it has slept in vain, the longer it
- * sleeps. */
+/* The same after RINGS have been seen, if MPI may have a message: each sleep without result makes the next one longer.
+ */
 static void pause_for_mpi(int round, uint32_t rings) {
     const int first = sl_mpi_process()->spin ? SPINS + YIELDS : YIELDS;
     if (!sl_mpi_has_bells() || round < first) {
@@ -50,7 +50,7 @@ static void pause_for_mpi(int round, uint32_t rings) {
     sl_mpi_sleep(rings, 1000 * us);
 }
 
-/* Whether the bell has rung within a few looks, or once another process has had the core that they share. */
+/* Whether the bell rings within a few checks, or after one yield if cores are shared. */
 static bool is_rung(uint32_t rings) {
     if (!sl_mpi_process()->spin) {
         sched_yield();
@@ -63,8 +63,8 @@ static bool is_rung(uint32_t rings) {
     return false;
 }
 
-/* The same for whom the bell rings in any case. Who shares a core leaves it to the others when they have taken it a few
- * times. While nobody takes it, it is better kept awake: to wake it takes long. */
+/* Pauses if the bell certainly rings. If cores are shared, the process sleeps after a few yields in which others
+ * worked. As long as no process uses the core, staying awake is better: waking up takes long. */
 static void pause_until_rung(struct sl_mpi_run *run, uint32_t rings) {
     double now = sl_now();
     const double end = now + SL_AWAKE_SECONDS;
@@ -84,8 +84,9 @@ void sl_mpi_withdraw(struct sl_mpi_run *run) {
     sl_mpi_channels_withdraw(run, end);
 }
 
-/* With bells for all messages are looked for when the bell has rung for them. MPI may bring one later than that: who
- * waits looks again when nothing has rung for a tick, and who only waits for the end of the run looks all the time. */
+/* If all processes have bells, polls MPI when the bell has rung for it. MPI may deliver a message later than its ring:
+ * a waiting process polls again after a tick without rings, and polls all the time if it only waits for the end of the
+ * run. */
 static void listen(struct sl_mpi_run *run) {
     const uint32_t letters = sl_mpi_letters();
     const bool ends = run->proposed || run->returned || run->status;
@@ -123,7 +124,7 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
         const uint32_t rings = sl_mpi_rings();
         status = sl_mpi_turn(run);
         if (status || wait->ready(wait->of)) break;
-        if (rings != heard) { /* the end of the turn may have brought what its beginning has not found */
+        if (rings != heard) { /* the end of the turn may have brought data after its beginning had looked for it */
             heard = rings;
             continue;
         }
@@ -131,14 +132,14 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
             pause_until_rung(run, rings);
         else
             pause_for_mpi(round, rings);
-        if (round % 64 && !bells) continue; /* clocks take time, too */
+        if (round % 64 && !bells) continue; /* reading clocks takes time, too */
         const double now = sl_now();
         if (now < looked + 1e-3 * SL_MPI_TICK_MS) continue;
         looked = now;
         sl_mpi_look(run);
     }
     run->wait = NULL;
-    if (run->noted) sl_mpi_note_state(run); /* it waits no more */
+    if (run->noted) sl_mpi_note_state(run); /* the wait is over */
     run->noted = false;
     sl_mpi_want_room(false);
     sl_wait_end(&run->spmd, mark);
@@ -151,7 +152,7 @@ int sl_mpi_enter(struct sl_mpi_run *run, const char *verb, const char *object, c
     return run->status ? sl_mpi_turn(run) : SL_OK;
 }
 
-/* ---- what MPI says ---- */
+/* ---- errors of MPI ---- */
 
 bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what) {
     if (code == MPI_SUCCESS) return true;

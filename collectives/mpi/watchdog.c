@@ -1,9 +1,9 @@
-/* watchdog.c - watches over the functions of MPI that block until all processes have called them, and that nothing can
- * end: those that start and leave MPI.
+/* watchdog.c - watches MPI's functions that block until all processes have called them and that cannot be interrupted:
+ * starting and leaving MPI.
  *
- * It is a thread that never calls MPI. When another process of this host has been stopped for the timeout, or when the
- * start as a whole takes PATIENCE longer than the timeout, one process says so, and each ends: the launcher then ends
- * those that are left. Who is stopped /proc shows, which one process of the host reads for all. */
+ * It is a thread that never calls MPI. If another process of this host has been stopped for the timeout, or if the
+ * start takes PATIENCE longer than the timeout, one process prints it, and each ends: the launcher then ends the
+ * remaining ones. /proc shows stopped processes; one process of the host reads it for all. */
 #include "collectives/mpi/engine.h"
 
 #include <errno.h>
@@ -16,12 +16,13 @@
 
 #include "spmd/spmd.h"
 
-static const double patience = 30;      /* seconds: processes may start late, and not all can be seen from here */
-static const double turn_to_speak = 3;  /* seconds, then others than the first process do */
-static const int time_to_hear = 1;      /* seconds for the line to be passed on, and for others to find it said */
-static const int time_to_be_ended = 10; /* seconds for the launcher, who has been told by the one that spoke */
+static const double patience = 30;     /* seconds: processes may start late, and not all are visible from here */
+static const double turn_to_speak = 3; /* seconds, after which processes other than the first print */
+static const int time_to_hear = 1;     /* seconds for the line to be passed on, and for others to find it printed */
+static const int time_to_be_ended =
+    10; /* seconds for the launcher to end this process, after the printing one has ended */
 
-/* MPI has one state a process, and so has its watchdog. */
+/* MPI has one state per process, and so has its watchdog. */
 static struct {
     bool on;
     const char *what; /* "started" */
@@ -31,8 +32,8 @@ static struct {
     pthread_cond_t changed;
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Says the line, unless another one has, and ends this process. What is in stdout belongs to who may be writing there.
- */
+/* Prints the line, unless another process has, and ends this process. Does not flush stdout, which another thread may
+ * be writing. */
 static void end_process(double seconds, const char *reason) {
     const bool speaks = sl_mpi_claim_word();
     if (speaks)
@@ -41,7 +42,7 @@ static void end_process(double seconds, const char *reason) {
     sl_mpi_remove_segments();
     sleep((unsigned)(speaks ? time_to_hear : time_to_be_ended));
     if (speaks) sl_mpi_keep_word(time_to_be_ended - time_to_hear);
-    sl_mpi_remove_segments(); /* others may have been a little later */
+    sl_mpi_remove_segments(); /* others may have made theirs a little later */
     _exit(SL_FAILED);
 }
 
