@@ -25,7 +25,7 @@ enum { SL_NCCL_MOST = 64 };
  * has gone to sleep. */
 #define SL_AWAKE_SECONDS 50e-6
 
-/* Returns the engine called NAME, or NULL. */
+/* The engine called NAME; NULL if there is none. */
 const struct sl_engine_table *sl_engine_find(const char *name);
 /* Returns engine number I, even if it is not in this build; NULL after the last. */
 const struct sl_engine_table *sl_engine_at(int i);
