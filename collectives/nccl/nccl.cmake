@@ -1,4 +1,4 @@
-# Engine nccl: NVIDIA's GPUs, or threads in their place, for which tests/fake_cuda has an NCCL, too.
+# Engine nccl: for NVIDIA's GPUs, or for threads in their place with the NCCL of tests/fake_cuda.
 set(SL_NCCL AUTO CACHE STRING "engine nccl: ON, OFF, or AUTO, which is where it computes on GPUs (SL_DEVICE=cuda) and NCCL is found")
 set(SL_NCCL_LIBRARIES)
 if(SL_NCCL AND SL_DEVICE STREQUAL "cuda" AND NOT SL_FAKE_CUDA)

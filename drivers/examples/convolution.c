@@ -1,16 +1,15 @@
-/* convolution.c - an example to copy: stages that hand over different widths, connections that skip stages, images
- * whose lines are sharded, convolutions whose channels are. It teaches how coordinates share a layer's arrays and
- * exchange the edges.
+/* convolution.c - an example to copy: stages with different output widths, connections that skip stages, images sharded
+ * by lines, convolutions sharded by channels. It teaches how coordinates share a layer's arrays and exchange the edges.
  *
  * The mesh has the axes data, pipe, rows and tensor, any of which may be left out. A network of convolutions and a head
- * is pipelined over "pipe": --network plain, where what stages hand over shrinks, or residual or u-shaped, where a
- * layer's result also goes to a later stage, by way of those between (convolution_skips.h). Along "rows" coordinates
- * have bands of lines of the same images, and exchange the lines at the bands' edges; along "tensor" they have parts of
- * the channels: convolution_layers.h. --schedule names the pipeline's schedule, which has two loops where it can and
- * the network has blocks enough. Without a mesh it trains on random images on several meshes and compares the losses;
- * with a mesh and epochs on Fashion-MNIST. At the end stands what a step of the last mesh should have taken beside what
- * it took (layers/models/forecast.h). --trace FILE records what the last mesh's coordinates do when, for Perfetto and
- * shardloop-schedule --compare. */
+ * is pipelined over "pipe": --network plain, with ever smaller messages between stages; or residual or u-shaped, in
+ * which a layer's result also goes to a later stage, through the stages between (convolution_skips.h). Along "rows"
+ * coordinates have bands of lines of the same images, and exchange the lines at the bands' edges; along "tensor" they
+ * have parts of the channels: convolution_layers.h. --schedule names the pipeline's schedule, which has two loops if it
+ * can and the network has enough blocks. Without a mesh the program trains on random images on several meshes and
+ * compares the losses; with a mesh and epochs it trains on Fashion-MNIST. At the end it prints the predicted and the
+ * measured time of a step of the last mesh (layers/models/forecast.h). --trace FILE records the activities of the last
+ * mesh's coordinates, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -21,9 +20,9 @@
 /* ---- Fashion-MNIST ---- */
 
 #define DIRECTORY "/usr/share/datasets/fashion-mnist"
-#define READ(name) "gzip -dc " DIRECTORY "/" name ".gz 2>/dev/null" /* a command */
+#define READ(name) "gzip -dc " DIRECTORY "/" name ".gz 2>/dev/null" /* a shell command */
 
-/* Reads what COMMAND prints, a file in the IDX format: *COUNT times EACH bytes behind a header of HEADER bytes. */
+/* Reads the output of COMMAND, a file in the IDX format: *COUNT times EACH bytes behind a header of HEADER bytes. */
 static int read_idx(const char *command, size_t header, size_t each, uint32_t *count, uint8_t **data,
                     struct sl_error *error) {
     uint8_t begin[16];
@@ -50,7 +49,7 @@ static int read_images(struct images *images, const char *pixels, const char *la
 
 /* ---- runs ---- */
 
-/* What a trace and a forecast tell of it. */
+/* Describes the run, for a trace and a forecast. */
 static struct sl_trace_run about(const struct network_run *run, const struct sl_mesh *mesh,
                                  const struct sl_engine *engine) {
     return (struct sl_trace_run){.mesh = mesh,
@@ -70,7 +69,7 @@ static int open_trace(struct network_run *run, const struct sl_trace_run *told, 
     return sl_trace_file_create(run->trace, "--trace", run->trace->path, error);
 }
 
-/* On the mesh LAYOUT over the engine NAME. FORECAST NULL: nobody asks for it. */
+/* Runs on the mesh LAYOUT over the engine NAME. FORECAST may be NULL. */
 static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_step_forecast *forecast,
                     struct sl_error *error) {
     struct sl_mesh mesh;
@@ -80,7 +79,7 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
     struct sl_watch *watch = calloc((size_t)mesh.size, sizeof *watch);
     if (!watch) return sl_error_set(error, SL_FAILED, "no memory to watch %d coordinates", mesh.size);
     engine.error = error;
-    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    engine.checked = true; /* a wrong call of the program ends with a verdict (docs/engines.md) */
     int status = network_schedule(run, sl_mesh_axis_size(&mesh, "pipe"), error);
     const struct sl_trace_run told = about(run, &mesh, &engine);
     run->watch = forecast ? watch : NULL;
@@ -94,13 +93,13 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
     return status;
 }
 
-/* Stages change no bit; bands, channels and replicas change the order of sums, and so their rounding. */
+/* Stages do not change any bit; bands, channels and replicas change the order of sums, and so their rounding. */
 static int compare(struct network_run run, struct sl_trace_file *trace, struct sl_error *error) {
     static const char *const mesh[] = {"data=1,pipe=1,rows=1", "data=1,pipe=3,rows=1", "data=1,pipe=1,rows=2",
                                        "data=1,pipe=1,tensor=2", "data=2,pipe=2,rows=2"};
     const size_t meshes = sizeof mesh / sizeof *mesh;
     double single[MOST_STEPS], difference = 0;
-    for (size_t m = 0; m < meshes; m++) { /* before anything is printed */
+    for (size_t m = 0; m < meshes; m++) { /* checks all meshes before anything is printed */
         struct sl_mesh parsed;
         SL_TRY(sl_mesh_parse(&parsed, mesh[m], error));
         SL_TRY(network_schedule(&run, sl_mesh_axis_size(&parsed, "pipe"), error));
@@ -143,7 +142,7 @@ static int train(struct network_run run, const char *mesh, const char *engine, s
     return status;
 }
 
-/* What was printed may have gone to a full disk. */
+/* Reports errors of stdout, such as a full disk. */
 static int finish(int status, const struct sl_error *error) {
     errno = 0;
     if (error->status) {
@@ -157,13 +156,13 @@ static int finish(int status, const struct sl_error *error) {
 
 #define USAGE "convolution: [MESH EPOCHS [ENGINE]] [--trace FILE] [--network N] [--schedule N]\n"
 
-/* What is not an option. */
+/* Arguments other than options. */
 struct words {
     int count;
     const char *word[3]; /* mesh, epochs, engine */
 };
 
-/* False if ARGV is not what USAGE says, or a network is none. */
+/* False if ARGV does not match USAGE, or a network does not exist. */
 static bool read_arguments(int argc, char **argv, struct words *words, struct network_run *run,
                            struct sl_trace_file *trace) {
     for (int i = 1; i < argc; i++) {
@@ -198,7 +197,7 @@ int main(int argc, char **argv) {
     struct network_run run = {.network = &networks[0], .scheduled = "1f1b"};
     struct words words = {.word = {NULL, NULL, "local"}};
     char *end = NULL;
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    signal(SIGXFSZ, SIG_IGN); /* so that a file size limit is a write error, too */
     if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         fputs(USAGE "such as data=1,pipe=2,rows=2 5 local; networks: plain, residual, u-shaped\n", stdout);
         return finish(SL_OK, &error);
@@ -211,7 +210,7 @@ int main(int argc, char **argv) {
     }
     run.trace = trace.path ? &trace : NULL;
     run.epochs = words.count ? (int)epochs : 0;
-    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    int status = sl_cpu_level_check(&error); /* checks SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK)
         status = words.count ? train(run, words.word[0], words.word[2], &error) : compare(run, run.trace, &error);
     sl_trace_file_free(&trace);

@@ -1,15 +1,16 @@
-/* convolution_layers.h - layers of a convolution network whose images are sharded by lines, and its convolutions by
+/* convolution_layers.h - layers of a convolution network with images sharded by lines and convolutions sharded by
  * channels: for convolution.c.
  *
  * A row of a batch is an image [lines, width, channels]. Along the axis "rows" of the mesh each coordinate has a band
- * of the lines of every image. A 3x3 convolution needs one line more above its band and one below it. Its neighbours
- * have them, and send them by ppermute; in backward the gradients of these lines go back the same way. Beyond the first
- * line and the last one of an image are zeros, which is what ppermute gives where nobody sends.
+ * of the lines of every image. A 3x3 convolution needs one line more above its band and one below it. The neighbours
+ * have these lines, and send them by ppermute; in backward the gradients of these lines go back the same way. Beyond
+ * the first and the last line of an image are zeros, as a ppermute writes zeros at members that receive nothing.
  *
- * Along the axis "tensor" each coordinate has a part of a convolution's kernel. By OUTPUTS, it makes its own channels
- * of y from all channels of x; dx is the sum of what all of them make. By INPUTS, y is the sum of what each makes from
- * its own channels of x. So a pair of the two sums once in forward and once in backward, and channels stay where they
- * are between them; gather_channels brings them to all coordinates where a layer needs all. */
+ * Along the axis "tensor" each coordinate has a part of a convolution's kernel. By OUTPUTS, it computes its own
+ * channels of y from all channels of x; dx is the sum over the coordinates. By INPUTS, y is the sum over the
+ * coordinates, each of which uses its own channels of x. So a pair of the two sums once in forward and once in
+ * backward, and channels stay on their coordinates between them; gather_channels sends them to all coordinates, if a
+ * layer needs all. */
 #ifndef CONVOLUTION_LAYERS_H
 #define CONVOLUTION_LAYERS_H
 
@@ -21,26 +22,27 @@
 /* ---- the 3x3 convolution ---- */
 
 enum { KERNEL, BIAS, SIDE = 3, TAPS = SIDE * SIDE };
-enum conv_by { UNDIVIDED, OUTPUTS, INPUTS }; /* which channels coordinates along CHANNELS_AXIS share out */
+enum conv_by { UNDIVIDED, OUTPUTS, INPUTS }; /* the channels sharded along CHANNELS_AXIS */
 
 struct conv {
     struct sl_module module;
-    int lines, width, channels_in, channels_out; /* of this coordinate's band; its own channels */
+    int lines, width, channels_in, channels_out; /* lines of this coordinate's band; its own channels */
     int whole_in, whole_out;                     /* channels of all coordinates together */
     enum conv_by by;
     int group; /* of the coordinates that share the images; -1: alone */
-    int peers; /* group of those that share the channels; -1: alone */
+    int peers; /* group of the coordinates that share the channels; -1: alone */
     struct sl_gemm forward, input, weight;
-    struct sl_place received; /* [2][rows, width, channels_in]: the lines above and below the band; kept for W */
-    struct sl_place sent;     /* the same to the neighbours; in I what comes from them, too: [4] */
-    struct sl_place patches;  /* [rows * lines * width, taps * channels_in]: each point's neighbourhood; its gradient */
-    struct sl_place partial;  /* gradients of kernel and bias from this coordinate's band */
+    struct sl_place received; /* [2][rows, width, channels_in]: the lines above and below the band; saved for W */
+    struct sl_place sent;     /* the lines for the neighbours, of the same shape; in I also the received ones: [4] */
+    struct sl_place
+        patches; /* [rows * lines * width, taps * channels_in]: each point's neighbourhood, or its gradient */
+    struct sl_place partial; /* gradients of kernel and bias, summed over this coordinate's band */
 };
 
 static size_t conv_points(const struct conv *conv, int rows) {
     return (size_t)rows * (size_t)conv->lines * (size_t)conv->width;
 }
-/* Floats of a line of each of ROWS images. */
+/* Floats of one line of each of ROWS images. */
 static size_t conv_edge(const struct conv *conv, int rows) {
     return (size_t)rows * (size_t)conv->width * (size_t)conv->channels_in;
 }
@@ -48,7 +50,7 @@ static size_t conv_kernel(const struct conv *conv) {
     return TAPS * (size_t)conv->channels_in * (size_t)conv->channels_out;
 }
 
-/* The bias is added after the sum, and so once. */
+/* Whether y is summed over coordinates. The bias is then added after the sum, and so once. */
 static bool conv_sums(const struct conv *conv) { return conv->by == INPUTS && conv->peers >= 0; }
 
 static void conv_release(struct sl_module *module) {
@@ -95,7 +97,7 @@ static int conv_plan(struct sl_module *module, struct sl_plan *plan) {
     return conv_plan_products(conv, plan);
 }
 
-/* SENT [2][count] goes to the coordinate above and to the one below; RECEIVED [2][count] is what they send. */
+/* Sends SENT [2][count] to the coordinates above and below; RECEIVED [2][count] is their data. */
 static int conv_exchange(const struct conv *conv, struct sl_context *context, size_t count, const float *sent,
                          float *received) {
     const struct sl_group *group = sl_group_of(context, conv->group);
@@ -114,8 +116,8 @@ static int conv_exchange(const struct conv *conv, struct sl_context *context, si
     return sl_communicate(context, sl_describe_ppermute(group, SL_F32, sent, received + count, count, pairs, up));
 }
 
-/* The neighbourhoods of all points of X [rows, lines, width, channels]. The three points of a line that a neighbourhood
- * has lie one after another. */
+/* Writes the neighbourhoods of all points of X [rows, lines, width, channels]. The three points of one line of a
+ * neighbourhood are adjacent. */
 static void conv_gather(const struct conv *conv, int rows, const float *x, const float *received, float *patches) {
     const int lines = conv->lines, width = conv->width, channels = conv->channels_in;
     const int line = width * channels, run = SIDE * channels;
@@ -133,7 +135,8 @@ static void conv_gather(const struct conv *conv, int rows, const float *x, const
     }
 }
 
-/* The opposite: adds up the gradients of PATCHES to DX, and to those of the lines above and below the band, SENT. */
+/* The transpose: sums the gradients PATCHES into DX, and into the gradients SENT of the lines above and below the band.
+ */
 static void conv_scatter(const struct conv *conv, int rows, const float *patches, float *dx, float *sent) {
     const int lines = conv->lines, width = conv->width, channels = conv->channels_in;
     const int line = width * channels, run = SIDE * channels;
@@ -147,7 +150,7 @@ static void conv_scatter(const struct conv *conv, int rows, const float *patches
         for (int c = 0; c < channels; c++) {
             float sum = 0;
             for (int tap = 0; tap < TAPS; tap++) {
-                const int y = l + 1 - tap / SIDE, x = w + 1 - tap % SIDE; /* whose neighbourhood it is in */
+                const int y = l + 1 - tap / SIDE, x = w + 1 - tap % SIDE; /* the point with this neighbourhood */
                 if (y >= 0 && y < lines && x >= 0 && x < width)
                     sum += patches[(((size_t)row * lines + y) * width + x) * SIDE * run + tap * channels + c];
             }
@@ -156,8 +159,8 @@ static void conv_scatter(const struct conv *conv, int rows, const float *patches
     }
 }
 
-/* Copies the first and the last line of each image of X to SENT [2][rows, line]; or adds what has been received there
- * to those of DX. */
+/* conv_edges copies the first and the last line of each image of X to SENT [2][rows, line]; conv_add_edges adds the
+ * received gradients of these lines to DX. */
 static void conv_edges(const struct conv *conv, int rows, const float *x, float *sent) {
     const int line = conv->width * conv->channels_in, image = conv->lines * line;
     SL_ELEMENTWISE(is_device_ptr(x, sent))
@@ -217,7 +220,7 @@ static void conv_add(size_t n, const float *partial, bool accumulate, float *gra
     for (size_t i = 0; i < n; i++) gradient[i] = (accumulate ? gradient[i] : 0) + partial[i];
 }
 
-/* Each coordinate has the summands of its band. */
+/* Each coordinate computes the summands of its band. */
 static int conv_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                 const float *dy) {
     const struct conv *conv = (const struct conv *)module;
@@ -247,8 +250,8 @@ static const struct sl_module_type conv_type = {.name = "conv3x3",
                                                 .bytes = sizeof(struct conv),
                                                 .release = conv_release};
 
-/* y [lines, width, OUT] of x [lines, width, IN], of which this coordinate has so many LINES. BY says whose channels it
- * has its share of along CHANNELS_AXIS of MESH; IN and OUT are all of them, and divide. */
+/* y [lines, width, OUT] of x [lines, width, IN] of this coordinate's LINES. BY selects the channels that are sharded
+ * along CHANNELS_AXIS of MESH; IN and OUT count all channels, and are divisible by the axis. */
 static inline struct sl_module *conv3x3(const char *name, int lines, int width, int in, int out, enum conv_by by,
                                         const struct sl_mesh *mesh) {
     const int peers = by == UNDIVIDED ? 1 : sl_mesh_axis_size(mesh, CHANNELS_AXIS);
@@ -270,7 +273,7 @@ static inline struct sl_module *conv3x3(const char *name, int lines, int width, 
 
 struct gather_channels {
     struct sl_module module;
-    int points, channels; /* this coordinate's */
+    int points, channels; /* of this coordinate */
     int peers;
 };
 
@@ -286,7 +289,7 @@ static int gather_channels_forward(const struct sl_module *module, struct sl_con
                           sl_describe_all_gather_dim(sl_group_of(context, gather->peers), SL_F32, x, y, 2, shape, 1));
 }
 
-/* All coordinates have computed the same dy. */
+/* All coordinates have computed the same dy, so none sums. */
 static int gather_channels_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                           const float *dy, float *dx) {
     const struct gather_channels *gather = (const struct gather_channels *)module;
@@ -308,8 +311,8 @@ static const struct sl_module_type gather_channels_type = {.name = "gather_chann
                                                            .fuses = true,
                                                            .bytes = sizeof(struct gather_channels)};
 
-/* y [points, CHANNELS] of x, this coordinate's share of them along CHANNELS_AXIS of MESH, which divides them among
- * several. */
+/* y [points, CHANNELS] of x, this coordinate's share of the channels along CHANNELS_AXIS of MESH. The axis has several
+ * coordinates, and divides CHANNELS. */
 static inline struct sl_module *gather_channels(int points, int channels, const struct sl_mesh *mesh) {
     const int own = channels / sl_mesh_axis_size(mesh, CHANNELS_AXIS);
     struct sl_module *module = sl_module_new(&gather_channels_type, NULL, points * own, points * channels);
@@ -349,7 +352,7 @@ static int pool_forward(const struct sl_module *module, struct sl_context *conte
     return SL_OK;
 }
 
-/* Of several largest points the first has the gradient. */
+/* If several points are the largest, the first gets the gradient. */
 static int pool_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;

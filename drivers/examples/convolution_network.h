@@ -1,4 +1,4 @@
-/* convolution_network.h - convolution networks whose stages hand over different widths, and their training at every
+/* convolution_network.h - convolution networks whose stages have different output widths, and their training at every
  * coordinate: for convolution.c. */
 #ifndef CONVOLUTION_NETWORK_H
 #define CONVOLUTION_NETWORK_H
@@ -22,7 +22,7 @@ enum {
     MOST_PEERS = 8
 };
 
-/* A network of BLOCKS. Stages have at least one each, and hand over what a block gives. */
+/* A network of BLOCKS. A stage has at least one block, and its output is its last block's. */
 struct network {
     const char *name;
     int blocks;
@@ -33,13 +33,13 @@ struct network {
     sl_sequential("", (int)(sizeof((struct sl_module *[]){__VA_ARGS__}) / sizeof(struct sl_module *)),                 \
                   (struct sl_module *[]){__VA_ARGS__})
 
-/* Of an image whose side is SIDE, this coordinate's lines; of CHANNELS that are shared out, its own. */
+/* This coordinate's lines of an image of side SIDE, and its own of CHANNELS sharded channels. */
 static inline int own_lines(const struct sl_mesh *mesh, int side) { return side / sl_mesh_axis_size(mesh, ROWS_AXIS); }
 static inline int own_channels(const struct sl_mesh *mesh, int channels) {
     return channels / sl_mesh_axis_size(mesh, CHANNELS_AXIS);
 }
 
-/* LAYER, which leaves its own CHANNELS of an image of side SIDE, and then all of them. */
+/* LAYER, which writes its own CHANNELS of an image of side SIDE, and a gather of all channels if they are sharded. */
 static inline struct sl_module *all_channels(struct sl_module *layer, int side, int channels,
                                              const struct sl_mesh *mesh) {
     if (own_channels(mesh, channels) == channels) return layer;
@@ -51,13 +51,13 @@ static inline struct sl_module *conv_silu(const char *name, int side, int in, in
     return CHAIN(conv3x3(name, lines, side, in, out, OUTPUTS, mesh), sl_silu(lines * side * own_channels(mesh, out)));
 }
 
-/* The head's kernel is sharded as its x is. */
+/* The head's kernel is sharded like its x. */
 static inline struct sl_module *network_head(int side, int channels, const struct sl_mesh *mesh) {
     return sl_row_parallel("head", side * side * channels, CLASSES, mesh, ROWS_AXIS);
 }
 
-/* Two convolutions with pools and the head. What a block hands over is half of what the block before does. The first
- * convolution leaves channels where they are, the second sums over them. */
+/* Two convolutions with pools and the head. A block's output has half the size of the previous block's. The first
+ * convolution leaves channels on their coordinates, the second sums over them. */
 static inline struct sl_module *plain_block(int block, const struct sl_mesh *mesh) {
     const int side = IMAGE >> block, lines = own_lines(mesh, side);
     if (block == 0)
@@ -69,7 +69,7 @@ static inline struct sl_module *plain_block(int block, const struct sl_mesh *mes
     return network_head(side, CHANNELS2, mesh);
 }
 
-/* Two residual connections (He et al. 2015), each over two blocks, which may be two stages': the first begins it, the
+/* Two residual connections (He et al. 2015), each over two blocks, which may be in two stages: the first begins it, the
  * second, whose convolution sums over the first one's channels, ends it. */
 static inline struct sl_module *residual_block(int block, const struct sl_mesh *mesh) {
     static const char *const name[] = {"conv0", "conv1", "conv2", "conv3", "conv4"};
@@ -85,8 +85,8 @@ static inline struct sl_module *residual_block(int block, const struct sl_mesh *
     return block == 2 ? CHAIN(ends, pool2x2(lines, side, CHANNELS1)) : ends;
 }
 
-/* A "U" (Ronneberger et al. 2015): down to images of 8 x 8 points and up again to 32 x 32, where each way up also reads
- * what the way down has left at its size. Two such skips pass by the lowest block. */
+/* A "U" (Ronneberger et al. 2015): down to images of 8 x 8 points and up again to 32 x 32; each layer on the way up
+ * also reads the output of the same size on the way down. Two such skips pass by the lowest block. */
 static inline struct sl_module *u_shaped_block(int block, const struct sl_mesh *mesh) {
     enum { DOWN1 = 8, DOWN2 = 16, DOWN3 = 16, HALF = IMAGE / 2, QUARTER = IMAGE / 4 };
     const int skip1 = own_lines(mesh, IMAGE) * IMAGE * DOWN1;
@@ -113,14 +113,14 @@ static const struct network networks[] = {
     {"plain", 3, plain_block}, {"residual", 6, residual_block}, {"u-shaped", 6, u_shaped_block}};
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
-/* NULL if there is none called NAME. */
+/* Returns NULL if there is none called NAME. */
 static inline const struct network *network_find(const char *name) {
     for (int n = 0; n < NETWORKS; n++)
         if (!strcmp(name, networks[n].name)) return &networks[n];
     return NULL;
 }
 
-/* The blocks of this rank's stages. Slots have room for the widest that a block hands over. */
+/* Builds the blocks of this rank's stages. Slots have room for the widest block output. */
 static inline void network_build(const struct network *network, const struct sl_schedule *schedule,
                                  struct sl_module **stage, struct sl_model *model, struct sl_spmd *self) {
     const struct sl_layers layers = {.count = network->blocks};
@@ -155,18 +155,18 @@ struct images {
 
 struct network_run {
     const struct network *network;
-    const char *scheduled; /* the schedule's name */
+    const char *scheduled; /* name of the schedule */
     struct sl_schedule schedule;
     struct images train, test; /* TEST may be empty */
-    int steps, epochs;         /* of EPOCHS 0: as many steps, at most MOST_STEPS */
+    int steps, epochs;         /* if EPOCHS is 0: the number of steps, at most MOST_STEPS */
     double loss[MOST_STEPS];
-    struct sl_store gradients;   /* of the last step, where EPOCHS is 0 */
-    struct sl_trace_file *trace; /* of the first few steps but the very first; NULL: none is recorded */
-    struct sl_watch *watch;      /* [coordinates] of the same steps; NULL: nobody watches */
-    int watched;                 /* of them; written by coordinate 0 */
+    struct sl_store gradients;   /* of the last step, if EPOCHS is 0 */
+    struct sl_trace_file *trace; /* of the first few steps after the very first; NULL: no trace */
+    struct sl_watch *watch;      /* [coordinates], for the same steps; NULL: no statistics */
+    int watched;                 /* number of steps measured; written by coordinate 0 */
 };
 
-/* The run's schedule over RANKS: of two loops where it can have them, and stages then have blocks. */
+/* Makes the run's schedule over RANKS: with two loops, if the schedule allows them and all stages then have blocks. */
 static inline int network_schedule(struct network_run *run, int ranks, struct sl_error *error) {
     const struct sl_schedule_kind *kind = sl_schedule_find(run->scheduled, error);
     if (!kind) return SL_BAD_INPUT;
@@ -188,11 +188,11 @@ struct network_worker {
     float *inputs; /* [rows, lines, IMAGE] of this coordinate */
     int32_t *labels;
     struct sl_batch batch;
-    int watched; /* steps */
+    int watched; /* steps measured */
 };
 
-/* The rows of this coordinate of IMAGES, in ORDER (NULL: as they lie), whose batch begins with FIRST: its band of
- * lines, with zeros around each image. Rows behind the last image have label -1, which the loss leaves out. */
+/* Reads this coordinate's rows of the batch that begins with FIRST, of IMAGES in ORDER (NULL: as stored): its band of
+ * lines, with zeros around each image. Rows behind the last image have label -1, which the loss ignores. */
 static inline void network_fetch(struct network_worker *w, const struct sl_spmd *self, const struct images *images,
                                  const uint32_t *order, uint32_t first) {
     enum { MARGIN = (IMAGE - PIXELS) / 2 };
@@ -211,7 +211,7 @@ static inline void network_fetch(struct network_worker *w, const struct sl_spmd 
     }
 }
 
-/* Fisher and Yates; a word times n, shifted, is a number below n. */
+/* Fisher-Yates shuffle; a random word times n, shifted, is a number below n. */
 static inline void network_shuffle(uint32_t *order, uint32_t count, uint32_t epoch) {
     const struct sl_key key = sl_fold_in(sl_key_of_seed(1), epoch);
     for (uint32_t i = 0; i < count; i++) order[i] = i;
@@ -257,7 +257,7 @@ static inline int network_plan(struct network_worker *w, struct sl_spmd *self, c
     return sl_trainer_open(w->trainer, NULL);
 }
 
-/* Step NUMBER of the run. */
+/* Takes step NUMBER of the run. */
 static inline int network_step(struct network_worker *w, struct sl_spmd *self, const struct network_run *run,
                                uint32_t number, struct sl_metrics *metrics) {
     const bool watched = number >= 1 && number <= TRACED;
@@ -285,7 +285,7 @@ static inline int network_steps(struct network_worker *w, struct sl_spmd *self, 
     return sl_trainer_export(w->trainer, true, &run->gradients);
 }
 
-/* The images that do not fill an epoch's last batch are left out. */
+/* Images that do not fill an epoch's last batch are omitted. */
 static inline int network_epoch(struct network_worker *w, struct sl_spmd *self, const struct network_run *run,
                                 int epoch) {
     const uint32_t steps = run->train.count / BATCH;
@@ -311,7 +311,7 @@ static inline int network_epoch(struct network_worker *w, struct sl_spmd *self, 
     return self->coordinate == 0 && fflush(stdout) ? sl_fail(self, SL_FAILED, "stdout: could not be written") : SL_OK;
 }
 
-/* ARG is a struct network_run. */
+/* The program; ARG is a struct network_run. */
 static inline int network_program(struct sl_spmd *self, void *arg) {
     struct network_run *run = arg;
     struct network_worker w = {0};
@@ -333,7 +333,7 @@ static inline int network_program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* COUNT random images. SL_FAILED without memory. */
+/* Makes COUNT random images. SL_FAILED without memory. */
 static inline int images_draw(struct images *images, uint32_t count) {
     const struct sl_key key = sl_key_of_seed(7);
     const size_t pixels = (size_t)count * PIXELS * PIXELS;

@@ -1,21 +1,21 @@
-/* convolution_skips.h - layers of networks whose connections skip others, also those of other stages: for
+/* convolution_skips.h - layers of networks with connections that skip other layers, also of other stages: for
  * convolution.c.
  *
- * Stages hand rows to the next stage alone. What a later layer needs again therefore travels with them, as further
- * columns behind those of the layers between, [own | carried]: `beside` is a layer with such columns. Every stage
- * boundary between its ends moves it once more, and once more back as a gradient; and each layer between copies it,
- * even within a stage. In exchange no schedule and no channel is other than without it. */
+ * A stage sends rows only to the next stage. A skip's data therefore travels with the rows, as further columns behind
+ * the columns of the layers between, [own | carried]: `beside` is a layer with such columns. Every stage boundary
+ * between the skip's ends sends it once more, and its gradient back; and each layer between copies it, even within a
+ * stage. In exchange, schedules and channels are unchanged. */
 #ifndef CONVOLUTION_SKIPS_H
 #define CONVOLUTION_SKIPS_H
 
 #include <shardloop/shardloop.h>
 
-/* ---- a layer with columns that pass by it ---- */
+/* ---- a layer with carried columns ---- */
 
 struct beside {
     struct sl_module module;
     int at, carried;
-    struct sl_place x, y, dx, dy; /* the layer's own, without the carried columns */
+    struct sl_place x, y, dx, dy; /* of the layer itself, without the carried columns */
 };
 
 static size_t beside_count(int rows, int columns) { return (size_t)rows * (size_t)columns; }
@@ -97,7 +97,8 @@ static struct sl_module *beside(struct sl_module *layer, int at, int carried) {
     return module;
 }
 
-/* A skip begins: y = [LAYER of x's own columns | those columns | CARRIED that passed by already]. And one passes by. */
+/* begin_skip: y = [LAYER of x's own columns | these columns | CARRIED columns that x carries already]. pass_by: y =
+ * [LAYER of x's own columns | CARRIED columns]. */
 static inline struct sl_module *begin_skip(struct sl_module *layer, int carried) {
     return beside(layer, 0, layer ? layer->in + carried : 0);
 }
@@ -105,7 +106,7 @@ static inline struct sl_module *pass_by(struct sl_module *layer, int carried) {
     return beside(layer, layer ? layer->in : 0, carried);
 }
 
-/* ---- a skip's end, by a sum ---- */
+/* ---- end of a skip: a sum ---- */
 
 static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int rows = context->rows, columns = module->out;
@@ -141,11 +142,11 @@ static const struct sl_module_type sum_type = {.name = "sum",
 /* y [COLUMNS] of x = [a | b]: a + b. */
 static inline struct sl_module *sum_skip(int columns) { return sl_module_new(&sum_type, NULL, 2 * columns, columns); }
 
-/* ---- a skip's end, by channels; twice the lines and the width ---- */
+/* ---- end of a skip: more channels; twice the lines and the width ---- */
 
 struct merge {
     struct sl_module module;
-    int points, width;     /* of a, which is grown; its width */
+    int points, width;     /* of a, which is enlarged; its width */
     int channels, skipped; /* of a and of b */
 };
 
@@ -164,7 +165,7 @@ static int merge_forward(const struct sl_module *module, struct sl_context *cont
     return SL_OK;
 }
 
-/* A point's gradient is the sum of those of the four that it has become. */
+/* A point's gradient is the sum of the gradients of its four copies. */
 static int merge_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                 const float *dy, float *dx) {
     const struct merge *merge = (const struct merge *)module;
@@ -198,8 +199,8 @@ static const struct sl_module_type merge_type = {.name = "merge",
                                                  .fuses = true,
                                                  .bytes = sizeof(struct merge)};
 
-/* y [2 lines, 2 width, CHANNELS + SKIPPED] of x = [a | b]: a [LINES, WIDTH, CHANNELS], each of whose points becomes
- * four of the same, and b [2 lines, 2 width, SKIPPED], whose channels stand behind those of a. */
+/* y [2 lines, 2 width, CHANNELS + SKIPPED] of x = [a | b]: a [LINES, WIDTH, CHANNELS], with each point copied to four,
+ * and b [2 lines, 2 width, SKIPPED], with its channels behind those of a. */
 static inline struct sl_module *merge_skip(int lines, int width, int channels, int skipped) {
     const int points = lines * width;
     struct sl_module *module =

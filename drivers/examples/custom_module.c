@@ -1,25 +1,25 @@
-/* custom_module.c - an example to copy: a module of one's own, and a training loop around it. It teaches that a module
- * is a forward, two backwards, and what they need of each other.
+/* custom_module.c - an example to copy: your own module, and a training loop around it. It teaches that a module is a
+ * forward function, two backward functions, and the values they need of each other.
  *
- * The module is a leaky rectifier whose slope below zero is learned, y = x > 0 ? x : slope x. It stands in a small
- * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.
- * Its loops stand under the directives of spmd/device/offload.h, so that they run on devices in builds that have any.
- * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/modules/gradient_check.h)
- * tells. At the end stands what a step should have taken beside what it took (layers/models/forecast.h). With
- * --trace FILE the program records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
+ * The module is a leaky rectifier with a learned slope below zero, y = x > 0 ? x : slope x. It is part of a small
+ * classifier, pipelined over "model" and replicated over "data", that learns whether x0 x1 is above zero. Directives of
+ * spmd/device/offload.h over its loops make them run on devices, in builds that have devices. sl_gradient_check
+ * (layers/modules/gradient_check.h) tests a module's backward functions against its forward. At the end the program
+ * prints the predicted and the measured time of a step (layers/models/forecast.h). With --trace FILE it records the
+ * coordinates' activities, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <signal.h>
 #include <shardloop/shardloop.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the module: what it declares, y of x, dx of dy, and its parameter's gradient ---- */
+/* ---- the module: its declaration, y of x, dx of dy, and its parameter's gradient ---- */
 
-enum { SLOPE }; /* its parameters, in the order in which plan declares them */
+enum { SLOPE }; /* its parameters, in the order of their declaration in plan */
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t shape[] = {(size_t)module->in};
-    module->keeps_input = module->keeps_gradient = true; /* both backward functions get x, the second gets dy */
+    module->keeps_input = module->keeps_gradient = true; /* both backward functions get x, the second also dy */
     return sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
 }
 
@@ -59,7 +59,7 @@ static const struct sl_module_type leaky = {.name = "leaky",
                                             .forward = forward,
                                             .backward_input = backward_input,
                                             .backward_weight = backward_weight,
-                                            .fuses = true}; /* rows of several microbatches at once: any number */
+                                            .fuses = true}; /* can process the rows of several microbatches at once */
 
 /* ---- the run: the same program at every coordinate ---- */
 
@@ -71,12 +71,13 @@ struct run {
     float inputs[BATCH * INPUTS];
     int32_t labels[BATCH];
     double loss, accuracy;
-    const char *traced; /* the trace's name, NULL: none is recorded */
+    const char *traced; /* name of the trace file; NULL: no trace */
     struct sl_trace_file trace;
-    struct sl_watch watch[COORDINATES]; /* of so many steps after the first, which touches memory */
+    struct sl_watch
+        watch[COORDINATES]; /* statistics of WATCHED steps after the first one, which touches memory first */
 };
 
-/* Before STEP: watches the coordinate from the second step on, and no longer than WATCHED. */
+/* Called before STEP: measures this coordinate for WATCHED steps, from the second one on. */
 static void watch(struct run *run, struct sl_spmd *self, struct sl_trainer *trainer, int step) {
     struct sl_watch *own = &run->watch[self->coordinate];
     if (step == 1) sl_watch_begin(own, self, trainer);
@@ -128,7 +129,7 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* What a trace and a forecast tell of it. */
+/* Describes the run, for a trace and a forecast. */
 static struct sl_trace_run about(const struct run *run, const struct sl_mesh *mesh) {
     return (struct sl_trace_run){.mesh = mesh,
                                  .pipe_axis = "model",
@@ -155,7 +156,7 @@ static int print_end(const struct run *run, const struct sl_mesh *mesh, struct s
     return SL_OK;
 }
 
-/* What was printed may have gone to a full disk. */
+/* Reports errors of stdout, such as a full disk. */
 static int finish(int status, const struct sl_error *error) {
     errno = 0;
     if (status) {
@@ -172,7 +173,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    signal(SIGXFSZ, SIG_IGN); /* so that a file size limit is a write error, too */
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     if (argc == 3 && !strcmp(argv[1], "--trace")) run.traced = argv[2];
     if (argc > 1 && !run.traced) {
@@ -183,10 +184,10 @@ int main(int argc, char **argv) {
     }
     sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);
     for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
-    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    int status = sl_cpu_level_check(&error); /* checks SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK) status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
-    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    engine.checked = true; /* a wrong call of the program ends with a verdict (docs/engines.md) */
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "gpipe", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
     if (status == SL_OK && run.traced) status = open_trace(&run, &mesh, &error);

@@ -1,12 +1,12 @@
-/* custom_optimizer.c - an example to copy: an optimizer of one's own. It teaches that an optimizer is a row.
+/* custom_optimizer.c - an example to copy: your own optimizer. It teaches that an optimizer is a row.
  *
- * The row says what the optimizer keeps beside each value, and has a function that updates a run of elements. The
- * trainer then shards that state over the replicas, saves it and resumes it, without another line. This one is Lion
- * (Chen et al. 2023): value -= rate sign(beta1 m + (1 - beta1) gradient), then m = beta2 m + (1 - beta2) gradient. The
- * loop stands under a directive of spmd/device/offload.h, so that it runs on devices in builds that have any.
+ * The row names the optimizer's state per value, and has a function that updates a run of elements. The trainer shards
+ * this state over the replicas, saves and loads it without further code. This optimizer is Lion (Chen et al. 2023):
+ * value -= rate sign(beta1 m + (1 - beta1) gradient), then m = beta2 m + (1 - beta2) gradient. A directive of
+ * spmd/device/offload.h over the loop makes it run on devices, in builds that have devices.
  *
- * custom_optimizer CHECKPOINT [STEPS] saves the run in that file when it has taken so many steps. Where the file is
- * there already, the run goes on from it first, and has the losses of one that has never ended. */
+ * custom_optimizer CHECKPOINT [STEPS] saves the run in that file after STEPS steps. If the file exists, the run first
+ * resumes from it, with the same losses as an uninterrupted run. */
 #include <shardloop/shardloop.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* ---- the optimizer ---- */
 
-enum { MOMENTUM }; /* what it keeps, in the row's order */
+enum { MOMENTUM }; /* its state, in the row's order */
 
 static void update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                    const struct sl_optimizer_run *run) {
@@ -24,7 +24,7 @@ static void update(const struct sl_optimizer_options *options, const struct sl_k
     const float *gradient = run->gradient;
     float *value = run->value, *momentum = run->state[MOMENTUM];
     const size_t n = run->count;
-    (void)kernels; /* the library's own loops, for an optimizer that calls them */
+    (void)kernels; /* the library's own loops, unused here */
     SL_ELEMENTWISE(is_device_ptr(gradient, value, momentum))
     for (size_t i = 0; i < n; i++) {
         const float g = scale * gradient[i], m = momentum[i], mix = beta1 * m + (1 - beta1) * g;
@@ -47,9 +47,9 @@ struct run {
     struct sl_schedule schedule;
     float inputs[BATCH * INPUTS];
     int32_t labels[BATCH];
-    const char *checkpoint; /* NULL: nothing is saved */
-    bool resumes;           /* the checkpoint is there */
-    int steps;              /* with those before the checkpoint */
+    const char *checkpoint; /* NULL: not saved */
+    bool resumes;           /* the checkpoint exists */
+    int steps;              /* including the steps before the checkpoint */
 };
 
 static int program(struct sl_spmd *self, void *arg) {
@@ -67,7 +67,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                                             .wgrad_group = MICROBATCHES},
                                                .data_axis = "data",
                                                .optimizer = sl_optimizer_defaults(&lion, 1e-3f),
-                                               .zero = true, /* each replica keeps its part of the momentum */
+                                               .zero = true, /* each replica has its part of the momentum */
                                                .seed = 42};
     const int first = sl_axis_index(self, "data") * rows;
     const struct sl_batch batch = {.rows = rows, .inputs = run->inputs + first * INPUTS, .labels = run->labels + first};
@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
     int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
-    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    engine.checked = true; /* a wrong call of the program ends with a verdict (docs/engines.md) */
     engine.error = &error;
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "1f1b", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);

@@ -1,9 +1,9 @@
-/* custom_schedule.c - an example to copy: a pipeline schedule of one's own. It teaches that a schedule is a table.
+/* custom_schedule.c - an example to copy: your own pipeline schedule. It teaches that a schedule is a table.
  *
- * The table below sends two microbatches through all stages and back before the next two begin. Only compute actions
- * are written down, rank by rank in order; the library adds the messages, proves that nothing deadlocks, and draws the
- * table. A small classifier then learns under it and under gpipe: the losses are the same to the last bit, because
- * gradients are summed in the order of the microbatches under every schedule. */
+ * The table below sends two microbatches through all stages and back before the next two begin. It has only compute
+ * actions, rank by rank in order; the library adds the messages, proves that there is no deadlock, and draws the table.
+ * A small classifier then trains under it and under gpipe: the losses are the same to the last bit, because every
+ * schedule sums gradients in the order of the microbatches. */
 #include <shardloop/shardloop.h>
 #include <stdio.h>
 
@@ -20,7 +20,7 @@ static int make_in_pairs(struct sl_schedule *schedule, struct sl_error *error) {
         for (int s = STAGES - 1; s >= 0; s--)
             for (int i = m; i < m + 2; i++) SL_TRY(sl_schedule_compute(schedule, SL_BACKWARD, s, i, false));
     }
-    return sl_schedule_clock(schedule, error); /* when each action runs */
+    return sl_schedule_clock(schedule, error); /* computes when each action runs */
 }
 
 /* ---- the run: the same program at every coordinate ---- */
@@ -64,15 +64,15 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* Trains under the run's schedule, which it lowers, checks and frees. */
+/* Trains under the run's schedule: lowers, checks and frees it. */
 static int train(struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
     struct sl_engine engine = {0};
     int slots = 0, kept[STAGES];
-    int status = sl_schedule_lower(&run->schedule, error); /* adds sends, takes and reductions */
+    int status = sl_schedule_lower(&run->schedule, error); /* adds sends, receives and reductions */
     if (status == SL_OK) status = sl_schedule_slots(&run->schedule, 1, &slots, error);
     if (status == SL_OK) status = sl_schedule_check(&run->schedule, slots, 1, kept, error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", error);
-    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    engine.checked = true; /* a wrong call of the program ends with a verdict (docs/engines.md) */
     engine.error = error;
     if (status == SL_OK) status = sl_run(mesh, &engine, program, run);
     if (status == SL_OK)

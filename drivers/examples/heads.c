@@ -1,11 +1,12 @@
-/* heads.c - an example to copy: attention over tensor-parallel coordinates, with heads that stay where they are and
- * with heads that an all_to_all brings together. It teaches what sharding a dim means, and what changing it costs.
+/* heads.c - an example to copy: attention over tensor-parallel coordinates, in two ways: with heads that stay on their
+ * coordinates, and with heads reassembled by an all_to_all. It teaches the meaning of sharding a dim, and the cost of
+ * changing it.
  *
- * Queries, keys and values are arrays [tokens, heads, width]. Along "tensor" a coordinate has its share either of the
- * heads, each of them whole, or of every head's columns. Attention needs whole heads. So in the second way an
- * all_to_all splits the heads and joins the columns of q, k and v, and one does the opposite with what attention gives;
- * backward does as much once more. A layer whose columns are scattered head by head has the first way for nothing:
- * which columns belong to which head is the reader's choice, until a checkpoint names them. */
+ * Queries, keys and values are arrays [tokens, heads, width]. Along "tensor" a coordinate has either a share of the
+ * heads, each of them complete, or a share of every head's columns. Attention needs complete heads. So in the second
+ * way an all_to_all splits the heads and joins the columns of q, k and v, and another does the opposite with
+ * attention's output; backward does as much once more. A layer whose columns are scattered head by head gets the first
+ * way for free: any assignment of columns to heads works, until a checkpoint names them. */
 #include <shardloop/shardloop.h>
 #include <errno.h>
 #include <math.h>
@@ -19,8 +20,8 @@ enum { Q, K, V, OUTPUT, ARRAYS, REPEATS = 30 };
 
 struct run {
     bool exchanges;                /* coordinates have shares of every head's columns */
-    float (*output)[HEADS][WIDTH]; /* [TOKENS], which all coordinates see */
-    double exchange, attention;    /* of coordinate 0: the least milliseconds of a forward */
+    float (*output)[HEADS][WIDTH]; /* [TOKENS], shared by all coordinates */
+    double exchange, attention;    /* at coordinate 0: shortest milliseconds of a forward pass */
 };
 
 /* Element (TOKEN, HEAD, COLUMN) of array number ARRAY. */
@@ -33,11 +34,11 @@ struct worker {
     struct sl_group peers;
     int heads, first_head, width, first_column; /* of this coordinate's share */
     float *share[ARRAYS];                       /* [TOKENS, heads, width] */
-    float *whole[ARRAYS];                       /* [TOKENS, HEADS / peers, WIDTH]; the same memory where heads stay */
+    float *whole[ARRAYS];                       /* [TOKENS, HEADS / peers, WIDTH]; the same memory if heads stay */
     float *logsum;
 };
 
-/* Device memory, filled with the share's elements. */
+/* Allocates device memory and fills it with the share's elements. */
 static float *fill(const struct worker *w, int array) {
     const size_t bytes = (size_t)TOKENS * COLUMNS / (size_t)w->peers.size * sizeof(float);
     float *share = sl_device.take(bytes), *values = malloc(bytes), *next = values;
@@ -75,7 +76,7 @@ static void close_worker(struct worker *w, const struct run *run) {
     sl_device.give(w->logsum);
 }
 
-/* From shares of all heads to whole heads, and back. */
+/* join: from shares of all heads to complete heads; split: back. */
 static int join(struct sl_spmd *self, struct worker *w, int array) {
     const size_t shape[] = {TOKENS, HEADS, (size_t)w->width};
     return sl_all_to_all(self, &w->peers, SL_F32, w->share[array], w->whole[array], 3, shape, 1, 2);
@@ -127,7 +128,7 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* Prints a line of the table. *SAME: whether the output has the bits of SINGLE's. */
+/* Runs one way and prints a line of the table. Clears *SAME if the output's bits differ from SINGLE's. */
 static int run_way(int peers, bool exchanges, const struct run *single, struct run *run, bool *same,
                    struct sl_error *error) {
     struct sl_mesh mesh;
@@ -148,7 +149,7 @@ static int run_way(int peers, bool exchanges, const struct run *single, struct r
     return SL_OK;
 }
 
-/* Both ways on several meshes, beside one coordinate. */
+/* Runs both ways on several meshes, and compares them with one coordinate. */
 static int compare(struct sl_error *error) {
     struct run single = {0}, run = {0};
     bool same = true;
@@ -166,7 +167,7 @@ static int compare(struct sl_error *error) {
     return same ? SL_OK : 1;
 }
 
-/* What was printed may have gone to a full disk. */
+/* Reports errors of stdout, such as a full disk. */
 static int finish(int status, const struct sl_error *error) {
     errno = 0;
     if (error->status) {
@@ -181,12 +182,12 @@ static int finish(int status, const struct sl_error *error) {
 int main(int argc, char **argv) {
     struct sl_error error = {0};
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    signal(SIGXFSZ, SIG_IGN); /* so that a file size limit is a write error, too */
     if (argc > 1) {
         fputs("heads: an example; it takes no arguments\n", help ? stdout : stderr);
         return help ? finish(SL_OK, &error) : SL_BAD_INPUT;
     }
-    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    int status = sl_cpu_level_check(&error); /* checks SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK) status = compare(&error);
     return finish(status, &error);
 }

@@ -1,7 +1,7 @@
-/* hello_psum.c - an example to copy: the smallest program. It teaches what a mesh, a coordinate and a group are.
+/* hello_psum.c - an example to copy: the smallest program. It teaches the terms mesh, coordinate and group.
  *
  * The function program runs once at every coordinate of the mesh, here as threads of this process. Coordinates that
- * differ in "model" alone form a group; psum gives each of them the sum of what they have. */
+ * differ in "model" only form a group; psum gives each of them the sum of their values. */
 #include <shardloop/shardloop.h>
 #include <stdio.h>
 

@@ -3,13 +3,12 @@
  *
  * The model is the notebook's classifier: an input layer, LOOPS blocks at each of MODEL ranks, a norm and an output
  * layer. Iteration i of a step is the notebook's execute_looping_pipeline_step. The backward pass takes the iterations
- * in reverse order, each the transpose of its forward. The notebook computes at all ranks and keeps one of two results
- * by jnp.where; here an if decides before anything is computed. So a rank skips the MODEL - 1 iterations for which it
- * has no microbatch, 3 of 19, and the layers that it has not.
+ * in reverse order, each the transpose of its forward. The notebook computes at all ranks and selects one of two
+ * results by jnp.where; here an if decides before anything is computed. So a rank skips the MODEL - 1 iterations
+ * without a microbatch for it, 3 of 19, and the layers of other ranks.
  *
- * layers/training/pipeline.c does the same for any schedule: it overlaps sending with computing, and keeps less. The
- * losses are those of looping_pipeline --rng global. The modules, and the arrays that hold rows, are in
- * looping_worker.h. */
+ * layers/training/pipeline.c does the same for any schedule: it overlaps sending with computing, and saves less. The
+ * losses are those of looping_pipeline --rng global. looping_worker.h has the modules, and the arrays of rows. */
 #include <errno.h>
 #include <shardloop/shardloop.h>
 #include <signal.h>
@@ -18,7 +17,7 @@
 
 #include "looping_worker.h"
 
-struct indices { /* of one rank, -1: nothing is to be done */
+struct indices { /* of one rank; -1: no action */
     int input[ITERATIONS], output[ITERATIONS], update[ITERATIONS], params[ITERATIONS];
 };
 
@@ -36,7 +35,7 @@ static void prepare(struct indices *at, int rank) {
 
 /* ---- a step: forward, backward, update ---- */
 
-/* Sends FROM to the next rank of the ring, or by -1 to the previous one, and receives the state. */
+/* Sends FROM to the next rank of the ring (BY 1) or to the previous one (BY -1), and receives the state. */
 static int pass_on(struct worker *w, const float *from, int by) {
     int ring[MODEL][2];
     for (int i = 0; i < MODEL; i++) ring[i][0] = i, ring[i][1] = (i + by + MODEL) % MODEL;
@@ -64,7 +63,7 @@ static int forward_step(struct worker *w, int i) {
     return pass_on(w, w->y, 1);
 }
 
-/* The transpose of forward_step: the state is the gradient of y, which was sent, and becomes that of x. */
+/* The transpose of forward_step: the state, the gradient of the sent y, becomes the gradient of x. */
 static int backward_step(struct worker *w, int i) {
     const int input = w->at->input[i], output = w->at->output[i], update = w->at->update[i], loop = w->at->params[i];
     if (loop >= 0) {
@@ -80,7 +79,7 @@ static int backward_step(struct worker *w, int i) {
     return pass_on(w, update >= 0 ? row(w->d_inputs, update) : w->dx, -1);
 }
 
-/* The first and the last layers take a replica's rows at once, at the rank that has them. */
+/* The first and the last layers run on all rows of a replica at once, at the rank that has them. */
 static int apply(struct worker *w, int part, const float *x, float *y) {
     return w->part[part] ? sl_module_forward(w->part[part], call(w, part, 0, LOCAL), x, y) : SL_OK;
 }
@@ -96,7 +95,7 @@ static int compute_gradients(struct worker *w) {
     SL_TRY(apply(w, PART_INPUT, w->batch.inputs, w->inputs));
     for (int i = 0; i < ITERATIONS; i++) SL_TRY(forward_step(w, i));
     SL_TRY(apply(w, PART_OUTPUT, w->outputs, w->logits));
-    SL_TRY(apply(w, PART_LOSS, w->logits, w->d_logits)); /* a loss leaves the gradient of its x */
+    SL_TRY(apply(w, PART_LOSS, w->logits, w->d_logits)); /* a loss writes the gradient of its x to y */
     SL_TRY(transpose(w, PART_OUTPUT, w->outputs, w->d_logits, w->d_outputs));
     memset(w->begun, 0, sizeof w->begun);
     for (int i = ITERATIONS - 1; i >= 0; i--) SL_TRY(backward_step(w, i));
@@ -122,7 +121,7 @@ static int train_step(struct worker *w, int step, float *loss) {
     return SL_OK;
 }
 
-/* ---- the map: every coordinate has its rows of the batch, and returns the losses ---- */
+/* ---- the mapped function: every coordinate has its rows of the batch, and returns the losses ---- */
 
 static int train(struct sl_spmd *self, const struct sl_array *in, struct sl_array *out, void *arg) {
     struct indices at;
@@ -149,10 +148,10 @@ static int run(struct sl_error *error) {
     SL_TRY(sl_spec_parse(&rows[0], "data,-", error));
     SL_TRY(sl_spec_parse(&rows[1], "data", error));
     SL_TRY(sl_spec_parse(&everywhere, "-", error));
-    SL_TRY(sl_cpu_level_check(error)); /* of SHARDLOOP_CPU_LEVEL */
+    SL_TRY(sl_cpu_level_check(error)); /* checks SHARDLOOP_CPU_LEVEL */
     SL_TRY(sl_mesh_parse(&mesh, "data=2,model=4", error));
     SL_TRY(sl_engine_open(&engine, "local", error));
-    engine.checked = true; /* a mistake in a call ends with a verdict (docs/engines.md) */
+    engine.checked = true; /* a wrong call of the program ends with a verdict (docs/engines.md) */
     engine.error = error;
     const struct sl_shard_map map = {2, 1, batch, rows, &result, &everywhere};
     SL_TRY(sl_shard_map_run(&map, &mesh, &engine, train, NULL));
@@ -162,7 +161,7 @@ static int run(struct sl_error *error) {
 
 int main(int argc, char **argv) {
     struct sl_error error = {0};
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    signal(SIGXFSZ, SIG_IGN); /* so that a file size limit is a write error, too */
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     if (argc > 1)
         fprintf(help ? stdout : stderr, "looping_step: the looping pipeline, written out;%sit takes no arguments\n",

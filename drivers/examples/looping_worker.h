@@ -1,4 +1,4 @@
-/* looping_worker.h - the sizes of looping_step.c, and what a coordinate of it holds: modules, parameters, arrays. */
+/* looping_worker.h - sizes of looping_step.c, and the data of one of its coordinates: modules, parameters, arrays. */
 #ifndef LOOPING_WORKER_H
 #define LOOPING_WORKER_H
 
@@ -7,28 +7,32 @@
 #include <stdlib.h>
 
 enum { DATA = 2, MODEL = 4, LOOPS = 2, MICROBATCHES = 8, ITERATIONS = LOOPS * MICROBATCHES + MODEL - 1 };
-enum { BATCH = 128, LOCAL = BATCH / DATA, ROWS = LOCAL / MICROBATCHES }; /* rows: of all, a replica, a microbatch */
+enum {
+    BATCH = 128,
+    LOCAL = BATCH / DATA,
+    ROWS = LOCAL / MICROBATCHES
+}; /* rows of all replicas, of a replica, of a microbatch */
 enum { INPUTS = 784, HIDDEN = 512, CLASSES = 10, STEPS = 5, SEED = 42 };
-enum { PART_INPUT = LOOPS, PART_OUTPUT, PART_LOSS, PARTS }; /* after the blocks, one a loop */
+enum { PART_INPUT = LOOPS, PART_OUTPUT, PART_LOSS, PARTS }; /* behind the blocks, one per loop */
 
-struct worker { /* at one coordinate; arrays are the device's */
+struct worker { /* one coordinate; arrays are in device memory */
     struct sl_spmd *self;
     struct sl_group data, ring, world;
     int rank;
-    const struct indices *at;      /* when its microbatches come and go */
-    struct sl_module *part[PARTS]; /* NULL: another rank's */
+    const struct indices *at;      /* its microbatches by iteration */
+    struct sl_module *part[PARTS]; /* NULL: another rank has it */
     struct sl_stash stash[PARTS];
     struct sl_parameters parameters;
     struct sl_optimizer_options optimizer;
     struct sl_context context;
     struct sl_batch batch;
     float *inputs, *outputs, *logits;       /* [LOCAL, HIDDEN], [LOCAL, HIDDEN], [LOCAL, CLASSES] */
-    float *d_inputs, *d_outputs, *d_logits; /* their gradients */
-    float *x, *y, *dx, *state;              /* x [ITERATIONS][ROWS, HIDDEN], the others one of these */
-    bool begun[LOOPS];                      /* the gradients of a loop's parameters */
-    void *taken[32];                        /* device memory, for close_worker */
+    float *d_inputs, *d_outputs, *d_logits; /* gradients of these */
+    float *x, *y, *dx, *state;              /* x [ITERATIONS][ROWS, HIDDEN]; the others [ROWS, HIDDEN] */
+    bool begun[LOOPS];                      /* by loop: the parameters' gradients have a first summand */
+    void *taken[32];                        /* device memory, freed by close_worker */
     int takes;
-    size_t lacks; /* bytes that could not be taken; 0: none */
+    size_t lacks; /* bytes of a failed allocation; 0: none */
 };
 
 static const size_t rows_bytes = sizeof(float) * ROWS * HIDDEN;
@@ -36,7 +40,7 @@ static float *row(float *array, int microbatch) { return array + (size_t)microba
 
 /* ---- a coordinate's modules and memory ---- */
 
-/* The parts that this rank has. */
+/* Makes the parts of this rank. */
 static int build(struct worker *w) {
     const bool first = w->rank == 0, last = w->rank == MODEL - 1;
     for (int loop = 0; loop < LOOPS; loop++) {
@@ -55,8 +59,8 @@ static int build(struct worker *w) {
     return missing ? sl_fail(w->self, SL_FAILED, "no memory for modules") : SL_OK;
 }
 
-/* Parameters are those of the loop; the first and the last layers' are loop 0's. *WORKSPACE is the most that any call
- * needs, in bytes. */
+/* Plans all parts. A block's parameters belong to its loop; the first and the last layers' to loop 0. *WORKSPACE is the
+ * largest need of any call, in bytes. */
 static int plan(struct worker *w, size_t *workspace) {
     struct sl_plan plan = {.mesh = w->self->mesh,
                            .gemm = sl_gemm_find(NULL, &w->self->error),
@@ -67,7 +71,7 @@ static int plan(struct worker *w, size_t *workspace) {
         if (!w->part[part]) continue;
         plan.rows = part < LOOPS ? ROWS : LOCAL;
         plan.loop = part < LOOPS ? part : 0;
-        plan.global_layer = part * MODEL + w->rank; /* numbers dropouts, which blocks alone have */
+        plan.global_layer = part * MODEL + w->rank; /* numbers dropouts, which only blocks have */
         plan.layer = plan.dropouts = 0;
         plan.workspace = 0;
         plan.stash = &w->stash[part];
@@ -78,7 +82,7 @@ static int plan(struct worker *w, size_t *workspace) {
     return SL_OK;
 }
 
-/* Device memory until close_worker; NULL if there is not enough. */
+/* Allocates device memory, freed by close_worker; NULL if there is not enough. */
 static void *take(struct worker *w, size_t bytes) {
     void *memory = sl_device.take(bytes);
     if (!memory && bytes) w->lacks = bytes;
@@ -100,7 +104,7 @@ static int take_arrays(struct worker *w, size_t workspace) {
     return w->lacks ? sl_fail(w->self, SL_FAILED, "no memory for %zu bytes", w->lacks) : SL_OK;
 }
 
-/* This replica's rows, which are on the host. */
+/* Copies this replica's rows from the host. */
 static int take_batch(struct worker *w, const struct sl_array *in) {
     float *inputs = take(w, sizeof(float) * LOCAL * INPUTS);
     int32_t *labels = take(w, sizeof(int32_t) * LOCAL);

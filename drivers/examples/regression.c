@@ -1,10 +1,10 @@
-/* regression.c - an example to copy: a regression with a training loop and an optimizer of one's own. It teaches which
- * calls a step consists of.
+/* regression.c - an example to copy: a regression with its own training loop and optimizer. It teaches the calls of a
+ * training step.
  *
- * A small network learns z = sin(3 x) cos(2 y). It is pipelined over "model" and replicated over "data". What
- * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. At the
- * end stands what a step should have taken beside what it took (layers/models/forecast.h). With --trace FILE
- * it records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
+ * A small network learns z = sin(3 x) cos(2 y). It is pipelined over "model" and replicated over "data". The trainer's
+ * work in custom_module.c is written out here: the order of calls is the one in layers/training/pipeline.h. At the end
+ * the program prints the predicted and the measured time of a step (layers/models/forecast.h). With --trace FILE it
+ * records the coordinates' activities, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
 #include <shardloop/shardloop.h>
@@ -17,7 +17,7 @@ enum { COORDINATES = 4 };
 
 /* ---- the optimizer: m = 0.9 m + 0.1 gradient, value = value - rate sign(m) ---- */
 
-enum { MOMENTUM }; /* what it keeps beside each value */
+enum { MOMENTUM }; /* its state per value */
 
 static void follow_signs(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                          const struct sl_optimizer_run *run) {
@@ -35,14 +35,15 @@ static void follow_signs(const struct sl_optimizer_options *options, const struc
 
 static const struct sl_optimizer signs = {.name = "signs", .state = {[MOMENTUM] = "momentum"}, .update = follow_signs};
 
-/* ---- what every coordinate has ---- */
+/* ---- data of every coordinate ---- */
 
 struct run {
     struct sl_schedule schedule;
     float inputs[POINTS * INPUTS], targets[POINTS];
-    const char *traced; /* the trace's name, NULL: none is recorded */
+    const char *traced; /* name of the trace file; NULL: no trace */
     struct sl_trace_file trace;
-    struct sl_watch watch[COORDINATES]; /* of so many steps after the first, which touches memory */
+    struct sl_watch
+        watch[COORDINATES]; /* statistics of WATCHED steps after the first one, which touches memory first */
 };
 
 struct worker {
@@ -54,7 +55,7 @@ struct worker {
     struct sl_pipeline *pipeline;
     struct sl_optimizer_options optimizer;
     struct sl_batch batch;     /* this coordinate's rows */
-    float predictions[POINTS]; /* of all coordinates */
+    float predictions[POINTS]; /* all coordinates' rows */
 };
 
 static void build(struct worker *w, int rank, int ranks) {
@@ -74,9 +75,9 @@ static int open_worker(struct worker *w, struct sl_spmd *self) {
                                                 .keeps_outputs = true,
                                                 .wgrad_group = MICROBATCHES};
     w->batch = (struct sl_batch){.rows = rows, .inputs = run->inputs + first * INPUTS, .targets = run->targets + first};
-    SL_TRY(sl_group_axes(self, "data", &w->data));    /* the coordinates that have the same stage, */
-    SL_TRY(sl_group_axes(self, "model", &w->stages)); /* those that have the same rows, */
-    SL_TRY(sl_group_axes(self, "*", &w->world));      /* and all */
+    SL_TRY(sl_group_axes(self, "data", &w->data));    /* coordinates with the same stage, */
+    SL_TRY(sl_group_axes(self, "model", &w->stages)); /* with the same rows, */
+    SL_TRY(sl_group_axes(self, "*", &w->world));      /* and all coordinates */
     w->optimizer = sl_optimizer_defaults(&signs, 0);
     SL_TRY(sl_optimizer_check(&w->optimizer, &self->error));
     if (sl_parameters_open(&w->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
@@ -84,7 +85,7 @@ static int open_worker(struct worker *w, struct sl_spmd *self) {
     w->parameters.stage_axis = "model";
     w->parameters.states = sl_optimizer_states(&w->optimizer);
     w->parameters.state_name = signs.state;
-    w->parameters.held = &self->held; /* whose memory it is, in bytes */
+    w->parameters.held = &self->held; /* counts the parameters' memory, in bytes */
     SL_TRY(sl_pipeline_plan(&w->pipeline, self, &options, &w->model, &w->parameters));
     sl_parameters_layout(&w->parameters, w->data.size, w->data.rank, false);
     sl_parameters_seed(&w->parameters, 42);
@@ -102,7 +103,7 @@ static void close_worker(struct worker *w) {
 
 /* ---- the loop ---- */
 
-/* The profile of step NUMBER, NULL: nobody watches it. */
+/* Returns the profile of step NUMBER; NULL: the step is not measured. */
 static struct sl_profile *watch(struct worker *w, struct sl_spmd *self, int number) {
     struct sl_watch *own = &w->run->watch[self->coordinate];
     if (number == 1) sl_watch_begin(own, self, NULL);
@@ -114,7 +115,7 @@ static struct sl_profile *watch(struct worker *w, struct sl_spmd *self, int numb
     return NULL;
 }
 
-/* The gradients of all rows of the mesh are the mean of those of the data axis's coordinates. */
+/* The gradient for all rows of the mesh is the mean of the gradients along the data axis. */
 static int update(struct worker *w, struct sl_spmd *self, int r, int number, struct sl_profile *profile,
                   struct sl_trace *trace) {
     struct sl_range *range = &w->parameters.range[r];
@@ -127,7 +128,7 @@ static int update(struct worker *w, struct sl_spmd *self, int r, int number, str
     mark = sl_trace_begin(trace);
     sl_profile_begin(profile, SL_WORK_OPTIMIZER);
     SL_TRY(sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f, &self->error));
-    sl_parameters_round(&w->parameters, sl_kernels_select(), r); /* for options.precision SL_BF16 */
+    sl_parameters_round(&w->parameters, sl_kernels_select(), r); /* only if options.precision is SL_BF16 */
     sl_profile_end(profile, before);
     sl_trace_end(trace, mark, optimizer);
     return SL_OK;
@@ -157,8 +158,8 @@ static int take_step(struct worker *w, struct sl_spmd *self, int number) {
     return SL_OK;
 }
 
-/* Every coordinate gets all predictions: those with the last stage gather theirs, then each gives them to its stages.
- */
+/* Every coordinate gets all predictions: coordinates with the last stage gather theirs, then each broadcasts them along
+ * its pipeline. */
 static int predict(struct worker *w, struct sl_spmd *self) {
     struct sl_pipeline_step step = {.batch = w->batch};
     const int last = w->stages.size - 1;
@@ -185,7 +186,7 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* What a trace and a forecast tell of it. */
+/* Describes the run, for a trace and a forecast. */
 static struct sl_trace_run about(const struct run *run, const struct sl_mesh *mesh) {
     return (struct sl_trace_run){.mesh = mesh,
                                  .pipe_axis = "model",
@@ -210,7 +211,7 @@ static int print_forecast(const struct run *run, const struct sl_mesh *mesh, str
     return SL_OK;
 }
 
-/* What was printed may have gone to a full disk. */
+/* Reports errors of stdout, such as a full disk. */
 static int finish(int status, const struct sl_error *error) {
     errno = 0;
     if (status) {
@@ -227,7 +228,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    signal(SIGXFSZ, SIG_IGN); /* so that a file size limit is a write error, too */
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     if (argc == 3 && !strcmp(argv[1], "--trace")) run.traced = argv[2];
     if (argc > 1 && !run.traced) {
@@ -238,10 +239,10 @@ int main(int argc, char **argv) {
     }
     sl_random_normal(sl_key_of_seed(7), POINTS * INPUTS, run.inputs);
     for (int i = 0; i < POINTS; i++) run.targets[i] = sinf(3 * run.inputs[2 * i]) * cosf(2 * run.inputs[2 * i + 1]);
-    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    int status = sl_cpu_level_check(&error); /* checks SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK) status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
-    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    engine.checked = true; /* a wrong call of the program ends with a verdict (docs/engines.md) */
     engine.error = &error;
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "1f1b", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
