@@ -1,4 +1,4 @@
-/* channel.c - checks that channels are used at the right ends; the engine does the rest. */
+/* channel.c - checks the use of a channel's ends; the engine does the rest. */
 #include "collectives/channel.h"
 
 #include "spmd/base/memory.h"

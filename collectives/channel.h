@@ -13,14 +13,14 @@
 
 SL_BEGIN_C
 
-/* Opens this coordinate's end of the channel FROM -> TO; does not wait. SLOTS is the number of messages that may be
- * between the two ends. A slot has BYTES, rounded up to a cache line. Both numbers must be at least 1. */
+/* Opens this coordinate's end of the channel FROM -> TO; does not wait. SLOTS is the largest number of messages between
+ * the two ends. A slot has BYTES, rounded up to a cache line. Both numbers must be at least 1. */
 int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel *channel, int from, int to,
                        size_t bytes, int slots);
 #define sl_channel_open(self, ...) sl_channel_open_at(self, SL_HERE, __VA_ARGS__)
 
-/* Bytes of slots that such a channel allocates at this coordinate: at both ends if each end has its own slots, at the
- * sender only if the ends share them. */
+/* Bytes of slots of such a channel at this coordinate: at both ends if each end has its own slots, at the sender only
+ * if the ends share them. */
 size_t sl_channel_bytes(const struct sl_spmd *self, int from, int to, size_t bytes, int slots);
 
 /* Sender: sets *SLOT to the next free slot. Waits until there is one. */
@@ -33,9 +33,9 @@ int sl_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void
 /* Receiver: returns the taken slot to the sender. */
 int sl_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 
-/* Promises that all messages posted by this coordinate are taken and released without any further action of this
- * coordinate, as at the end of a pass over a pipeline. Does not wait. On engine nccl, steps that post messages become
- * GPU graphs only if they make this promise before they end. */
+/* Promises: peers take and release all messages posted by this coordinate without any further action of it, as at the
+ * end of a pass over a pipeline. Does not wait. On engine nccl, steps with posts become GPU graphs only if they make
+ * this promise before they end. */
 void sl_channels_rest(struct sl_spmd *self);
 
 SL_END_C

@@ -2,12 +2,12 @@
 #include "collectives/copies.h"
 #include "spmd/device/offload.h"
 
-/* Largest unit that a thread copies. */
+/* Largest unit copied by a thread. */
 struct sixteen {
     uint64_t low, high;
 };
 
-/* The widest unit that divides all addresses and distances. */
+/* The widest unit, a divisor of all addresses and distances. */
 static size_t unit_of(const struct sl_matrices *m, size_t size, int blocks, char *const *out, const char *const *in) {
     uintptr_t bits = size * m->columns;
     if (m->rows > 1) bits |= size * (m->in[1] | m->out[1]);

@@ -250,8 +250,8 @@ struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum s
         return invalid("all_to_all: dim %td of %td does not divide by %td members", split, (ptrdiff_t)shape[split],
                        group->size);
     }
-    /* The block for one peer is the input with a share of dim SPLIT. A run is the longest part that is contiguous in
-     * both arrays: all dims after the later one of SPLIT and CONCAT, and the block's part of the later dim itself. */
+    /* The block for one peer is the input with a share of dim SPLIT. A run is the longest part contiguous in both
+     * arrays: all dims after the later one of SPLIT and CONCAT, and the block's part of the later dim itself. */
     const size_t share = shape[split] / members;
     const int first = split < concat ? split : concat, last = split < concat ? concat : split;
     const size_t outer = product(shape, 0, first), middle = product(shape, first + 1, last),
@@ -295,7 +295,7 @@ static size_t extent(const struct sl_collective *call, const struct sl_view *vie
                                          (call->count[1] - 1) * view->stride[1] + call->count[2]);
 }
 
-/* Whether input and output share memory in a way that the operation does not allow. */
+/* Whether input and output share memory in a way forbidden by the operation. */
 static bool overlaps(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
     const uintptr_t in = (uintptr_t)call->input, out = (uintptr_t)call->output;

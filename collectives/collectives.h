@@ -41,12 +41,12 @@ SL_BEGIN_C
 
 enum { SL_MAX_IN_FLIGHT = 8 };
 
-/* Opens the group of the coordinates that agree with this one in all axes except AXES. AXES is a name, several names
+/* Opens the group of the coordinates with this one's index in all axes except AXES. AXES is a name, several names
  * separated by commas, or "*" for the whole mesh. Collective over the mesh: all coordinates open the same groups in the
  * same order. Two groups of the same members have separate calls. Close with sl_group_close. */
 int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group);
-/* Opens the group of COUNT COORDINATES, in this order. Collective over the mesh: coordinates that are not in the list
- * call it, too, and get rank -1. One call may open several disjoint groups, if each coordinate gives its own list. */
+/* Opens the group of COUNT COORDINATES, in this order. Collective over the mesh: coordinates outside the list call it,
+ * too, and get rank -1. One call may open several disjoint groups, if each coordinate gives its own list. */
 int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group);
 
 /* Closes GROUP and empties it. Every member closes it, in its order of calls over the group, after it has waited for
@@ -58,8 +58,8 @@ int sl_close_group(struct sl_spmd *self, const char *site, struct sl_group *grou
 
 /* Descriptions of calls. Shapes are in elements. */
 struct sl_collective sl_describe_barrier(const struct sl_group *group);
-/* IN and OUT are [count]. PERMUTATION holds PAIRS of (source, destination), positions in the group. Members that are
- * not destinations get zeros. */
+/* IN and OUT are [count]. PERMUTATION holds PAIRS of (source, destination), positions in the group. Members outside the
+ * destinations get zeros. */
 struct sl_collective sl_describe_ppermute(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                           size_t count, int pairs, const int (*permutation)[2]);
 /* Sum, mean and elementwise maximum over the members: IN and OUT are [count]. */
@@ -72,7 +72,7 @@ struct sl_collective sl_describe_pmax(const struct sl_group *group, enum sl_dtyp
 /* IN is [size, count], OUT [count]: the sum of the members' rows for this member. */
 struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                               void *out, size_t count);
-/* The same along dim DIM: IN has SHAPE [dims]; OUT has that dim divided by the group's size. */
+/* The same along dim DIM: IN has SHAPE [dims]; OUT has this dim divided by the group's size. */
 struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                                   void *out, int dims, const size_t *shape, int dim);
 /* psum and psum_scatter in tree order: the sum of N arrays is the sum of the first P, the largest power of two below N,
@@ -89,7 +89,7 @@ struct sl_collective sl_describe_psum_scatter_tree_dim(const struct sl_group *gr
 /* IN is [count], OUT [size, count]: the members' arrays one after another. */
 struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, size_t count);
-/* The same along dim DIM: IN has SHAPE [dims]; OUT has that dim multiplied by the group's size. */
+/* The same along dim DIM: IN has SHAPE [dims]; OUT has this dim multiplied by the group's size. */
 struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                                 void *out, int dims, const size_t *shape, int dim);
 /* IN has SHAPE [dims]; OUT has dim SPLIT divided and dim CONCAT multiplied by the group's size. SPLIT and CONCAT
@@ -111,8 +111,8 @@ int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call);
 int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site, struct sl_collective call);
 /* Waits until the call has ended. */
 int sl_wait(struct sl_spmd *self, struct sl_request *request);
-/* Advances the call without waiting. Sets *DONE to whether the call has ended; if so, do not call sl_wait. Test
- * the calls of a group in the order in which they were started, as with sl_wait. Within a step that becomes graphs
+/* Advances the call without waiting. Sets *DONE to whether the call has ended; if so, do not call sl_wait. Test the
+ * calls of a group in the order in which they were started, as with sl_wait. Within a step captured as graphs
  * (spmd/device/device.h) a call may end only in sl_wait: do not loop on sl_test until the call is done. */
 int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
@@ -138,7 +138,7 @@ int sl_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t b
 /* The name of CALL's operation, for messages: "psum", "pmean", ... */
 const char *sl_collective_name(const struct sl_collective *call);
 
-/* Shows peers that this coordinate is computing, and so is not absent. SL_FAILED once the run has ended. */
+/* Reports to peers: this coordinate is computing, not absent. SL_FAILED once the run has ended. */
 int sl_progress(struct sl_spmd *self);
 
 #define SL_TEXT_(x) #x

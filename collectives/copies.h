@@ -17,8 +17,8 @@ void sl_copy_matrices(const struct sl_matrices *matrices, size_t size, char *out
 
 enum { SL_COLLECTED = 4 };
 
-/* Copies BLOCKS blocks of this layout, at most SL_COLLECTED, from IN[i] to OUT[i] in memory that the calling thread's
- * device reaches: one target region. SIZE is even. */
+/* Copies BLOCKS blocks of this layout, at most SL_COLLECTED, from IN[i] to OUT[i] in memory reached by the calling
+ * thread's device: one target region. SIZE is even. */
 void sl_collect_on_device(const struct sl_matrices *matrices, size_t size, int blocks, char *const *out,
                           const char *const *in);
 

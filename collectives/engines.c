@@ -1,5 +1,4 @@
-/* engines.c - the table of engines. An engine that is not in this build is still listed; its row has the CMake option
- * that builds it. */
+/* engines.c - the table of engines. An engine outside this build is still listed; its row has its CMake option. */
 #include "collectives/engines.h"
 
 #include <stdio.h>

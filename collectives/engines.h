@@ -21,8 +21,8 @@ extern const struct sl_engine_table sl_engine_nccl;
 /* Largest number of coordinates of a run on nccl: each device holds something for each other one. */
 enum { SL_NCCL_MOST = 64 };
 
-/* Seconds after which a waiting thread that has its own core sleeps: about twice the time to wake a thread whose core
- * has gone to sleep. */
+/* Seconds after which a waiting thread with its own core sleeps: about twice the time to wake a thread whose core has
+ * gone to sleep. */
 #define SL_AWAKE_SECONDS 50e-6
 
 /* The engine called NAME; NULL if there is none. */
@@ -33,7 +33,7 @@ const struct sl_engine_table *sl_engine_at(int i);
 /* Fills in ENGINE with the engine called NAME ("local", "mpi", "nccl") and a timeout of 30 s. Sets `checked` if the
  * library is a debug build (CMAKE_BUILD_TYPE Debug); SHARDLOOP_CHECKED=1 in the environment sets it in any build, 0
  * clears it; examples and programs under development set it themselves. SL_BAD_INPUT lists the existing engines or, for
- * an engine that is not in this build, the CMake option that builds it. */
+ * an engine outside this build, its CMake option. */
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error);
 /* The same with a timeout of TIMEOUT seconds, which also limits how long processes look for each other: programs do
  * longer work, such as reading data, after they have opened the engine. */

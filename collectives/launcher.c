@@ -1,10 +1,10 @@
-/* launcher.c - reads the environment that a launcher sets for its processes. */
+/* launcher.c - reads the environment variables set by a launcher. */
 #include "collectives/launcher.h"
 
 #include <stdlib.h>
 
-/* Open MPI's mpirun, MPICH's, and srun; the first variable that is set counts, since mpirun may itself use srun.
- * SLURM_NTASKS is not used: it is also set for a shell in an allocation. */
+/* Open MPI's mpirun, MPICH's, and srun; the first variable set counts, since mpirun may itself use srun. SLURM_NTASKS
+ * is not used: it is also set for a shell in an allocation. */
 static const struct {
     const char *size, *launcher;
 } sizes[] = {{"OMPI_COMM_WORLD_SIZE", "mpirun"}, {"PMI_SIZE", "mpirun"}, {"SLURM_STEP_NUM_TASKS", "srun"}};

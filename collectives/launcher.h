@@ -1,4 +1,4 @@
-/* launcher.h - reads the number of processes and the rank that mpirun and srun put into the environment. */
+/* launcher.h - reads the number of processes and the rank from the environment set by mpirun and srun. */
 #ifndef SL_COLLECTIVES_LAUNCHER_H
 #define SL_COLLECTIVES_LAUNCHER_H
 

@@ -15,7 +15,7 @@ const struct sl_operation_row sl_operations[SL_OPERATIONS] = {
     [SL_GATHER] = {.name = "gather", .from = SL_AT_ROOT_WITH_ALL, .to = SL_WITH_ROOT, .joins = true, .in_place = true},
 };
 
-/* ---- members that a call concerns ---- */
+/* ---- members concerned by a call ---- */
 
 static struct sl_positions one(int position) {
     return (struct sl_positions){position < 0 ? 0 : position, position + 1};

@@ -1,8 +1,7 @@
 /* operations.h - the table of collective operations. Checks, verdicts and engines read from it the effects of a call.
  *
- * An operation that combines or moves blocks in a way that the table can express needs an entry in enum sl_operation
- * (spmd/engine.h), a row in the table (operations.c) and functions in the public header (collectives.h). Engines need
- * no code for it. */
+ * An operation with an effect that the table can express needs an entry in enum sl_operation (spmd/engine.h), a row in
+ * the table (operations.c) and functions in the public header (collectives.h). Engines need no code for it. */
 #ifndef SL_COLLECTIVES_OPERATIONS_H
 #define SL_COLLECTIVES_OPERATIONS_H
 
@@ -34,7 +33,7 @@ static inline const struct sl_operation_row *sl_operation_of(const struct sl_col
     return &sl_operations[call->operation];
 }
 
-/* ---- the members that a call concerns ---- */
+/* ---- members concerned by a call ---- */
 
 /* Positions [begin, end) of a group. */
 struct sl_positions {

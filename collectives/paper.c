@@ -1,4 +1,4 @@
-/* paper.c - calls that end at once, since there are no peers. */
+/* paper.c - calls without peers, which end at once. */
 #include "collectives/paper.h"
 
 #include "collectives/collectives.h"
@@ -33,7 +33,7 @@ static int group_close(struct sl_spmd *self, struct sl_group *group, const char 
     return self->error.status;
 }
 
-/* Refuses calls that only a training step makes. */
+/* Refuses calls made only by a training step. */
 static int refuse(struct sl_spmd *self) { return sl_fail(self, SL_BAD_INPUT, "there are no peers on paper"); }
 
 static int gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input) {

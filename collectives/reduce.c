@@ -1,9 +1,9 @@
 /* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, once per CPU level,
  * and once more for devices. The build defines SL_REDUCE, the function's name.
  *
- * Elements are processed in pieces that stay in registers: a piece is widened from the first array, the other arrays
- * are added to it, and the result is narrowed into every output. So each array passes through the core once. The order
- * of the additions is the order of the arrays, for any piece size: results repeat bit for bit. */
+ * Elements are processed in pieces, in registers: a piece is widened from the first array, the other arrays are added
+ * to it, and the result is narrowed into every output. So each array passes through the core once. The order of the
+ * additions is the order of the arrays, for any piece size: results repeat bit for bit. */
 #include "collectives/reduce.h"
 #include "spmd/base/dtype.h"
 #include "spmd/device/offload.h"
@@ -51,7 +51,7 @@ static size_t blocks_of(const struct sl_matrices *m) {
     return m->count * m->rows * ((m->columns + SL_BLOCK - 1) / SL_BLOCK);
 }
 
-/* ---- f32 and bf16: callers pass a constant DTYPE, so that the compiler makes loops for each ---- */
+/* ---- f32 and bf16: callers pass a constant DTYPE, for loops per type ---- */
 
 /* NaN if either is NaN. */
 SL_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
@@ -95,7 +95,7 @@ SL_INLINE void sum_tree(enum sl_dtype dtype, int inputs, void *const *array, siz
     }
 }
 
-/* The same for one element: visits all digits without a branch, so that waiting sums need no memory. */
+/* The same for one element: visits all digits without a branch, so waiting sums need no memory. */
 SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs, void *const *array, size_t at) {
     float waiting[DEEP] = {0}, sum = 0.0f;
     for (int k = 0; k < inputs; k++) {
@@ -237,7 +237,7 @@ SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, co
         reduce_floats(dtype, reduction, IN_ORDER, most, r, array, block);
 }
 
-/* Copies the list to memory that a target region reads; a device keeps it after the first time. */
+/* Copies the list to memory for a target region; a device keeps it after the first time. */
 SL_INLINE const struct work_and_arrays *in_reach(const struct work_and_arrays *r) {
     const size_t bytes = offsetof(struct work_and_arrays, array) + (size_t)r->work.arrays * sizeof *r->array;
     return SL_PARAMETERS ? sl_device.constant(r, bytes) : r;
@@ -269,7 +269,7 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
     }
 }
 
-/* Sums in orders other than the arrays': separate kernels, since waiting sums need memory that other kernels do not. */
+/* Sums in orders other than the arrays': separate kernels, since waiting sums need memory. */
 SL_INLINE void reduce_in(enum sl_dtype dtype, const enum order order, const struct work_and_arrays *all) {
     const size_t blocks = blocks_of(&all->work.matrices);
     const struct work_and_arrays *r = in_reach(all);

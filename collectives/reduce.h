@@ -1,5 +1,5 @@
-/* reduce.h - sums and maxima of several arrays: the arithmetic of psum, pmean, pmax and psum_scatter for engines that
- * compute it themselves. */
+/* reduce.h - sums and maxima of several arrays: the arithmetic of psum, pmean, pmax and psum_scatter for engines with
+ * their own arithmetic. */
 #ifndef SL_COLLECTIVES_REDUCE_H
 #define SL_COLLECTIVES_REDUCE_H
 
@@ -18,7 +18,7 @@ void sl_reduce_matrices(enum sl_reduction reduction, enum sl_dtype dtype, float 
                         const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,
                         void *const *output);
 
-/* The same for arrays that the calling thread's device can read and write (sl_device.reaches): one target region. */
+/* The same for arrays readable and writable by the calling thread's device (sl_device.reaches): one target region. */
 void sl_reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale,
                          const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,
                          void *const *output);

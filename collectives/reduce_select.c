@@ -1,5 +1,4 @@
-/* reduce_select.c - selects the summing functions for the CPU that the process runs on. All levels give the same bits.
- */
+/* reduce_select.c - selects the summing functions for the process's CPU. All levels give the same bits. */
 #include "collectives/reduce.h"
 #include "collectives/sums.h"
 #include "spmd/base/cpu_level.h"

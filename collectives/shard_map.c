@@ -19,8 +19,7 @@ struct shards {
     char *gathered;
 };
 
-/* Checks ARRAY's own description, and that the bytes of a shard, and of all coordinates' shards together, do not
- * overflow. */
+/* Checks ARRAY's own description, and the bytes of a shard and of all coordinates' shards together for overflow. */
 static int check_array(const char *role, int number, const struct sl_array *array, const struct sl_spec *spec,
                        const struct sl_mesh *mesh, struct sl_error *error) {
     size_t local[SL_MAX_DIMS];
@@ -97,7 +96,7 @@ static void give_shards(struct shards *shards) {
     free(shards->gathered);
 }
 
-/* At coordinate 0: checks that coordinates with the same shard gathered the same bytes. */
+/* At coordinate 0: compares the bytes gathered from coordinates with the same shard. */
 static int check_replicas(struct sl_spmd *self, const struct sl_shard_map *map, int output, const char *gathered,
                           size_t bytes) {
     for (int coordinate = 0; coordinate < self->mesh->size; coordinate++) {

@@ -23,7 +23,7 @@ struct sl_shard_map {
 
 /* Runs FUNCTION on every coordinate's shards and assembles the outputs; if there are several processes, process 0
  * receives them. Checks all shapes before it runs anything: SL_BAD_INPUT if one does not fit. SL_FAILED if coordinates
- * that should hold the same output differ; the message names two of them. */
+ * differ in an output they should share; the message names two of them. */
 int sl_shard_map_run(const struct sl_shard_map *map, const struct sl_mesh *mesh, const struct sl_engine *engine,
                      sl_shard_function *function, void *arg);
 

@@ -145,7 +145,7 @@ static void print_places(const struct comparison *c, const char *text, char out[
     }
 }
 
-/* Counts the distinct texts of the key; sets *SECOND to the first one that differs from process 0's. */
+/* Counts the distinct texts of the key; sets *SECOND to the first one different from process 0's. */
 static int count_texts(const struct comparison *c, const char **second) {
     int count = 0;
     for (int process = 0; process < c->processes; process++) {

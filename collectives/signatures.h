@@ -1,5 +1,4 @@
-/* signatures.h - describes in words how the signatures (spmd/signature.h) of processes that start the same run differ.
- */
+/* signatures.h - describes in words how the signatures (spmd/signature.h) of a run's processes differ. */
 #ifndef SL_COLLECTIVES_SIGNATURES_H
 #define SL_COLLECTIVES_SIGNATURES_H
 

@@ -26,7 +26,7 @@ SL_INLINE void add_piece(size_t n, int members, const float *const *x, size_t at
         for (size_t c = 0; c < n; c++) y[c] = sum[c];
 }
 
-/* Sums all pieces of N from *COLUMN on; N is constant, so that a piece stays in registers. */
+/* Sums all pieces of N from *COLUMN on; a constant N keeps a piece in registers. */
 SL_INLINE void add_pieces(size_t n, size_t columns, int members, const float *const *x, size_t stride, size_t at,
                           bool accumulate, float *y, size_t *column) {
     for (; *column + n <= columns; *column += n) {

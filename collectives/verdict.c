@@ -10,7 +10,7 @@
 #include "spmd/ranges.h"
 
 enum {
-    REST = 24,   /* bytes that always remain for "and 12 more" */
+    REST = 24,   /* bytes reserved for "and 12 more" */
     SCREEN = 24, /* lines */
 };
 
@@ -89,8 +89,8 @@ void sl_verdict_add_more(struct sl_error *verdict, int lines) {
     sprintf(verdict->message + strlen(verdict->message), "\n  and %d more", lines);
 }
 
-/* Adds one line for all coordinates of REST that wait in the same place as FIRST, and removes them from REST. Returns
- * their number; 0: the line does not fit. */
+/* Adds one line for all coordinates of REST in the same place as FIRST, and removes them from REST. Returns their
+ * number; 0: the line does not fit. */
 static int add_alike(struct sl_error *verdict, const struct sl_mesh *mesh, int first, uint64_t *rest,
                      const struct sl_verdict_waits *waits) {
     enum { RANGES = 120 };
@@ -147,7 +147,7 @@ void sl_verdict_add_waits(struct sl_error *verdict, const struct sl_mesh *mesh, 
     if (told < count) sl_verdict_add_more(verdict, count - told);
 }
 
-/* ---- calls that differ ---- */
+/* ---- differing calls ---- */
 
 bool sl_calls_fit(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
     const int me = mine->group->rank;

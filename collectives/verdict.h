@@ -30,8 +30,7 @@ void sl_verdict_absent(struct sl_error *verdict, const struct sl_mesh *mesh, int
 bool sl_verdict_add_wait(struct sl_error *verdict, const struct sl_mesh *mesh, int coordinate, int peer,
                          const char *place);
 /* Adds a line for each of COUNT waiting COORDINATES. If there are more than fit a screen, adds one line per place, with
- * the ranges of the coordinates that wait in it and of their peers. The callbacks PEER and PLACE describe one
- * coordinate. */
+ * the ranges of its waiting coordinates and of their peers. The callbacks PEER and PLACE describe one coordinate. */
 struct sl_verdict_waits {
     int (*peer)(void *arg, int coordinate);
     const char *(*place)(void *arg, int coordinate, char text[SL_VERDICT_PLACE]);
@@ -39,7 +38,7 @@ struct sl_verdict_waits {
 };
 void sl_verdict_add_waits(struct sl_error *verdict, const struct sl_mesh *mesh, int count, const int *coordinates,
                           const struct sl_verdict_waits *waits);
-/* Adds a line that counts the LINES that did not fit. There is always room for it. */
+/* Adds a line with the number of LINES that did not fit. There is always room for it. */
 void sl_verdict_add_more(struct sl_error *verdict, int lines);
 
 /* Whether MINE and THEIRS, the call of the member at position RANK, match; the lines of the calls may differ. */

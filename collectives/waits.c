@@ -1,4 +1,4 @@
-/* waits.c - saves a coordinate's call and activity as texts that outlive it. */
+/* waits.c - saves a coordinate's call and activity as texts, which outlive it. */
 #include "collectives/waits.h"
 
 #include <string.h>

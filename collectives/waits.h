@@ -1,5 +1,5 @@
-/* waits.h - which coordinate waits for which peer when a run has ended because of a wait that cannot end: the verdict's
- * graph, as data.
+/* waits.h - which coordinate waits for which peer after a run has ended with an endless wait: the verdict's graph, as
+ * data.
  *
  * If a verdict reports such a wait, engines fill in engine->waits, unless it is NULL. Each coordinate waits for at most
  * one other, so the graph has one line per coordinate. */
@@ -13,7 +13,7 @@ SL_BEGIN_C
 enum { SL_MODULE_CALLED = 80 }; /* bytes of a module's name in a verdict */
 
 /* A coordinate's latest call, as in `psum` `over "data"` `train.c:12`, all NULL before the first call; and its activity
- * at that call. */
+ * at this call. */
 struct sl_last_call {
     const char *verb, *object, *site;
     struct sl_doing doing;         /* except its module: */

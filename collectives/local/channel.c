@@ -1,4 +1,4 @@
-/* channel.c - channels of the local engine: a ring of slots in memory that both ends access. */
+/* channel.c - channels of the local engine: a ring of slots in memory shared by both ends. */
 #include "collectives/local/engine.h"
 #include "collectives/verdict.h"
 #include "spmd/device/device.h"
@@ -17,7 +17,7 @@ struct end {
     struct handed *handed; /* [slots] */
 };
 
-/* Time of the last hand-over of a slot, and the mark that the other end's queue follows. */
+/* Time of the last hand-over of a slot, and its mark for the other end's queue. */
 struct handed {
     struct sl_local_stamp stamp;
     void *mark;
@@ -28,7 +28,7 @@ struct sl_local_channel {
     int from, to, slots;
     size_t bytes, stride; /* of a slot: as requested, and rounded up to cache lines */
     char *memory;
-    const char *site; /* the line that opened the first end */
+    const char *site; /* line of the first end's opening */
     char name[48];    /* for verdicts' places */
     struct end end[2];
 };
@@ -58,12 +58,12 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     return NULL;
 }
 
-/* The end of CHANNEL that COORDINATE opens; a channel to oneself is opened once, as its sender. */
+/* COORDINATE's end of CHANNEL; a channel to oneself is opened once, as its sender. */
 static struct end *end_of(struct sl_local_channel *channel, int coordinate) {
     return &channel->end[coordinate == channel->from ? SENDER : RECEIVER];
 }
 
-/* Opens this coordinate's end of the pair's first channel with that end not open. NULL without memory. */
+/* Opens this coordinate's end of the pair's first channel with this end not open. NULL without memory. */
 static struct sl_local_channel *open_end(struct sl_spmd *self, const struct sl_channel *wanted) {
     struct sl_local_channel **at = &sl_local_self(self)->run->coordinate[wanted->from].channels;
     for (; *at; at = &(*at)->next) {

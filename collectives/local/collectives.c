@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-/* ---- members that a call concerns ---- */
+/* ---- members concerned by a call ---- */
 
 static struct sl_positions all(const struct sl_collective *call) { return (struct sl_positions){0, call->group->size}; }
 
@@ -42,8 +42,8 @@ static bool is_summed(const struct sl_request *request) {
     return sl_local_has_gates(&request->call) && communicator->summed[pass_of(request) % SL_MAX_IN_FLIGHT];
 }
 
-/* The members that move data out of or into the caller's buffers: none in a barrier, and none if one member took the
- * sum. */
+/* The members moving data out of or into the caller's buffers: none in a barrier, and none if one member took the sum.
+ */
 static struct sl_positions movers(const struct sl_request *request) {
     const struct sl_positions none = {0, 0};
     return request->call.operation == SL_BARRIER || is_summed(request) ? none : sl_call_destinations(&request->call);
@@ -55,14 +55,14 @@ static bool is_queued(const struct sl_collective *call) {
                                         (!sl_call_writes(call) || sl_device.reaches(call->output)));
 }
 
-/* ---- calls that differ ---- */
+/* ---- differing calls ---- */
 
 static uint32_t kind_of(const struct sl_collective *call) {
     return (uint32_t)(sl_call_word(call) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* Whether MEMBER may have gone on so far that the slot of call number TICKET is reused. Check this after reading the
- * slot. */
+/* Whether MEMBER may have gone on so far as to reuse the slot of call number TICKET. Check this after reading the slot.
+ */
 static bool may_have_left(const struct member *member, uint32_t ticket) {
     return sl_local_reached(atomic_load(&member->arrived.value), ticket + SL_MAX_IN_FLIGHT);
 }
@@ -83,7 +83,8 @@ static int compare_kinds(struct sl_local_coordinate *me, const struct sl_request
     return SL_OK;
 }
 
-/* Compares the members that this one reads from, before it reads; also checks that a ppermute's source sends to it. */
+/* Compares the call with the calls of this member's sources, before it reads; in a ppermute, also checks the source's
+ * destination. */
 static int compare_sources(struct sl_local_coordinate *me, const struct sl_request *request) {
     const struct sl_collective *mine = &request->call;
     const struct member *member = ((struct sl_local_communicator *)mine->group->communicator)->member;
@@ -94,7 +95,7 @@ static int compare_sources(struct sl_local_coordinate *me, const struct sl_reque
     return sl_local_mismatch(me, mine, theirs, sl_group_member(mine->group, mine->source));
 }
 
-/* Compares the members that have moved this one's data, unless compared before. */
+/* Compares the call with the calls of the members which have moved this one's data, unless compared before. */
 static int compare_movers(struct sl_local_coordinate *me, const struct sl_request *request) {
     if (sl_operation_of(&request->call)->from == SL_WITH_ALL) return SL_OK;
     return compare_kinds(me, request, movers(request), false);
@@ -102,7 +103,7 @@ static int compare_movers(struct sl_local_coordinate *me, const struct sl_reques
 
 /* ---- checked mode ---- */
 
-/* Compares call number TICKET with the calls of the members in RANGE that have arrived. */
+/* Compares call number TICKET with the calls of the arrived members in RANGE. */
 static int compare(struct sl_local_coordinate *me, const struct sl_collective *mine, const struct member *member,
                    uint32_t ticket, struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++) {
@@ -153,7 +154,7 @@ static int come_to_arrived(struct sl_local_coordinate *me, struct sl_request *re
     return SL_OK;
 }
 
-/* Sets *MISSING to a member that has not raised its word for the call: `finished`, or `arrived`. */
+/* Sets *MISSING to a member which has not raised its word for the call: `finished`, or `arrived`. */
 static void find_missing(const struct sl_request *request, bool finished, struct sl_local_missing *missing) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     struct gate *gate = finished ? &communicator->finished : &communicator->arrived;
@@ -213,7 +214,7 @@ static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communi
     return SL_OK;
 }
 
-/* Waits until the members that move this one's data have finished. */
+/* Waits until the movers of this one's data have finished. */
 static int wait_moved(struct sl_local_coordinate *me, const struct sl_request *request) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     const struct sl_positions by = movers(request);

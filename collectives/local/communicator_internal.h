@@ -23,12 +23,12 @@ struct member {
 
 /* ---- gates (gates.c) ----
  *
- * A gate is a point of a call that no member of a large group passes before all have come there. Members count
+ * A gate is a point of a call: no member of a large group passes it before all have come there. Members count
  * themselves in by blocks; the last of a block counts the block in, and the last of all opens the gate, which is one
  * word. So each member waits once, for one word, for any group size.
  *
- * Calls that concern all members alike go through gates and have their own numbers there, on which all members agree:
- * no member comes with call number N + SL_MAX_IN_FLIGHT before all have come with N. */
+ * Calls in which all members exchange data with all go through gates and have their own numbers there, on which all
+ * members agree: no member comes with call number N + SL_MAX_IN_FLIGHT before all have come with N. */
 
 enum {
     SL_LOCAL_FEW = 64,    /* members: larger groups have gates. Also the members per block */
@@ -51,7 +51,7 @@ struct sl_local_communicator {
     struct sl_local_communicator *next;
     int size;
     int *coordinate; /* [size] */
-    int left;        /* members that have not closed it; under the run's lock */
+    int left;        /* members still to close it; under the run's lock */
     void *memory;    /* sl_group_memory's; with its size */
     size_t bytes;
     char name[64]; /* for verdicts' places */
@@ -73,7 +73,7 @@ bool sl_local_has_gates(const struct sl_collective *call);
 bool sl_local_come(struct sl_local_communicator *communicator, struct gate *gate, int rank, uint32_t pass);
 void sl_local_open(struct sl_local_coordinate *me, struct gate *gate, uint32_t pass);
 
-/* Waits until GATE is open for call number PASS. LACK finds a member that has not come. */
+/* Waits until GATE is open for call number PASS. LACK finds a missing member. */
 int sl_local_await_open(struct sl_local_coordinate *me, struct gate *gate, uint32_t pass,
                         const struct sl_local_lack *lack);
 
@@ -83,7 +83,7 @@ int sl_local_await_open(struct sl_local_coordinate *me, struct gate *gate, uint3
 void sl_local_move(const struct sl_collective *mine, const struct member *member, uint32_t slot);
 /* Writes the complete sum, of one contiguous array, to SUM. */
 void sl_local_sum(const struct sl_collective *call, const struct member *member, uint32_t slot, void *sum);
-/* Copies the blocks INPUT[i] that CALL gathers to this member's output. */
+/* Copies CALL's blocks INPUT[i] to this member's output. */
 void sl_local_gather(const struct sl_collective *call, const char *const *input);
 
 SL_END_C

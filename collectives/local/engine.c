@@ -74,9 +74,9 @@ static const char *bus(int device, void *arg) {
     return sl_device.bus(device);
 }
 
-/* Binds coordinates if each can have its own PU: the closest ones, beginning with the caller's, so that concurrent runs
- * tend to differ; or if PUs can be shared by whole replicas. A single coordinate stays unbound; distances do not matter
- * for two PUs, or for shared PUs. */
+/* Binds coordinates if each can have its own PU: the closest ones, beginning with the caller's, to separate concurrent
+ * runs; or if PUs can be shared by whole replicas. A single coordinate stays unbound; distances do not matter for two
+ * PUs, or for shared PUs. */
 static void place(struct sl_local_run *run) {
     const int usable = sl_topology_usable(), size = run->mesh->size;
     const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
@@ -88,7 +88,7 @@ static void place(struct sl_local_run *run) {
     sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
 
-/* Checks that devices reach each other's memory, unless an engine above moves the data. */
+/* Checks whether devices reach each other's memory, unless an engine above moves the data. */
 static bool devices_meet(struct sl_local_run *run) {
     const int devices = run->engine->table == &sl_engine_local ? sl_device.count() : 0;
     bool used[devices + 1];
@@ -122,7 +122,7 @@ static bool has_ended(const struct sl_local_run *run, int i) {
     return pthread_timedjoin_np(run->coordinate[i].thread, NULL, &until) != ETIMEDOUT;
 }
 
-/* Prints that the run has ended and that coordinate I has not returned yet. */
+/* Prints the end of the run, and coordinate I, which has not returned yet. */
 static void tell_early(const struct sl_local_run *run, int i) {
     char who[SL_VERDICT_NAME], ends[60] = "sl_run returns when it does";
     if (run->engine->grace > 0) snprintf(ends, sizeof ends, "the process ends in %g s", run->engine->grace);

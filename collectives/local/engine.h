@@ -65,7 +65,7 @@ struct sl_local_coordinate {
     /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be a group's text: read it
      * under the run's lock. */
     _Atomic(const char *) verb, object, site;
-    /* Its activity at that call: spmd.doing. */
+    /* Its activity at this call: spmd.doing. */
     _Atomic(const char *) what;
     _Atomic int stage, microbatch, action;
     _Atomic int64_t steps;
@@ -77,7 +77,7 @@ struct sl_local_coordinate {
     unsigned marks;
     _Atomic(void *) moved; /* mark behind the last move of others' data */
 
-    /* Under the run's lock: groups whose first member is this coordinate, and channels that begin at it. */
+    /* Under the run's lock: groups whose first member is this coordinate, and channels from it. */
     struct sl_local_communicator *communicators;
     struct sl_local_channel *channels;
 };
@@ -93,10 +93,10 @@ struct sl_local_run {
     _Atomic int status;      /* status of the first failure, which ends the run; SL_OK until then */
     struct sl_error verdict; /* readable once the status is set; so is */
     bool in_vain;            /* the verdict is about a wait */
-    bool told;               /* the verdict has been printed; used only by the thread that runs the mesh */
+    bool told;               /* the verdict has been printed; used only by the mesh's thread */
 
-    /* Held while groups and channels are opened and groups closed, and while a verdict is written: the data that
-     * verdicts read, names in places and awaited words, is not freed meanwhile. */
+    /* Held while groups and channels are opened and groups closed, and while a verdict is written: the data of
+     * verdicts, names in places and awaited words, is not freed meanwhile. */
     pthread_mutex_t opening;
 
     struct sl_local_coordinate coordinate[];
@@ -119,7 +119,7 @@ int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char 
 /* Raises WORD, owned by the caller, and wakes its sleepers. */
 void sl_local_post(struct sl_local_word *word, uint32_t value);
 
-/* Waits until PEER has raised WORD to TARGET; STAMP is the stamp of that value (NULL: none). SL_FAILED once the run has
+/* Waits until PEER has raised WORD to TARGET; STAMP is this value's stamp (NULL: none). SL_FAILED once the run has
  * ended. */
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
                   const struct sl_local_stamp *stamp);
@@ -149,7 +149,7 @@ int sl_local_mark(struct sl_local_coordinate *me, void **mark);
 /* The same if the memory in question is on a device (QUEUED); otherwise the host waits, and *MARK is NULL. */
 int sl_local_mark_or_settle(struct sl_local_coordinate *me, bool queued, void **mark);
 
-/* Waits for the moves of others' data that COORDINATE has enqueued. */
+/* Waits for COORDINATE's enqueued moves of others' data. */
 void sl_local_await_moved(struct sl_local_coordinate *coordinate);
 
 void sl_local_marks_close(struct sl_local_coordinate *coordinate);

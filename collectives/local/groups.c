@@ -48,7 +48,7 @@ static struct sl_local_communicator **communicators_of(struct sl_local_run *run,
     return &run->coordinate[first].communicators;
 }
 
-/* The first communicator of the group's members that this coordinate has not opened: openings have the same order
+/* The first communicator of the group's members not opened yet by this coordinate: openings have the same order
  * everywhere, so the members meet, and two groups of the same members stay separate. NULL without memory. */
 static struct sl_local_communicator *open_communicator(struct sl_spmd *self, const struct sl_group *group) {
     struct sl_local_communicator **at = communicators_of(sl_local_self(self)->run, sl_group_member(group, 0));
@@ -74,7 +74,7 @@ int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
     return SL_OK;
 }
 
-/* The last member frees the communicator. After that, no verdict refers to it as an awaited word or in a place. */
+/* The last member frees the communicator. Afterwards no verdict refers to it as an awaited word or in a place. */
 int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_local_coordinate *me = sl_local_self(self);
     struct sl_local_communicator *communicator = group->communicator;

@@ -22,8 +22,8 @@ static size_t run_offset(const struct sl_collective *call, const struct sl_view 
     return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
 }
 
-/* Copies from IN[i], the block of the I-th of COUNT members for this one, to OUT[i], a few runs at a time, so that
- * adjacent parts of the output are written together. */
+/* Copies from IN[i], the block of the I-th of COUNT members for this one, to OUT[i], a few runs at a time, to write
+ * adjacent parts of the output together. */
 static void copy_blocks(const struct sl_collective *mine, const struct sl_view *view, int count, const char *const *in,
                         char *const *out) {
     const struct sl_view *to = &mine->output_view;
@@ -51,8 +51,8 @@ static void copy_blocks(const struct sl_collective *mine, const struct sl_view *
     }
 }
 
-/* Copies the blocks from all sources. If there are several, the caller's own is first, so that members do not all read
- * from the same source at a time. */
+/* Copies the blocks from all sources. If there are several, the caller's own is first, to avoid reads of all members
+ * from the same source. */
 static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const struct sl_positions from = sl_call_sources(mine);
     const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;

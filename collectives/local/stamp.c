@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-/* Relaxed accesses: words order the data that stamps belong to. */
+/* Relaxed accesses: words order the stamped data. */
 static double get(const _Atomic double *place) { return atomic_load_explicit(place, memory_order_relaxed); }
 static void set(_Atomic double *place, double value) { atomic_store_explicit(place, value, memory_order_relaxed); }
 
@@ -40,8 +40,7 @@ static void count_late(struct sl_local_coordinate *me, double late, double delay
     me->spmd.starved += late - travel;
 }
 
-/* The peer's time without a core since its stamp before the wait counts in proportion to the waited part of that time.
- */
+/* The peer's time without a core since its stamp before the wait counts in proportion to its waited part. */
 void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
                         const struct sl_local_stamp *stamp) {
     struct sl_spmd *self = &me->spmd;

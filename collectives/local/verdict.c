@@ -40,7 +40,7 @@ static struct sl_last_call last_call(const struct sl_local_coordinate *of) {
 /* Describes the latest call of COORDINATE in the run ARG; returns TEXT. */
 static const char *place(void *arg, int coordinate, char text[SL_VERDICT_PLACE]) {
     struct sl_local_run *run = arg;
-    pthread_mutex_lock(&run->opening); /* so that the object's group is not freed meanwhile */
+    pthread_mutex_lock(&run->opening); /* the object's group is not freed meanwhile */
     const struct sl_last_call place = last_call(&run->coordinate[coordinate]);
     sl_last_call_describe(&place, text, SL_VERDICT_PLACE);
     pthread_mutex_unlock(&run->opening);
@@ -59,7 +59,7 @@ static void append_sleepers(struct sl_error *text, struct sl_local_run *run, int
 
 static bool is_asleep(uint32_t beat) { return beat & 1; }
 
-/* Adds lines for the coordinates that sleep waiting for PEER. */
+/* Adds lines for the sleepers that wait for PEER. */
 static void append_waiters(struct sl_error *text, struct sl_local_run *run, int peer) {
     int list[run->mesh->size], count = 0;
     for (int i = 0; i < run->mesh->size; i++) {
@@ -148,7 +148,7 @@ static int follow_waits(const struct sl_local_coordinate *me, int from, int step
     return from;
 }
 
-/* Length of the circle that the waits from ME lead into, with *FIRST, its first member on the way; 0: there is none any
+/* Length of the circle at the end of the waits from ME, with *FIRST, its first member on the way; 0: there is none any
  * more. After as many steps as there are coordinates, the walk is inside the circle. */
 static int find_length(const struct sl_local_coordinate *me, int *first) {
     const int all = me->run->mesh->size, inside = follow_waits(me, me->spmd.coordinate, all);
@@ -181,7 +181,7 @@ static bool proves_circle(const struct sl_local_run *run, int first, int length,
     return at == first;
 }
 
-/* Most waits lead to a coordinate that is awake: arrays are allocated only for a circle. */
+/* Most waits lead to an awake coordinate: arrays are allocated only for a circle. */
 static int look_for_circle(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
     int first;
@@ -222,7 +222,7 @@ int sl_local_look(struct sl_local_coordinate *me, struct sl_local_watch *watch) 
     return look_for_absent(me, watch, elapsed);
 }
 
-/* ---- calls that differ ---- */
+/* ---- differing calls ---- */
 
 int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective *mine,
                       const struct sl_collective *theirs, int peer) {

@@ -13,7 +13,7 @@
 
 enum {
     YIELDS = 4,               /* before sleeping, if coordinates share cores */
-    TAKEN_NANOSECONDS = 1500, /* a yield that takes longer let another thread work, not only check */
+    TAKEN_NANOSECONDS = 1500, /* a longer yield let another thread work, not only check */
     SPINS_A_LOOK = 16,        /* between two readings of the clock */
 };
 
@@ -40,7 +40,7 @@ void sl_local_post(struct sl_local_word *word, uint32_t value) {
     if (atomic_load(&word->sleepers)) futex_wake(word);
 }
 
-/* Misses a sleeper that checks just before it falls asleep; that one checks again a tick later. */
+/* Misses a sleeper between its check and its sleep; such a sleeper checks again a tick later. */
 void sl_local_wake_all(struct sl_local_run *run) {
     for (int i = 0; i < run->mesh->size; i++) {
         struct sl_local_coordinate *other = &run->coordinate[i];
@@ -176,7 +176,7 @@ void sl_local_end_moving(struct sl_local_coordinate *me) {
 }
 
 /* After the end of the run a coordinate may free its buffers once no peer moves data: a peer that has not begun by now
- * will see the end, too, and never begin. Moving never waits, so this is short. Enqueued moves are awaited. */
+ * sees the end, too, and never begins. Moving never waits, so this is short. Enqueued moves are awaited. */
 int sl_local_alive(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
     if (!atomic_load(&run->status)) return SL_OK;

@@ -14,8 +14,8 @@
 
 #include "collectives/mpi/engine.h"
 
-/* SC: the ringing process sees that the owner sleeps, or the owner sees the ring. And a process that has made room sees
- * that the owner wants it, or the owner sees the room. */
+/* SC: the ringing process sees the owner's sleep, or the owner sees the ring. A reader that has made room sees the
+ * owner's request, or the owner sees the room. */
 struct bell {
     _Alignas(SL_CACHE_LINE) _Atomic uint32_t rings;
     _Atomic uint32_t letters; /* rings for messages of MPI's */

@@ -11,8 +11,7 @@ SL_BEGIN_C
 /* Collective over HOST. */
 void sl_mpi_board_open(MPI_Comm host);
 
-/* A process of this host that has ended, or that is stopped, or -1: at most a tick old. All processes together check
- * once a tick. */
+/* An ended, or a stopped, process of this host, or -1: at most a tick old. All processes together check once a tick. */
 int sl_mpi_find_gone(void);
 int sl_mpi_find_still(void);
 
@@ -27,11 +26,11 @@ struct sl_mpi_note {
 /* Whether another process has asked since this process wrote its last note. */
 bool sl_mpi_is_asked(void);
 void sl_mpi_write_note(const struct sl_mpi_note *note);
-/* Asks the process of RANK for a note. False if that needs a message. Reads its latest note, and the time at which it
+/* Asks the process of RANK for a note. False if this needs a message. Reads its latest note, and the time at which it
  * was written; 0: no valid note. */
 bool sl_mpi_ask_neighbour(int rank, struct sl_mpi_note *note, double *written);
-/* note_quiet: reports that in this run nothing writes into this process's buffers any more; is_noted_quiet: whether
- * RANK has reported it. */
+/* note_quiet: reports the end of all writes into this process's buffers in this run; is_noted_quiet: whether RANK has
+ * reported it. */
 void sl_mpi_note_quiet(int run);
 bool sl_mpi_is_noted_quiet(int rank, int run);
 

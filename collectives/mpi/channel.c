@@ -26,7 +26,7 @@ struct opening {
     char site[112];
 };
 
-/* In front of the slots of a shared ring: the number of slots that each end has handed over. */
+/* In front of the slots of a shared ring: the number of slots handed over by each end. */
 struct ring {
     struct {
         alignas(SL_CACHE_LINE) _Atomic uint32_t handed_over;

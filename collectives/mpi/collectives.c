@@ -123,7 +123,7 @@ void sl_mpi_advance(struct sl_mpi_run *run) {
 static bool has_ended(void *of) { return ((struct sl_mpi_call *)of)->phase == SL_MPI_IDLE; }
 static bool is_free(void *of) { return !((struct sl_mpi_call *)of)->active; }
 
-/* The first of SIZE requests that is under way, or -1. REQUEST may be NULL. */
+/* The first of SIZE requests under way, or -1. REQUEST may be NULL. */
 static int find_pending(const MPI_Request *request, int size) {
     for (int i = 0; i < size && request; i++)
         if (sl_mpi_is_pending(request[i])) return i;
@@ -153,8 +153,8 @@ void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
     }
 }
 
-/* Waits until no peer reads the program's memory any more, which may then be freed. A peer that does not answer is
- * gone. */
+/* Waits until no peer reads the program's memory any more, which may then be freed. A peer that does not answer counts
+ * as gone. */
 static void settle(struct sl_mpi_call *c) {
     const double end = sl_now() + 2;
     for (int peer = 0, round = 0; peer < c->call.group->size && c->send && sl_now() < end;) {
@@ -243,7 +243,7 @@ int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
 
 /* ---- closing ---- */
 
-/* In checked mode, waits for signatures of ended calls that are still under way. */
+/* In checked mode, waits for signatures of ended calls. */
 int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     struct sl_mpi_communicator *communicator = group->communicator, **at = &run->communicators;

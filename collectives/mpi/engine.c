@@ -9,7 +9,7 @@
 #include "spmd/device/device.h"
 #include "spmd/placement.h"
 
-static const double time_to_end = 1;    /* seconds, for messages to arrive that no process waits for */
+static const double time_to_end = 1;    /* seconds, for messages to arrive without a waiting process */
 static const double time_to_return = 2; /* seconds, for an absent coordinate to return */
 
 /* ---- giving up ---- */
@@ -174,7 +174,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
         return sl_report(engine, &error);
     }
     sl_mpi_mailboxes_clear();
-    sl_mpi_catch_sigterm(); /* a process that waits for the others reports what has happened to them */
+    sl_mpi_catch_sigterm(); /* a waiting process reports the loss of others */
     if (sl_mpi_start_together(run, &error) || make_wire(run, &error)) {
         sl_mpi_release_sigterm();
         if (!process->lost) free(run); /* otherwise MPI may still write there */

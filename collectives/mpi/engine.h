@@ -39,12 +39,12 @@ struct sl_mpi_process {
     double timeout; /* seconds: the last opened engine's */
     int here;       /* number of processes on this host */
     int largest_tag;
-    bool spin;              /* every process has its own core */
-    bool unbound;           /* all processes are on this host and share its cores; none is bound to some of them */
-    int speaker;            /* rank that prints: the first process, or the one with the verdict; -1: not this one */
-    bool lost;              /* a process does not answer any more: MPI cannot be left in order */
-    bool parting;           /* a process has left */
-    struct sl_mpi_run *run; /* the current run, or NULL */
+    bool spin;    /* every process has its own core */
+    bool unbound; /* all processes are on this host and share its cores; none is bound to some of them */
+    int speaker;  /* rank of the printing process: the first process, or the one with the verdict; -1: not this one */
+    bool lost;    /* a process does not answer any more: MPI cannot be left in order */
+    bool parting; /* a process has left */
+    struct sl_mpi_run *run;       /* the current run, or NULL */
     struct sl_mpi_run *abandoned; /* runs whose memory MPI may still read and write */
     int runs;                     /* number of runs so far */
     bool begun;                   /* a run has begun: all processes know how it ends */
@@ -65,7 +65,7 @@ bool sl_mpi_is_gone(int rank);
 bool sl_mpi_is_stopped_here(int rank);
 /* Its position among the processes of its host. */
 int sl_mpi_place_of(int rank);
-/* A process of this host that has been stopped for the timeout, or -1. Waits call this repeatedly. */
+/* A process of this host, stopped for the timeout, or -1. Waits call this repeatedly. */
 int sl_mpi_find_stopped(void);
 
 /* Between catch and release, SIGTERM is also recorded: launchers send it to the remaining processes when one has died,
@@ -86,7 +86,7 @@ void sl_mpi_meet(const struct sl_mpi_attendance *attending);
 /* Whether all have come. Does not wait. */
 bool sl_mpi_have_met(void);
 
-/* A process of this host that keeps all others waiting, outside of runs; or an error of MPI. */
+/* A process of this host with all others waiting for it, outside of runs; or an error of MPI. */
 struct sl_mpi_missing {
     int rank;
     bool stopped; /* it has been stopped for the timeout; otherwise it has ended */
@@ -104,11 +104,11 @@ const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
 
 /* ---- the processes of this host, also before MPI has started (neighbours.c) ---- */
 
-/* Rank that a launcher has set in the environment; 0: none. The first call must be on the main thread. */
+/* Rank in the launcher's environment; 0: none. The first call must be on the main thread. */
 int sl_mpi_announced_rank(void);
 
-/* Whether this process prints for the job: the first one of this host that asks, as long as it lives; a process without
- * a launcher always does. */
+/* Whether this process prints for the job: the first caller of this host, as long as it lives; a process without a
+ * launcher always does. */
 bool sl_mpi_claim_word(void);
 /* Whether a living process prints for the job. */
 bool sl_mpi_word_is_claimed(void);
@@ -120,8 +120,7 @@ bool sl_mpi_is_stopped(int pid);
 /* The id of a stopped process of this job, or -1. Checks SUSPECT first. Unless ALONE is set, one process of this host
  * checks all others, which check only that one. */
 int sl_mpi_find_stopped_sibling(int suspect, bool alone, int *rank);
-/* say: reports to the others of this host that a process has been stopped too long; is_said: whether another process
- * has. */
+/* say: reports a process stopped too long to the others of this host; is_said: whether another process has. */
 void sl_mpi_say_stopped(void);
 bool sl_mpi_is_said_stopped(void);
 /* Leaves the checking to others. */
@@ -158,7 +157,7 @@ struct sl_mpi_origin {
     int64_t pid, file, device, inode; /* file -1: none */
 };
 
-/* Returns new zeroed memory of BYTES without a file name; NULL if that fails. Others can map it until its maker stops
+/* Returns new zeroed memory of BYTES without a file name; NULL on failure. Others can map it until its maker stops
  * sharing it; mapped memory stays until it is unmapped. */
 void *sl_mpi_share(size_t bytes, struct sl_mpi_origin *origin);
 void sl_mpi_stop_sharing(struct sl_mpi_origin *origin);
@@ -170,7 +169,7 @@ void sl_mpi_unmap(void *memory, size_t bytes);
 void *sl_mpi_share_with_all(MPI_Comm host, size_t bytes);
 /* The same for a file without a name, from which each process maps the parts it needs. -1: failed. */
 int sl_mpi_share_file_with_all(MPI_Comm host, size_t bytes);
-/* Maps BYTES of it from OFFSET on; NULL if that fails. */
+/* Maps BYTES of it from OFFSET on; NULL on failure. */
 void *sl_mpi_map(int file, size_t offset, size_t bytes);
 
 /* ---- sleeping (bell.c) ---- */
@@ -206,7 +205,7 @@ int sl_mpi_start_together(struct sl_mpi_run *run, struct sl_error *error);
 /* Condition of a wait. */
 struct sl_mpi_wait {
     bool (*ready)(void *of);
-    int (*peer)(void *of); /* coordinate of a peer that it waits for */
+    int (*peer)(void *of); /* coordinate of an awaited peer */
     void *of;
     bool rung; /* the bell rings for it, so MPI need not be polled */
 };
@@ -222,7 +221,7 @@ struct sl_mpi_link {
 /* State of a waiting coordinate, from tick to tick. */
 struct sl_mpi_watch {
     double ticked;           /* time of the last question */
-    int peer;                /* the peer that it waits for */
+    int peer;                /* the awaited peer */
     double silent;           /* seconds without an answer of the peer */
     bool answered;           /* since the last tick */
     double noted;            /* time at which the last note read was written */
@@ -238,7 +237,7 @@ struct sl_mpi_message {
     int32_t kind, run, from;
     int32_t status;  /* verdict: the run's; answer: enum state */
     int32_t peer;    /* verdict: the absent coordinate, or -1; answer: the peer it waits for */
-    uint32_t number; /* answer: of its waits; verdict: 1 if it is about a wait, so that all report theirs */
+    uint32_t number; /* answer: of its waits; verdict: 1 if it is about a wait, so all report theirs */
     char text[sizeof((struct sl_error *)0)->message]; /* verdict, place, or struct sl_waiting */
 };
 
@@ -269,13 +268,13 @@ struct sl_mpi_run {
     char (*place_called)[SL_MPI_PLACE]; /* [SL_MPI_PLACES]: the different places of the chain */
     bool returned;                      /* the program has returned */
 
-    bool proposed; /* a verdict, at that time */
+    bool proposed; /* a verdict, at this time: */
     double proposed_at;
     struct sl_mpi_message proposal;
     int status; /* not SL_OK: the run has ended */
     struct sl_error verdict;
     int absent;      /* the coordinate without which the run ended, or -1 */
-    uint64_t *told;  /* a set: the processes that have reported their waits at the end of the run; */
+    uint64_t *told;  /* a set: the processes with reported waits after the end of the run; */
     bool heard;      /* and whether any has */
     bool still;      /* this process has withdrawn its receives */
     uint64_t *quiet; /* a set: the other processes that have done so, or are absent */
@@ -305,7 +304,7 @@ bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what);
 
 /* Whether REQUEST is under way. Does not change it. */
 bool sl_mpi_is_pending(MPI_Request request);
-/* Ends all receives that are under way. */
+/* Ends all receives under way. */
 void sl_mpi_withdraw(struct sl_mpi_run *run);
 /* Ends REQUEST, a receive, whether or not its message is coming. If half of the message has arrived, waits for the rest
  * until END at most: its sender may be lost. */
@@ -313,7 +312,7 @@ void sl_mpi_withdraw_receive(MPI_Request *request, double end);
 
 /* ---- messages and verdicts (verdict.c) ---- */
 
-/* Allocates COUNT messages that can be under way. False without memory. */
+/* Allocates room for COUNT messages under way. False without memory. */
 bool sl_mpi_provide_messages(int count);
 void sl_mpi_listen(struct sl_mpi_run *run);
 /* Whether messages are being sent: MPI may have to be polled to send them. */
@@ -322,10 +321,10 @@ bool sl_mpi_has_outgoing(void);
 /* Called each tick of a wait: asks the peer, and proposes a verdict if the wait cannot end. */
 enum { SL_MPI_TICK_MS = 100 };
 void sl_mpi_look(struct sl_mpi_run *run);
-/* The same for a process that waits for all and gets no answers: checks whether one has ended, or is stopped. */
+/* The same in a wait for all, without answers: checks whether one has ended, or is stopped. */
 void sl_mpi_look_for_missing(struct sl_mpi_run *run);
 
-/* Proposes to end the run. ABSENT is the coordinate that does not answer any more, or -1. */
+/* Proposes to end the run. ABSENT is the coordinate that does not answer, or -1. */
 void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict);
 /* Waits until the run has ended, after a proposal. Returns SL_FAILED. */
 int sl_mpi_await_end(struct sl_mpi_run *run);
@@ -335,11 +334,11 @@ void sl_mpi_collect_waits(struct sl_mpi_run *run);
 /* Called before this process leaves MPI. */
 void sl_mpi_stop_listening(void);
 
-/* say: reports to the others that nothing writes into this coordinate's buffers any more; is_quiet: whether COORDINATE
- * has reported it. */
+/* say: reports the end of all writes into this coordinate's buffers to the others; is_quiet: whether COORDINATE has
+ * reported it. */
 void sl_mpi_say_quiet(struct sl_mpi_run *run);
 bool sl_mpi_is_quiet(const struct sl_mpi_run *run, int coordinate);
-/* Answers neighbours that have asked for this coordinate's state. */
+/* Answers neighbours' questions about this coordinate's state. */
 void sl_mpi_note_state(struct sl_mpi_run *run);
 
 /* ---- groups and collectives (collectives.c) ---- */
@@ -399,7 +398,7 @@ int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char 
 int sl_mpi_start(struct sl_spmd *self, struct sl_request *request);
 int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request);
-/* Advances all calls that are under way. */
+/* Advances all calls under way. */
 void sl_mpi_advance(struct sl_mpi_run *run);
 void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end);
 bool sl_mpi_groups_sending(const struct sl_mpi_run *run);
@@ -407,7 +406,7 @@ void sl_mpi_groups_close(struct sl_mpi_run *run);
 
 /* ---- data movement of a call (exchange.c) ---- */
 
-/* Allocates the buffers that the call needs. */
+/* Allocates the call's buffers. */
 int sl_mpi_set_aside(struct sl_mpi_call *c);
 /* begin starts the first exchange; move_on continues, exchange by exchange, to SL_MPI_IDLE. */
 void sl_mpi_begin(struct sl_mpi_call *c);
@@ -444,21 +443,21 @@ bool sl_mpi_go_round(struct sl_mpi_call *c);
 /* The position of a member that has not done its part of the next round, or -1. */
 int sl_mpi_find_laggard(const struct sl_mpi_call *c);
 
-/* ---- calls that differ (signature.c) ---- */
+/* ---- differing calls (signature.c) ---- */
 
 /* Ends the run: the call of the member at position PEER, described by WORD, differs, or is over other members (TOGETHER
  * is false). */
 void sl_mpi_propose_mismatch(struct sl_mpi_call *c, int peer, uint64_t word, bool together);
 
-/* Converts between CALL and its signature; a call of a signature has the fields that are compared. */
+/* Converts between CALL and its signature; a call of a signature has only the compared fields. */
 struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call);
 struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature);
 
-/* Sends the call to the other members: to all in checked mode, otherwise to those that receive data from this one. */
+/* Sends the call to the other members: to all in checked mode, otherwise to the receivers of this one's data. */
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c);
 /* Compares the signatures received since. False if one differs. */
 bool sl_mpi_compare(struct sl_mpi_call *c);
-/* A peer that exchanges data with this one and has not been compared yet, or -1. */
+/* An uncompared peer with data for or from this one, or -1. */
 int sl_mpi_uncompared(const struct sl_mpi_call *c);
 /* A peer with a signature on the way from or to it, or -1. */
 int sl_mpi_unheard(const struct sl_mpi_call *c);

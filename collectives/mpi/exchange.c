@@ -23,8 +23,8 @@ enum {
 
 /* ---- buffers ---- */
 
-/* A group's buffer: a piece for each call that may be under way, so that nothing is allocated once the longest call has
- * been seen. Untouched pieces use no memory. */
+/* A group's buffer: a piece for each possible call under way; nothing is allocated once the longest call has been seen.
+ * Untouched pieces use no memory. */
 struct sl_mpi_buffer {
     struct sl_mpi_buffer *next; /* earlier ones, with smaller pieces */
     size_t bytes;               /* per piece */
@@ -57,7 +57,7 @@ static char *take_piece(struct sl_mpi_call *c, size_t bytes) {
     return c->buffer->memory + c->buffer->bytes * (size_t)c->piece;
 }
 
-/* ---- members that a call concerns ---- */
+/* ---- members concerned by a call ---- */
 
 bool sl_mpi_receives_from(const struct sl_collective *call, int peer) {
     return sl_has_position(sl_call_sources(call), peer);
@@ -184,7 +184,7 @@ struct share {
     size_t begin, count;
 };
 
-/* The elements that the member at POSITION sums. Shares begin at cache lines. */
+/* The share of the member at POSITION. Shares begin at cache lines. */
 static struct share share_of(const struct sl_collective *call, int position) {
     const size_t line = SL_CACHE_LINE / sl_dtype_size(call->dtype), members = (size_t)call->group->size;
     const size_t total = call->count[2], lines = (total + line - 1) / line;
@@ -193,7 +193,7 @@ static struct share share_of(const struct sl_collective *call, int position) {
     return (struct share){begin, total - begin < most ? total - begin : most};
 }
 
-/* The elements that the member at POSITION sums: all in a short sum, its share in a long one. */
+/* Elements summed by the member at POSITION: all in a short sum, its share in a long one. */
 static struct share summed_by(const struct sl_collective *call, int position) {
     return is_short(call) ? (struct share){0, call->count[2]} : share_of(call, position);
 }

@@ -104,7 +104,7 @@ struct range {
     size_t begin, count;
 };
 
-/* Elements of a block that fit a piece, together with as many of the other blocks. They are whole cache lines. */
+/* Elements per block in a piece, together with as many of the other blocks. They are whole cache lines. */
 static size_t elements_a_round(const struct sl_collective *call) {
     const size_t blocks = sl_operation_of(call)->cuts ? (size_t)call->group->size : 1;
     return PIECE / blocks / SL_CACHE_LINE * SL_CACHE_LINE / sl_dtype_size(call->dtype);
@@ -137,7 +137,7 @@ struct stretch {
     size_t runs, count;       /* 0 elements: none */
 };
 
-/* The stretch that begins AT elements behind the range's beginning. If the arrays are SOLID, it is the whole rest. */
+/* The stretch AT elements behind the range's beginning. If the arrays are SOLID, it is the whole rest. */
 static struct stretch stretch_at(const struct sl_collective *call, struct range range, size_t at, bool solid) {
     const size_t run = call->count[2], begin = range.begin + at, left = range.count - at;
     if (solid || !left) return (struct stretch){.skip = begin, .at = at, .runs = 1, .count = left};
@@ -192,7 +192,7 @@ static bool have_read(const struct sl_mpi_call *c, uint32_t rounds) {
     return true;
 }
 
-/* Number of the slot's rounds that all must have read before this member's next piece is free. */
+/* Number of the slot's rounds to be read by all before this member's next piece is free. */
 static uint32_t rounds_before(const struct sl_mpi_call *c) { return c->before + (c->written ? c->written - 1 : 0); }
 
 static bool has_room(const struct sl_mpi_call *c) {
@@ -238,7 +238,7 @@ static int find_missing(const struct sl_mpi_call *c, bool sums) {
     return -1;
 }
 
-/* Whether the members that this one receives from make the same call, as far as words tell; otherwise no data moves. */
+/* Whether the sources make the same call as this member, as far as words tell; otherwise no data moves. */
 static bool agree(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions from = sl_call_sources(call);
@@ -281,7 +281,7 @@ static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
 }
 
 /* The same for floats, without a call for each run: adds packed rows; this member's own block is packed into its own
- * piece, in the part that no other member reads. */
+ * piece, in the part unread by others. */
 static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const struct sl_collective *call = &c->call;
     const int me = call->group->rank;
@@ -314,7 +314,7 @@ static bool takes_shares(const struct sl_collective *call) {
            sl_block_bytes(call) > SHORT_SUM;
 }
 
-/* Bytes of a piece that the member at POSITION sums, as a range. Shares begin at cache lines. */
+/* Range of bytes of a piece to be summed by the member at POSITION. Shares begin at cache lines. */
 static struct range share_of(const struct sl_collective *call, struct range range, int position) {
     const size_t total = range.count * sl_dtype_size(call->dtype), members = (size_t)call->group->size;
     const size_t lines = (total + SL_CACHE_LINE - 1) / SL_CACHE_LINE;
@@ -345,7 +345,7 @@ static void collect_shares(const struct sl_mpi_call *c, struct range range) {
 
 /* ---- rounds in sequence ---- */
 
-/* First part of the next round to read, if the members that this one receives from have written theirs. */
+/* First part of the next round to read, if the sources have written theirs. */
 static bool read_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct range range = range_of(call, c->read);

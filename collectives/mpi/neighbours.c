@@ -126,7 +126,7 @@ bool sl_mpi_is_stopped(int pid) {
     return is_stopped(pid, &parent);
 }
 
-/* The value of NAME among variables that end with zero bytes; NULL: not set. */
+/* The value of NAME among zero-terminated variables; NULL: not set. */
 static const char *find_variable(const char *environment, size_t size, const char *name) {
     const size_t length = strlen(name);
     for (const char *at = environment; at < environment + size; at += strlen(at) + 1)
@@ -137,7 +137,7 @@ static const char *find_variable(const char *environment, size_t size, const cha
 /* Whether PID, whose parent is PARENT, belongs to this job. Writes its rank, -1 if not known. The parent is a launcher,
  * unless this process was started alone: then it is a shell, which may have stopped anything. */
 static bool is_sibling(int pid, int parent, int *rank) {
-    static char environment[ENVIRONMENT]; /* used only by the thread that checks */
+    static char environment[ENVIRONMENT]; /* used only by the checking thread */
     const size_t size = read_file(pid, "environ", environment, sizeof environment);
     const char *job = find_variable(environment, size, "PMIX_NAMESPACE");
     const bool launched = parent == origin.parent && origin.rank >= 0;
@@ -166,7 +166,7 @@ static bool hold(int *door, const char *purpose) {
     return *door >= 0;
 }
 
-/* The process that holds the address of PURPOSE; 0: none, or it does not answer because too many ask. */
+/* The holder of the address of PURPOSE; 0: none, or it does not answer because too many ask. */
 static int holder_of(const char *purpose) {
     struct sockaddr_un address;
     struct ucred holder = {0};
@@ -179,12 +179,12 @@ static int holder_of(const char *purpose) {
     return holder.pid;
 }
 
-/* Closes the connections of processes that have asked, to make room for more. */
+/* Closes the connections of earlier askers, to make room for more. */
 static void clear(int door) {
     for (int asker; (asker = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0;) close(asker);
 }
 
-/* The process that checks all of this host; 0: this one has to. */
+/* The process that checks all of this host; 0: this process must. */
 static int find_watcher(void) {
     if (origin.rank < 0) return 0;
     if (!hold(&held[0], looks_at_all)) return holder_of(looks_at_all);
@@ -223,7 +223,7 @@ static bool is_of_this_program(int pid) {
     return length > 0 && length == own && !memcmp(theirs, mine, (size_t)length);
 }
 
-/* Counts other processes of this job and program that can run: not ended or stopped. */
+/* Counts other runnable processes of this job and program: not ended or stopped. */
 static int count_siblings(void) {
     int parent, rank, count = 0;
     DIR *all = opendir("/proc");

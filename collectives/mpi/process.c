@@ -25,8 +25,7 @@ enum {
 };
 
 static const double time_to_come = 1; /* seconds, for a process's last message to a meeting before it ended */
-static const double time_to_find =
-    3; /* seconds, for others to find that a process is missing, and that this has been printed */
+static const double time_to_find = 3; /* seconds, for others to find the missing process, and the printed line */
 
 /* MPI has one state per process. */
 static struct sl_mpi_process process;
@@ -163,8 +162,8 @@ static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     _exit(SL_FAILED);
 }
 
-/* Called at exit. Processes leave MPI together; some may still be at the beginning of a run, and learn in this way that
- * this one does not come. */
+/* Called at exit. Processes leave MPI together; some may still be at the beginning of a run, and learn the end of this
+ * one in this way. */
 static void leave(int status, void *arg) {
     struct sl_mpi_missing missing;
     (void)arg;
@@ -282,7 +281,7 @@ bool sl_mpi_is_gone(int rank) { return home[rank].pid && kill(home[rank].pid, 0)
 
 static struct sigaction before;
 
-/* A process that SIGTERM would have ended at once ends a little later. */
+/* Delays the end of the process, if SIGTERM would have ended it at once. */
 static void note(int number) {
     terminated = 1;
     if (before.sa_handler == SIG_DFL) {

@@ -1,11 +1,11 @@
 /* signature.c - members of the mpi engine exchange descriptions of their calls.
  *
- * In checked mode each member first sends its call to the others. Its data exchange begins when it agrees with the
- * members that it exchanges data with; the others are compared whenever their messages come, at the latest before the
- * call's slot is used again.
+ * In checked mode each member first sends its call to the others. Its data exchange begins when it agrees with its
+ * sources and destinations; the others are compared whenever their messages come, at the latest before the call's slot
+ * is used again.
  *
  * In unchecked mode, mailboxes carry the call (mailbox.c). Without mailboxes, the call travels beside the data, to the
- * members that receive some, and received data is not used before the calls have been compared. */
+ * receivers, and received data is not used before the calls have been compared. */
 #include "collectives/mpi/engine.h"
 
 #include <stdio.h>

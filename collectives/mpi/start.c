@@ -13,7 +13,7 @@
 #include "spmd/device/device.h"
 #include "spmd/signature.h"
 
-enum { MOST_BYTES = 1 << 20 }; /* of a signature that is sent */
+enum { MOST_BYTES = 1 << 20 }; /* of a sent signature */
 
 static int refuse(struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "engine mpi: no memory to start the run");
@@ -96,7 +96,7 @@ static int tell_differences(const struct sl_mpi_run *run, const struct sl_signat
 
 /* ---- the meeting ---- */
 
-/* Checks that all have come for a run. */
+/* Checks whether all have come for a run. */
 static int check_attendance(struct sl_error *error) {
     struct sl_mpi_process *process = sl_mpi_process();
     for (int rank = 0; rank < process->size; rank++) {

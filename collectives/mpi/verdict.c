@@ -10,8 +10,8 @@
  * - The peer has returned from its program and has nothing left to send. Its last messages are given some time to
  * arrive.
  *
- * - The peer waits itself, for a coordinate that waits, and so on in a circle, in which no wait has ended for the
- * engine's timeout. Answers do not say whether data is still on its way, so this is a decision, as absence is. */
+ * - The peer itself waits in a circle of coordinates, in which no wait has ended for the engine's timeout. Answers do
+ * not say whether data is still on its way, so this is a decision, as absence is. */
 #include "collectives/mpi/engine.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 enum kind { QUESTION, ANSWER, PROPOSAL, END, QUIET, WAITING };
 enum state { COMPUTES, WAITS, HAS_RETURNED, HAS_RETURNED_AND_SENDS };
 
-static const double time_to_arrive = 0.3; /* seconds, for messages that a peer sent before it returned */
+static const double time_to_arrive = 0.3; /* seconds, for a peer's messages sent before its return */
 static const double last_moments = 0.4;   /* seconds, to reach a verdict before the launcher's second signal */
 static const double time_to_tell = 0.3;   /* seconds, for coordinates to report their waits */
 
@@ -91,7 +91,7 @@ static void hear_waiting(struct sl_mpi_run *run, const struct sl_mpi_message *me
     run->heard |= sl_set_adds(run->told, message->from);
 }
 
-/* Reports this coordinate's wait at the end of the run, to WHO, the rank that prints the verdict. */
+/* Reports this coordinate's wait at the end of the run, to WHO, the rank of the printing process. */
 static void tell_waiting(struct sl_mpi_run *run, int who) {
     struct sl_mpi_message message = {.kind = WAITING, .from = sl_mpi_process()->rank};
     struct sl_waiting own;
@@ -281,7 +281,7 @@ static const char *linked_place(void *arg, int coordinate, char text[SL_VERDICT_
     return strcpy(text, run->place_called[link_of(run, coordinate)->place]);
 }
 
-/* Proposes a deadlock: the chain ends with COUNT coordinates that wait in a CIRCLE. */
+/* Proposes a deadlock: the chain ends with a CIRCLE of COUNT waiting coordinates. */
 static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_mpi_link *circle) {
     const struct sl_verdict_waits waits = {linked_peer, linked_place, run};
     struct sl_error verdict = {0};
@@ -350,7 +350,7 @@ static void found_circle(struct sl_mpi_run *run, int first) {
     }
 }
 
-/* The coordinate asked last waits itself: asks its peer, unless that closes a circle. */
+/* The coordinate asked last waits itself: asks its peer, unless this closes a circle. */
 static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
     if (watch->count == run->mesh->size) return;
@@ -430,7 +430,7 @@ void sl_mpi_look_for_missing(struct sl_mpi_run *run) {
 /* ---- listening ---- */
 
 static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
-    if (message->run != run->number) return; /* late, from a run that has ended */
+    if (message->run != run->number) return; /* late, from an ended run */
     switch ((enum kind)message->kind) {
     case QUESTION:
         answer(run, message->from);

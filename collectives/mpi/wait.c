@@ -9,15 +9,14 @@
 
 enum {
     SPINS = 200,       /* if every process has its own core: polls without a pause, about 100 us */
-    YIELDS = 8,        /* after that; if cores are shared, at once */
-    TAKEN_US = 3,      /* a yield that takes longer let another process work, not only poll */
-    NAP_US = 50,       /* after that */
+    YIELDS = 8,        /* next; if cores are shared, at once */
+    TAKEN_US = 3,      /* a longer yield let another process work, not only poll */
+    NAP_US = 50,       /* then */
     DOZE_US = 1000,    /* longest sleep if a bell would ring: parts of long messages do not ring */
     SPINS_A_LOOK = 16, /* between two readings of the clock */
 };
 
-/* Seconds to wait for half received messages: if all peers are there; and after a loss, so that the verdict is not
- * late. */
+/* Seconds to wait for half received messages: if all peers are there; and after a loss, for an early verdict. */
 static const double time_to_receive = 2, time_to_receive_after_loss = 0.2;
 
 static void relax(void) {

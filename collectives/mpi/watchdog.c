@@ -1,7 +1,7 @@
-/* watchdog.c - watches MPI's functions that block until all processes have called them and that cannot be interrupted:
- * starting and leaving MPI.
+/* watchdog.c - watches the start and end of MPI, whose functions block until all processes have called them, and cannot
+ * be interrupted.
  *
- * It is a thread that never calls MPI. If another process of this host has been stopped for the timeout, or if the
+ * It is a thread without calls of MPI. If another process of this host has been stopped for the timeout, or if the
  * start takes PATIENCE longer than the timeout, one process prints it, and each ends: the launcher then ends the
  * remaining ones. /proc shows stopped processes; one process of the host reads it for all. */
 #include "collectives/mpi/engine.h"

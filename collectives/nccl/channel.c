@@ -150,7 +150,7 @@ static bool enqueue_send(struct sl_cuda_queue *queue, struct sl_nccl_channel *ch
 
 static const char *const verb[2][2] = {{"acquire", "post"}, {"take", "release"}};
 
-/* The call that moves a message at this end. */
+/* This end's call to move a message. */
 static const char *mover(const struct sl_nccl_channel *channel) { return verb[channel->end][!channel->end]; }
 
 /* Events may be recorded only when NCCL has finished enqueueing. If the message is not held back, its flight ends here,
@@ -187,7 +187,7 @@ static bool receive(struct sl_cuda_queue *queue, const void *argument) {
            sl_nccl_refused(queue, wire);
 }
 
-/* Records that the compute queue has read the slot. */
+/* Records the end of the compute queue's reads of the slot. */
 static bool note_read(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
     struct sl_nccl_wire *wire = &m->channel->wire;
@@ -196,8 +196,7 @@ static bool note_read(struct sl_cuda_queue *queue, const void *argument) {
     return record(wire, at->read, queue->stream) || sl_nccl_refused(queue, wire);
 }
 
-/* Lets the compute queue write into the slot. Behind the graph that has sent the slot, and behind a join, no wait is
- * needed. */
+/* Lets the compute queue write into the slot. No wait is needed behind the graph with the send, or behind a join. */
 static bool reuse(struct sl_cuda_queue *queue, const void *argument) {
     const struct message *m = argument;
     struct sl_nccl_channel *channel = m->channel;

@@ -2,7 +2,7 @@
  *
  * A group's communicator is split off the one of all coordinates. Connecting needs all members, too; NCCL does it when
  * a communicator is made (engine.c sets this option) or, pair by pair, at the first calls: the group's opening makes
- * these calls, so that later ones do not wait.
+ * these calls, so later ones do not wait.
  *
  * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
 #include "collectives/nccl/engine.h"

@@ -1,8 +1,7 @@
-/* compare.c - checked mode for coordinates that are processes: compares calls in their streams, before their data
- * moves.
+/* compare.c - checked mode for processes: compares calls in their streams, before their data moves.
  *
  * Hosts send each other their calls, but do not wait for them when they start a call. So the call's stream first
- * exchanges descriptions, all of one size, with the members that the call needs, and then runs a host function, which
+ * exchanges descriptions, all of one size, with the members needed by the call, and then runs a host function, which
  * compares them. A difference ends the run: the stream goes on only when the communicator has been aborted, so nothing
  * of the call is sent or received. */
 #include <time.h>

@@ -125,7 +125,7 @@ int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_p
     }
     run->program = program;
     run->arg = arg;
-    /* Ranks that share a GPU wait for each other in kernels: all these kernels must fit on the GPU at once. */
+    /* Ranks on one GPU wait for each other in kernels: all these kernels must fit on the GPU at once. */
     const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     if (shared && !strcmp(shared, "1")) setenv("NCCL_MAX_CTAS", "2", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0",

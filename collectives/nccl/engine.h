@@ -40,18 +40,18 @@ struct sl_nccl_owed;
 /* ---- communication between hosts (threads.c, processes.c) ---- */
 
 struct sl_nccl_hosts {
-    const struct sl_engine_table *below; /* the engine that runs the programs */
+    const struct sl_engine_table *below; /* the engine below, which runs the programs */
     bool reuses; /* a slot's messages are reused: beginning the slot's next call waits for peers */
     struct sl_nccl_run *(*run_of)(const struct sl_spmd *self);
     int (*open)(struct sl_nccl_run *run);
     void (*close)(struct sl_nccl_run *run);
     /* Begins a call: notes the place, as sl_local_enter does. SL_FAILED once the run has ended. */
     int (*enter)(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site);
-    /* Shows that this coordinate is not absent. SL_FAILED once the run has ended. */
+    /* Reports a sign of life. SL_FAILED once the run has ended. */
     int (*progress)(struct sl_nccl_coordinate *me);
     /* Ends the run with STATUS and the coordinate's own message. */
     void (*give_up)(struct sl_nccl_coordinate *me, int status);
-    /* The same for any thread, while ME's program runs. ABSENT: a coordinate that need not be waited for, or -1. */
+    /* The same for any thread, while ME's program runs. ABSENT: a coordinate to wait for no longer, or -1. */
     void (*end)(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent);
     /* Whether a coordinate's process is visible from here and has ended; for any thread. NULL: all are in this process.
      */
@@ -69,7 +69,7 @@ struct sl_nccl_hosts {
      * differ. The wire is locked; between the two NCCL must be ready. */
     bool (*describe)(struct sl_nccl_group *group, struct sl_nccl_call *c);
     bool (*judge)(struct sl_nccl_group *group, struct sl_nccl_call *c);
-    /* Checks, or waits, until the members that CALL needs have begun it. */
+    /* Checks, or waits, until the members needed by CALL have begun it. */
     bool (*met)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
     int (*meet)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
 
@@ -107,9 +107,9 @@ struct sl_nccl_coordinate {
     unsigned step;          /* the queue's current step; its first call began at: */
     double began, patience; /* seconds; graphs.c */
     bool in_vain;           /* a wait of this step was in vain */
-    cudaEvent_t early; /* the compute queue's position at a capture's first receive without a reader in that capture: */
+    cudaEvent_t early;      /* the compute queue's position at a capture's first receive without a reader in it: */
     unsigned early_in;
-    ncclComm_t split, none; /* set by NCCL: the new communicator of a member; NULL for a coordinate that is none */
+    ncclComm_t split, none; /* set by NCCL: the new communicator of a member; NULL for others */
 };
 
 struct sl_nccl_run {
@@ -177,7 +177,7 @@ struct sl_nccl_wire {
 int sl_nccl_wire_open(struct sl_nccl_coordinate *me, struct sl_nccl_wire *wire, int flights);
 /* Joins a communicator as member RANK of SIZE members with the same ID. Does not wait. */
 bool sl_nccl_wire_join(struct sl_nccl_wire *wire, int size, ncclUniqueId id, int rank);
-/* Takes over the communicator that a thread of NCCL's writes to *SPLIT: waits for it. */
+/* Waits until a thread of NCCL's has written a communicator to *SPLIT, and takes it over. */
 int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char *verb, const char *site);
 /* Aborts the communicator; waiting work in its stream goes on. */
 void sl_nccl_wire_abort(struct sl_nccl_wire *wire);
@@ -203,7 +203,7 @@ int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char 
  * and the wire is not locked any more. */
 bool sl_nccl_get_ready(struct sl_nccl_wire *wire, const char *verb, const char *site);
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight);
-/* Waits for all flights that all hosts have begun. */
+/* Waits for all flights begun by all hosts. */
 int sl_nccl_await_flights(struct sl_nccl_wire *wire);
 /* Whether the flight has ended; if it has failed, saves the error in the wire. */
 bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight);
@@ -217,8 +217,8 @@ void sl_nccl_note(struct sl_nccl_wire *wire, int flight, const char *verb, const
 void sl_nccl_watch(struct sl_nccl_wire *wire, int flight);
 bool sl_nccl_lead(struct sl_nccl_wire *wire, int flight);
 
-/* Handles a call that cannot go on: the error saved in the wire, if any, ends the run. Afterwards nothing accesses the
- * program's memory any more. Returns SL_FAILED. */
+/* Handles a failed call: the error saved in the wire, if any, ends the run. Afterwards nothing accesses the program's
+ * memory any more. Returns SL_FAILED. */
 int sl_nccl_fail(struct sl_nccl_wire *wire, const char *verb, const char *site);
 /* Passes a STATUS of the hosts on; if the run has ended, first aborts this coordinate's communicators. Returns STATUS.
  */
@@ -299,7 +299,7 @@ bool sl_nccl_plan(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_pack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c);
-/* Does the host's part after all of that has ended; releases the buffers. */
+/* Does the host's part after the enqueued work has ended; releases the buffers. */
 void sl_nccl_deliver(struct sl_nccl_call *c);
 void sl_nccl_buffers_close(struct sl_nccl_buffer *list);
 
@@ -315,7 +315,7 @@ bool sl_nccl_judge(struct sl_nccl_group *group, struct sl_nccl_call *c);
 
 /* ---- calls as parts of graphs (graphs.c) ---- */
 
-/* A call over a group, or a message at this end of a channel, that has ended here without asking the peers' hosts. */
+/* A call over a group, or a message at this end of a channel, ended here without asking the peers' hosts. */
 struct sl_nccl_owed {
     struct sl_nccl_group *group; /* NULL for a channel */
     struct sl_collective call;
@@ -324,7 +324,7 @@ struct sl_nccl_owed {
     int slot;
 };
 
-/* OPEN: from now on ME's queue may hold back calls over groups; otherwise it stops. No effect if that is so already. */
+/* OPEN: from now on ME's queue may hold back calls over groups; otherwise it stops. No effect if nothing changes. */
 void sl_nccl_branch(struct sl_nccl_coordinate *me, bool open);
 /* Whether a planned call is recorded on the queue's tape. If so, the next two enqueue its start and its end. */
 bool sl_nccl_may_hold(struct sl_nccl_group *group, const struct sl_nccl_call *c);
@@ -392,13 +392,12 @@ void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost);
 void sl_nccl_channels_mark(struct sl_nccl_coordinate *me);
 void sl_nccl_channels_close(struct sl_nccl_coordinate *me);
 
-/* ---- coordinates that are threads (threads.c), or processes (processes.c, or alone.c without MPI) ----
- */
+/* ---- coordinates as threads (threads.c), or as processes (processes.c, or alone.c without MPI) ---- */
 
 extern const struct sl_nccl_hosts sl_nccl_threads;
 extern const struct sl_nccl_hosts sl_nccl_processes;
 
-/* The engine for coordinates that are processes. */
+/* The engine with coordinates as processes. */
 extern const struct sl_engine_table sl_engine_nccl_processes;
 
 /* Whether CALL needs the member at POSITION to begin it, too. */

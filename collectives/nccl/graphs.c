@@ -21,15 +21,15 @@
 #include "spmd/base/memory.h"
 
 /* Limits, in seconds, of the wait of a host with held-back calls for a late host; the wait is as long as a step. It
- * costs little, since the calls wait for the late host on the device, too. But if that host waits for a held-back call,
- * the wait is in vain: then the next wait is half as long, until a step without a wait in vain. */
+ * costs little, since the calls wait for the late host on the device, too. But if the late host waits for a held-back
+ * call, the wait is in vain: then the next wait is half as long, until a step without a wait in vain. */
 static const double SHORTEST = 2e-3, LONGEST = 0.1;
 
 /* Argument of a start: the same bytes for the same call, independent of its number. */
 struct beginning {
     struct sl_nccl_group *group;
     int place;
-    struct sl_nccl_call call; /* only the fields that move.c reads */
+    struct sl_nccl_call call; /* only the fields read by move.c */
 };
 
 struct ending {
@@ -161,7 +161,7 @@ static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
 /* A failure here has ended the run; the engine's next call reports it. */
 static void settle(void *owner) {
     struct sl_nccl_coordinate *me = owner;
-    join_calls(me, false); /* not channels: their messages may be on the way to peers that need later calls first */
+    join_calls(me, false); /* not channels: their messages may be on the way to peers in need of later calls */
     for (struct sl_nccl_group *group = me->groups; group; group = group->next) mark_held(group);
     sl_nccl_channels_mark(me);
     for (int i = 0; i < me->owes; i++)
@@ -231,7 +231,7 @@ bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 
 /* The order of a step's calls must not depend on timing: a graph ends only when all its calls have ended. If one member
  * began a call early, because it saw another call end, and its peer began it late, the early call would hold up
- * messages that the peer needs first. */
+ * messages needed first by the peer. */
 bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c) {
     return c->taped && sl_cuda_course(sl_nccl_queue(group->wire.me)) != SL_CUDA_AT_ONCE;
 }

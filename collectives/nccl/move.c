@@ -21,7 +21,7 @@
 
 static enum sl_reduction reduction_of(const struct sl_collective *call) { return sl_operation_of(call)->reduction; }
 
-/* Number of blocks that this member sends, and receives. */
+/* Number of blocks sent, and received, by this member. */
 static int blocks_in(const struct sl_collective *call) {
     if (!sl_call_reads(call)) return 0;
     return sl_operation_of(call)->cuts ? call->group->size : 1;
@@ -46,10 +46,10 @@ static bool is_direct(const struct sl_collective *call, const struct sl_view *vi
 
 static size_t rounded(size_t bytes) { return (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE; }
 
-/* Takes the smallest free buffer that is large enough; otherwise the largest free one grows: after one step all sizes
- * have been seen. Its old memory stays allocated: freeing it would wait for all work on the device. KEEPS: the buffer
- * stays taken until the call is delivered; otherwise it is free at once, since the next call uses it behind this one.
- * NULL without memory. */
+/* Takes the smallest sufficient free buffer; otherwise the largest free one grows: after one step all sizes have been
+ * seen. Its old memory stays allocated: freeing it would wait for all work on the device. KEEPS: the buffer stays taken
+ * until the call is delivered; otherwise it is free at once, since the next call uses it behind this one. NULL without
+ * memory. */
 static struct sl_nccl_buffer *take_buffer(struct sl_nccl_coordinate *me, struct sl_nccl_buffer **list, size_t bytes,
                                           bool host, bool keeps) {
     struct sl_nccl_buffer *fits = NULL, *largest = NULL;
@@ -299,7 +299,7 @@ static bool sum(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     return call->scale == 1.0f / (float)call->group->size ? sum_by(group, c, ncclAvg) : sum_scaled(group, c);
 }
 
-/* Operations that NCCL does not have are composed of sends and receives. */
+/* Operations missing in NCCL are composed of sends and receives. */
 bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
     const bool reduces = reduction_of(call) != SL_NO_REDUCTION;

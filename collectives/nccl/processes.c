@@ -1,6 +1,6 @@
-/* processes.c - communication between coordinates that are processes, by messages on the mpi engine's communicator.
+/* processes.c - communication between processes, by messages on the mpi engine's communicator.
  *
- * A member sends its call to the members that the call needs, in checked mode to all; an end of a channel sends its
+ * A member sends its call to the members needed by the call, in checked mode to all; an end of a channel sends its
  * arguments to the other end, the sender also the id of their communicator, and then an empty message for each post or
  * release. Only the program's thread uses MPI: the watchdog passes its verdict to it. collectives/mpi/wait.c and
  * collectives/mpi/verdict.c do the waits and verdicts.
@@ -21,7 +21,7 @@ struct group {
     struct group *next;
     struct sl_nccl_group *of;
     int number;
-    bool waits_for_all; /* for the slot's previous messages, of the call that `ticket` will replace */
+    bool waits_for_all; /* for the slot's previous messages, of the call replaced by `ticket` */
     uint32_t ticket;
     const struct sl_collective *call;
     struct sl_mpi_signature mine[SL_MAX_IN_FLIGHT];
@@ -104,8 +104,8 @@ static int wait_until(struct sl_nccl_coordinate *me, bool (*ready)(void *), int 
     return progress(me);
 }
 
-/* Whether the watchdog has ended the run. A coordinate that has proposed a verdict itself keeps waiting until it is the
- * run's, and is reported as waiting. */
+/* Whether the watchdog has ended the run. After its own proposal, a coordinate keeps waiting until it is the run's, and
+ * is reported as waiting. */
 static bool is_over(struct sl_nccl_coordinate *me) {
     turn(me);
     return atomic_load(&me->run->failed);
@@ -153,7 +153,7 @@ static bool agrees(struct group *group, int peer) {
     return false;
 }
 
-/* A member whose message has not come, or that has not received ours, or -1. */
+/* A member with a message under way from or to it, or -1. */
 static int missing(void *of) {
     struct group *group = of;
     const int slot = slot_of(group);
@@ -407,7 +407,7 @@ static int open_run(struct sl_nccl_run *run) {
     return run->told ? SL_OK : SL_FAILED;
 }
 
-/* If the run has failed, memory that MPI may still write is not freed. */
+/* If the run has failed, MPI's receive buffers are not freed. */
 static void close_run(struct sl_nccl_run *run) {
     struct sl_nccl_told *told = run->told;
     running = NULL;

@@ -1,8 +1,7 @@
-/* threads.c - communication between coordinates that are threads of this process, by words of the local engine.
+/* threads.c - communication between threads of this process, by words of the local engine.
  *
- * A member of a group raises its word with every call that it begins; each end of a channel raises one when it has been
- * opened, and one with each message. collectives/local/wait.c and collectives/local/verdict.c do the waits and
- * verdicts. */
+ * A member of a group raises its word with every call; each end of a channel raises one when it has been opened, and
+ * one with each message. collectives/local/wait.c and collectives/local/verdict.c do the waits and verdicts. */
 #include "collectives/engines.h"
 #include "collectives/local/engine.h"
 #include "collectives/nccl/engine.h"
@@ -17,9 +16,9 @@ struct member {
 
 struct group {
     struct group *next;
-    struct sl_group group; /* the copy of the first coordinate that opened it */
-    uint64_t opened;       /* set of the coordinates that have opened it */
-    int left;              /* members that have not closed it */
+    struct sl_group group; /* the copy of its first opener */
+    uint64_t opened;       /* set of coordinates that have opened it */
+    int left;              /* members still to close it */
     pthread_mutex_t lock;
     struct member member[];
 };
@@ -87,7 +86,7 @@ static bool has_members(const struct sl_group *one, const struct sl_group *other
     return same;
 }
 
-/* The first group of the same members that this coordinate has not opened. NULL without memory. */
+/* The first group of the same members not opened yet by this coordinate. NULL without memory. */
 static struct group *open_group(struct sl_nccl_told *told, const struct sl_group *group, int coordinate) {
     const uint64_t me = UINT64_C(1) << coordinate;
     struct group **at = &told->groups;
@@ -112,7 +111,7 @@ static void free_group(struct group *group) {
     free(group);
 }
 
-/* The last member frees it, under the lock that verdicts hold while they read a word or place of it. */
+/* The last member frees it, under the lock held by verdicts while they read a word or place of it. */
 static int group_close(struct sl_nccl_group *of) {
     struct group *group = of->hosts, **at = &of->wire.me->run->told->groups;
     struct sl_local_run *host = host_of(of->wire.me)->run;

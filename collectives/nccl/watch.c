@@ -1,8 +1,8 @@
-/* watch.c - the watchdog: one thread per process that watches all communicators.
+/* watch.c - the watchdog: one thread per process, for all communicators.
  *
- * It asks them for errors, and measures the time of calls that all hosts concerned have begun. If a run fails, the
- * watchdog aborts its communicators, so that no queue waits for a peer and no host for a queue. It also sends the first
- * message over each channel's wire: connecting needs both ends, and the hosts do not wait for it. */
+ * It asks them for errors, and measures the time of calls begun by all hosts concerned. If a run fails, the watchdog
+ * aborts its communicators, so no queue waits for a peer and no host for a queue. It also sends the first message over
+ * each channel's wire: connecting needs both ends, and the hosts do not wait for it. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flig
     atomic_store(&run->failed, true);
 }
 
-/* The call that has been under way longest, of those that all hosts have begun. */
+/* The oldest call under way that all hosts have begun. */
 static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
     const struct sl_nccl_flight *found = NULL;
     for (int i = 0; i < wire->flights; i++) {

@@ -6,16 +6,16 @@
 #include "collectives/operations.h"
 #include "collectives/replay/messages.h"
 
-/* A group or channel that this coordinate has opened. */
+/* A group or channel opened by this coordinate. */
 struct sl_replay_object {
     const void *handle; /* group->communicator or channel->state */
     int number;         /* -1: opened while recording was paused */
     uint32_t calls;     /* in the current block */
 };
 
-/* Bytes that CALL writes to this coordinate's output; 0 if it writes nothing. */
+/* Bytes written by CALL to this coordinate's output, or 0. */
 size_t sl_result_bytes(const struct sl_collective *call);
-/* Copy these bytes from the output to TO, or from FROM to the output, in memory that the host reads and writes. */
+/* Copy these bytes from the output to TO, or from FROM to the output, in memory accessible to the host. */
 void sl_result_read(const struct sl_collective *call, void *to);
 void sl_result_write(const struct sl_collective *call, const void *from);
 

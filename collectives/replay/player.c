@@ -1,4 +1,4 @@
-/* player.c - calls that end at once with their recorded results. */
+/* player.c - calls return their recorded results at once. */
 #include "collectives/replay/player.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* recorder.h - an engine on top of another one that saves all data received by a coordinate.
+/* recorder.h - an engine on top of another one; it saves all data received by a coordinate.
  *
  * After sl_recorder_open a program runs on the same engine with one difference: coordinates do not read each other's
  * memory (sl_reads_peers), since such reads leave no message to save. Every coordinate opens a recorder, before it
