@@ -10,7 +10,7 @@ SL_BEGIN_C
 enum { SL_MAX_ARRAYS = 16 };
 
 /* The mapped function. in[i] is this coordinate's shard of input i, and out[i] its shard of output i, filled with
- * zeros. The caller frees both after the function has returned. */
+ * zeros. sl_shard_map_run frees both after the function has returned. */
 typedef int sl_shard_function(struct sl_spmd *self, const struct sl_array *in, struct sl_array *out, void *arg);
 
 struct sl_shard_map {

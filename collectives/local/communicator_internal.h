@@ -27,8 +27,8 @@ struct member {
  * themselves in by blocks; the last of a block counts the block in, and the last of all opens the gate, which is one
  * word. So each member waits once, for one word, for any group size.
  *
- * Calls in which all members exchange data with all go through gates and have their own numbers there, on which all
- * members agree: no member comes with call number N + SL_MAX_IN_FLIGHT before all have come with N. */
+ * Calls that concern all members alike go through gates and have their own numbers there, on which all members agree:
+ * no member comes with call number N + SL_MAX_IN_FLIGHT before all have come with N. */
 
 enum {
     SL_LOCAL_FEW = 64,    /* members: larger groups have gates. Also the members per block */

@@ -230,8 +230,7 @@ static void start_mpi(void) {
 /* Collective: collects the processes' knowledge of each other. STARTED: this engine, not its user, has started MPI. */
 static int join(bool started, struct sl_error *error) {
     MPI_Comm host;
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD,
-                            MPI_ERRORS_RETURN); /* for functions without a communicator, such as MPI_Testall */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* for functions without one, as MPI_Testall */
     MPI_Comm_dup(MPI_COMM_WORLD, &process.comm);
     MPI_Comm_set_errhandler(process.comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(process.comm, &process.rank);

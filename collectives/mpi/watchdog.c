@@ -16,11 +16,10 @@
 
 #include "spmd/spmd.h"
 
-static const double patience = 30;     /* seconds: processes may start late, and not all are visible from here */
-static const double turn_to_speak = 3; /* seconds, after which processes other than the first print */
-static const int time_to_hear = 1;     /* seconds for the line to be passed on, and for others to find it printed */
-static const int time_to_be_ended =
-    10; /* seconds for the launcher to end this process, after the printing one has ended */
+static const double patience = 30;      /* seconds: processes may start late, and not all are visible from here */
+static const double turn_to_speak = 3;  /* seconds, after which processes other than the first print */
+static const int time_to_hear = 1;      /* seconds for the line to be passed on, and for others to find it printed */
+static const int time_to_be_ended = 10; /* seconds for the launcher, after the printing process has ended */
 
 /* MPI has one state per process, and so has its watchdog. */
 static struct {

@@ -143,8 +143,7 @@ static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     SL_TRY(sl_nccl_passed(me, hosts->channel_wait(channel, channel->end, owed->ticket)));
     const uint32_t begun =
         channel->count[channel->end] + (channel->end == SL_NCCL_RECEIVER && channel->holds[channel->end]);
-    if ((int32_t)(begun - owed->ticket) < channel->slots)
-        sl_nccl_watch(&channel->wire, owed->slot); /* the slot's last message */
+    if ((int32_t)(begun - owed->ticket) < channel->slots) sl_nccl_watch(&channel->wire, owed->slot); /* its last one */
     return SL_OK;
 }
 

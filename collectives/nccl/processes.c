@@ -72,8 +72,7 @@ static bool has_verdict(struct sl_nccl_run *run, struct sl_error *verdict, int *
     return has;
 }
 
-static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict,
-                int absent) { /* the caller holds the run's lock */
+static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent) { /* the run is locked */
     me->run->told->absent = absent;
     me->run->told->has_verdict = true;
     me->run->told->verdict = *verdict;
@@ -104,8 +103,8 @@ static int wait_until(struct sl_nccl_coordinate *me, bool (*ready)(void *), int 
     return progress(me);
 }
 
-/* Whether the watchdog has ended the run. After its own proposal, a coordinate keeps waiting until it is the run's, and
- * is reported as waiting. */
+/* Whether the watchdog has ended the run. After its own proposal, a coordinate keeps waiting until the verdict is the
+ * run's, and is reported as waiting. */
 static bool is_over(struct sl_nccl_coordinate *me) {
     turn(me);
     return atomic_load(&me->run->failed);

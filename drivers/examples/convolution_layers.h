@@ -34,9 +34,8 @@ struct conv {
     struct sl_gemm forward, input, weight;
     struct sl_place received; /* [2][rows, width, channels_in]: the lines above and below the band; saved for W */
     struct sl_place sent;     /* the lines for the neighbours, of the same shape; in I also the received ones: [4] */
-    struct sl_place
-        patches; /* [rows * lines * width, taps * channels_in]: each point's neighbourhood, or its gradient */
-    struct sl_place partial; /* gradients of kernel and bias, summed over this coordinate's band */
+    struct sl_place patches;  /* [rows * lines * width, taps * channels_in]: each point's neighbourhood, or gradient */
+    struct sl_place partial;  /* gradients of kernel and bias, summed over this coordinate's band */
 };
 
 static size_t conv_points(const struct conv *conv, int rows) {

@@ -7,11 +7,7 @@
 #include <stdlib.h>
 
 enum { DATA = 2, MODEL = 4, LOOPS = 2, MICROBATCHES = 8, ITERATIONS = LOOPS * MICROBATCHES + MODEL - 1 };
-enum {
-    BATCH = 128,
-    LOCAL = BATCH / DATA,
-    ROWS = LOCAL / MICROBATCHES
-}; /* rows of all replicas, of a replica, of a microbatch */
+enum { BATCH = 128, LOCAL = BATCH / DATA, ROWS = LOCAL / MICROBATCHES }; /* rows: of all, a replica, a microbatch */
 enum { INPUTS = 784, HIDDEN = 512, CLASSES = 10, STEPS = 5, SEED = 42 };
 enum { PART_INPUT = LOOPS, PART_OUTPUT, PART_LOSS, PARTS }; /* behind the blocks, one per loop */
 

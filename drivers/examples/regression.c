@@ -42,8 +42,7 @@ struct run {
     float inputs[POINTS * INPUTS], targets[POINTS];
     const char *traced; /* name of the trace file; NULL: no trace */
     struct sl_trace_file trace;
-    struct sl_watch
-        watch[COORDINATES]; /* statistics of WATCHED steps after the first one, which touches memory first */
+    struct sl_watch watch[COORDINATES]; /* of WATCHED steps after the first, which touches memory */
 };
 
 struct worker {
