@@ -1,7 +1,7 @@
-/* caches.h - what layers remember of a sequence while it is generated. Caches are neither parameters nor stash.
+/* caches.h - caches of sequences that are being generated. Caches are neither parameters nor stash.
  *
- * Modules declare their caches when they are planned, in the order in which planning walks over them. The pipeline for
- * the prompt and the pipeline for single tokens are planned over the same model, so both find the same caches. */
+ * Modules declare their caches during planning, in the order of planning. The pipelines for the prompt and for single
+ * tokens are planned over the same model, so both use the same caches. */
 #ifndef SL_LAYERS_MODULES_CACHES_H
 #define SL_LAYERS_MODULES_CACHES_H
 
@@ -11,41 +11,43 @@
 
 SL_BEGIN_C
 
-/* What latent attention (layers/modules/sequence/mla.c) remembers of a token: the latent and the rotary key, or the
+/* Cached arrays of latent attention (layers/modules/sequence/mla.c) per token: the latent and the rotary key, or the
  * keys and values of all heads. */
 enum sl_cache_form { SL_CACHE_LATENT, SL_CACHE_EXPANDED };
 
 struct sl_cache {
     size_t columns;
-    bool once;  /* made of parameters: [columns] */
-    void *data; /* or [sequences, positions, columns]; in device memory */
+    bool once;  /* computed from parameters: [columns] */
+    void *data; /* [columns] if once, otherwise [sequences, positions, columns]; in device memory */
 };
 
 struct sl_caches {
     enum sl_cache_form form;
     enum sl_dtype storage; /* SL_F32 or SL_BF16 */
-    int sequences;         /* sequences of a coordinate, in all its microbatches together */
-    int positions;         /* the longest sequence */
-    int packs; /* products of up to so many rows have copies of their kernels (layers/modules/feedforward/products.h) */
+    int sequences;         /* sequences of this coordinate, in all its microbatches together */
+    int positions;         /* length of the longest sequence */
+    int packs;             /* products of at most this many rows have copies of their kernels
+                              (layers/modules/feedforward/products.h) */
     int count, capacity;
     struct sl_cache *cache;
-    void *made;             /* memory of those that are made of parameters */
-    int planned;            /* caches that the pipeline which is being planned has asked for so far */
-    struct sl_budget *held; /* counts what is taken; NULL: nobody does */
+    void *made;             /* memory of the caches computed from parameters */
+    int planned;            /* caches requested so far by the pipeline being planned */
+    struct sl_budget *held; /* counts the memory; NULL: not counted */
 };
 
-/* Call this before a pipeline is planned over CACHES: its first cache is number 0 again. */
+/* Prepares for planning a pipeline over CACHES: its first cache is number 0 again. */
 static inline void sl_caches_begin(struct sl_caches *caches) { caches->planned = 0; }
-/* Returns the number of the next cache, which has COLUMNS elements a position, or once; -1 with the error set if there
- * is no memory. sl_plan_cache calls it. */
+/* Returns the number of the next cache, which has COLUMNS elements per position or, if ONCE, in all; returns -1 with
+ * the error set if there is no memory. sl_plan_cache calls it. */
 int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struct sl_error *error);
-/* Bytes of all declared caches, or of what is made of parameters; taken, these count as SL_MEMORY_PARAMETERS. */
+/* Bytes of all caches per position or, if ONCE, of all caches computed from parameters; the latter count as
+ * SL_MEMORY_PARAMETERS. */
 size_t sl_caches_bytes(const struct sl_caches *caches, bool once);
-/* Takes memory for the caches that have none yet. SL_FAILED if there is not enough. Free with sl_caches_close. */
+/* Allocates the caches that have no memory yet. Returns SL_FAILED if there is not enough. Free with sl_caches_close. */
 int sl_caches_take(struct sl_caches *caches, struct sl_error *error);
 void sl_caches_close(struct sl_caches *caches);
 
-/* The rows of SEQUENCE (counted in this coordinate) in cache NUMBER, from position 0 on: [positions, columns]. */
+/* Rows of this coordinate's SEQUENCE in cache NUMBER, from position 0 on: [positions, columns]. */
 static inline void *sl_cache_rows(const struct sl_caches *caches, int number, int sequence) {
     const struct sl_cache *cache = &caches->cache[number];
     const size_t rows = (size_t)sequence * (size_t)caches->positions;

@@ -1,9 +1,9 @@
-/* kept.h - arrays that a module which stores writes in one call and reads in a later one.
+/* kept.h - saved arrays: a module that stores writes them in one call and reads them in a later one.
  *
- * Where the plan's storage is float, such an array is one: in the stash, or in the workspace if nobody reads it later.
- * Where it is bf16, a call writes and reads floats in the workspace, and the stash has them as bf16. What is kept is
- * rounded where it is written, also for the rest of the call: so forward, the forward that runs again, and evaluation
- * all go on with the same bits. */
+ * If the plan's storage is float32, a saved array is a single array, in the stash, or in the workspace if no later call
+ * reads it. If the storage is bf16, calls write and read floats in the workspace, and the stash holds them as bf16. A
+ * call that writes saved values rounds them at once and goes on with the rounded ones, so forward, recomputed forward
+ * and evaluation all yield the same bits. */
 #ifndef SL_LAYERS_MODULES_KEPT_H
 #define SL_LAYERS_MODULES_KEPT_H
 
@@ -12,133 +12,134 @@
 SL_BEGIN_C
 
 struct sl_kept {
-    struct sl_place values; /* floats, those of the call's microbatches */
+    struct sl_place values; /* floats of the call's microbatches */
     size_t count;           /* elements of one microbatch */
-    bool rounds;            /* the floats are left rounded: the storage is bf16, or nobody reads them (operand), */
-    bool outlasts;          /* and calls that come later read the array, */
-    bool stores;            /* or products of this one do: */
-    bool operand;           /* products read what is stored alone (a use's operand) */
-    bool unread;            /* nobody reads the floats: who writes the array may leave what is stored alone */
-    struct sl_place stored; /* here, as bf16, */
-    size_t column;          /* or so many elements behind: it is columns of another array's rows, which are wider */
+    bool rounds;            /* the floats are rounded, too: the storage is bf16, or the floats are not read (operand) */
+    bool outlasts;          /* later calls read the array */
+    bool stores;            /* the call writes a bf16 copy, for later calls or for its own products */
+    bool operand;           /* products read only the bf16 copy (operand of a use) */
+    bool unread;            /* the floats are not read: the writer may write only the bf16 copy */
+    struct sl_place stored; /* place of the bf16 copy */
+    size_t column;          /* elements to skip there, if the copy is columns of another array's wider rows */
 };
 
-/* KEPT has COUNT elements for each microbatch, as in sl_plan_array. */
+/* Plans COUNT elements for each microbatch, as in sl_plan_array. */
 int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept);
-/* The same, whose bf16 has a place in forward alone, too: for kernels that write nothing else. */
+/* The same, with a place for the bf16 copy even in forward-only plans: for kernels that write nothing else. */
 int sl_plan_kept_halves(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept);
-/* The first again, with floats at VALUES, which the caller has planned, where the storage is bf16. */
+/* As sl_plan_kept; if the storage is bf16, the floats lie at VALUES, which the caller has planned. */
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept);
 
-/* Whether products of the plan's modules read operands that their parents may keep as bf16, whatever the storage is. */
+/* Returns whether parents may save operands of the plan's products as bf16 although the storage is float32. */
 bool sl_keeps_operands(const struct sl_plan *plan);
-/* KEPT has COUNT elements for each microbatch, which are operands. They are stored in the stash if they must OUTLAST
- * the call, otherwise where the caller says (sl_plan_kept_beside), who plans the room for floats, too. */
+/* Plans COUNT elements of an operand for each microbatch. If they must OUTLAST the call, they are stored in the stash,
+ * otherwise at a place that the caller sets (sl_plan_kept_beside). The caller also plans memory for the floats. */
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
-/* The same with rooms for both: kernels may leave the floats rounded. */
+/* The same with memory for both copies: kernels may round the floats. */
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
-/* MODULE's parent keeps its x, or its dy, as an operand: it is told, and its children whose x or dy that is. */
+/* Tells MODULE, and its children with the same x or dy, that its parent saves its x, or its dy, as an operand. */
 void sl_give_operand(struct sl_module *module);
 void sl_give_operand_gradient(struct sl_module *module);
-/* KEPT has COUNT elements for each microbatch: CHILD's x until W, or the gradient of its y. It is an operand where
- * CHILD, which has been planned, reads one: then kernels may leave the floats rounded. */
+/* Plans COUNT elements for each microbatch: CHILD's x until W, or the gradient of its y. CHILD must be planned before.
+ * If CHILD reads an operand there, the array is one, and kernels may round the floats. */
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        struct sl_kept *kept);
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
-/* The same for an x whose floats I reads, too, as they were written. */
+/* The same for an x whose unrounded floats I reads, too. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
-/* FIRST reads MODULE's x and writes its dx, LAST writes its y and reads its dy: their uses are MODULE's, but for
- * operands. */
+/* Copies uses to MODULE, except for operands: FIRST reads MODULE's x and writes its dx, LAST writes its y and reads its
+ * dy. */
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last);
-/* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once and
- * reads bf16, or I does. */
+/* Returns whether the gradient of CHILD's y should be stored as bf16 although it does not outlast I: W follows at once
+ * and reads bf16, or I reads bf16. */
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);
-/* Whether CHILD's x should be stored where forward is all, and nothing outlasts it: its products read bf16 alone. */
+/* Returns whether CHILD's x should be stored as bf16 in a forward-only plan: its products read only bf16. */
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child);
-/* Then it is stored at ROOM, 2 bytes an element. */
+/* Stores the bf16 copy at ROOM, 2 bytes per element. */
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
-/* The same with a room of its own in the workspace. */
+/* The same with new memory in the workspace. */
 void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
-/* Where the array lies as bf16. */
+/* Address of the bf16 copy. */
 static inline uint16_t *sl_kept_halves(const struct sl_context *context, const struct sl_kept *kept) {
     return (uint16_t *)sl_at(context, &kept->stored) + kept->column;
 }
-/* Where a call writes and reads floats. */
+/* Address of the floats that a call writes and reads. */
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
     return (float *)sl_at(context, &kept->values);
 }
-/* The array as kernels write it, and read it in I, which know of the storage. */
+/* The array for kernels that can read and write bf16, in forward and I. */
 static inline struct sl_rows sl_kept_rows(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->rounds ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
 }
-/* The array as it is kept: a child's x in backward, or its dy in W. */
+/* The array in the saved type, for later calls: a child's x in backward, or its dy in W. */
 static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->outlasts ? (const void *)sl_kept_halves(context, kept) : sl_at(context, &kept->values);
 }
 
-/* The array in I, as DTYPE: as it is kept, or as sl_recall. */
+/* The array in I, as DTYPE: in its saved type, or as the floats of sl_recall. */
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
-/* How a child's call should leave the values. UNREAD: those who read what is stored read nothing else. */
+/* Result request to a child that writes the values. UNREAD: the readers of the bf16 copy do not read the floats. */
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
-/* Where a call whose result is an operand writes it as bf16 alone; NULL: it writes floats. */
+/* Address of the result if it is an operand and only bf16 is requested; NULL: write floats. */
 static inline uint16_t *sl_operand_result(const struct sl_context *context) {
     const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;
     return result && result->unread ? result->stored : NULL;
 }
-/* Y, or dx, as the call's result asks, which is then done: in any form by callers that keep theirs as bf16 (HALVES), by
- * others as an operand alone, or else as floats of any digits. */
+/* Y, or dx, in the form that the call's result requests; sets its done. If HALVES, the caller saves its arrays as bf16
+ * and can write every form; other callers write only an operand, or else unrounded floats. */
 static inline struct sl_out sl_left_out(struct sl_context *context, bool halves, float *y) {
     if (!halves && !sl_operand_result(context)) return sl_out_f32(y);
     if (context->result) context->result->done = true;
     return sl_result_out(context->result, y);
 }
-/* How a kernel that writes the values should leave them, which then need not be kept. */
+/* Form in which a kernel must write the values if sl_keep is not called afterwards. */
 static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
     return (struct sl_settled){kept->rounds, kept->stores ? sl_kept_halves(context, kept) : NULL};
 }
-/* Where such a kernel writes the floats; NULL: nobody reads them, or kernels that know of that may leave them out. */
+/* Address for the kernel's floats; NULL if they are not read and the kernel may skip them. */
 static inline float *sl_kept_floats(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->unread ? NULL : sl_kept_values(context, kept);
 }
-/* CHILD's forward of X, and with KEPT_X of what has been kept, leaves Y as it is to be kept: in the pass that computes
- * it, if the child can. */
+/* Calls CHILD's forward of X, for the saved array Y: in one pass with the rounding if the child can do so.
+ * sl_kept_forward_kept reads a saved X. */
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
 int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                          const struct sl_kept *y);
-/* The same, but where the child cannot, *LEFT is how a kernel that reads Y should leave it first; else zeros. */
+/* The same, except that a Y that the child has not rounded stays unrounded: *LEFT is the form in which the next kernel
+ * that reads Y must write it first; zeros if nothing is left to do. */
 int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
                     struct sl_settled *left);
-/* Call it in forward or I, when the values have been written, unless a child has left them so. */
+/* Rounds and stores the values. Call it in forward or I after they are written, unless a child has done so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
-/* The values in I, which an earlier call has kept. */
+/* Returns the values in I, which an earlier call has saved. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
-/* CHILD's forward of X, and its backward_input of DY, which have been kept: its products read bf16 where they are
- * stored, and round nothing again. LAST: as sl_module_forward_last. */
+/* Calls CHILD's forward of X, or its backward_input of DY, which are saved: its products read the bf16 copy if there is
+ * one, and need not round. LAST: as in sl_module_forward_last. */
 int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
                     float *y);
 int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
                            const struct sl_kept *dy, float *dx);
-/* Y [n] += X, which is the result of the call that had RESULT, NULL or how Y is to be left. */
+/* Y [n] += X. X is the result of a call; RESULT is the requested form of Y; NULL: unrounded floats. */
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
-/* CHILD's backward_input of DY, which leaves DX: *DTYPE says how, as floats of all digits, or as SL_BF16 where DX is
- * unread and CHILD can leave it so. */
+/* Calls CHILD's backward_input of DY, which writes DX. *DTYPE becomes SL_BF16 if DX is unread and CHILD has written
+ * only bf16, otherwise SL_F32 for unrounded floats. */
 int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
                            const struct sl_kept *dx, enum sl_dtype *dtype);
-/* X [n] as bf16 where the caller's parent has stored it; else NULL. */
+/* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
-/* X [n] as a call reads it: as READS says, where the parent has stored it so; else as floats. */
+/* X [n] for a call: the bf16 copy if the call READS bf16 and the parent has stored it, otherwise the floats. */
 struct sl_rows sl_given_rows(const struct sl_context *context, enum sl_dtype reads, size_t n, const float *x);
-/* Whether the caller's parent has stored X [n], bf16, beside floats. */
+/* Returns whether X [n] is a bf16 copy that the caller's parent has stored beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
-/* Whether W of MODULE is given dy as bf16. */
+/* Returns whether W of MODULE receives dy as bf16. */
 static inline bool sl_gives_stored(const struct sl_module *module, const struct sl_context *context) {
     return context->storage != SL_F32 && !(module->weights_follow && module->takes_floats);
 }
-/* X [n], kept in the context's storage, as floats: X itself, or widened at ROOM. */
+/* X [n], saved in the context's storage, as floats: X itself, or widened at ROOM. */
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);
 
 SL_END_C

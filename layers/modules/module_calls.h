@@ -1,5 +1,5 @@
-/* module_calls.h - how parents call their children: forward and the two halves of backward, of whatever type the child
- * is, and noted for verdicts. It is the end of layers/modules/module.h, which includes it. */
+/* module_calls.h - calls from parents to children: forward and the two halves of backward, for every type of child.
+ * They note the module for error reports. layers/modules/module.h includes this file at its end. */
 #ifndef SL_LAYERS_MODULES_MODULE_CALLS_H
 #define SL_LAYERS_MODULES_MODULE_CALLS_H
 
@@ -7,32 +7,34 @@
 
 SL_BEGIN_C
 
-/* SL_BAD_INPUT: ROWS of MODULE, which sets KEEPS, were not kept, because its parent does not set KEEPS. */
+/* Fails with SL_BAD_INPUT: MODULE sets KEEPS, but its ROWS were not saved because its parent does not set KEEPS. */
 int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
-/* Calls for one microbatch of the context after the other, for types that cannot take them at once. */
+/* Calls the function once for each microbatch of the context, for types that do not fuse. */
 int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
 int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
                                   const float *dy, float *dx);
-/* W of the microbatches of an I, group after group. */
+/* Calls W for the microbatches of an I, group after group. */
 int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy);
-/* W of the microbatch whose I has just been called; nothing where the module is frozen. */
+/* Calls W for the microbatch whose I has just returned; does nothing if the module is frozen. */
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy);
-/* Before MODULE, which is a part of the parameters, has its I or its W: WRITTEN, the one that is at hand. */
+/* Calls context->begin before the I or the W of MODULE, which is a part of the parameters, if WRITTEN (the current
+ * half) is the one that writes its gradients. */
 int sl_module_begin_part(const struct sl_module *module, const struct sl_context *context, unsigned written);
-/* Call a module whose type does not store where the storage is bf16. X and DY are bf16, but dy in I is float. */
+/* Call a module whose type does not store although the storage is bf16. X and DY are bf16, except dy in I, which is
+ * float32. */
 int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy, float *dx);
 int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     const float *dy);
-/* The functions below, where context->not_finite is not NULL (layers/modules/not_finite.c). */
+/* The functions below if context->not_finite is not NULL (layers/modules/not_finite.c). */
 int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
 int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx);
 int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
                                       const float *dy);
-/* For verdicts: MODULE is being called, within the one that is returned. */
+/* Notes for error reports that MODULE is being called; returns the module around it. */
 static inline const char *sl_module_enter(const struct sl_module *module, const struct sl_context *context) {
     struct sl_doing *doing = &context->self->doing;
     const char *outer = doing->module;
@@ -43,28 +45,28 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
     context->self->doing.module = outer;
     return status;
 }
-/* How a kernel leaves what RESULT asks for; NULL: floats of any digits. */
+/* Form of a kernel's result as RESULT requests it; NULL: unrounded floats. */
 static inline struct sl_settled sl_result_settled(const struct sl_result *result) {
     return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){false, NULL};
 }
-/* Y, or dx, as RESULT asks for it. */
+/* Y, or dx, in the form that RESULT requests. */
 static inline struct sl_out sl_result_out(const struct sl_result *result, float *y) {
     return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
 }
-/* The call's result, of which no child hears until the caller puts it back. */
+/* Takes the call's result from the context, so children do not see it until the caller puts it back. */
 static inline struct sl_result *sl_take_result(struct sl_context *context) {
     struct sl_result *result = context->result;
     context->result = NULL;
     return result;
 }
-/* The call's summand, of which no child hears until the caller puts it back. */
+/* Takes the call's summand from the context, so children do not see it until the caller puts it back. */
 static inline struct sl_summand *sl_take_summand(struct sl_context *context) {
     struct sl_summand *summand = context->summand;
     context->summand = NULL;
     return summand;
 }
-/* What the caller's pass adds, as it says with this; NULL: nothing. *LEFT is how it leaves the sum; NULL: as floats of
- * any digits. */
+/* Returns the x that the caller's pass must add, and marks it as added; NULL: nothing to add. *LEFT is the form of the
+ * sum that the pass must write; if LEFT is NULL, it writes unrounded floats. */
 static inline const float *sl_added(const struct sl_context *context, struct sl_settled *left) {
     struct sl_summand *const summand = context->summand;
     struct sl_result *const result = summand && left ? summand->result : NULL;
@@ -73,8 +75,8 @@ static inline const float *sl_added(const struct sl_context *context, struct sl_
     if (summand) summand->done = true;
     return summand ? summand->x : NULL;
 }
-/* DX as the caller's pass leaves it, which also adds *SUMMAND; at is NULL: nothing. All of that is asked for, and done.
- */
+/* DX in the form that the caller's pass must write; *SUMMAND is the summand that it must add (NULL inside: none). Marks
+ * both as done. */
 static inline struct sl_out sl_summed_out(const struct sl_context *context, float *dx, struct sl_rows *summand) {
     struct sl_summand *const adds = context->summand;
     struct sl_result *const result = adds ? adds->result : context->result;
@@ -83,8 +85,8 @@ static inline struct sl_out sl_summed_out(const struct sl_context *context, floa
     if (result) result->done = true;
     return sl_result_out(result, dx);
 }
-/* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
- * child whose y is only read where the parent's is; forward for all others. */
+/* For parents: these call a child's functions, and pass x and dy only if the child has them saved. Use forward_last for
+ * a child whose y is only read if the parent's y is; use forward for all others. */
 static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
                                           float *y) {
     struct sl_result *const result = context->result;
@@ -129,7 +131,7 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
     context->result = result;
     context->summand = summand;
     if (status == SL_OK && module->weights_follow) status = sl_module_weights_follow(module, context, x, dy);
-    context->rounded = rounded; /* I may have noted for W what it has rounded */
+    context->rounded = rounded; /* I may have noted its bf16 copy of dy for W */
     return sl_module_leave(context, outer, status);
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,

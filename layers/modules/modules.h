@@ -1,8 +1,8 @@
 /* modules.h - the constructors of modules.
  *
- * A constructor returns a module that its parent or sl_module_free frees, or NULL if there is no memory. A constructor
- * that takes modules owns them from the call on. If it fails, or if one of them is NULL, it frees them and returns
- * NULL, so constructors may be nested. */
+ * A constructor returns a module, to be freed by its parent or with sl_module_free, or NULL if there is no memory. A
+ * constructor takes ownership of the modules passed to it. If it fails, or if one of them is NULL, it frees them and
+ * returns NULL, so constructors may be nested. */
 #ifndef SL_LAYERS_MODULES_MODULES_H
 #define SL_LAYERS_MODULES_MODULES_H
 
@@ -13,10 +13,10 @@ SL_BEGIN_C
 /* y = x kernel + bias; kernel [in, out] lecun-normal, bias [out] zeros. Parameters NAME.kernel, NAME.bias. */
 struct sl_module *sl_dense(const char *name, int in, int out);
 
-/* sl_dense with its kernel divided into equal shards over the coordinates along AXIS of MESH, all of which have the
- * same rows. IN and OUT are the widths of the whole layer. Column-parallel: every coordinate has all of x [rows, IN],
- * and its own columns of y [rows, OUT / size]. Row-parallel: a coordinate has its own columns of x [rows, IN / size],
- * and every coordinate has all of y [rows, OUT]. AXIS must outlive the modules. */
+/* sl_dense with its kernel divided into equal shards over the coordinates along AXIS of MESH, which all have the same
+ * rows. IN and OUT are the widths of the whole layer. Column-parallel: every coordinate has all of x [rows, IN], and
+ * its own columns of y [rows, OUT / size]. Row-parallel: a coordinate has its own columns of x [rows, IN / size], and
+ * every coordinate has all of y [rows, OUT]. AXIS must outlive the modules. */
 struct sl_module *sl_column_parallel(const char *name, int in, int out, const struct sl_mesh *mesh, const char *axis);
 struct sl_module *sl_row_parallel(const char *name, int in, int out, const struct sl_mesh *mesh, const char *axis);
 
@@ -26,7 +26,7 @@ struct sl_module *sl_layer_norm(const char *name, int cols);
 /* y = x sigmoid(x) */
 struct sl_module *sl_silu(int cols);
 
-/* y = gelu(x) in its tanh form. COLUMNS are those that a coordinate has. */
+/* y = gelu(x) in its tanh form. COLUMNS are the columns of one coordinate. */
 struct sl_module *sl_gelu(int columns);
 
 /* y = x mask / (1 - rate) while training, x otherwise; 0 <= rate < 1. */
@@ -35,9 +35,9 @@ struct sl_module *sl_dropout(int cols, double rate);
 /* sl_dropout(sl_silu(x)) in one pass. */
 struct sl_module *sl_silu_dropout(int cols, double rate);
 
-/* Runs the children one after another. Takes ownership of CHILD[children]. Its W also takes several groups of
- * microbatches at once, as context->microbatches says: then a child has that of all groups before another one has any.
- */
+/* Runs the children one after another. Takes ownership of CHILD[children]. Its W also accepts several groups of
+ * microbatches at once (context->microbatches): it then finishes all groups of one child before it begins the next
+ * child. */
 struct sl_module *sl_sequential(const char *name, int children, struct sl_module *const *child);
 bool sl_is_sequential(const struct sl_module *module);
 
@@ -48,14 +48,14 @@ struct sl_module *sl_residual(struct sl_module *inner);
  * expansion columns inside. */
 struct sl_module *sl_mlp_block(const char *name, int hidden, int expansion, double rate);
 
-/* Softmax cross entropy with the labels of the context's batch. Rows with label -1 are left out. A loss ends a model:
+/* Softmax cross entropy with the labels of the context's batch. Rows with label -1 are skipped. A loss ends a model:
  * its forward takes x = logits [rows, classes], adds loss, argmax hits and rows to the context's metrics, and writes
  * the gradient of x, multiplied by context->weight, to y [rows, classes]. It has no backward functions. */
 struct sl_module *sl_softmax_cross_entropy(int classes);
 
 /* Mean squared error to the targets [rows, COLUMNS] of the context's batch, as a loss that ends a model. The loss of a
- * row is the mean over its columns of (x - target)^2, so that the mean over rows is that of torch.nn.MSELoss. It counts
- * no hits: metrics.correct stays as it is. */
+ * row is the mean over its columns of (x - target)^2, so the mean over rows equals torch.nn.MSELoss. It counts no hits:
+ * metrics.correct does not change. */
 struct sl_module *sl_mean_squared_error(int columns);
 
 SL_END_C

@@ -6,20 +6,22 @@
 
 SL_BEGIN_C
 
-/* A gelu that alone reads a module's y, or leaves its x. APART: none, or one that is called as others are. NEXT: one,
- * as the parent says before it plans the module. DONE: forward, or I, can do its part, too (struct sl_result). */
+/* State of a gelu that is the only reader of a module's y, or the writer of its x. APART: there is no gelu, or it is
+ * called as a module. NEXT: there is one; the parent sets this before it plans the module. DONE: forward, or I, can
+ * compute the gelu's part, too (struct sl_result). */
 enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
 
-/* How a module uses one of its ends: x, which forward reads, and dx, which I writes; or y and dy. A type that says
- * nothing, SL_F32, reads and writes floats. SL_BF16: */
+/* Use of one end of a module: x, read by forward, and dx, written by I; or y and dy. SL_F32, the default of a type,
+ * means that it reads and writes floats. SL_BF16 means: */
 struct sl_use {
-    enum sl_dtype reads;   /* where x, or dy, is stored as bf16, the pass that takes it reads only that */
-    enum sl_dtype leaves;  /* dx is left as bf16 alone where nobody reads its floats, in the pass that writes it, */
-    enum sl_dtype beside;  /* or as floats of all digits, and as bf16 beside: so an operand is rounded once. At y: where
-                              the storage is float, I reads dy as such an operand, and as floats, too */
-    enum sl_dtype adds;    /* a summand that is bf16 is added in the same pass, and the sum may be left as dx is */
-    enum sl_dtype operand; /* where the storage is float, a device's products read bf16 alone, W's, too. Its parent */
-    enum sl_dtype given;   /* may keep it so, and says so when the module has been planned */
+    enum sl_dtype reads;  /* if x, or dy, has a bf16 copy, the pass that reads it reads only this copy */
+    enum sl_dtype leaves; /* if the floats of dx are not read, the pass that writes dx writes only bf16 */
+    enum sl_dtype beside; /* that pass can write unrounded floats and a bf16 copy, so an operand is rounded once. At y:
+                             if the storage is float32, I reads dy both as such an operand and as floats */
+    enum sl_dtype adds;   /* a bf16 summand is added in the same pass, and the sum may be written like dx */
+    enum sl_dtype
+        operand; /* if the storage is float32, a device's products read only bf16, W's products too; the parent */
+    enum sl_dtype given; /* may save it as bf16, and sets `given` if it does, after the module has been planned */
     enum sl_gelu_part gelu;
 };
 
