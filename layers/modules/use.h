@@ -14,14 +14,13 @@ enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
 /* Use of one end of a module: x, read by forward, and dx, written by I; or y and dy. SL_F32, the default of a type,
  * means that it reads and writes floats. SL_BF16 means: */
 struct sl_use {
-    enum sl_dtype reads;  /* if x, or dy, has a bf16 copy, the pass that reads it reads only this copy */
-    enum sl_dtype leaves; /* if the floats of dx are not read, the pass that writes dx writes only bf16 */
-    enum sl_dtype beside; /* that pass can write unrounded floats and a bf16 copy, so an operand is rounded once. At y:
-                             if the storage is float32, I reads dy both as such an operand and as floats */
-    enum sl_dtype adds;   /* a bf16 summand is added in the same pass, and the sum may be written like dx */
-    enum sl_dtype
-        operand; /* if the storage is float32, a device's products read only bf16, W's products too; the parent */
-    enum sl_dtype given; /* may save it as bf16, and sets `given` if it does, after the module has been planned */
+    enum sl_dtype reads;   /* if x, or dy, has a bf16 copy, the pass that reads it reads only this copy */
+    enum sl_dtype leaves;  /* if the floats of dx are not read, the pass that writes dx writes only bf16 */
+    enum sl_dtype beside;  /* that pass can write unrounded floats and a bf16 copy, so an operand is rounded once. At y:
+                              if the storage is float32, I reads dy both as such an operand and as floats */
+    enum sl_dtype adds;    /* a bf16 summand is added in the same pass, and the sum may be written like dx */
+    enum sl_dtype operand; /* if the storage is float32, products on a device, also W's, read only bf16 */
+    enum sl_dtype given;   /* set by the parent after planning, if it saves such an operand as bf16 */
     enum sl_gelu_part gelu;
 };
 

@@ -1,13 +1,13 @@
-/* gathers.h - kernels that are sharded over data (FSDP), gathered a loop at a time, ahead of their use.
+/* gathers.h - kernels sharded over data (FSDP), gathered a loop at a time before their use.
  *
- * While it is planned, a module adds its kernel, and is given a number; in a call it asks for the whole kernel. What
- * happens between the two follows the schedule's UNSHARD and RESHARD: there is room for so many loops as the table
- * gathers at once, UNSHARD starts a loop's gathers, which go on while other loops compute, and the loop's first use
- * waits for them. The gathers have a group of their own, so that modules may communicate over data meanwhile.
+ * During planning a module adds its kernel and receives a number; in a call it requests the whole kernel by this
+ * number. Gathers follow the schedule's UNSHARD and RESHARD: there is memory for as many loops as the table gathers at
+ * once, UNSHARD starts a loop's gathers, which run while other loops compute, and the loop's first use waits for them.
+ * The gathers have a group of their own, so modules may communicate over data meanwhile.
  *
- * Where coordinates read their peers' memory, the members of data hold all gathered kernels together, in memory that
- * all of them read: each counts its part of it. Kernels of floats lie there always (sl_parameters.wholes), and nothing
- * is moved. Of bf16, every member lays its shards down there before a step. */
+ * If coordinates read their peers' memory, the members of data hold all gathered kernels together, in memory that all
+ * of them read; each counts its part of it. Float32 kernels are always there (sl_parameters.wholes), and no data is
+ * moved. For bf16, every member writes its shards there before a step. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 
@@ -17,63 +17,64 @@ SL_BEGIN_C
 
 struct sl_gathered {
     int loop, parameter;
-    size_t rows, columns; /* of the whole kernel; its columns are sharded */
+    size_t rows, columns; /* rows and columns of the whole kernel; its columns are sharded */
     enum sl_dtype dtype;
-    size_t offset; /* bytes from the beginning of its loop's room; of all kernels' if they are held together */
+    size_t offset; /* bytes from the beginning of its loop's memory or, for kernels held together, of all kernels'
+                      memory */
 };
 
 struct sl_gathers {
-    const char *axis; /* whose coordinates have the shards */
-    bool together;    /* the members hold the kernels together, */
-    bool wholes;      /* and their values lie there (sl_parameters.wholes) */
-    int frames;       /* loops that have room at once, otherwise */
-    size_t most;      /* bytes of a whole kernel; modules gather larger ones for each use */
+    const char *axis; /* axis of the shards */
+    bool together;    /* the members hold the kernels together */
+    bool wholes;      /* if so: the parameters' values are in this memory (sl_parameters.wholes) */
+    int frames;       /* otherwise: loops that have memory at once */
+    size_t most;      /* size limit in bytes of a whole kernel; modules gather larger kernels for each use */
     int count, capacity;
-    struct sl_gathered *list; /* by loop */
+    struct sl_gathered *list; /* in the order of loops */
     int loops;
     size_t *used;       /* [loops] bytes of the loop's kernels */
-    size_t frame_bytes; /* the most of those */
+    size_t frame_bytes; /* the largest of `used` */
     struct sl_group group;
-    char *memory; /* [frames, frame_bytes]; what is held together is the group's */
+    char *memory; /* [frames, frame_bytes]; memory held together belongs to the group */
     const struct sl_parameters *parameters;
-    int *frame;    /* [loops] its room, or -1 */
-    int *left;     /* [loops] its gathers that have not ended */
-    double *began; /* [loops] when they were started, in seconds on sl_now's clock; the caller may set it to 0 */
-    /* Kernels to be gathered, as a ring [count]: numbers of those that were asked for, started, ended. */
+    int *frame;    /* [loops] frame of the loop, or -1 */
+    int *left;     /* [loops] unfinished gathers of the loop */
+    double *began; /* [loops] start time of its gathers, in seconds on sl_now's clock; the caller may set it to 0 */
+    /* Ring [count] of kernels to gather, and the numbers of requested, started and finished gathers. */
     int *queue;
     int asked, started, ended;
     struct sl_request request[SL_MAX_IN_FLIGHT];
 };
 
-/* Prepares for a model of LOOPS loops, of which FRAMES at once have room, and for kernels of any size. WHOLES is that
- * of the parameters. Collective over the mesh. Free with sl_gathers_close, also after a failure. */
+/* Prepares for a model of LOOPS loops, with memory for FRAMES at once, and for kernels of any size. WHOLES is the
+ * parameters' flag. Collective over the mesh. Free with sl_gathers_close, also after a failure. */
 int sl_gathers_plan(struct sl_gathers *gathers, struct sl_spmd *self, const char *axis, int loops, int frames,
                     bool wholes);
-/* Whether kernels [ROWS, COLUMNS] of DTYPE are to be added. */
+/* Returns whether to add a kernel [ROWS, COLUMNS] of DTYPE. */
 bool sl_gathers_take(const struct sl_gathers *gathers, size_t rows, size_t columns, enum sl_dtype dtype);
-/* Adds the kernel [ROWS, COLUMNS] of LOOP whose shard PARAMETER is, and which is read as DTYPE; loops come in ascending
- * order. Returns its number; -1 without memory. */
+/* Adds the kernel [ROWS, COLUMNS] of LOOP, read as DTYPE; PARAMETER is its shard. Loops come in ascending order.
+ * Returns its number, or -1 if there is no memory. */
 int sl_gathers_add(struct sl_gathers *gathers, int loop, int parameter, size_t rows, size_t columns,
                    enum sl_dtype dtype);
-/* Bytes that sl_gathers_open will take on this coordinate. */
+/* Bytes that sl_gathers_open will allocate on this coordinate. */
 size_t sl_gathers_bytes(const struct sl_gathers *gathers);
-/* Takes the memory, and counts it in HELD. PARAMETERS have theirs. Collective over data. */
+/* Allocates the memory, and counts it in HELD. PARAMETERS must have their memory. Collective over data. */
 int sl_gathers_open(struct sl_gathers *gathers, struct sl_spmd *self, const struct sl_parameters *parameters,
                     struct sl_budget *held);
 void sl_gathers_close(struct sl_gathers *gathers, struct sl_spmd *self);
 
-/* Before the first use of values that have changed. Collective over data. */
+/* Call it before the first use of changed values. Collective over data. */
 int sl_gathers_begin(struct sl_gathers *gathers, struct sl_spmd *self);
 /* UNSHARD and RESHARD of LOOP. */
 int sl_gathers_start(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
 int sl_gathers_drop(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
-/* Does what can be done without waiting. */
+/* Does all work that needs no waiting. */
 int sl_gathers_advance(struct sl_gathers *gathers, struct sl_spmd *self);
-/* Waits until the kernels of LOOP are there. */
+/* Waits until the kernels of LOOP are gathered. */
 int sl_gathers_wait(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
 /* Drops all loops. */
 int sl_gathers_end(struct sl_gathers *gathers, struct sl_spmd *self);
-/* Kernel NUMBER [rows, columns], once its loop's are there. */
+/* Kernel NUMBER [rows, columns], after its loop's gathers. */
 const void *sl_gathered_kernel(const struct sl_gathers *gathers, int number);
 
 SL_END_C

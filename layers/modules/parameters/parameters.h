@@ -1,25 +1,24 @@
 /* parameters.h - a coordinate's parameters, gradients and optimizer state: flat arrays, a few for each loop.
  *
  * The parameters of a loop lie one after another in flat ranges. Each range is padded to a multiple of (size of the
- * data axis) x 64 bytes, so that one collective moves a loop's range and one fused pass updates it. The ranges are:
+ * data axis) x 64 bytes, so one collective moves a loop's range and one fused pass updates it. The ranges are:
  *
  *     [0, loops)           loop l's parameters that every member of the data axis holds: their gradients are summed
  *                          over the data axis
- *     [loops, 2 loops)     loop l's parameters whose specs shard them over data (FSDP): the gradients that modules
- *                          leave are already complete
- *     [2 loops, 3 loops)   where float values of kernels are sharded over data (shards_floats): loop l's kernels of the
- *                          first kind; else nothing
- *     3 loops              tied parameters, which the first and the last stage use: the two stages' gradients are
- *                          added up first
- *     from 3 loops + 1 on  frozen parameters: loop l's that every member of the data axis holds, then loop l's that are
- *                          sharded over it. They have values alone
+ *     [loops, 2 loops)     loop l's parameters with specs that shard them over data (FSDP): modules write complete
+ *                          gradients
+ *     [2 loops, 3 loops)   if float values of kernels are sharded over data (shards_floats): loop l's kernels of the
+ *                          first kind; otherwise empty
+ *     3 loops              tied parameters of the first and the last stage: the two stages' gradients are summed first
+ *     from 3 loops + 1 on  frozen parameters, which have only values: loop l's that every member of the data axis
+ *                          holds, then loop l's that are sharded over it
  *
- * Where gradients of layers are complete one after another (--zero 2), each layer counts as a loop here, behind the
- * pipeline's own loops, which have the other parameters.
+ * If gradients of layers are completed one layer after another (--zero 2), each layer counts as a loop here. These
+ * loops follow the pipeline's own loops, which have the other parameters.
  *
- * Parameters are declared while modules are planned. Storage is taken later, so the memory can be computed without
- * being taken. If a model is planned again over the same parameters, for another number of rows, it finds what the
- * first planning declared. */
+ * Parameters are declared while modules are planned. Storage is allocated later, so its size can be computed without
+ * allocating it. If a model is planned again over the same parameters, for another number of rows, it finds the
+ * parameters declared by the first planning. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_PARAMETERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_PARAMETERS_H
 
@@ -32,14 +31,14 @@
 
 SL_BEGIN_C
 
-enum { SL_OPTIMIZER_STATES = 4 }; /* the most tensors that an optimizer keeps beside each value */
+enum { SL_OPTIMIZER_STATES = 4 }; /* limit of the tensors that an optimizer saves beside each value */
 
-/* How the gradient of what is sharded over data comes about. Only what trains has parts. */
+/* Form of the gradient of a parameter sharded over data. Only parameters that train have parts. */
 enum sl_parts {
-    SL_COMPLETE, /* modules leave that of the shard */
-    SL_OWN_ROWS, /* they leave that of the whole columns of an array of two dims, of this coordinate's rows: its sum is
-                    scattered over data, along the second dim, at the end of a step */
-    SL_EACH_MEMBERS /* [members of data, shard]: they leave that of each member's rows apart */
+    SL_COMPLETE,    /* modules write the shard's gradient */
+    SL_OWN_ROWS,    /* modules write the gradient of the whole columns of a 2-dim array, from this coordinate's rows; at
+                       the end of a step it is summed and scattered over data, along the second dim */
+    SL_EACH_MEMBERS /* [members of data, shard]: modules write the gradient of each member's rows separately */
 };
 
 enum sl_initializer { SL_INIT_ZEROS, SL_INIT_ONES, SL_INIT_TRUNCATED_NORMAL };
@@ -47,65 +46,68 @@ enum sl_initializer { SL_INIT_ZEROS, SL_INIT_ONES, SL_INIT_TRUNCATED_NORMAL };
 struct sl_parameter {
     char name[96]; /* name in the whole model: "blocks.3.input_dense.kernel" */
     int dims;
-    size_t shape[SL_MAX_DIMS]; /* of the whole array */
+    size_t shape[SL_MAX_DIMS]; /* shape of the whole array */
     struct sl_spec spec;
     enum sl_initializer initializer;
     float scale;   /* scale of the truncated normal */
-    bool decay;    /* the rules say that weight decay applies */
-    bool frozen;   /* it stays as it is: there is no gradient and no optimizer state */
+    bool decay;    /* weight decay applies, according to the rules */
+    bool frozen;   /* never changes: it has no gradient and no optimizer state */
     bool adapter;  /* see sl_parameters.adapters */
-    bool gathered; /* all columns are read; the members of data have some each. Set while planning */
-    bool kernel;   /* all who read it read it as sl_plan_kernel_type says */
+    bool gathered; /* all columns are read, of which each member of data has some; set during planning */
+    bool kernel;   /* all its readers read it in sl_plan_kernel_type */
     struct sl_key key;
-    /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
+    /* If set, the key draws the whole array in JAX's layout. Otherwise a word follows from the element's global
+     * index. */
     bool key_is_flax;
     int range;
     /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
      * which shares the values but has its own gradient. */
     bool tied, second;
-    enum sl_parts parts;  /* set while planning (sl_parameters_part_gradient) */
-    size_t part;          /* in elements: where they begin in the parts of its range */
-    uint64_t mark;        /* hash of the name; filled in when it is declared */
-    size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has; where
-                             its values are bf16 alone, in the range's rounded values */
-    size_t room;          /* count with padding: what lies behind the shard is zeros, and no part of the parameter */
-    /* Its values, where they lie in a file's blocks: as [columns, rows] of the shard, or, of a table, as [rows,
-     * columns]. Then it has no place here, and count is 0. */
+    enum sl_parts parts;  /* set during planning (sl_parameters_part_gradient) */
+    size_t part;          /* begin of its parts in its range's parts, in elements */
+    uint64_t mark;        /* hash of the name; set by its declaration */
+    size_t offset, count; /* in elements: begin of the shard in its range, and its size; for bf16-only values, in the
+                             range's rounded values */
+    size_t room;          /* count with padding: elements after the shard are zeros, and not part of the parameter */
+    /* Its values, if they stay in a file's blocks: the shard as [columns, rows] or, for a table, as [rows, columns]. It
+     * then has no place here, and count is 0. */
     struct sl_blocks blocks;
 };
 
-/* Bits: in the I of the modules, where W follows it, or in their W. */
+/* Bits: gradients are computed in the modules' I, if W follows it, or in their W. */
 enum { SL_WRITTEN_BY_INPUT = 1, SL_WRITTEN_BY_WEIGHT = 2 };
 
 struct sl_range {
-    size_t used, count;        /* elements of parameters, and with padding */
-    size_t shard, shard_count; /* the part of the range that this coordinate updates: all of it without ZeRO-1 */
+    size_t used, count;        /* elements of parameters, without and with padding */
+    size_t shard, shard_count; /* part of the range that this coordinate updates: all of it without ZeRO-1 */
     float *value, *gradient;   /* [count]; see sl_range_values */
-    bool own_floats;           /* of the values as floats there are only this coordinate's: value is [shard_count] */
-    float *parts;              /* [parts_count]: what gradients are summed from at the end of a step; NULL: nothing */
+    bool own_floats;           /* only this coordinate's part of the float32 values exists: value is [shard_count] */
+    float *parts;              /* [parts_count]: parts of gradients to be summed at the end of a step; NULL: none */
     size_t parts_count;        /* whole cache lines for each parameter */
-    float *sum;                /* [shard_count]: the part of the gradients' sum; in gradient, unless that has a room */
-    /* Set before the layout, which must be with ZERO: number, from 1, of the room in which the gradient is computed,
-     * and which is another range's once the sum has been taken. 0: it has a place of its own. */
+    float *sum; /* [shard_count]: this coordinate's part of the gradients' sum; inside gradient, unless the range has a
+                   room */
+    /* Room for the gradient, numbered from 1; set before the layout, which must be with ZERO. After the sum another
+     * range uses the room. 0: the gradient has its own memory. */
     int room;
-    int loop;         /* of the pipeline */
-    unsigned written; /* when its gradients are computed: SL_WRITTEN_BY_INPUT and the like; set while planning */
+    int loop; /* loop of the pipeline */
+    unsigned
+        written; /* half of backward that computes its gradients: SL_WRITTEN_BY_INPUT and so on; set during planning */
     /* [count]: the later stage's gradients of tied parameters that this coordinate declares twice; else NULL. */
     float *second;
-    /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states, and where they are far. */
+    /* [shard_count] each: the optimizer's tensors; NULL from sl_parameters.states on, and if they are offloaded. */
     float *state[SL_OPTIMIZER_STATES];
-    size_t far;           /* where they are far: floats before the first of them */
-    uint16_t *rounded;    /* [rounded_count]: the values as bf16; NULL if no module reads them */
-    size_t rounded_count; /* count; those that are bf16 alone, where there are such */
+    size_t far;           /* if they are offloaded: floats before the first of them */
+    uint16_t *rounded;    /* [rounded_count]: the values as bf16; NULL if no module reads bf16 */
+    size_t rounded_count; /* count; or the number of bf16-only values, if there are any */
 };
 
-/* Whether a checkpoint, of all values, has those of adapters alone: what is saved, and what is loaded. */
+/* Whether a checkpoint of all values has only the adapters' values, when saving and when loading. */
 struct sl_adapters_alone {
     bool saved, loaded;
 };
 
-/* Whose values lie in a file's blocks, and may stay there: fills in PARAMETER's blocks, of this coordinate's SHARD, or
- * does nothing. The file's memory outlives the parameters. */
+/* Source of values that may stay in a file's blocks: for this coordinate's SHARD, fills in PARAMETER's blocks, or does
+ * nothing. The file's memory outlives the parameters. */
 struct sl_block_source {
     void (*find)(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
     const void *arg;
@@ -118,107 +120,109 @@ struct sl_parameters {
     struct sl_range *range;
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
     const char *data_axis, *stage_axis;
-    int coordinate;    /* set by sl_pipeline_plan: which one this is, of the mesh that parameters are declared for */
+    int coordinate;    /* set by sl_pipeline_plan: this coordinate's number in the mesh of the declarations */
     bool sums_by_tree; /* set after opening: gradients are summed over data in the order of psum_tree */
-    /* Set after opening: gradients of kernels that are sharded over data are added up before they are scattered, once
-     * in a step, SL_OWN_ROWS. */
+    /* Set after opening: gradients of kernels sharded over data accumulate locally and are scattered once in a step,
+     * SL_OWN_ROWS. */
     bool scatters_late;
-    const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
-    const char *frozen;                 /* set after opening: patterns of those that stay as they are; NULL: none */
-    /* Set after opening: patterns of adapters, which alone train, and begin with values of their own where the others'
-     * come from elsewhere; NULL: there are none. */
+    const struct sl_decay_rule
+        *decays;        /* set after opening: rules for weight decay; NULL: it applies to all parameters */
+    const char *frozen; /* set after opening: name patterns of frozen parameters; NULL: none */
+    /* Set after opening: name patterns of adapters; NULL: none. Only adapters train. They are initialized here even if
+     * all other values are loaded. */
     const char *adapters;
-    /* Set before they are initialized: the owner writes all values afterwards, but those of adapters: only these are
+    /* Set before initialization: the owner writes all values afterwards, except those of adapters: only adapters are
      * drawn. */
     bool given;
-    struct sl_adapters_alone alone; /* set before the run is saved, or loaded */
-    /* Set after opening: sums over data of which a layer's gradient in a room is made in a step; 0 counts as 1. */
+    struct sl_adapters_alone alone; /* set before the run is saved or loaded */
+    /* Set after opening: number of sums over data per step for a layer's gradient in a room; 0 counts as 1. */
     int layer_sums;
     const struct sl_block_source
-        *source;                   /* set after opening, of kernels that nobody trains; NULL: none lie in blocks */
-    int states;                    /* set before the layout: the optimizer's tensors, with */
-    const char *const *state_name; /* [states] their names */
+        *source; /* set after opening: source of blocks for kernels that do not train; NULL: no blocks */
+    int states;  /* set before the layout: number of the optimizer's tensors */
+    const char *const *state_name; /* [states] names of these tensors */
     /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
-    /* Before declaring: two ranks have copies of each parameter, and so all are tied. */
+    /* Set before declaring: two ranks have copies of each parameter, so all are tied. */
     bool copied;
-    /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
+    /* Set before the layout if there will be no training: there are no gradients and no optimizer state. */
     bool values_only;
-    /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded
-     * over it together, in memory that all of them read, and each writes its part of a range. */
+    /* Set before the layout, which must be with ZERO: values that are not sharded over the data axis exist once, in
+     * memory that all its members read. Each member writes its part of a range. */
     bool one_copy;
-    /* Set before planning, where members of the data axis read each other's memory and modules read kernels as floats:
-     * what is sharded over it has its values in memory that all of them read, too, a kernel whole, so that nobody
-     * gathers it. A member writes its own columns. */
+    /* Set before planning, if members of the data axis read each other's memory and modules read kernels as float32:
+     * values sharded over this axis also lie in memory that all members read, as whole kernels, so they need not be
+     * gathered. A member writes its own columns. */
     bool wholes;
-    /* Set before the layout, which must be with ZERO: modules read kernels as bf16 alone, and so each member of the
-     * data axis has float values of kernels only in its own part of a range; the bf16 values are everybody's. */
+    /* Set before the layout, which must be with ZERO: modules read kernels only as bf16. Each member of the data axis
+     * has float32 values of kernels only for its own part of a range; all members have the bf16 values. */
     bool shards_floats;
-    /* Set before the layout: the optimizer's tensors lie further away (spmd/device/far.h), where the host computes in a
-     * file in far_directory, and come to a room a piece at a time. */
+    /* Set before the layout: the optimizer's tensors are offloaded (spmd/device/far.h), on CPUs to a file in
+     * far_directory, and copied to a room a piece at a time. */
     bool far_states;
     const char *far_directory;
     struct sl_far far;
     float *far_room; /* [states, sl_far_piece] */
-    /* Values and gradients of the loops, where they take turns in memory (sl_parameters_begin_turns); else NULL. */
+    /* Windows for offloaded values and gradients of the loops (sl_parameters_begin_turns); otherwise NULL. */
     struct sl_window *turns; /* [2] */
     bool laid_out;           /* no new parameter can be declared */
     bool rounds;             /* a module reads bf16 values */
-    /* Set while planning: modules read kernels and tables as bf16, whatever the operands of their products are. The
-     * optimizer goes on with the float values, of which the others are copies; what never trains has no float values
-     * of them. */
+    /* Set during planning: modules read kernels and tables as bf16, for operands of any type. The optimizer updates the
+     * float32 values, and the bf16 values are copies; without training there are no float32 values of kernels and
+     * tables. */
     bool working_bf16;
-    /* Set while planning: kernels and tables are floats, but only those that a bf16 can be. So what does not train need
-     * not widen them for each product of floats, where none reads bf16 as they lie (sl_gemm_widens). */
+    /* Set during planning: kernels and tables are float32, but only values that bf16 can represent. Runs without
+     * training then need not widen them for each float32 product, if no product reads bf16 directly
+     * (sl_gemm_widens). */
     bool settled_bf16;
-    int members, member;    /* of the data axis, as the layout was told, and which one this coordinate is */
+    int members, member;    /* members of the data axis, from the layout, and this coordinate's number among them */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
-    float *common;          /* that of the values held together: their group owns it */
-    struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
+    float *common;          /* storage of the values held together, owned by their group */
+    struct sl_budget *held; /* set before allocation: counts the storage; NULL: not counted */
 };
 
-/* Opens an empty list of parameters for a model with LOOPS loops on this coordinate, layers that count as loops
- * included. SL_FAILED, without a message, if there is no memory. Free with sl_parameters_close. */
+/* Opens an empty list of parameters for a model with LOOPS loops on this coordinate, including layers that count as
+ * loops. Returns SL_FAILED, without a message, if there is no memory. Free with sl_parameters_close. */
 int sl_parameters_open(struct sl_parameters *parameters, int loops);
-/* Says that PART, a layer that counts as a loop, belongs to LOOP. */
+/* Sets the loop of PART, a layer that counts as a loop, to LOOP. */
 void sl_parameters_part(struct sl_parameters *parameters, int part, int loop);
 void sl_parameters_close(struct sl_parameters *parameters);
 
-/* The range of tied parameters, unless they are frozen: after it come the ranges of those. */
+/* The range of tied parameters that train; the ranges after it are frozen. */
 static inline int sl_tied_range(const struct sl_parameters *parameters) { return 3 * parameters->loops; }
 static inline bool sl_range_is_frozen(const struct sl_parameters *parameters, int range) {
     return range > sl_tied_range(parameters);
 }
 
-/* Whether members of the data axis have different parts of RANGE's values. */
+/* Returns whether members of the data axis have different parts of RANGE's values. */
 static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
     const bool frozen = range > sl_tied_range(parameters) + parameters->loops;
     return (range >= parameters->loops && range < 2 * parameters->loops) || frozen;
 }
 
-/* Whether RANGE has gradients and optimizer state. */
+/* Returns whether RANGE has gradients and optimizer state. */
 static inline bool sl_range_trains(const struct sl_parameters *parameters, int range) {
     return !parameters->values_only && !sl_range_is_frozen(parameters, range);
 }
 
-/* Whether RANGE is a layer's that counts as a loop, and has its gradient in a room: it is summed before its loop's are.
- */
+/* Returns whether RANGE belongs to a layer that counts as a loop and has its gradient in a room: it is summed before
+ * its loop's other ranges. */
 static inline bool sl_range_is_freed_early(const struct sl_parameters *parameters, int range) {
     const struct sl_range *of = &parameters->range[range];
     return of->room && range % parameters->loops != of->loop;
 }
 
-/* The sums over data of which the gradient of RANGE is made in a step. */
+/* Number of sums over data per step for the gradient of RANGE. */
 static inline int sl_range_sums(const struct sl_parameters *parameters, int range) {
     return parameters->layer_sums > 1 && sl_range_is_freed_early(parameters, range) ? parameters->layer_sums : 1;
 }
 
-/* The values of RANGE from element FIRST on, which must be this coordinate's own where the others are not there. */
+/* Values of RANGE from element FIRST on; if the range has own_floats, FIRST must be in this coordinate's part. */
 static inline float *sl_range_values(const struct sl_range *range, size_t first) {
     return range->value + (first - (range->own_floats ? range->shard : 0));
 }
 
-/* Whether kernels have no float values: nobody trains them. */
+/* Returns whether kernels have no float32 values, because there is no training. */
 static inline bool sl_kernels_are_bf16_alone(const struct sl_parameters *parameters) {
     return parameters->values_only && parameters->working_bf16;
 }
@@ -226,99 +230,99 @@ static inline bool sl_parameter_is_bf16_alone(const struct sl_parameters *parame
     return sl_kernels_are_bf16_alone(parameters) && parameters->list[i].kernel;
 }
 
-/* Whether the values of RANGE are held together with the other members of the data axis. */
+/* Returns whether the members of the data axis hold the values of RANGE together. */
 static inline bool sl_range_is_common(const struct sl_parameters *parameters, int range) {
     return parameters->one_copy && !sl_range_is_sharded(parameters, range);
 }
 
-/* Whether the values of RANGE are sharded, and lie beside the other members' of the data axis. */
+/* Returns whether the values of RANGE are sharded, and lie beside the other members' parts in shared memory. */
 static inline bool sl_range_is_whole(const struct sl_parameters *parameters, int range) {
     return parameters->wholes && sl_range_is_sharded(parameters, range);
 }
 
-/* Whether values and gradients of RANGE take turns in memory with those of other loops. */
+/* Returns whether values and gradients of RANGE are offloaded while other loops compute. */
 static inline bool sl_range_takes_turns(const struct sl_parameters *parameters, int range) {
     return parameters->turns && range < 2 * parameters->loops;
 }
 
 /* Appends a copy of PARAMETER and returns its number, or -1 with the error set. The caller sets PARAMETER's range to
- * the number of its loop; the copy's range, offset and count are computed. SL_BAD_INPUT if its name has been declared,
- * unless both are tied and have the same shape. After the layout it only finds the parameter of that name, which must
- * have the same shape. */
+ * the number of its loop; the copy's range, offset and count are computed. A name that is already declared is
+ * SL_BAD_INPUT, unless both parameters are tied and have the same shape. After the layout it only finds the declared
+ * parameter of that name, which must have the same shape. */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
 
-/* Says while planning that parameter I is a kernel, which modules read as sl_plan_kernel_type says or as blocks: those
- * it is given here. */
+/* Declares during planning that parameter I is a kernel, which modules read in sl_plan_kernel_type or as blocks; sets
+ * its blocks if the source has them. */
 void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl_mesh *mesh, int i);
-/* For sl_parameters_layout: the others close ranks. And the bytes of all blocks. */
+/* For sl_parameters_layout: removes parameters in blocks from the ranges. The second function returns the bytes of all
+ * blocks. */
 void sl_parameters_leave_blocks_out(struct sl_parameters *parameters);
 size_t sl_parameters_block_bytes(const struct sl_parameters *parameters);
 
-/* Says while planning how the gradient of parameter I, which is sharded over data, comes about. After the layout it
- * does nothing: the first planning has said so. */
+/* Declares during planning the form of the gradient of parameter I, which is sharded over data. After the layout it
+ * does nothing: the first planning has declared the form. */
 void sl_parameters_part_gradient(struct sl_parameters *parameters, int i, enum sl_parts parts);
 
-/* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
- * optimizer state only for its own part of each range. Of the ranges that have rooms the largest, or all, lose them
- * where that takes less memory. */
+/* Pads the ranges for a data axis of DATA members; this coordinate is member INDEX. With ZERO, a member has optimizer
+ * state only for its own part of each range. The largest ranges with rooms, or all, lose their rooms if that takes less
+ * memory. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
-/* Bytes that this coordinate will hold, all together and one by one: of values held together its part. */
+/* Bytes of this coordinate's storage, by kind and in total; of values held together only its part. */
 struct sl_parameter_bytes {
-    size_t values; /* with rounded ones */
+    size_t values; /* including bf16 copies */
     size_t gradients, states;
-    size_t far; /* what lies further away; the others are what is in memory of it then */
+    size_t far; /* offloaded bytes; the other fields then count only the bytes in memory */
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
-/* Adds them to BUDGET. */
+/* Adds these bytes to BUDGET. */
 void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_budget *budget);
-/* With one_copy, takes the values' memory together with the other members of DATA, of an engine that lets them
- * (sl_reads_peers); it is theirs until they have closed DATA. Otherwise does nothing. */
+/* With one_copy or wholes, allocates the values held together with the other members of DATA, on an engine that
+ * supports it (sl_reads_peers); the memory lives until DATA is closed. Otherwise does nothing. */
 int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
-/* Takes the storage, filled with zeros. SL_BAD_INPUT if there is no layout yet, if the storage has been taken, or if
- * what is held together has not; SL_FAILED if there is not enough memory. */
+/* Allocates the storage, filled with zeros. Returns SL_BAD_INPUT if there is no layout yet, if the storage exists, or
+ * if values held together have no memory; SL_FAILED if there is not enough memory. */
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error);
 
-/* Gives every parameter a key of its own, which follows from the seed and its name, and so is the same in every
- * layout. */
+/* Gives every parameter a key of its own, from the seed and its name, so it is the same in every layout. */
 void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 
-/* Whether this coordinate's copy of parameter I stands for all copies. It does if the coordinate is the first one along
+/* Returns whether this coordinate's copy of parameter I stands for all copies: the coordinate is the first one along
  * each axis that neither shards the parameter nor holds the stages. With SHARED, the data axis does not count either:
  * each of its members stands for its own part. */
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared);
 
-/* The part of parameter I that this coordinate updates, and for which it has optimizer state: elements [*FIRST, *FIRST
- * + *COUNT) of its shard; none of what is frozen. */
+/* The part of parameter I that this coordinate updates, with optimizer state: elements [*FIRST, *FIRST + *COUNT) of its
+ * shard; empty for frozen parameters. */
 void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
 
-/* Elements [FIRST, FIRST + COUNT) of this coordinate's part of state tensor STATE of RANGE, wherever it lies. SL_FAILED
- * if a file gives or takes less. */
+/* Reads or writes elements [FIRST, FIRST + COUNT) of this coordinate's part of state tensor STATE of RANGE, in memory
+ * or offloaded. Returns SL_FAILED if a file reads or writes less. */
 int sl_parameters_read_state(const struct sl_parameters *parameters, int range, int state, size_t first, size_t count,
                              float *to, struct sl_error *error);
 int sl_parameters_write_state(const struct sl_parameters *parameters, int range, int state, size_t first, size_t count,
                               const float *from, struct sl_error *error);
-/* All state tensors' elements will be read soon: where they are far. */
+/* Announces reads of these elements of all state tensors; call it only if they are offloaded. */
 void sl_parameters_expect_states(const struct sl_parameters *parameters, int range, size_t first, size_t count);
-/* Elements of each tensor that come to the room at a time. */
+/* Elements of each tensor that fit into the room. */
 size_t sl_far_piece(const struct sl_parameters *parameters);
-/* ---- values and gradients that take turns in memory ---- */
+/* ---- offloading of values and gradients ---- */
 
-/* Once, before planning: from now on values and gradients of loops lie further away, where the host computes in files
- * in far_directory, and come to memory while their loop computes. Does nothing if there is one loop. */
+/* Call it once, before planning: from now on values and gradients of loops are offloaded, on CPUs to files in
+ * far_directory, and are in memory while their loop computes. Does nothing if there is one loop. */
 int sl_parameters_begin_turns(struct sl_parameters *parameters, struct sl_error *error);
-/* The next use in a step, of LOOP's gradients or values. Other uses are allowed, but not expected. */
+/* Declares the next use in a step, of LOOP's gradients or values. Other uses are allowed, but not expected. */
 int sl_parameters_plan_turns(struct sl_parameters *parameters, int loop, bool gradients, struct sl_error *error);
-/* Values, or gradients, of the loop of RANGE are in memory until those of another loop are used: until then addresses
- * in them last. CHANGES: they will be written to. These do nothing where nothing takes turns. */
+/* Brings values, or gradients, of the loop of RANGE into memory. Addresses in them are valid until those of another
+ * loop are used. CHANGES: they will be written to. These do nothing without offloading. */
 int sl_parameters_use_values(const struct sl_parameters *parameters, int range, bool changes, struct sl_error *error);
 int sl_parameters_use_gradients(const struct sl_parameters *parameters, int range, bool changes,
                                 struct sl_error *error);
-/* All gradients will be overwritten. */
+/* Declares that all gradients will be overwritten. */
 void sl_parameters_drop_gradients(const struct sl_parameters *parameters);
 
-/* Bytes of values, or gradients, that take turns: in memory, and further away. */
+/* Bytes of offloaded values, or gradients: in memory (near), and offloaded (far). */
 struct sl_far_values {
     int frames;
     size_t near, far;
@@ -327,9 +331,9 @@ struct sl_far_values sl_parameters_far_values(const struct sl_parameters *parame
 /* Floats of a range's values in all forms. */
 size_t sl_range_value_floats(const struct sl_range *range);
 
-/* For sl_parameters_layout and sl_parameters_take: of the ranges that have rooms the largest, or all, lose them where
- * that takes less memory, and those that are alone in one. Then how many rooms there are, the floats of all, and of
- * number ROOM: those of the largest range of at most MOST elements that it is for. */
+/* For sl_parameters_layout and sl_parameters_take. sl_rooms_choose takes the rooms from the largest ranges, or from
+ * all, if that saves memory, and from ranges that are alone in a room. The others return the number of rooms, the
+ * floats of all rooms, and the floats of number ROOM: those of its largest range of at most MOST elements. */
 void sl_rooms_choose(struct sl_parameters *parameters);
 int sl_rooms_count(const struct sl_parameters *parameters);
 size_t sl_rooms_floats(const struct sl_parameters *parameters);
@@ -343,38 +347,39 @@ int sl_parameters_open_far(struct sl_parameters *parameters, struct sl_error *er
 void sl_parameters_close_far(struct sl_parameters *parameters);
 
 /* Fills in the initial values, and rounds them as sl_parameters_round does. The first member of DATA draws them and
- * broadcasts them to the others; what members hold together, one of them draws where it lies; what is sharded over
- * data, every member draws itself. Collective over DATA.
- * SL_BAD_INPUT if the storage has not been taken. */
+ * broadcasts them to the others; of values held together, one member draws each parameter in place; of values sharded
+ * over data, every member draws its own. Collective over DATA.
+ *
+ * Returns SL_BAD_INPUT if the storage has not been allocated. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
-/* Whether all of RANGE that this coordinate rounds are values of its own shard, which nobody else reads as bf16 here.
- */
-/* The number of a parameter's at VALUE, and those behind it, as bf16; NULL where kernels alone are. */
+/* sl_range_is_rounded_here returns whether this coordinate rounds only values of its own shard in RANGE. */
+/* The bf16 copies of the values at VALUE and behind it; NULL if only kernels have bf16 values. */
 const uint16_t *sl_parameters_rounded(const struct sl_parameters *parameters, const float *value);
 bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range);
-/* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together it rounds this
- * coordinate's part; the members meet before they read. Where others' floats are not there it rounds this coordinate's,
- * and the bf16 values are gathered. Does nothing if no module reads bf16 values. */
+/* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together, it rounds this
+ * coordinate's part, and the members must meet before they read. If others' float32 values are not here, it rounds this
+ * coordinate's, and the bf16 values are gathered. Does nothing if no module reads bf16 values. */
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
-/* The values of all ranges. */
+/* Rounds the values of all ranges. */
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
 
-/* Copies values [FIRST, FIRST + COUNT) of RANGE, which are this coordinate's own, to PIECE, or from it if WRITES is
- * set; wherever they lie. */
+/* Copies values [FIRST, FIRST + COUNT) of RANGE, which are this coordinate's own, to PIECE or, if WRITES is set, from
+ * PIECE. */
 void sl_parameters_copy_values(const struct sl_parameters *parameters, int range, size_t first, size_t count,
                                float *piece, bool writes);
 
-/* Of the values of a range that is whole: how many of PARAMETER's shard lie together, a row of its columns or all. */
+/* For a range that is whole: the number of values of PARAMETER's shard that are contiguous, a row of its columns or
+ * all. */
 static inline size_t sl_parameter_run(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
     return parameter->gathered ? parameter->shape[parameter->dims - 1] / (size_t)parameters->members : parameter->count;
 }
-/* Whether all columns of parameter I lie at its value, and not just the shard. */
+/* Returns whether all columns of parameter I lie at its value, and not just the shard. */
 static inline bool sl_parameter_is_whole(const struct sl_parameters *parameters, int i) {
     return parameters->list[i].gathered && sl_range_is_whole(parameters, parameters->list[i].range);
 }
-/* Addresses of parameter I on this coordinate: its values, unless they are bf16 alone, or only its range's own ones are
- * there, [count] or those of all members; its gradient, NULL if it is frozen; and its bf16 values, each [count]. */
+/* Addresses of parameter I on this coordinate: its values, unless they are bf16-only or the range has own_floats,
+ * [count] or those of all members; its gradient, NULL if it is frozen; and its bf16 values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     const struct sl_parameter *parameter = &parameters->list[i];
     float *const values = parameters->range[parameter->range].value;
@@ -388,7 +393,7 @@ static inline float *sl_parameter_gradient(const struct sl_parameters *parameter
     if (parameter->frozen) return NULL;
     return (parameter->second ? range->second : range->gradient) + parameter->offset;
 }
-/* Where modules leave what its gradient is made from: parts, or, where it is SL_COMPLETE, itself. */
+/* Address for the modules' parts of its gradient or, if it is SL_COMPLETE, of the gradient itself. */
 static inline float *sl_parameter_parts(const struct sl_parameters *parameters, int i) {
     if (parameters->list[i].parts == SL_COMPLETE) return sl_parameter_gradient(parameters, i);
     return parameters->range[parameters->list[i].range].parts + parameters->list[i].part;

@@ -1,4 +1,4 @@
-/* rules.h - rules on parameters' names: partition specs, weight decay, what is frozen. */
+/* rules.h - rules by parameter names: partition specs, weight decay, frozen parameters. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_RULES_H
 #define SL_LAYERS_MODULES_PARAMETERS_RULES_H
 
@@ -15,7 +15,7 @@ struct sl_rule {
  * with a pattern of NULL. */
 const char *sl_rule_find(const struct sl_rule *rules, const char *name);
 
-/* A list of these ends with a pattern of NULL. */
+/* A rule; a list of rules ends with a pattern of NULL. */
 struct sl_decay_rule {
     const char *pattern; /* as above: "*.bias" */
     bool decays;
@@ -27,10 +27,10 @@ bool sl_rule_decays(const struct sl_decay_rule *rules, const char *name);
 
 enum { SL_MAX_PATTERN = 256 };
 
-/* Whether LIST, patterns with commas between them, has a pattern of number I, from 0; it is copied to PATTERN
- * [SL_MAX_PATTERN], where a longer one is cut. */
+/* Copies pattern number I, from 0, of LIST, patterns separated by commas, to PATTERN [SL_MAX_PATTERN], truncated if
+ * longer. Returns false if LIST has fewer patterns. */
 bool sl_pattern_at(const char *list, int i, char *pattern);
-/* Whether one of them matches NAME. Of a LIST that is NULL none does. */
+/* Returns whether a pattern of LIST matches NAME; false if LIST is NULL. */
 bool sl_patterns_match(const char *list, const char *name);
 
 SL_END_C

@@ -1,14 +1,14 @@
-/* scatters.h - gradients of kernels that are sharded over data (FSDP), scattered while the next ones are computed.
+/* scatters.h - gradients of kernels sharded over data (FSDP), scattered while the next ones are computed.
  *
- * A coordinate computes a kernel's whole gradient from its own rows, and keeps its shard of the sum over data. The
- * gradients lie in a ring that has room for the largest ones and many small ones, so that the sum of one goes on while
- * the next ones are computed, and nobody waits for the slowest each time; but not for more than the shards save, unless
- * one gradient needs it. The sums have groups of their own, so that
- * modules may communicate over data meanwhile.
+ * A coordinate computes a kernel's whole gradient from its own rows, and stores its shard of the sum over data. The
+ * gradients lie in a ring with room for the largest ones and many small ones. A sum can then run while the next
+ * gradients are computed, and coordinates do not wait for the slowest each time. The ring is not larger than the memory
+ * that shards save, unless one gradient needs more. The sums have groups of their own, so modules may communicate over
+ * data meanwhile.
  *
- * Where coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
- * theirs. Then it says that it has read them; when all have, the room is free. Sums of four and more members in the
- * order of a tree (sl_psum_scatter_tree_dim) are calls on every engine. */
+ * If coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
+ * computed theirs. Then it reports that it has read them; after all reports, the room is free. Sums of four and more
+ * members in tree order (sl_psum_scatter_tree_dim) are calls on every engine. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 
@@ -18,50 +18,51 @@
 SL_BEGIN_C
 
 enum {
-    SL_SCATTERS = SL_MAX_IN_FLIGHT, /* gradients under way at most */
-    SL_SCATTERS_LARGEST = 4         /* of the largest there is room for so many */
+    SL_SCATTERS = SL_MAX_IN_FLIGHT, /* limit of unfinished gradients */
+    SL_SCATTERS_LARGEST = 4         /* the ring has room for so many of the largest gradients */
 };
 
 struct sl_scatter {
     size_t at, size;                 /* its room: floats of the ring */
-    struct sl_request request, read; /* of the sum, or of what says that all members have their gradients; of what says
-                                        that all have read them */
-    size_t rows, columns;            /* of the shard */
-    bool accumulate;                 /* it is added to what is there */
+    struct sl_request request, read; /* request: of the sum or, for reads, until all members have computed their
+                                        gradients; read: until all members have read them */
+    size_t rows, columns;            /* rows and columns of the shard */
+    bool accumulate;                 /* add to the gradient instead of overwriting it */
     float *gradient;                 /* [rows, columns] */
 };
 
 struct sl_scatters {
     struct sl_group group, readers; /* both over the axis */
-    bool tree;                      /* sums are in the order of a tree that is not the members' */
+    bool tree;                      /* sums are in tree order, different from the members' order */
     bool reads;                     /* members read their peers' memory */
-    size_t largest;                 /* floats of a kernel's room */
-    size_t saved;                   /* floats that gradients take less as they are sharded */
+    size_t largest;                 /* floats of the largest kernel's room */
+    size_t saved;                   /* floats that sharding saves in gradients */
     size_t capacity;                /* floats of the ring */
     float *memory;
-    const float **peer;                     /* [members]: where their memory begins, if it is read */
-    struct sl_scatter scatter[SL_SCATTERS]; /* gradient n has place n % SL_SCATTERS */
-    size_t next;                            /* where in the ring the next one may begin */
-    int started, summed, freed;             /* gradients that have come so far */
+    const float **peer;                     /* [members]: addresses of their memory, for reads */
+    struct sl_scatter scatter[SL_SCATTERS]; /* gradient n has entry n % SL_SCATTERS */
+    size_t next;                            /* begin of the next room in the ring */
+    int started, summed, freed;             /* numbers of gradients that have reached this state */
 };
 
-/* Prepares for sums over AXIS, in the order of the members or, with TREE, in that of psum_tree. Collective over the
- * mesh. Free with sl_scatters_close, also after a failure. */
+/* Prepares for sums over AXIS, in the order of the members or, with TREE, of psum_tree. Collective over the mesh. Free
+ * with sl_scatters_close, also after a failure. */
 int sl_scatters_plan(struct sl_scatters *scatters, struct sl_spmd *self, const char *axis, bool tree);
-/* There is a kernel of WHOLE floats. Call it for all of them before sl_scatters_open. */
+/* Adds a kernel of WHOLE floats. Call it for all kernels before sl_scatters_open. */
 void sl_scatters_add(struct sl_scatters *scatters, size_t whole);
-/* Bytes that sl_scatters_open will take. */
+/* Bytes that sl_scatters_open will allocate. */
 size_t sl_scatters_bytes(const struct sl_scatters *scatters);
-/* Takes the memory, and counts it in HELD. */
+/* Allocates the memory, and counts it in HELD. */
 int sl_scatters_open(struct sl_scatters *scatters, struct sl_spmd *self, struct sl_budget *held);
-/* Waits for sums that are under way, and for peers that still read. Collective over the axis. */
+/* Waits for unfinished sums, and for peers that still read. Collective over the axis. */
 void sl_scatters_close(struct sl_scatters *scatters, struct sl_spmd *self);
 
-/* *WHOLE: where the next kernel's gradient, of FLOATS floats, is to be computed. Waits until its room is free. */
+/* Sets *WHOLE to memory for the next kernel's gradient, of FLOATS floats. Waits until this room is free. */
 int sl_scatters_room(struct sl_scatters *scatters, struct sl_spmd *self, const struct sl_kernels *kernels,
                      size_t floats, float **whole);
-/* Starts to scatter the gradient [ROWS, COLUMNS] that lies there over its columns: this member's are written to
- * GRADIENT, or added to it if ACCUMULATE is set. GRADIENT is right after sl_scatters_end. Collective over the axis. */
+/* Starts to scatter the gradient [ROWS, COLUMNS] in that memory over its columns: this member's columns are written to
+ * GRADIENT or, if ACCUMULATE is set, added to it. GRADIENT is complete after sl_scatters_end. Collective over the
+ * axis. */
 int sl_scatters_start(struct sl_scatters *scatters, struct sl_spmd *self, const struct sl_kernels *kernels, size_t rows,
                       size_t columns, bool accumulate, float *gradient);
 /* Waits for all sums. */
