@@ -1,6 +1,6 @@
-/* affine.h - y = x kernel (+ bias) and its gradients, for modules that multiply with the part of the kernel that they
- * have: dense, the two halves of tensor parallelism, and the factors of adapters. The own struct of such a module
- * begins with a struct sl_affine. */
+/* affine.h - y = x kernel (+ bias) and its gradients, for modules that multiply with their own part of the kernel:
+ * dense, the two halves of tensor parallelism, and the factors of adapters. The own struct of such a module begins with
+ * a struct sl_affine. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_AFFINE_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_AFFINE_H
 
@@ -17,13 +17,13 @@ struct sl_affine {
 };
 
 /* For plan functions. Declares kernel [KERNEL[0], KERNEL[1]], lecun-normal for KERNEL[0] inputs, and bias [KERNEL[1]],
- * zeros. Both shapes are those of the whole arrays; KERNEL_SPEC and BIAS_SPEC shard them ("": whole). Plans the
- * products of module->in by module->out columns; EPILOGUE is the forward product's. */
+ * zeros. Both shapes are of the whole arrays; KERNEL_SPEC and BIAS_SPEC shard them ("": whole). Plans products of
+ * module->in by module->out columns; EPILOGUE is for the forward product. */
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,
                    const char *bias_spec, enum sl_epilogue epilogue);
-/* For those that have declared a kernel, and perhaps a bias: all but the parameters. */
+/* The same without the declarations, for modules that have declared a kernel, and perhaps a bias. */
 int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue);
-/* The same where the kernel is cut into COUNT slices of [IN, OUT], each with products of its own. */
+/* The same for a kernel in COUNT slices of [IN, OUT], each with products of its own. */
 int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int count, int in, int out,
                           enum sl_epilogue epilogue);
 /* Frees the products: the `release` of the module's type. */

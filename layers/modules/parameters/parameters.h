@@ -137,10 +137,9 @@ struct sl_parameters {
     struct sl_adapters_alone alone; /* set before the run is saved or loaded */
     /* Set after opening: number of sums over data per step for a layer's gradient in a room; 0 counts as 1. */
     int layer_sums;
-    const struct sl_block_source
-        *source; /* set after opening: source of blocks for kernels that do not train; NULL: no blocks */
-    int states;  /* set before the layout: number of the optimizer's tensors */
-    const char *const *state_name; /* [states] names of these tensors */
+    const struct sl_block_source *source; /* set after opening: blocks for kernels without training; NULL: none */
+    int states;                           /* set before the layout: number of the optimizer's tensors */
+    const char *const *state_name;        /* [states] names of these tensors */
     /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
     /* Set before declaring: two ranks have copies of each parameter, so all are tied. */

@@ -1,7 +1,7 @@
-/* token_leaves.h - the order of a coordinate's tokens where it has several leaves, each with a share of every sequence.
+/* token_leaves.h - the order of tokens on a coordinate with several leaves, each with a share of every sequence.
  *
- * In a call they lie microbatch by microbatch, and in each leaf by leaf: so a leaf's tokens of a microbatch make a
- * product as a coordinate's with one leaf do. W takes a leaf's tokens of all microbatches together. */
+ * Tokens of a call are ordered by microbatch, and within it by leaf, so a leaf's tokens of a microbatch form a product
+ * as on a coordinate with one leaf. W takes a leaf's tokens of all microbatches together. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_TOKEN_LEAVES_H
 #define SL_LAYERS_MODULES_SEQUENCE_TOKEN_LEAVES_H
 
@@ -9,14 +9,14 @@
 
 SL_BEGIN_C
 
-/* TO = FROM [own tokens of the call, COLUMNS], leaf by leaf in each microbatch instead of sequence by sequence; BACK:
- * the other way. */
+/* TO = FROM [own tokens of the call, COLUMNS], reordered in each microbatch from sequence by sequence to leaf by leaf;
+ * BACK: the inverse. */
 void sl_tokens_by_leaf(const struct sl_token_table *table, const struct sl_context *context, size_t columns, bool back,
                        const float *from, float *to);
-/* TO = FROM [own tokens of W's group, COLUMNS], leaf by leaf for all microbatches. */
+/* TO = FROM [own tokens of W's group, COLUMNS], leaf by leaf over all microbatches. */
 void sl_tokens_group_by_leaf(const struct sl_token_table *table, const struct sl_context *context, size_t columns,
                              const float *from, float *to);
-/* The labels at PLACE, in the order of a call; or, if GROUPED, in that of W. */
+/* Writes labels to PLACE, in the order of a call or, if GROUPED, of W; returns their address. */
 const int32_t *sl_leaf_labels(const struct sl_module *module, const struct sl_context *context,
                               const struct sl_place *place, bool grouped);
 
