@@ -53,7 +53,8 @@ void sl_batch_room_close(struct sl_batch_room *room) {
     sl_device.give_host(room->host_targets);
 }
 
-/* FROM where the device can read it: at FROM itself, or copied through buffer NUMBER of HOST to ROOM. */
+/* FROM at an address that the device can read: FROM itself, or ROOM, to which it is copied through buffer NUMBER of
+ * HOST. */
 static const void *bring(const void *from, size_t bytes, size_t number, void *host, void *room) {
     if (!from || sl_device.shares_memory || sl_device.reaches(from)) return from;
     char *through = (char *)host + number * bytes;
@@ -77,7 +78,7 @@ struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch
 
 /* ---- sums over rows: kernels add to them, and the host reads them once a step ---- */
 
-/* On the host there is one part, of two numbers at most. */
+/* On the host there is one part, of at most two numbers. */
 size_t sl_sums_bytes(void) {
     return sizeof(struct sl_sums) + (sl_device.shares_memory ? 2 : SL_SUM_ROOM) * sizeof(double);
 }
@@ -86,7 +87,7 @@ void sl_sums_clear(struct sl_sums *sums) { sl_device.zero(sums, sizeof *sums); }
 
 void sl_sums_read(const struct sl_sums *sums, struct sl_metrics *metrics) {
     struct sl_sums here;
-    sl_device.copy(&here, sums, offsetof(struct sl_sums, squares)); /* the rest is not for metrics */
+    sl_device.copy(&here, sums, offsetof(struct sl_sums, squares)); /* the other fields are not metrics */
     sl_metrics_add(metrics, here.losses);
     metrics->auxiliary += here.auxiliary;
 }

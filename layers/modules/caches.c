@@ -1,4 +1,4 @@
-/* caches.c - declares caches and takes their memory. */
+/* caches.c - declares and allocates caches. */
 #include "layers/modules/caches.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struc
     return number;
 }
 
-/* Those that are made of parameters lie one after another. */
+/* Caches computed from parameters lie one after another. */
 static size_t bytes_of(const struct sl_caches *caches, const struct sl_cache *cache) {
     const size_t rows = cache->once ? 1 : (size_t)caches->sequences * (size_t)caches->positions;
     const size_t bytes = rows * cache->columns * sl_dtype_size(caches->storage);
@@ -33,7 +33,8 @@ size_t sl_caches_bytes(const struct sl_caches *caches, bool once) {
     return bytes;
 }
 
-/* In one block, which so lies on huge pages. It is touched now: not in the time of the first tokens. */
+/* Allocates them in one block, so that it lies on huge pages, and touches it now, to save the first tokens this
+ * time. */
 static int take_made(struct sl_caches *caches, struct sl_error *error) {
     const size_t bytes = sl_caches_bytes(caches, true);
     if (!bytes || caches->made) return SL_OK;

@@ -1,7 +1,7 @@
 /* gradient_check.c - compares a module's backward functions with differences of its forward.
  *
- * Every array is filled with NaNs before a module is to write it, and the workspace before each call. So an element
- * that is left out or read too early shows, as well as a wrong one. The module's arrays are on the device; values that
+ * Arrays are filled with NaNs before a module must write them, and the workspace before each call. An element that is
+ * not written, or is read too early, thus fails like a wrong one. The module's arrays are on the device; values that
  * are compared or changed here are copied. */
 #include "layers/modules/gradient_check.h"
 
@@ -14,7 +14,7 @@
 
 #include "spmd/device/device.h"
 
-enum { SAMPLE = 200 }; /* elements compared of a tensor that has more */
+enum { SAMPLE = 200 }; /* elements compared of a larger tensor */
 
 struct checker {
     const struct sl_module *module;
@@ -23,7 +23,7 @@ struct checker {
     struct sl_mesh mesh;
     struct sl_spmd self;
     struct sl_parameters parameters;
-    struct sl_stash stash, again, once; /* the last two: what modules that recompute keep instead */
+    struct sl_stash stash, again, once; /* the last two: stashes of recomputed modules */
     struct sl_context context;
     size_t inputs, outputs, workspace; /* elements of x and y a microbatch; bytes */
     float *x, *dx;                     /* [microbatches][rows, in] */
@@ -245,7 +245,7 @@ static int forward(struct checker *c, int microbatch) {
     return c->module->type->forward(c->module, &c->context, c->x + (size_t)microbatch * c->inputs, c->y);
 }
 
-/* x and dy from an element on, as they are kept. */
+/* x and dy from element FIRST on, in their saved types. */
 static const float *kept_x(const struct checker *c, size_t first) {
     return c->context.storage == SL_F32 ? c->x + first : (const void *)(c->kept_x + first);
 }
@@ -257,7 +257,7 @@ static void poison_stash(const struct checker *c, const struct sl_stash *stash) 
     poison(c, stash->data, stash->elements * (size_t)stash->slots * sizeof(float));
 }
 
-/* The parameters' gradients, one after another; of those that are frozen, zeros. */
+/* Copies the parameters' gradients, one after another; zeros for frozen parameters. */
 static void copy_gradients(const struct checker *c, float *to) {
     for (int i = 0; i < c->parameters.count; to += c->parameters.list[i++].count) {
         const float *gradient = sl_parameter_gradient(&c->parameters, i);
@@ -268,19 +268,18 @@ static void copy_gradients(const struct checker *c, float *to) {
     }
 }
 
-/* ---- a module that does not look whether dx is NULL ---- */
+/* ---- modules that do not check whether dx is NULL ---- */
 
 static _Thread_local sigjmp_buf before_call;
 static _Thread_local volatile sig_atomic_t is_in_call;
 
-/* A handler is given nothing but the signal's number. A fault in another thread than that which makes the call ends the
- * process, as if nobody had listened. */
+/* Signal handler. A fault in another thread than the caller's ends the process, as without this handler. */
 static void leave_call(int number) {
     if (is_in_call) siglongjmp(before_call, 1);
     signal(number, SIG_DFL);
 }
 
-/* Where the module faults, it has touched dx. What it was about stays as it is: the check is over. */
+/* If the module faults, it has accessed dx. Its resources are not restored, because the check is over. */
 static int backward_without_dx(struct checker *c, const float *x, const float *dy) {
     const struct sigaction leave = {.sa_handler = leave_call};
     struct sigaction before;
@@ -353,7 +352,7 @@ static int difference_by(struct checker *c, float *value, float step, int first,
     return SL_OK;
 }
 
-/* Richardson's extrapolation: the errors of two steps cancel but for the fourth power of the step. */
+/* Richardson's extrapolation: the errors of two steps cancel, up to the fourth power of the step. */
 static int differentiate(struct checker *c, float *value, int first, int last, double *derivative) {
     double near, far;
     SL_TRY(difference_by(c, value, c->step, first, last, &near));
@@ -365,7 +364,7 @@ static int differentiate(struct checker *c, float *value, int first, int last, d
 /* ---- comparing ---- */
 
 struct comparison {
-    double error, norm; /* squares */
+    double error, norm; /* sums of squares */
     int count;
 };
 
@@ -375,8 +374,7 @@ static void compare(struct comparison *comparison, double expected, double given
     comparison->count++;
 }
 
-/* A gradient that is zero cannot be compared with its norm: elements of less than a hundredth count as one hundredth.
- */
+/* A gradient of zero cannot be compared with its norm: the norm counts at least one hundredth for each element. */
 static void conclude(struct checker *c, const struct comparison *comparison, const char *name, const char *remark) {
     const double norm = fmax(sqrt(comparison->norm), 1e-2 * sqrt(comparison->count));
     const double difference = comparison->count ? sqrt(comparison->error) / norm : 0.0;
@@ -385,13 +383,13 @@ static void conclude(struct checker *c, const struct comparison *comparison, con
     snprintf(c->worst, sizeof c->worst, "%.70s%s", name, remark);
 }
 
-/* Number I of those elements, of N, that are looked at. */
+/* Index of sample I out of N elements. */
 static size_t sampled(const struct checker *c, size_t n, size_t i) {
     return n <= SAMPLE ? i : sl_random_word(c->context.dropout.step_key, SAMPLE, (uint32_t)i) % n;
 }
 
-/* Compares GIVEN (the host's), the gradient by the N elements of VALUE, which belong to microbatches that are N /
- * MICROBATCHES elements each, or to all of them alike where MICROBATCHES is 0. */
+/* Compares GIVEN, on the host, with the differences by the N elements of VALUE. These belong to microbatches of N /
+ * MICROBATCHES elements each or, if MICROBATCHES is 0, to all microbatches alike. */
 static int check_tensor(struct checker *c, const char *name, size_t n, float *value, const float *given,
                         int microbatches) {
     struct comparison comparison = {0};
@@ -406,7 +404,7 @@ static int check_tensor(struct checker *c, const char *name, size_t n, float *va
     return SL_OK;
 }
 
-/* What W gives must not depend on whether I was asked for dx. */
+/* Compares W's results after I with and without dx: they must be equal. */
 static void check_without_dx(struct checker *c) {
     const float *with = c->with, *without = c->without;
     for (int i = 0; i < c->parameters.count; i++) {
@@ -442,10 +440,11 @@ int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *
                       const struct sl_gemm_backend *gemm, double *difference, char *worst, struct sl_error *error) {
     struct checker *c = calloc(1, sizeof *c);
     if (!c) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
-    c->difference = -1.0; /* so that the first tensor is named even where nothing differs */
+    c->difference = -1.0; /* so that the first tensor is named even if there is no difference */
     int status = open_checker(c, module, check, gemm, error);
     if (status == SL_OK && (status = run(c, module, check, gemm, error)) != SL_OK) {
-        sl_fail(&c->self, status, "a function of module %s failed", module->type->name); /* if it has not said why */
+        sl_fail(&c->self, status, "a function of module %s failed",
+                module->type->name); /* unless it has set an error itself */
         sl_error_set(error, status, "gradient check: %s", c->self.error.message);
     }
     *difference = c->difference;

@@ -1,4 +1,4 @@
-/* kept.c - what modules keep between calls, as floats or as bf16. */
+/* kept.c - arrays that modules save between calls, as floats or as bf16. */
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
 
@@ -10,7 +10,7 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
     return kept->outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
-/* On a CPU, cores that round what they read next have it in their caches. */
+/* Not on CPUs: cores that round their next input have it in their caches. */
 bool sl_keeps_operands(const struct sl_plan *plan) {
     return plan->precision == SL_BF16 && plan->storage == SL_F32 && !plan->forward_only && plan->gemm->on_device;
 }
@@ -120,7 +120,7 @@ struct pass {
     const struct sl_kernels *kernels;
     const float *x;
     float *y;
-    uint16_t *stored; /* or NULL */
+    uint16_t *stored; /* may be NULL */
 };
 
 static void settle_numbers(const void *arg, size_t first, size_t end) {
@@ -181,7 +181,7 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
     return status;
 }
 
-/* X: what has been kept; NULL: VALUES, which nobody has. LEFT as in sl_forward_left, or NULL: nobody will do so. */
+/* X: a saved input, or NULL for the unsaved VALUES. LEFT as in sl_forward_left; NULL: round here. */
 static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                         const float *values, const struct sl_kept *y, struct sl_settled *left) {
     struct sl_result result = sl_kept_result(context, y, y->unread);

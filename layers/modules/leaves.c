@@ -1,4 +1,5 @@
-/* leaves.c - sums of 1, 2, 4, ... leaves wait for as many after them, as the digits of a number that counts leaves. */
+/* leaves.c - sums of 1, 2, 4, ... leaves wait for sums of as many further leaves, like the binary digits of a
+ * counter. */
 #include "layers/modules/leaves.h"
 
 size_t sl_tree_levels(int leaves) {

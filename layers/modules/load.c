@@ -1,4 +1,4 @@
-/* load.c - adds up the work of what is planned. */
+/* load.c - sums the work of planned modules. */
 #include "layers/modules/load.h"
 
 #include <stdio.h>
@@ -24,18 +24,18 @@ void sl_load_close(struct sl_load *load) {
     *load = (struct sl_load){0};
 }
 
-/* A loss makes dx in its forward. */
+/* A loss computes dx in its forward. */
 static struct sl_load_work *work_of(const struct sl_plan *plan, enum sl_load_part part) {
     const bool loss = part == SL_LOAD_INPUT && plan->module && !plan->module->type->backward_input;
     return &plan->load->loop[plan->loop].part[loss ? SL_LOAD_FORWARD : part];
 }
 
-/* What the forward of a recomputed module does, its I does once more. */
+/* The I of a recomputed module repeats its forward. */
 static bool comes_again(const struct sl_plan *plan, enum sl_load_part part) {
     return plan->load && plan->load->again && part == SL_LOAD_FORWARD;
 }
 
-/* W of a module whose parameters are all frozen, which nobody calls. */
+/* The W of a module whose parameters are all frozen is not called. */
 static bool is_left_out(const struct sl_plan *plan, enum sl_load_part part) {
     const struct sl_module *module = plan->module;
     if (part != SL_LOAD_WEIGHT || !module || module->children > 0 || module->parameters == 0) return false;
@@ -55,7 +55,7 @@ static bool is_same(const struct sl_load_product *a, const struct sl_load_produc
            a->b_transposed == b->b_transposed;
 }
 
-/* Layers are alike, so that the list stays short. */
+/* Layers are alike, so the list stays short. */
 static void add_product(struct sl_load *load, struct sl_load_work *work, const struct sl_load_product *product) {
     for (int i = 0; i < work->products; i++) {
         if (!is_same(&work->product[i], product)) continue;

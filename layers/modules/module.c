@@ -1,4 +1,4 @@
-/* module.c - making, planning and freeing modules, and what all of them call. */
+/* module.c - constructs, plans and frees modules; functions for all types. */
 #include "layers/modules/kept.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ void sl_module_free(struct sl_module *module) {
 
 /* ---- names ---- */
 
-/* TO [size] becomes the name of WHAT: PREFIX, NAME, END. The message leaves END out. */
+/* TO [size] becomes the name of WHAT: PREFIX, NAME, END. The error message omits END. */
 static int join_names(const struct sl_plan *plan, const char *what, const char *prefix, const char *name,
                       const char *end, char *to, size_t size) {
     const int length = snprintf(to, size, "%s%s%s", prefix, name, end);
@@ -58,7 +58,7 @@ static int join_names(const struct sl_plan *plan, const char *what, const char *
 
 /* ---- planning ---- */
 
-/* The plan's prefix is that of MODULE's parameters. */
+/* Sets the module's `called`. The plan's prefix is that of MODULE's parameters. */
 static void call(struct sl_module *module, const struct sl_plan *plan) {
     const int length = (int)strlen(plan->name), dot = length > 0; /* at the end */
     snprintf(module->called, sizeof module->called, dot ? "%.*s (%.30s)" : "%.*s%.30s", length - dot, plan->name,
@@ -100,7 +100,7 @@ int sl_module_check(const struct sl_module *module, bool forward_only, struct sl
     return SL_OK;
 }
 
-/* KEEPS is the flag that plan has left unset, NEED the one of the type that says that it may. */
+/* KEEPS is the flag that plan has not set, NEED the type's flag that would permit this. */
 static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const char *function, const char *rows,
                          const char *need) {
     return sl_error_set(
@@ -110,7 +110,7 @@ static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const ch
         plan->name, plan->module->type->name, keeps, function, rows, need);
 }
 
-/* What sl_module_check cannot see before its plan has run. */
+/* Checks that need the type's plan to have run, unlike those of sl_module_check. */
 static int check_type(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
     if (type->bytes && type->bytes < sizeof(struct sl_module))
@@ -130,8 +130,7 @@ static int count_frozen(const struct sl_module *module, const struct sl_plan *pl
     return frozen;
 }
 
-/* A module without children whose parameters are all frozen needs no W. If a part of them is, its W must leave that
- * out. */
+/* A module without children needs no W if all its parameters are frozen. If some are, its W must skip them. */
 static int freeze(struct sl_module *module, const struct sl_plan *plan) {
     const int frozen = count_frozen(module, plan);
     module->frozen = frozen > 0 && frozen == module->parameters && module->children == 0;
@@ -142,7 +141,7 @@ static int freeze(struct sl_module *module, const struct sl_plan *plan) {
                         plan->name, module->type->name);
 }
 
-/* A parent keeps for its children; if it does not, sl_module_lacks will say so. What is frozen needs less. */
+/* For a parent's children sl_module_lacks reports rows that are not saved. Modules with frozen parameters need less. */
 static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
     if (!type->backward_input || plan->forward_only || module->children > 0) return SL_OK;
@@ -154,15 +153,15 @@ static int check_kept(const struct sl_module *module, const struct sl_plan *plan
     return SL_OK;
 }
 
-/* Where another rank could go on with the stage's dx, W comes after that has been sent. What is computed again has an
- * order of its own (layers/modules/recompute.c). */
+/* If another rank waits for the stage's dx, W comes after dx has been sent. Recomputed modules order their calls
+ * themselves (layers/modules/recompute.c). */
 static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
     const bool alone = plan->wgrad_group == 1 && sl_plan_run(plan) == 1;
     return plan->weights_follow && plan->nobody_waits && alone && plan->stash != plan->again && module->children == 0 &&
            module->type->backward_weight && !module->frozen;
 }
 
-/* Rooms for x and dy in another type than they are given in. */
+/* Workspace for x and dy in another type than they are passed in. */
 static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
@@ -173,7 +172,7 @@ static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     if (module->keeps_gradient) sl_plan_workspace(plan, group * (size_t)module->out * sizeof(float), &module->room_dy);
 }
 
-/* When the gradients of the module's own parameters are computed. A module that is recomputed has W with I, if W
+/* Notes whether I or W computes the gradients of the module's own parameters. A recomputed module calls W with I, if W
  * follows. */
 static void note_written(const struct sl_module *module, const struct sl_plan *plan) {
     const bool by_input = module->weights_follow || (plan->stash == plan->again && plan->weights_follow);
@@ -200,7 +199,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     if (module->part) begin_part(module, plan);
     module->parameters = 0;
     const int x_stride = plan->x_stride;
-    if (module->children > 0) plan->x_stride = 0; /* asks of none of its own */
+    if (module->children > 0) plan->x_stride = 0; /* no request to its own children */
     module->x_stride = 0;
     module->x = (struct sl_use){.gelu = module->x.gelu};
     module->y = (struct sl_use){.gelu = module->y.gelu};
@@ -236,7 +235,7 @@ int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin) {
 
 /* ---- parameters ---- */
 
-/* An absent axis is an unsharded one. */
+/* Removes axes that the mesh lacks: they do not shard. */
 static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *mesh) {
     for (struct sl_spec_dim *dim = spec->dim; dim < spec->dim + spec->dims; dim++) {
         const int axes = dim->axes;
@@ -247,7 +246,7 @@ static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
-/* What the data axis cannot shard equally stays whole over it: FSDP saves memory where it can. */
+/* Dims that the data axis cannot divide equally stay whole: FSDP saves memory only if it can. */
 static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *mesh, const char *data_axis, int dims,
                                   const size_t *shape) {
     for (int d = 1; data_axis && d < spec->dims && d < dims; d++) {
@@ -257,7 +256,7 @@ static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
-/* The rules know no padding: the module has said so. */
+/* Pads the rows as the module has requested; rules know no padding. */
 static void pad(struct sl_plan *plan, struct sl_parameter *parameter) {
     struct sl_spec *spec = &parameter->spec;
     if (plan->padded_rows <= parameter->shape[0]) return;
@@ -265,7 +264,7 @@ static void pad(struct sl_plan *plan, struct sl_parameter *parameter) {
     spec->dim[0].padded = plan->padded_rows;
 }
 
-/* SPEC NULL: by the rules. */
+/* SPEC NULL: the rules' spec. */
 static int declare(struct sl_plan *plan, const char *prefix, const char *name, struct sl_parameter *parameter,
                    const size_t *shape, const char *spec) {
     struct sl_module *module = plan->module;
@@ -314,7 +313,7 @@ int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initi
 
 /* ---- arrays, caches and groups ---- */
 
-/* Of BYTES for each microbatch. Without ROOM its number is taken, but no place. */
+/* Adds a tensor of BYTES for each microbatch. Without ROOM it has a number, but no place. */
 static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t bytes, bool room) {
     struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
     if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
@@ -325,8 +324,8 @@ static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t bytes
     return SL_OK;
 }
 
-/* A recomputed module's forward writes what nobody reads before it has run again: then W may still need other
- * microbatches' values, so that it must not write where they lie. */
+/* The first forward of a recomputed module writes arrays that are not read before the second one writes them again. W
+ * may then still need other microbatches' values, so the first forward must not write over them. */
 static int plan_recomputed(struct sl_plan *plan, size_t bytes, enum sl_lifetime lifetime) {
     const bool passes = lifetime == SL_UNTIL_INPUT || plan->weights_follow;
     const bool apart = lifetime == SL_UNTIL_WEIGHT && !plan->forward_keeps;
@@ -397,7 +396,7 @@ static const float *rows_of(const float *x, int first, int columns) {
     return x ? x + (size_t)first * (size_t)columns : NULL;
 }
 
-/* CONTEXT's microbatch I alone. */
+/* CONTEXT restricted to its microbatch I. */
 static struct sl_context alone(const struct sl_context *context, int i) {
     struct sl_context one = *context;
     one.microbatches = 1;
@@ -432,7 +431,7 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
     return SL_OK;
 }
 
-/* The same of rows that are kept in the context's storage. */
+/* The same for rows saved in the context's storage. */
 static const float *kept_rows_of(const struct sl_context *context, const float *x, int first, int columns) {
     const size_t bytes = (size_t)first * (size_t)columns * sl_dtype_size(context->storage);
     return x ? (const void *)((const char *)x + bytes) : NULL;

@@ -1,4 +1,4 @@
-/* not_finite.c - calls modules and looks at what they leave. */
+/* not_finite.c - calls modules and checks their results. */
 #include "layers/modules/not_finite.h"
 
 #include <math.h>
@@ -13,15 +13,15 @@ enum { VALUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, NOTHING };
 
 /* ---- arrays ---- */
 
-/* What an array holds. */
+/* Statistics of an array. */
 struct seen {
-    size_t count, lost; /* elements, and how many of them are not finite: */
-    size_t at;          /* the first of these, */
-    double value;       /* and what it is */
-    double largest;     /* of the finite ones' magnitudes */
+    size_t count, lost; /* elements, and how many of them are not finite */
+    size_t at;          /* index of the first of these */
+    double value;       /* its value */
+    double largest;     /* largest magnitude of the finite elements */
 };
 
-/* Adds COUNT elements at FROM, of an array whose first elements have been seen before. NULL: none. */
+/* Adds COUNT elements at FROM; the array's earlier elements have been added before. NULL: no elements. */
 static void look(struct seen *seen, enum sl_dtype dtype, const void *from, size_t count) {
     enum { PART = 1024 };
     float part[PART]; /* on the host */
@@ -46,13 +46,13 @@ static struct seen look_at(enum sl_dtype dtype, const void *from, size_t count) 
     return seen;
 }
 
-/* Values of parameter I that lie where it does. */
+/* Number of values at the address of parameter I. */
 static size_t held(const struct sl_parameters *parameters, int i) {
     const size_t members = sl_parameter_is_whole(parameters, i) ? (size_t)parameters->members : 1;
     return parameters->list[i].count * members;
 }
 
-/* All values of MODULE's parameters; AT is of no use. */
+/* Statistics of all values of MODULE's parameters; AT is meaningless. */
 static struct seen look_at_values(const struct sl_module *module, const struct sl_context *context) {
     struct seen seen = {0};
     for (int i = 0; i < module->parameters; i++)
@@ -60,7 +60,7 @@ static struct seen look_at_values(const struct sl_module *module, const struct s
     return seen;
 }
 
-/* ---- what is noted ---- */
+/* ---- notes ---- */
 
 static bool comes_before(const struct sl_not_finite_order *a, const struct sl_not_finite_order *b) {
     if (a->phase != b->phase) return a->phase < b->phase;
@@ -79,7 +79,7 @@ static const char *describe(const struct sl_not_finite *found, const struct sl_m
     return text;
 }
 
-/* Adds to the text, as far as there is room. */
+/* Appends to the text, as far as there is room. */
 SL_PRINTF(2, 3) static void add(struct sl_not_finite *found, const char *format, ...) {
     const size_t used = strlen(found->text);
     va_list arguments;
@@ -88,7 +88,7 @@ SL_PRINTF(2, 3) static void add(struct sl_not_finite *found, const char *format,
     va_end(arguments);
 }
 
-/* How many of several numbers are lost, and how large the others are. */
+/* Appends the number of elements that are not finite, and the size of the others, for arrays. */
 static void add_count(struct sl_not_finite *found, const struct seen *seen) {
     if (seen->count < 2) return;
     add(found, " (%zu of %zu are not finite", seen->lost, seen->count);
@@ -96,7 +96,7 @@ static void add_count(struct sl_not_finite *found, const struct seen *seen) {
     add(found, ")");
 }
 
-/* WHAT was found where SEEN says; what that was made of, and the module's parameters. */
+/* Notes that WHAT is not finite: SEEN are its statistics, GIVEN those of its input, VALUES of the parameters. */
 static void note(struct sl_not_finite *found, const struct sl_not_finite_order *order, const char *what,
                  const struct seen *seen, int columns, const struct seen *given, const struct seen *values) {
     const struct sl_spmd *self = found->self;
@@ -121,7 +121,7 @@ static void note(struct sl_not_finite *found, const struct sl_not_finite_order *
 
 /* ---- modules ---- */
 
-/* MODULE's name becomes part of the path; returns how long the path was. */
+/* Appends MODULE's name to the path; returns the previous length of the path. */
 static size_t enter(struct sl_not_finite *found, const struct sl_module *module) {
     const size_t length = strlen(found->path);
     if (*module->name)
@@ -129,7 +129,7 @@ static size_t enter(struct sl_not_finite *found, const struct sl_module *module)
     return length;
 }
 
-/* Of ROWS [rows, columns], or of what is STORED of them, GIVEN being what they were made of. */
+/* Checks ROWS [rows, columns] or, if only it was written, the bf16 copy in RESULT; GIVEN is the module's input. */
 static void look_at_rows(const struct sl_module *module, const struct sl_context *context, int phase, int columns,
                          const float *rows, const struct sl_result *result, const float *given, int given_columns) {
     struct sl_not_finite *found = context->not_finite;
@@ -150,7 +150,7 @@ static void look_at_rows(const struct sl_module *module, const struct sl_context
     note(found, &order, what, &seen, columns, given ? &from : NULL, module->parameters ? &values : NULL);
 }
 
-/* The sum of the losses so far, which a loss has added to. */
+/* Checks the sum of the losses so far, after a loss has added to it. */
 static void look_at_loss(const struct sl_module *module, const struct sl_context *context) {
     struct sl_not_finite *found = context->not_finite;
     struct sl_metrics metrics = *context->metrics;
@@ -163,7 +163,7 @@ static void look_at_loss(const struct sl_module *module, const struct sl_context
     note(found, &order, what, &seen, 0, NULL, NULL);
 }
 
-/* The parameters' gradients so far. Sums of those that are sharded are under way. */
+/* Checks the parameters' gradients so far, except sharded ones, whose sums may be unfinished. */
 static void look_at_gradients(const struct sl_module *module, const struct sl_context *context) {
     struct sl_not_finite *found = context->not_finite;
     for (int i = 0; i < module->parameters; i++) {
@@ -179,7 +179,7 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
     }
 }
 
-/* How MODULE has left what it wrote; ADDS: it may have added the call's summand. */
+/* Form in which MODULE has written its result; ADDS: it may have added the call's summand. */
 static const struct sl_result *result_of(const struct sl_module *module, const struct sl_context *context, bool adds) {
     const struct sl_summand *summand = adds ? context->summand : NULL;
     if (summand && summand->done) return summand->result;
@@ -198,7 +198,7 @@ int sl_module_forward_watched(const struct sl_module *module, struct sl_context 
     return status;
 }
 
-/* Of a type that does not store, the call comes again with floats. */
+/* For a type that does not store, the functions below are called again with floats. */
 static bool comes_again(const struct sl_module *module, const struct sl_context *context) {
     return context->storage != SL_F32 && !module->type->stores;
 }
@@ -210,7 +210,7 @@ int sl_module_backward_input_watched(const struct sl_module *module, struct sl_c
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
     const struct sl_result *result = result_of(module, context, module->type->adds_in_backward);
-    if (status == SL_OK && dx && !module->x_stride) /* between others' columns: its parent looks at all */
+    if (status == SL_OK && dx && !module->x_stride) /* columns among others': the parent checks all of them */
         look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
     if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);
     found->path[length] = 0;
@@ -246,7 +246,7 @@ void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameter
     }
 }
 
-/* The text travels as integers, to which nobody else adds anything. */
+/* The text travels as integers in a sum; all other coordinates add zeros. */
 int sl_not_finite_agree(struct sl_not_finite *found, const struct sl_group *world, char text[SL_NOT_FINITE_TEXT]) {
     enum { WORDS = SL_NOT_FINITE_TEXT / sizeof(int32_t), ORDER = sizeof found->order / sizeof(int32_t) };
     struct sl_not_finite_order all[world->size];

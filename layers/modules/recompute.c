@@ -1,22 +1,22 @@
-/* recompute.c - keeps only x between forward and backward (Chen et al., "Training deep nets with sublinear memory
+/* recompute.c - saves only x between forward and backward (Chen et al., "Training deep nets with sublinear memory
  * cost", 2016).
  *
- * The inner module's stash is in two parts. What I alone reads, and where W can follow I also what W reads, lies in
- * the stash `once`: a module that recomputes needs it from the forward that runs again until its I or W returns, and
- * then it is the next module's. So all of them together take the room of the largest one. Only what W reads later lies
- * in `again`, which each module has to itself.
+ * The inner module's stash is in two parts. Arrays that only I reads and, if W can follow I, arrays that W reads lie in
+ * the stash `once`: a recomputed module needs it from its second forward until its I or W returns, and then the next
+ * module reuses it. All recomputed modules together thus take the memory of the largest one. Only arrays that W reads
+ * later lie in `again`, where each module has its own memory.
  *
- * The first forward writes the same tensors, which nobody reads. It does so in `once`, and in `again` only where that
- * has room for all microbatches that are on their way. */
+ * The first forward writes the same tensors, but they are not read. It writes them to `once`, and to `again` only if
+ * that has memory for all microbatches in flight. */
 #include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
 
 struct recompute {
     struct sl_module module;
-    bool weights_follow;       /* I computes W, too */
-    struct sl_place whole_x;   /* x as floats, where it is kept as bf16 and they are read; */
-    struct sl_place stored_dy; /* then dy as bf16 for W that follows */
-    struct sl_place unread;    /* y [rows, out] of the forward that runs again, where dx does not lend its place */
+    bool weights_follow;       /* I calls W, too */
+    struct sl_place whole_x;   /* if x is saved as bf16 and floats are read: x as floats */
+    struct sl_place stored_dy; /* in that case: bf16 dy for a W that follows */
+    struct sl_place unread;    /* y [rows, out] of the second forward, if it cannot be written to dx */
 };
 
 static const struct recompute *own(const struct sl_module *module) { return (const struct recompute *)module; }
@@ -33,7 +33,8 @@ static int plan_inner(struct recompute *recompute, struct sl_plan *plan) {
     if (plan->load) plan->load->again = false;
     plan->stash = stash;
     plan->weights_follow = follow;
-    if (stash != plan->again) plan->again->once->used = 0; /* inside another one it is this one's still */
+    if (stash != plan->again)
+        plan->again->once->used = 0; /* inside another recomputed module it still belongs to that one */
     return status;
 }
 
@@ -54,7 +55,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* CONTEXT with the inner module's stash. */
+/* CONTEXT with STASH for the inner module. */
 static struct sl_context with_stash(const struct sl_context *context, const struct sl_stash *stash) {
     struct sl_context inner = *context;
     inner.stash = stash;
@@ -66,8 +67,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
-/* X as a forward takes it: as floats, which need not be there where it reads what is stored alone. So the forward that
- * runs again reads what the first one has read. */
+/* X as forward's argument: floats, left unwritten if forward reads only the bf16 copy. The second forward thus reads
+ * the same numbers as the first. */
 static const float *floats_of(const struct sl_module *module, struct sl_context *inner, const float *x) {
     const size_t n = (size_t)inner->rows * (size_t)module->in;
     inner->rounded = (struct sl_rounded){0};
@@ -78,8 +79,8 @@ static const float *floats_of(const struct sl_module *module, struct sl_context 
     return values;
 }
 
-/* Nobody reads y, so that the last product of a layer is not computed again; and what the inner module adds to the
- * metrics was added by forward. */
+/* Runs forward again. Its y is not read, so the last product of a layer is not computed again. The first forward has
+ * added the inner module's metrics already. */
 static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x, float *dx) {
     struct sl_context inner = with_stash(context, context->again);
     struct sl_metrics added = {0};
@@ -92,7 +93,7 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     return sl_module_forward_last(module->child[0], &inner, floats_of(module, &inner, x), y);
 }
 
-/* DY as W takes it. */
+/* DY in the type that W reads. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, const float *dy) {
     const size_t n = (size_t)context->rows * (size_t)module->out;
     if (context->storage == SL_F32) return dy;

@@ -1,21 +1,21 @@
-/* sequential.c - modules made of other modules: one after another, and beside a residual connection. */
+/* sequential.c - modules made of other modules: sequences and residual connections. */
 #include <stdlib.h>
 
 #include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 
-/* What passes between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash
- * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
- * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. Where
- * the storage is bf16, all are in these buffers while a call lasts; and gradients that W reads at once are beside them
- * as they would be stored. So are operands on a device, which the child that writes them may leave as bf16 alone.
+/* The edge between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash if
+ * one of the two children needs it saved; both share one place if child i + 1 can write dx over x. Otherwise it lies in
+ * a workspace buffer that it shares with every second edge, because a child reads one edge while it writes the next. If
+ * the storage is bf16, all floats are in these buffers during a call; gradients that W reads at once, and operands on a
+ * device, also have bf16 copies there. The child that writes an operand may write only this copy.
  *
- * On a device a gelu may be part of the products on both its sides: then nobody calls it, its x and y are kept as bf16
- * alone, and its dy is nowhere. */
+ * On a device a gelu may be computed by the products before and after it. The gelu is then not called, its x and y are
+ * saved only as bf16, and its dy does not exist. */
 struct edge {
     struct sl_kept activation, gradient;
     bool gelu;           /* the edge leads to such a gelu */
-    bool whole_gradient; /* the gradient's floats keep all digits, and an operand is stored beside them */
+    bool whole_gradient; /* the gradient's floats are unrounded, with an operand's bf16 copy beside them */
 };
 
 struct sequential {
@@ -65,7 +65,7 @@ static bool shares_place(const struct sl_module *module, int i) {
            module->child[i + 1]->type->dx_may_be_x;
 }
 
-/* Whether edge I leads to a gelu that is part of the products on both its sides, which keep all that is left of it. */
+/* Returns whether the products before and after child I + 1, a gelu, compute it and save its arrays. */
 static bool leads_to_gelu(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *before = module->child[i], *after;
     if (!is_gelu(module, i + 1) || before->y.gelu != SL_GELU_DONE) return false;
@@ -76,12 +76,12 @@ static bool leads_to_gelu(const struct sl_module *module, const struct sl_plan *
     return before->keeps_gradient || sl_reads_stored_gradient(plan, before);
 }
 
-/* What a gelu reads, which forward alone does not keep. */
+/* Plans the x of a gelu, which forward-only plans do not save. */
 static int plan_gelu(struct sl_plan *plan, size_t size, struct sl_kept *x) {
     return sl_plan_operand(plan, size, !plan->forward_only, SL_UNTIL_INPUT, x);
 }
 
-/* What is kept of edge I, of SIZE elements; all else is its buffer's. */
+/* Plans the saved arrays of edge I, of SIZE elements; its other arrays lie in a buffer. */
 static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size_t size, struct edge *edge) {
     static const struct sl_place none = {0};
     struct sl_module *before = module->child[i], *after = module->child[i + 1];
@@ -106,7 +106,7 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     return SL_OK;
 }
 
-/* Whether the edge's floats lie in the stash alone: all do where the storage is float, but for operands'. */
+/* Returns whether the edge's floats lie in the stash: if the storage is float32 they do, except for operands. */
 static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
     return plan->storage == SL_F32 && after->keeps_input && after->x.operand != SL_BF16 && !edge_of(module, i)->gelu;
@@ -117,14 +117,14 @@ static bool stashes_gradient(const struct sl_module *module, const struct sl_pla
     return plan->storage == SL_F32 && before->keeps_gradient && before->y.operand != SL_BF16;
 }
 
-/* Whether child I reads its dy as floats, and as an operand, which child I + 1 leaves beside these. */
+/* Returns whether child I reads its dy both as floats and as an operand, which child I + 1 writes beside them. */
 static bool reads_both(const struct sl_module *module, const struct sl_plan *plan, int i) {
     return sl_keeps_operands(plan) && module->child[i]->y.beside == SL_BF16 && module->child[i]->y.operand != SL_BF16 &&
            module->child[i + 1]->x.beside == SL_BF16;
 }
 
-/* Whether what child I reads of its dy is stored beside the floats, in the workspace. One that rounds floats as it
- * reads them needs no pass that stores bf16. */
+/* Returns whether a bf16 copy of child I's dy is stored in the workspace. A child that rounds floats as it reads them
+ * needs no such copy. */
 static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *child = module->child[i];
     if (child->type->rounds_gradient && module->child[i + 1]->x.leaves != SL_BF16) return false;
@@ -132,7 +132,7 @@ static bool stores_gradient_beside(const struct sl_module *module, const struct 
            reads_both(module, plan, i);
 }
 
-/* So of what child I + 1 reads in forward alone, or a gelu before it has left as bf16 alone. */
+/* The same for child I + 1's x in forward-only plans, and for the x and y of a gelu computed by a product. */
 static bool stores_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
     const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
@@ -178,7 +178,7 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     return plan_edges(module, plan);
 }
 
-/* Child I's; X is the sequence's own. */
+/* Calls child I's forward; X is the sequence's own. */
 static int forward_of(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *y) {
     const bool last = i == module->children - 1;
     if (i > 0) return sl_kept_forward(module->child[i], context, &edge_of(module, i - 1)->activation, last, y);
@@ -186,13 +186,13 @@ static int forward_of(const struct sl_module *module, struct sl_context *context
                 : sl_module_forward(module->child[i], context, x, y);
 }
 
-/* Whether child I rounds itself, in its one pass: what it reads in forward and leaves is stored, */
+/* Returns whether child I rounds in its own pass in forward: its x and y are stored as bf16. */
 static bool rounds_in_forward(const struct sl_module *module, int i) {
     if (i <= 0 || i >= module->children - 1 || !module->child[i]->type->forward_stored) return false;
     return edge_of(module, i - 1)->activation.stores && edge_of(module, i)->activation.stores;
 }
 
-/* and so is what it leaves in backward, of dy that nobody else reads. */
+/* The same in backward: its dx is stored as bf16, and only child I reads the gradient of its y. */
 static bool rounds_in_backward(const struct sl_module *module, int i) {
     if (i <= 0 || i >= module->children - 1 || !module->child[i]->type->backward_stored) return false;
     const struct edge *before = edge_of(module, i - 1);
@@ -214,7 +214,7 @@ static void backward_stored(const struct sl_module *module, struct sl_context *c
                                             sl_at(context, &before->gradient.stored));
 }
 
-/* Child I's forward, which leaves y on an edge as that keeps it. The child behind it may do so itself. */
+/* Calls child I's forward, and stores y in the edge's form, unless the next child does so. */
 static int forward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
     const struct sl_kept *y = &edge_of(module, i)->activation;
     struct sl_result result = sl_kept_result(context, y, y->operand || module->child[i + 1]->x.reads == SL_BF16);
@@ -227,7 +227,7 @@ static int forward_to_edge(const struct sl_module *module, struct sl_context *co
     return status;
 }
 
-/* Child I's forward, and that of the gelu behind it. */
+/* Calls child I's forward, which also computes the gelu after it. */
 static int forward_to_gelu(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
     const struct sl_kept *kept = &edge_of(module, i)->activation, *y = &edge_of(module, i + 1)->activation;
     struct sl_result result = {.stored = sl_at(context, &y->stored), .unread = true};
@@ -241,7 +241,7 @@ static int forward_to_gelu(const struct sl_module *module, struct sl_context *co
 
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
-    struct sl_summand *const summand = sl_take_summand(context); /* the last child's */
+    struct sl_summand *const summand = sl_take_summand(context); /* for the last child */
     for (int i = 0; i < last; i++) {
         if (rounds_in_forward(module, i)) {
             forward_stored(module, context, i);
@@ -257,7 +257,7 @@ static int sequential_forward(const struct sl_module *module, struct sl_context 
     return forward_of(module, context, last, x, y);
 }
 
-/* Child I's x, and the gradient of its y, as they are kept; X and DY are the sequence's own. */
+/* Child I's x, and the gradient of its y, in their saved types; X and DY are the sequence's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
     return i > 0 ? sl_kept_stored(context, &edge_of(module, i - 1)->activation) : x;
 }
@@ -275,13 +275,13 @@ static int backward_of(const struct sl_module *module, struct sl_context *contex
     return sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, dx);
 }
 
-/* Whether child I rounds the gradient of its y, which nobody else reads. */
+/* Returns whether child I itself rounds the gradient of its y, because it is the only reader. */
 static bool rounds_gradient(const struct sl_module *module, int i) {
     if (rounds_in_backward(module, i)) return true;
     return module->child[i]->type->rounds_gradient && !edge_of(module, i)->gradient.stores;
 }
 
-/* Child I's I, which leaves dx on an edge as that keeps it. */
+/* Calls child I's backward_input, and stores dx in the edge's form. */
 static int backward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
     const struct sl_kept *dx = &edge_of(module, i - 1)->gradient;
     const bool whole = edge_of(module, i - 1)->whole_gradient;
@@ -297,7 +297,7 @@ static int backward_to_edge(const struct sl_module *module, struct sl_context *c
     return status;
 }
 
-/* Child I's I, and that of the gelu before it. */
+/* Calls child I's backward_input, which also computes the gradient of the gelu before it. */
 static int backward_to_gelu(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
     const struct edge *edge = edge_of(module, i - 2);
     struct sl_result result = {.stored = sl_at(context, &edge->gradient.stored), .unread = true};
@@ -311,7 +311,7 @@ static int backward_to_gelu(const struct sl_module *module, struct sl_context *c
 
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
-    struct sl_summand *const summand = sl_take_summand(context); /* the first child's */
+    struct sl_summand *const summand = sl_take_summand(context); /* for the first child */
     for (int i = module->children - 1; i > 0; i--) {
         if (rounds_in_backward(module, i))
             backward_stored(module, context, i);
@@ -364,8 +364,8 @@ struct sl_module *sl_sequential(const char *name, int children, struct sl_module
 
 /* ---- residual ---- */
 
-/* On a device it hands what it adds to the inner module, whose last product, or first norm, may do so in its own pass.
- */
+/* On a device it passes its summand to the inner module, whose last product (forward) or first norm (backward) may add
+ * it in its own pass. */
 struct residual {
     struct sl_module module;
     bool hands;
@@ -382,8 +382,8 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
     module->keeps_input = inner->keeps_input;
     module->keeps_gradient = inner->keeps_gradient;
-    /* A product adds x before its bias, a pass behind it: where leaves' sums have the same bits whatever a coordinate
-     * has of them, passes add. */
+    /* A product adds x before its bias, a separate pass after it. With leaves, bits must not depend on the number of
+     * leaves per coordinate, so separate passes add. */
     const bool hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
     ((struct residual *)module)->hands = hands;
     if (hands) {
@@ -396,7 +396,8 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* For the inner module, whose result is but a summand. Whether it adds X, too, it says. */
+/* Prepares the call of the inner module: its result is only a summand. The inner module sets the summand's done if it
+ * has added X. */
 static void hand_over(const struct sl_module *module, struct sl_context *context, struct sl_summand *summand) {
     context->result = NULL;
     context->summand = ((const struct residual *)module)->hands ? summand : NULL;
@@ -406,8 +407,8 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
-/* X, which is bf16, too, where the parent has stored it, unless that is an operand: with UNREAD nothing else is there.
- */
+/* The summand X, with its bf16 copy if the parent has stored one that is not an operand. UNREAD: only the copy
+ * exists. */
 static struct sl_summand summand_of(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     bool unread) {
     const size_t n = elements(module, context);

@@ -1,4 +1,4 @@
-/* shards.c - checks for the plan functions of modules whose channels are sharded. */
+/* shards.c - checks for the plan functions of modules with sharded channels. */
 #include "layers/modules/shards.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ static const struct sl_parameter *parameter_of(const struct sl_plan *plan, int i
     return &plan->parameters->list[plan->module->parameter[i]];
 }
 
-/* Axes of more than one coordinate; the last one's name goes to *AXIS. */
+/* Counts axes of more than one coordinate; *AXIS is the last one's name. */
 static int count_axes(const struct sl_plan *plan, int i, int dim, const char **axis) {
     const struct sl_spec *spec = &parameter_of(plan, i)->spec;
     int count = 0;

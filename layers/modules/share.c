@@ -1,18 +1,18 @@
-/* share.c - each thread of a crew takes as many units as the others. */
+/* share.c - each thread of a crew takes equally many units. */
 #include "layers/modules/share.h"
 
 #include "spmd/base/crew.h"
 #include "spmd/base/memory.h"
 
 enum {
-    SHARED = 1 << 15, /* numbers: a pass over fewer takes one core little longer than two cores need to agree */
-    STEP = 64,        /* single numbers are divided where cache lines are */
+    SHARED = 1 << 15, /* numbers: a pass over fewer numbers is not faster on two cores than on one */
+    STEP = 64,        /* single numbers are divided at cache lines */
 };
 
 struct share {
     sl_share_work *work;
     const void *arg;
-    size_t units, each; /* each: of a part, but for the last one */
+    size_t units, each; /* each: units of every part but the last */
 };
 
 static void do_part(void *arg, int part) {

@@ -20,9 +20,8 @@ struct sharded {
     bool adds_up;      /* sums of products of peers or of leaves; the bias is added afterwards */
     struct sl_products products;
     struct sl_leaf_products leaves;
-    struct sl_place own_dy; /* W's dy as floats, if it is saved as bf16 and must be summed */
-    struct sl_place
-        columns; /* [rows of a group, whole]: the product's part of y; all of dy, as bf16 if it is stored so */
+    struct sl_place own_dy;    /* W's dy as floats, if it is saved as bf16 and must be summed */
+    struct sl_place columns;   /* [rows of a group, whole]: y before its sum; all of dy, in its stored type */
     struct sl_place kernel;    /* [in, whole]: the kernel, if it is sharded and not gathered ahead; its gradient */
     struct sl_place shard;     /* a shard of that gradient, to be added */
     struct sl_place exchanged; /* the kernel as bf16, for sl_sharded_dense_columns */

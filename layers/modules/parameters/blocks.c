@@ -1,9 +1,9 @@
-/* blocks.c - parameters whose values stay in a file's blocks: they take no room in the ranges. */
+/* blocks.c - parameters with values in a file's blocks: they take no memory in the ranges. */
 #include "layers/modules/parameters/parameters.h"
 
 #include "spmd/base/memory.h"
 
-/* A shard with padding has rows that the file lacks. */
+/* Padded shards stay out: their padding is not in the file. */
 void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl_mesh *mesh, int i) {
     struct sl_parameter *parameter = &parameters->list[i];
     const bool trains = !parameters->values_only && !parameter->frozen;
@@ -15,7 +15,7 @@ void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl
     if (parameter->blocks.at) parameter->count = 0;
 }
 
-/* The place of what is declared twice is that of the first declaration, which comes before the second. */
+/* Place of the first declaration of a parameter that is declared twice. */
 static size_t first_place(const struct sl_parameters *parameters, int second) {
     for (int i = 0; i < second; i++)
         if (parameters->list[i].mark == parameters->list[second].mark) return parameters->list[i].offset;

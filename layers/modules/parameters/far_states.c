@@ -1,10 +1,10 @@
-/* far_states.c - the optimizer's tensors in memory that lies further away: they are brought a piece at a time. */
+/* far_states.c - offloads the optimizer's tensors; they are read and written a piece at a time. */
 #include <stddef.h>
 
 #include "layers/modules/parameters/parameters.h"
 #include "spmd/device/device.h"
 
-enum { MOST = 1 << 18 /* elements of each tensor that are brought at a time */ };
+enum { MOST = 1 << 18 /* elements of each tensor per piece */ };
 
 static size_t state_floats(const struct sl_parameters *parameters) {
     size_t floats = 0;
@@ -50,7 +50,7 @@ void sl_parameters_close_far(struct sl_parameters *parameters) {
     parameters->far_room = NULL;
 }
 
-/* Where element FIRST of the range's state tensor STATE begins, in bytes. */
+/* Byte offset of element FIRST of the range's state tensor STATE. */
 static size_t place_of(const struct sl_range *range, int state, size_t first) {
     return (range->far + (size_t)state * range->shard_count + first) * sizeof(float);
 }

@@ -1,12 +1,12 @@
-/* far_values.c - values and gradients of loops that take turns in memory (spmd/device/window.h). A unit is a loop: its
- * range, and the one that is sharded over data. Tied parameters stay. */
+/* far_values.c - offloads values and gradients of loops (spmd/device/window.h). A unit is a loop: its range, and the
+ * range sharded over data. Tied parameters stay in memory. */
 #include <stdlib.h>
 
 #include "layers/modules/parameters/parameters.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-enum { MOST_FRAMES = 2 }; /* one that is used, one on its way */
+enum { MOST_FRAMES = 2 }; /* one in use, one being copied */
 
 static size_t unit_floats(const struct sl_parameters *parameters, int loop, bool gradients) {
     const struct sl_range *whole = &parameters->range[loop], *sharded = whole + parameters->loops;
@@ -34,7 +34,7 @@ int sl_parameters_plan_turns(struct sl_parameters *parameters, int loop, bool gr
 }
 
 int sl_parameters_begin_turns(struct sl_parameters *parameters, struct sl_error *error) {
-    if (parameters->loops < 2) return SL_OK; /* nothing could leave */
+    if (parameters->loops < 2) return SL_OK; /* there is nothing to offload */
     parameters->turns = calloc(2, sizeof *parameters->turns);
     return parameters->turns ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to plan what is offloaded");
 }
@@ -73,7 +73,7 @@ int sl_parameters_use_values(const struct sl_parameters *parameters, int range, 
     return SL_OK;
 }
 
-/* Nobody writes the padding: it is zero whatever the frame held. */
+/* The padding is not written: set it to zero, whatever the frame held. */
 int sl_parameters_use_gradients(const struct sl_parameters *parameters, int range, bool changes,
                                 struct sl_error *error) {
     void *memory;

@@ -34,7 +34,7 @@ static size_t whole_bytes(const struct sl_gathered *kernel) {
     return kernel->rows * kernel->columns * sl_dtype_size(kernel->dtype);
 }
 
-/* Of all loops. */
+/* Bytes of all loops. */
 static size_t all_bytes(const struct sl_gathers *g) {
     size_t bytes = 0;
     for (int l = 0; l < g->loops; l++) bytes += g->used[l];
@@ -54,7 +54,7 @@ int sl_gathers_add(struct sl_gathers *g, int loop, int parameter, size_t rows, s
         (struct sl_gathered){.loop = loop, .parameter = parameter, .rows = rows, .columns = columns, .dtype = dtype};
     if (g->wholes) return g->count++;
     kernel->offset = g->together ? all_bytes(g) : g->used[loop];
-    /* Every member counts the same part of what is held together. */
+    /* Every member counts the same part of memory held together. */
     g->used[loop] += sl_round_up(whole_bytes(kernel), SL_CACHE_LINE * (size_t)g->group.size);
     if (g->used[loop] > g->frame_bytes) g->frame_bytes = g->used[loop];
     return g->count++;
@@ -108,7 +108,7 @@ void sl_gathers_close(struct sl_gathers *g, struct sl_spmd *self) {
 
 /* ---- one kernel ---- */
 
-/* What the members have of it. */
+/* This member's shard of the kernel. */
 static const void *shard_of(const struct sl_gathers *g, const struct sl_gathered *kernel) {
     if (kernel->dtype == SL_BF16) return sl_parameter_rounded(g->parameters, kernel->parameter);
     return sl_parameter_value(g->parameters, kernel->parameter);
@@ -123,23 +123,24 @@ const void *sl_gathered_kernel(const struct sl_gathers *g, int number) {
 static struct sl_collective describe(const struct sl_gathers *g, int number) {
     const struct sl_gathered *kernel = &g->list[number];
     const size_t shape[] = {kernel->rows, kernel->columns / (size_t)g->group.size};
-    void *all = (void *)(uintptr_t)sl_gathered_kernel(g, number); /* the gathers' own */
+    void *all = (void *)(uintptr_t)sl_gathered_kernel(g, number); /* memory of the gathers */
     return sl_describe_all_gather_dim(&g->group, kernel->dtype, shard_of(g, kernel), all, 2, shape, 1);
 }
 
 /* ---- held together ---- */
 
-/* This member's columns of it. */
+/* Writes this member's columns of the kernel. */
 static void lay_down(const struct sl_gathers *g, int number) {
     const struct sl_gathered *kernel = &g->list[number];
     const size_t row = kernel->columns * sl_dtype_size(kernel->dtype), own = row / (size_t)g->group.size;
-    char *to = (char *)(uintptr_t)sl_gathered_kernel(g, number) + own * (size_t)g->group.rank; /* the gathers' own */
+    char *to =
+        (char *)(uintptr_t)sl_gathered_kernel(g, number) + own * (size_t)g->group.rank; /* memory of the gathers */
     const char *from = shard_of(g, kernel);
     sl_device.copy_rows(kernel->rows, own, to, row, from, own);
 }
 
-/* The members meet when nobody reads the kernels any more, and again once all kernels are whole. Whole kernels change
- * only when all members have their gradients, and so have read them. */
+/* The members meet when no member reads the kernels any more, and again once all kernels are complete. With wholes,
+ * kernels change only after all members have computed their gradients, and so have read the kernels. */
 int sl_gathers_begin(struct sl_gathers *g, struct sl_spmd *self) {
     if (!g->together || !g->count) return SL_OK;
     SL_TRY(sl_barrier(self, &g->group));
@@ -207,7 +208,7 @@ int sl_gathers_wait(struct sl_gathers *g, struct sl_spmd *self, int loop) {
 }
 
 int sl_gathers_drop(struct sl_gathers *g, struct sl_spmd *self, int loop) {
-    SL_TRY(sl_gathers_wait(g, self, loop)); /* where nothing has used it */
+    SL_TRY(sl_gathers_wait(g, self, loop)); /* if the loop has not been used */
     g->frame[loop] = NOWHERE;
     return SL_OK;
 }

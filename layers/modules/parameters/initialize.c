@@ -1,5 +1,5 @@
-/* initialize.c - first values of parameters: random words become values, which one member draws for all, or each for
- * itself. */
+/* initialize.c - initial values of parameters, made from random words; one member draws for all, or each draws its
+ * own. */
 #include "layers/modules/parameters/parameters.h"
 
 #include <stdlib.h>
@@ -7,20 +7,20 @@
 #include "spmd/device/device.h"
 #include "spmd/flax.h"
 
-/* Of the whole array. */
+/* Elements of the whole array. */
 static size_t elements_of(const struct sl_parameter *parameter) {
     size_t elements = 1;
     for (int d = 0; d < parameter->dims; d++) elements *= parameter->shape[d];
     return elements;
 }
 
-/* Of the shard's element I. */
+/* Global index of the shard's element I. */
 static size_t global_index(const struct sl_parameter *parameter, const struct sl_spmd *self, size_t i) {
     return sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
 }
 
-/* Words of the shard by the element's global index: row and column of the array seen as [rows, last dim]. What is
- * contiguous in the shard's last dim is contiguous in the array, segment by segment. */
+/* Draws the shard's words by the element's global index: row and column of the array seen as [rows, last dim]. Elements
+ * contiguous in the shard's last dim are contiguous in the array, segment by segment. */
 static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
                               const struct sl_spmd *self, struct sl_key key, uint32_t *words) {
     const size_t cols = parameter->shape[parameter->dims - 1];
@@ -29,7 +29,7 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
     const int last = parameter->dims - 1;
     const int segments = last < parameter->spec.dims ? parameter->spec.dim[last].segments : 1;
     const size_t run = local[last] / (size_t)segments;
-    for (size_t s = 0; s < local[last]; s += run) { /* rows that follow one another, a segment at a time */
+    for (size_t s = 0; s < local[last]; s += run) { /* consecutive rows, a segment at a time */
         for (size_t i = s, rows; i < parameter->count; i += rows * local[last]) {
             const size_t global = global_index(parameter, self, i);
             for (rows = 1; i + rows * local[last] < parameter->count; rows++)
@@ -40,8 +40,8 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
     }
 }
 
-/* In JAX's layout a word depends on the number of all words. So the words of the whole array are drawn, and the host
- * picks those of the shard. */
+/* In JAX's layout a word depends on the number of all words. The words of the whole array are drawn, and the host picks
+ * the shard's. */
 static int words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
                                struct sl_spmd *self, uint32_t *words) {
     const size_t elements = elements_of(parameter);
@@ -53,7 +53,7 @@ static int words_in_flax_order(const struct sl_parameter *parameter, const struc
     if (drawn && all) {
         kernels->draws->words(parameter->key, (uint32_t)elements, drawn);
         sl_device.copy(all, drawn, elements * sizeof *all);
-        for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
+        for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or later */
             all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
                                               parameter->shape, i)];
         sl_device.copy(words, all, parameter->count * sizeof *all);
@@ -64,13 +64,13 @@ static int words_in_flax_order(const struct sl_parameter *parameter, const struc
     return enough ? SL_OK : sl_fail(self, SL_FAILED, "no memory for %zu random words", elements);
 }
 
-/* Words become values in the values' own memory. */
+/* Draws values; the words lie in the values' own memory. */
 static int initialize(const struct sl_parameter *parameter, const struct sl_kernels *kernels, struct sl_spmd *self,
                       float *value) {
     uint32_t *words = (uint32_t *)(void *)value;
     switch (parameter->initializer) {
     case SL_INIT_ZEROS:
-        break; /* storage comes zeroed */
+        break; /* storage is zeroed already */
     case SL_INIT_ONES:
         kernels->fill(parameter->count, 1.0f, value);
         break;
@@ -85,8 +85,8 @@ static int initialize(const struct sl_parameter *parameter, const struct sl_kern
     return SL_OK;
 }
 
-/* Where a coordinate has only its own floats of RANGE, all of them are drawn where the gradients will be: each member
- * takes its own, and rounds them all. */
+/* Draws all values of RANGE in the memory of its gradients, if this coordinate stores only its own part as float32:
+ * each member copies its part, and rounds all of them. */
 static int spread_kernels(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data,
                           int range) {
     const struct sl_kernels *kernels = sl_kernels_select();
@@ -105,7 +105,7 @@ static int spread_kernels(const struct sl_parameters *parameters, struct sl_spmd
     return SL_OK;
 }
 
-/* The first member's values become those of all. Those that are held together are there already. */
+/* Broadcasts the first member's values. Values held together are in place already. */
 static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
     if (parameters->one_copy) return sl_barrier(self, data);
     for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
@@ -121,8 +121,8 @@ static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, 
     return SL_OK;
 }
 
-/* Which member of the data axis draws the values of PARAMETER, where one draws for all: the first, or of those that
- * hold them together the one that has the fewest to draw so far, by DRAWN. */
+/* Member of the data axis that draws the values of PARAMETER, if one draws for all: the first one or, for values held
+ * together, the member with the fewest drawn so far (DRAWN). */
 static int who_draws(const struct sl_parameters *parameters, const struct sl_parameter *parameter, int members,
                      size_t *drawn) {
     int who = 0;
@@ -133,19 +133,19 @@ static int who_draws(const struct sl_parameters *parameters, const struct sl_par
     return who;
 }
 
-/* Whether the values of parameter I are drawn elsewhere: there are none as floats, or they lie apart. */
+/* Returns whether the values of parameter I are drawn in a separate room: they are bf16-only, or not contiguous. */
 static bool needs_room(const struct sl_parameters *parameters, int i) {
     return sl_parameter_is_bf16_alone(parameters, i) || sl_range_is_whole(parameters, parameters->list[i].range);
 }
 
-/* Draws the values of the parameters that are this member's to draw, some of them in ROOM. */
+/* Draws this member's values, using ROOM if needed. */
 static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data, float *room) {
     const struct sl_kernels *kernels = sl_kernels_select();
     size_t drawn[data->size + 1];
     memset(drawn, 0, sizeof drawn);
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        if (parameter->second || parameters->range[parameter->range].own_floats) continue; /* it lies elsewhere */
+        if (parameter->second || parameters->range[parameter->range].own_floats) continue; /* drawn elsewhere */
         if (parameters->given && !parameter->adapter) continue;
         const int who = who_draws(parameters, parameter, data->size, drawn);
         if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
@@ -165,7 +165,7 @@ static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const st
 }
 
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
-    size_t most = 0; /* floats that are drawn elsewhere */
+    size_t most = 0; /* floats to be drawn in the room */
     if (!parameters->memory)
         return sl_fail(self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");

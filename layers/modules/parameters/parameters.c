@@ -1,4 +1,4 @@
-/* parameters.c - declares, lays out, takes and initializes flat parameter storage. */
+/* parameters.c - declares, lays out and allocates flat parameter storage. */
 #include "layers/modules/parameters/parameters.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static bool same_shape(const struct sl_parameter *one, const struct sl_parameter
     return one->dims == other->dims && !memcmp(one->shape, other->shape, (size_t)one->dims * sizeof *one->shape);
 }
 
-/* The number that PARAMETER was given when the model was planned for the first time. */
+/* Number of PARAMETER from the first planning of the model. */
 static int find_again(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
                       struct sl_error *error) {
     const int i = find(parameters, parameter->name);
@@ -52,7 +52,7 @@ static int find_again(const struct sl_parameters *parameters, const struct sl_pa
     return -1;
 }
 
-/* Only a tied parameter is declared twice, and with the same shape. */
+/* Only a tied parameter may be declared twice, and only with the same shape. */
 static int check_again(const struct sl_parameter *known, const struct sl_parameter *parameter, struct sl_error *error) {
     if (!known->tied || !parameter->tied)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -123,7 +123,7 @@ void sl_parameters_part_gradient(struct sl_parameters *parameters, int i, enum s
     if (!parameters->laid_out) parameters->list[i].parts = parts;
 }
 
-/* One after another, each of all members' shards. */
+/* Lays out parts of gradients, one after another, each of all members' shards. */
 static void lay_parts_out(struct sl_parameters *parameters, size_t members) {
     for (int i = 0; i < parameters->count; i++) {
         struct sl_parameter *parameter = &parameters->list[i];
@@ -134,7 +134,7 @@ static void lay_parts_out(struct sl_parameters *parameters, size_t members) {
     }
 }
 
-/* Kernels move to the rounded values of their ranges, and the others close ranks. */
+/* Moves kernels to the rounded values of their ranges; the other parameters become contiguous. */
 static void part_kernels(struct sl_parameters *parameters, size_t data) {
     for (int r = 0; r < parameters->ranges; r++) parameters->range[r].used = 0;
     for (int i = 0; i < parameters->count; i++) {
@@ -161,8 +161,8 @@ static bool are_kernels(const struct sl_parameters *parameters, int range) {
     return true;
 }
 
-/* Kernels that nobody reads as floats move to ranges of their own, and take the loop's room along; the others close
- * ranks. */
+/* Moves kernels read only as bf16 to ranges of their own, together with the loop's room; the other parameters become
+ * contiguous. */
 static void part_floats(struct sl_parameters *parameters) {
     const int loops = parameters->loops;
     for (int l = 0; l < loops; l++) {
@@ -209,22 +209,22 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
     return false;
 }
 
-/* Rounded values: two to a float, and whole cache lines. */
+/* Rounded values: two per float, in whole cache lines. */
 size_t sl_range_value_floats(const struct sl_range *range) {
     const size_t floats = range->own_floats ? range->shard_count : range->count;
     return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
-/* Whether the values of RANGE lie in memory that the members of data read, */
+/* Returns whether the values of RANGE lie in memory that all members of data read. */
 static bool is_shared(const struct sl_parameters *parameters, int range) {
     return sl_range_is_common(parameters, range) || sl_range_is_whole(parameters, range);
 }
-/* how many floats there are of all of them, */
+/* Floats of the values of RANGE, of all members together if they are whole. */
 static size_t all_value_floats(const struct sl_parameters *parameters, int range) {
     const size_t floats = sl_range_value_floats(&parameters->range[range]);
     return sl_range_is_whole(parameters, range) ? floats * (size_t)parameters->members : floats;
 }
-/* and how many of these this coordinate answers for. */
+/* Floats of these that this coordinate counts. */
 static size_t own_value_floats(const struct sl_parameters *parameters, int range) {
     return all_value_floats(parameters, range) / (is_shared(parameters, range) ? (size_t)parameters->members : 1);
 }
@@ -267,7 +267,7 @@ static size_t common_floats(const struct sl_parameters *parameters) {
     return floats;
 }
 
-/* What this coordinate takes alone. */
+/* Bytes of this coordinate's own allocation. */
 static size_t own_bytes(const struct sl_parameters *parameters) {
     const struct sl_parameter_bytes bytes = sl_parameters_each_bytes(parameters);
     const size_t turning = parameters->turns ? sl_parameters_far_values(parameters, true).near : 0;
@@ -295,7 +295,7 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
     sl_budget_add(budget, SL_MEMORY_OFFLOADED, bytes.far);
 }
 
-/* Gives the values of RANGE their place at *NEXT, which moves on behind them; this coordinate answers for its part. */
+/* Sets the address of the values of RANGE to *NEXT, which moves behind them; counts this coordinate's part. */
 static void place_values(struct sl_parameters *parameters, int number, float **next) {
     struct sl_range *range = &parameters->range[number];
     range->value = *next;
@@ -305,7 +305,7 @@ static void place_values(struct sl_parameters *parameters, int number, float **n
     *next += all_value_floats(parameters, number);
 }
 
-/* COUNT floats at *NEXT, which moves on; counted as memory for WHAT. */
+/* Takes COUNT floats at *NEXT, which moves behind them; counts them as memory for WHAT. */
 static float *hand_out(struct sl_parameters *parameters, enum sl_memory_kind what, size_t count, float **next) {
     float *memory = *next;
     sl_budget_add(parameters->held, what, count * sizeof *memory);
@@ -314,7 +314,7 @@ static float *hand_out(struct sl_parameters *parameters, enum sl_memory_kind wha
 }
 
 static void place_gradient(struct sl_parameters *parameters, struct sl_range *range, float **next) {
-    if (range->room) { /* the gradient comes with the rooms */
+    if (range->room) { /* the gradient lies in a room */
         range->sum = hand_out(parameters, SL_MEMORY_GRADIENTS, range->shard_count, next);
         return;
     }
@@ -342,7 +342,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         return sl_error_set(error, SL_BAD_INPUT,
                             "the parameters' values have no memory: with one_copy or wholes, "
                             "sl_parameters_take_common comes before sl_parameters_take");
-    const size_t own = own_bytes(parameters); /* none where all take turns */
+    const size_t own = own_bytes(parameters); /* 0 if all ranges are offloaded */
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, sl_parameters_block_bytes(parameters));
     float *common = parameters->common, *next = parameters->memory = sl_device.take(own ? own : SL_CACHE_LINE);
     if (!next) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state", own);
@@ -418,7 +418,7 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
                                                          storage->rounded + first);
 }
 
-/* Of values held together the first member does it. */
+/* Rounds kernels in place; values held together are rounded by the first member. */
 static void settle_kernels(const struct sl_parameters *parameters) {
     const struct sl_kernels *kernels = sl_kernels_select();
     for (int i = 0; i < parameters->count; i++) {

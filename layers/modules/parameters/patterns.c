@@ -1,12 +1,14 @@
-/* patterns.c - whether patterns of names match what there is in the whole model. */
+/* patterns.c - checks that name patterns match parameters of the whole model. */
 #include "layers/modules/parameters/patterns.h"
 
-/* Each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED: how many are left to train. On
- * paper peers say nothing, and nobody knows of other stages' parameters: then one is. */
+/* Checks that each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED is the number of
+ * parameters that train. When planning on paper, peers do not answer and other stages' parameters are unknown: *TRAINED
+ * is 1. */
 static int check_list(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                       const char *what, const char *list, float *trained) {
     enum { MOST = 64 };
-    float found[MOST + 2] = {0}; /* by each pattern; then what trains, and how many coordinates say so */
+    float found[MOST + 2] = {
+        0}; /* matches of each pattern; number of trained parameters; number of coordinates that answer */
     char pattern[SL_MAX_PATTERN];
     int patterns = 0;
     while (patterns <= MOST && sl_pattern_at(list, patterns, pattern)) patterns++;

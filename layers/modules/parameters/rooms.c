@@ -1,6 +1,4 @@
-/* rooms.c - rooms in which ranges compute their gradients one after another: which ranges have one, and how large it
- * is.
- */
+/* rooms.c - rooms, shared memory for ranges that compute their gradients one after another: their ranges and sizes. */
 #include "layers/modules/parameters/parameters.h"
 
 size_t sl_room_floats(const struct sl_parameters *parameters, int room, size_t most) {
@@ -28,7 +26,7 @@ static size_t all_rooms_floats(const struct sl_parameters *parameters, size_t mo
 
 size_t sl_rooms_floats(const struct sl_parameters *parameters) { return all_rooms_floats(parameters, SIZE_MAX); }
 
-/* What ranges with rooms take if those of more than MOST elements get places of their own. */
+/* Floats of the ranges with rooms, if ranges of more than MOST elements get their own memory. */
 static size_t floats_with_rooms(const struct sl_parameters *parameters, size_t most) {
     size_t floats = all_rooms_floats(parameters, most);
     for (int r = 0; r < parameters->ranges; r++) {
@@ -38,7 +36,7 @@ static size_t floats_with_rooms(const struct sl_parameters *parameters, size_t m
     return floats;
 }
 
-/* A range that is alone in a room has it for itself. */
+/* A range alone in a room needs none. */
 static void leave_lone_rooms(struct sl_parameters *parameters) {
     const int rooms = sl_rooms_count(parameters);
     for (int room = 1; room <= rooms; room++) {
@@ -50,7 +48,7 @@ static void leave_lone_rooms(struct sl_parameters *parameters) {
     }
 }
 
-/* A large range, such as that of a token table, is not worth a room in which all others would leave most unused. */
+/* A large range, such as a token table's, should not have a room: most of it would be unused by the other ranges. */
 void sl_rooms_choose(struct sl_parameters *parameters) {
     size_t most = 0;
     leave_lone_rooms(parameters);

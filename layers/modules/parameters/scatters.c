@@ -14,7 +14,7 @@ enum { LINE = SL_CACHE_LINE / sizeof(float) };
 int sl_scatters_plan(struct sl_scatters *s, struct sl_spmd *self, const char *axis, bool tree) {
     *s = (struct sl_scatters){0};
     SL_TRY(sl_group_axes(self, axis, &s->group));
-    s->tree = tree && s->group.size > 3; /* that of fewer is the order of members */
+    s->tree = tree && s->group.size > 3; /* with fewer members, tree order is the members' order */
     s->reads = !s->tree && sl_reads_peers(self) && sl_device.shares_memory;
     return s->reads ? sl_group_axes(self, axis, &s->readers) : SL_OK;
 }
@@ -23,7 +23,7 @@ static size_t floats_of_shard(const struct sl_scatters *s, size_t whole) {
     return s->reads ? 0 : sl_round_up(whole / (size_t)s->group.size, LINE);
 }
 
-/* The gradient, and unless peers are read the sum of its shard. */
+/* Floats for the gradient and, unless peers' memory is read, for the sum of its shard. */
 static size_t room_for(const struct sl_scatters *s, size_t whole) {
     return sl_round_up(whole, LINE) + floats_of_shard(s, whole);
 }
@@ -42,7 +42,7 @@ int sl_scatters_open(struct sl_scatters *s, struct sl_spmd *self, struct sl_budg
     if (!s->capacity) return SL_OK;
     s->memory = sl_device_take(held, SL_MEMORY_WORKSPACE, sl_scatters_bytes(s));
     if (!s->memory) return sl_fail(self, SL_FAILED, "no memory for %zu bytes of gradients", sl_scatters_bytes(s));
-    /* Addresses travel as integers: the members are of one process. */
+    /* Addresses travel as integers: the members are in one process. */
     if (!s->reads) return SL_OK;
     s->peer = malloc((size_t)s->group.size * sizeof *s->peer);
     if (!s->peer) return sl_fail(self, SL_FAILED, "no memory for %d members' addresses", s->group.size);
@@ -51,7 +51,8 @@ int sl_scatters_open(struct sl_scatters *s, struct sl_spmd *self, struct sl_budg
 
 static struct sl_scatter *number(struct sl_scatters *s, int n) { return &s->scatter[n % SL_SCATTERS]; }
 
-/* Peers may still read this coordinate's gradients. If the run has ended, the barrier fails when they do not. */
+/* Waits for peers that may still read this coordinate's gradients. If the run has ended, the barrier fails once they
+ * have stopped. */
 void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
     for (int n = s->summed; n < s->started; n++) sl_wait(self, &number(s, n)->request);
     for (int n = s->freed; s->reads && n < s->summed; n++) sl_wait(self, &number(s, n)->read);
@@ -65,7 +66,7 @@ void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
 
 /* ---- sums ---- */
 
-/* This member's columns of all members' gradients. */
+/* Adds this member's columns of all members' gradients. */
 static void add_members(const struct sl_scatters *s, const struct sl_scatter *scatter) {
     const int members = s->group.size;
     const size_t columns = scatter->columns, stride = columns * (size_t)members;
@@ -74,13 +75,13 @@ static void add_members(const struct sl_scatters *s, const struct sl_scatter *sc
     sl_add_rows(scatter->rows, columns, members, x, stride, scatter->accumulate, scatter->gradient, columns);
 }
 
-/* Where the sum is made of a gradient that is added to what is there, unless peers are read. */
+/* Memory for the sum of a gradient that accumulates, unless peers' memory is read. */
 static float *sum_of(const struct sl_scatters *s, const struct sl_scatter *scatter) {
     const size_t whole = scatter->rows * scatter->columns * (size_t)s->group.size;
     return s->memory + scatter->at + scatter->size - floats_of_shard(s, whole);
 }
 
-/* All members have the oldest gradient that is not summed, or it is. */
+/* Finishes the oldest unfinished sum: all members have its gradient, or the call is done. */
 static int finish_sum(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
     struct sl_scatter *scatter = number(s, s->summed++);
     if (s->reads) {
@@ -107,7 +108,7 @@ static int free_oldest(struct sl_scatters *s, struct sl_spmd *self, const struct
     return SL_OK;
 }
 
-/* Whether floats [AT, AT + SIZE) of the ring are another gradient's. */
+/* Returns whether floats [AT, AT + SIZE) of the ring belong to another gradient. */
 static bool is_taken(struct sl_scatters *s, size_t at, size_t size) {
     for (int n = s->freed; n < s->started; n++) {
         const struct sl_scatter *scatter = number(s, n);
@@ -116,7 +117,7 @@ static bool is_taken(struct sl_scatters *s, size_t at, size_t size) {
     return false;
 }
 
-/* Does what can be done without waiting. */
+/* Does all work that needs no waiting. */
 static int advance(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
     bool done = true;
     while (s->summed < s->started) {
@@ -167,7 +168,7 @@ int sl_scatters_start(struct sl_scatters *s, struct sl_spmd *self, const struct 
 
 int sl_scatters_end(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
     while (s->summed < s->started) SL_TRY(wait_for_sum(s, self, kernels));
-    s->next = 0; /* each pass has the rooms of the one before: so steps can be graphs (spmd/device/tape.h) */
+    s->next = 0; /* each pass uses the same rooms: so steps can be graphs (spmd/device/tape.h) */
     const int whole_turns = s->freed / SL_SCATTERS * SL_SCATTERS; /* counts stay small */
     s->started -= whole_turns;
     s->summed -= whole_turns;

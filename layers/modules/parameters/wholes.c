@@ -1,5 +1,5 @@
-/* wholes.c - values of what is sharded over data, where the members hold whole kernels together: a member's columns of
- * a kernel lie a row apart. */
+/* wholes.c - values sharded over data, if the members hold whole kernels together: a member's columns of a kernel are a
+ * row apart. */
 #include "layers/modules/parameters/parameters.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Copies elements [FIRST, END) of PARAMETER's shard, in runs that lie together. */
+/* Copies elements [FIRST, END) of PARAMETER's shard, in contiguous runs. */
 static void copy_runs(const struct sl_parameters *parameters, const struct sl_parameter *parameter, size_t first,
                       size_t end, float *piece, bool writes) {
     const size_t members = (size_t)parameters->members, run = sl_parameter_run(parameters, parameter);
@@ -29,7 +29,7 @@ void sl_parameters_copy_values(const struct sl_parameters *parameters, int range
         sl_device.copy(writes ? values : piece, writes ? piece : values, count * sizeof *piece);
         return;
     }
-    if (!writes) memset(piece, 0, count * sizeof *piece); /* nothing lies between parameters */
+    if (!writes) memset(piece, 0, count * sizeof *piece); /* no values between parameters */
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         const size_t begin = parameter->offset > first ? parameter->offset : first;
