@@ -28,12 +28,12 @@ struct checker {
     size_t inputs, outputs, workspace; /* elements of x and y a microbatch; bytes */
     float *x, *dx;                     /* [microbatches][rows, in] */
     float *dy;                         /* [microbatches][rows, out] */
-    uint16_t *kept_x, *kept_dy;        /* the same as bf16 */
+    uint16_t *kept_x, *kept_dy;        /* bf16 copies of x and dy */
     float *y;                          /* [rows, out] */
-    float *nans, *seen, *weights;      /* the host's: NaNs for the largest array; what was last looked at; dy */
+    float *nans, *seen, *weights;      /* on the host: NaNs for the largest array; the last copied array; dy */
     size_t parameters_count;           /* elements of all parameters */
-    float *with, *without;             /* the host's: their gradients, one after another, with and without dx */
-    float *input_gradient;             /* the host's: dx */
+    float *with, *without;             /* on the host: their gradients, one after another, with and without dx */
+    float *input_gradient;             /* on the host: dx */
     double difference;
     char worst[96];
 };
@@ -69,7 +69,7 @@ static size_t largest(const size_t *sizes, int count) {
     return most;
 }
 
-/* Away from the initial values: zeros and ones would hide errors. */
+/* Draws values away from the initial ones: zeros and ones would hide errors. */
 static void draw_parameters(struct checker *c, struct sl_key key) {
     for (int i = 0; i < c->parameters.count; i++) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
@@ -99,7 +99,7 @@ static int refuse(const struct sl_gradient_check *check, struct sl_error *error)
     return SL_OK;
 }
 
-/* What was planned before is forgotten, but for the room that it took. */
+/* Plans MODULE anew; only the largest sizes of earlier plans remain. */
 static int plan_as(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
                    const struct sl_gemm_backend *gemm, enum sl_dtype storage, enum sl_dtype precision,
                    struct sl_error *error) {
@@ -127,7 +127,7 @@ static bool rounds(const struct sl_gradient_check *check) {
     return check->storage != SL_F32 || check->precision != SL_F32;
 }
 
-/* As gradients need it; with room for how differences do. */
+/* Plans MODULE for the gradients, with memory for the differences, too. */
 static int plan_module(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
                        const struct sl_gemm_backend *gemm, struct sl_error *error) {
     c->mesh = (struct sl_mesh){.axes = 1, .axis = {{.name = "data", .size = 1}}, .size = 1};

@@ -1,11 +1,11 @@
-/* attend.c - attention of which the threads of a crew take parts.
+/* attend.c - attention, divided between the threads of a crew.
  *
  * Each part is a call of its own: some of attention.c's blocks of queries, or for attention_decode.c heads of one
- * query. So parts have the bits that they have in one call. */
+ * query. Parts thus get the same bits as in one call. */
 #include "layers/modules/sequence/cached.h"
 #include "spmd/base/crew.h"
 
-/* With fewer multiplications a thread is as fast alone; so many parts a crew takes at most. */
+/* SHARED: with fewer multiplications, one thread is as fast. MOST: limit of parts for a crew. */
 enum { SHARED = 1 << 15, MOST = 1 << 15 };
 
 struct call {
@@ -13,11 +13,11 @@ struct call {
     const struct sl_attention *shape;
     const void *q, *q_rope, *k, *v, *k_rope;
     float *o, *logsum;
-    bool few;            /* queries are those of attention_decode.c */
-    size_t parts, heads; /* of a sequence; or of a query, and heads of a part */
+    bool few;            /* few queries: attention_decode.c computes them */
+    size_t parts, heads; /* parts of a sequence; if few: parts of a query, and heads of a part */
 };
 
-/* A row and some columns of keys or values, or of queries. */
+/* Address of element I of keys or values, or of queries. */
 static const void *element(const struct call *call, const void *x, size_t i) {
     return (const char *)x + i * sl_dtype_size(call->shape->keys);
 }
@@ -25,7 +25,7 @@ static const void *of_query(const struct call *call, const void *x, size_t i) {
     return (const char *)x + i * sl_dtype_size(call->shape->stored_q);
 }
 
-/* QUERIES of a sequence from FIRST on; of all HEADS, or of one query HEADS from HEAD on. */
+/* Computes QUERIES of a sequence from FIRST on, for all heads; or one query, for HEADS from HEAD on. */
 static void attend(const struct call *call, size_t sequence, size_t first, size_t queries, size_t head, size_t heads) {
     const struct sl_attention *all = call->shape;
     const size_t row = sequence * all->queries + first, key = sequence * all->key_rows;
@@ -46,8 +46,8 @@ static void attend(const struct call *call, size_t sequence, size_t first, size_
                            call->logsum + row * all->heads + head);
 }
 
-/* The last queries see the most keys: they come first. What fills no block goes with the one before it, if these are
- * few, which would have the bits of attention_decode.c. */
+/* The last queries see the most keys, so they come first. A small rest that fills no block goes with the block before
+ * it, because alone it would get the bits of attention_decode.c. */
 static void attend_part(void *arg, int number) {
     const struct call *call = arg;
     const struct sl_attention *shape = call->shape;
@@ -61,8 +61,8 @@ static void attend_part(void *arg, int number) {
     attend(call, unit, first, part ? SL_ATTENTION_BLOCK : shape->queries - first, 0, shape->heads);
 }
 
-/* Returns how many units have so many parts each: sequences, or queries where these are few. A sequence of several
- * documents is a part. */
+/* Returns the number of units with call->parts parts each: sequences or, if few, queries. A sequence of several
+ * documents is one part. */
 static size_t divide(struct call *call, size_t threads) {
     const struct sl_attention *shape = call->shape;
     const size_t queries = shape->queries, rows = shape->sequences * queries;

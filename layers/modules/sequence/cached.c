@@ -1,4 +1,4 @@
-/* cached.c - the tokens of a call, and the rows of caches. */
+/* cached.c - positions of a call's tokens, and rows of caches. */
 #include "layers/modules/sequence/cached.h"
 
 int sl_plan_positions(const struct sl_plan *plan, int positions) {
@@ -55,7 +55,7 @@ int sl_cached_sequence(const struct sl_context *context) {
     return context->first_sequence + context->microbatch * each;
 }
 
-/* Writes ROWS [rows, cols] from element TO of a cache on. */
+/* Writes ROWS [rows, cols] to a cache, from element TO on. */
 static void put(const struct sl_context *context, size_t count, size_t cols, const float *rows, size_t stride,
                 void *cached, size_t to, size_t cached_stride) {
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;

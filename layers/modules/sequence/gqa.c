@@ -1,14 +1,14 @@
-/* gqa.c - attention whose query heads share heads of keys and values in groups (Ainslie et al., "GQA", 2023), its heads
- * sharded over an axis.
+/* gqa.c - attention with groups of query heads that share heads of keys and values (Ainslie et al., "GQA", 2023); heads
+ * are sharded over an axis.
  *
  *     x --+-- q [- norm] - rotated --+
  *         +-- k [- norm] - rotated --+-- attention -- o -- out -- y
  *         +-- v ---------------------+
  *
- * All products are sharded ones. Those of q, and of k and v where their heads divide by the axis's size, scatter their
- * sums over columns, so that whole heads come out. Where heads of keys do not divide, every coordinate has all of them
- * and reads some; a coordinate's gradient of the others is zero, and the products' backward adds up all coordinates'.
- */
+ * All products are sharded. The product of q, and those of k and v if the axis's size divides their heads, scatter
+ * their sums over columns, so each coordinate gets whole heads. If it does not divide the heads of keys, every
+ * coordinate has all of them and reads some; a coordinate's gradient of the others is zero, and the products' backward
+ * sums all coordinates' gradients. */
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
 #include "layers/modules/sequence/cached.h"
@@ -18,36 +18,36 @@
 
 enum { Q, K, V, OUT, CHILDREN };
 
-/* What lies between the children: [rows, columns], but for LOGSUM [heads, rows]. */
+/* Arrays between the children: [rows, columns], except LOGSUM [heads, rows]. */
 enum tensor {
-    QUERIES, /* of a child's number: what it gives */
+    QUERIES, /* the number of a child: its y */
     KEYS,
     VALUES,
-    OUTPUT, /* attention's */
+    OUTPUT, /* output of attention */
     LOGSUM,
-    D_QUERIES, /* D_QUERIES + a child's number: its gradient */
+    D_QUERIES, /* D_QUERIES + a child's number: the gradient of its y */
     D_KEYS,
     D_VALUES,
-    D_OUTPUT, /* in PART's room */
-    PART,     /* what one child gives of dx */
+    D_OUTPUT, /* in the memory of PART */
+    PART,     /* one child's summand of dx */
     TENSORS
 };
 
 struct gqa {
     struct sl_module module;
     struct sl_gqa shape;
-    const char *axis; /* over which heads are sharded */
+    const char *axis; /* axis of the heads */
     int group;
-    /* A coordinate's own. */
-    size_t heads, columns;         /* of q */
-    size_t key_heads, key_columns; /* of k and v each: its own, or all */
-    size_t lead;                   /* heads before its own that read the same key heads or those before them */
-    size_t cached, cached_columns; /* of k and v: the first column that its heads read, and how many */
-    enum sl_dtype precision;       /* of products' operands */
-    bool reads_stored;             /* forward's attention reads what is kept, without its floats */
+    /* Sizes on this coordinate: */
+    size_t heads, columns;         /* for q */
+    size_t key_heads, key_columns; /* for each of k and v: its own heads, or all */
+    size_t lead;                   /* earlier query heads that read the same key heads or earlier ones */
+    size_t cached, cached_columns; /* for each of k and v: first column read by its heads, and number of columns */
+    enum sl_dtype precision;       /* type of products' operands */
+    bool reads_stored;             /* forward's attention reads only the bf16 copies */
     struct sl_rope *rope;          /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
-    struct sl_place scratch; /* attention's backward */
+    struct sl_place scratch; /* scratch memory of attention's backward */
     int keys_cache, values_cache;
 };
 
@@ -57,12 +57,12 @@ static float *at(const struct sl_module *module, const struct sl_context *contex
     return sl_kept_values(context, &own(module)->kept[tensor]);
 }
 
-/* Whether coordinates have the same heads of keys. */
+/* Returns whether all coordinates have the same heads of keys. */
 static bool replicates(const struct gqa *gqa) {
     return gqa->group >= 0 && gqa->key_heads == (size_t)gqa->shape.key_heads;
 }
 
-/* Whether attention writes the gradient of child I's result whole, and nothing rotates it afterwards. */
+/* Returns whether attention writes the final gradient of child I's y: it is neither rotated nor partial. */
 static bool settles(const struct gqa *gqa, int i) { return (i == V || !gqa->rope) && (i == Q || !replicates(gqa)); }
 
 static struct sl_attention attention_of(const struct gqa *gqa, int rows, int sequence) {
@@ -106,7 +106,7 @@ static int check(const struct gqa *gqa, const struct sl_plan *plan) {
     return sl_plan_positions(plan, shape->positions);
 }
 
-/* Coordinate INDEX of SIZE. */
+/* Plans the shares of coordinate INDEX of SIZE. */
 static int plan_shares(struct gqa *gqa, int index, int size, struct sl_plan *plan) {
     const struct sl_gqa *shape = &gqa->shape;
     const int heads = shape->heads / size, group = shape->heads / shape->key_heads, first = index * heads;
@@ -144,7 +144,7 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-/* Nobody reads floats of what attention and products read as it is stored, but rotations. */
+/* Sets `unread` for arrays whose bf16 copies attention and products read, except those that rotations read. */
 static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
     struct sl_kept *kept = gqa->kept;
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
@@ -193,14 +193,13 @@ static int plan_caches(struct gqa *gqa, struct sl_plan *plan) {
     return sl_plan_cache(plan, gqa->cached_columns, &gqa->values_cache);
 }
 
-/* Pairs of a sequence's tokens of which one attends to the other: to those before it and to itself, as far as they are
- * in its window. */
+/* Pairs of a sequence's tokens in attention: a token attends to itself and to earlier tokens, within its window. */
 static double pairs_of(double sequence, double window) {
     const double most = window > 0 && window < sequence ? window : sequence;
     return most * (most + 1) / 2 + (sequence - most) * most;
 }
 
-/* Backward makes five products where forward makes two. */
+/* Backward computes five products, forward two. */
 static void count(const struct gqa *gqa, const struct sl_plan *plan) {
     const double rows = plan->rows, width = gqa->shape.width;
     const double pairs = rows / plan->sequence * pairs_of(plan->sequence, gqa->shape.window) * (double)gqa->heads;
@@ -233,7 +232,7 @@ static struct sl_settled settled(const struct sl_module *module, const struct sl
     return sl_kept_settled(context, &own(module)->kept[tensor]);
 }
 
-/* What is rotated of a call: rows of sequences that have one position. */
+/* Rotation of a call's rows, for sequences at one position. */
 struct turn {
     const struct sl_published_kernels *kernels;
     const struct sl_rope *rope;
@@ -247,7 +246,7 @@ struct turn {
     } tensor[2];
 };
 
-/* Rows from within a sequence on, up to its end, are those of one that begins where they do. */
+/* Treats the tail of a sequence as a sequence that starts there. */
 static void turn_rows(const void *arg, size_t first, size_t end) {
     const struct turn *turn = arg;
     const struct sl_rope *rope = turn->rope;
@@ -264,7 +263,7 @@ static void turn_rows(const void *arg, size_t first, size_t end) {
     }
 }
 
-/* Tensors KEYS and QUERIES in place, and leaves them as they are to be kept. */
+/* Rotates tensors KEYS and QUERIES in place, and writes them in their saved forms. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
                    enum tensor queries) {
     const struct gqa *gqa = own(module);
@@ -289,7 +288,7 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     }
 }
 
-/* TENSOR as forward's attention reads it. */
+/* TENSOR in the type that forward's attention reads. */
 static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     const struct sl_kept *kept = &own(module)->kept[tensor];
     return own(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
@@ -306,7 +305,7 @@ static void attend(const struct sl_module *module, struct sl_context *context) {
               at(module, context, LOGSUM));
 }
 
-/* Adds the call's tokens to the caches, which have the columns that a coordinate's heads read. */
+/* Adds the call's tokens to the caches, which have the columns that this coordinate's heads read. */
 static void attend_cached(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
     const struct sl_caches *caches = context->caches;
@@ -335,9 +334,9 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     struct sl_summand *const summand = sl_take_summand(context);
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
     for (int i = Q; i < OUT; i++) {
-        if (gqa->rope && i != V) /* these are kept as they are rotated */
+        if (gqa->rope && i != V) /* saved after rotation */
             SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
-        else /* sums of peers without a bias take a pass here: attention reads them many times */
+        else /* sums of peers without a bias are rounded here in a pass: attention reads them many times */
             SL_TRY(sl_forward_kept(module->child[i], context, x, &gqa->kept[i]));
     }
     rotate(module, context, false, KEYS, QUERIES);
@@ -351,18 +350,18 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 
 /* ---- backward ---- */
 
-/* OUTPUT as it is kept for products. */
+/* OUTPUT in its saved type, for products. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_kept_stored(context, &own(module)->kept[OUTPUT]);
 }
 
-/* And for attention: where only products read bf16, the floats are there, too. */
+/* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *result_of(const struct sl_module *module, const struct sl_context *context) {
     const struct sl_kept *kept = &own(module)->kept[OUTPUT];
     return kept->operand ? sl_kept_values(context, kept) : output_of(module, context);
 }
 
-/* The gradient of OUTPUT lies as STORED_D_O says. */
+/* STORED_D_O is the type of OUTPUT's gradient. */
 static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
@@ -373,13 +372,13 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     float *d_queries = sl_kept_floats(context, &gqa->kept[D_QUERIES]);
     float *d_keys = sl_kept_floats(context, &gqa->kept[D_KEYS]);
     float *d_values = sl_kept_floats(context, &gqa->kept[D_VALUES]);
-    if (replicates(gqa)) { /* others read some of them */
+    if (replicates(gqa)) { /* attention writes only some of their columns */
         const size_t count = (size_t)context->rows * gqa->key_columns;
         context->kernels->fill(count, 0.0f, d_keys);
         context->kernels->fill(count, 0.0f, d_values);
     }
     const struct sl_kept *d_output = &gqa->kept[D_OUTPUT];
-    const bool others = replicates(gqa); /* whose columns attention leaves alone */
+    const bool others = replicates(gqa); /* attention does not write all columns */
     shape.stored_o = context->storage;
     shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
@@ -434,7 +433,7 @@ static const struct sl_module_type type = {.name = "gqa",
 
 /* ---- construction ---- */
 
-/* Of HEADS heads all coordinates have their own, or all have all. */
+/* Constructs a product with HEADS heads: sharded over coordinates, or all heads on each. */
 static struct sl_module *new_product(const char *name, const struct sl_gqa *shape, int heads, bool sharded,
                                      const struct sl_channels *channels) {
     const int in = shape->dimension, out = heads * shape->width;

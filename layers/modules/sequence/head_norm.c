@@ -1,6 +1,6 @@
-/* head_norm.c - divides each head's columns by their root mean square, and scales them, all heads alike. Heads may be
- * sharded over an axis: then each coordinate has a part of the scale's gradient, and with leaves each of them has one
- * (layers/modules/leaves.h). */
+/* head_norm.c - divides each head's columns by their root mean square, and scales them, with one scale for all heads.
+ * Heads may be sharded over an axis: then each coordinate has a part of the scale's gradient, and with leaves each leaf
+ * has one (layers/modules/leaves.h). */
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/leaves.h"
@@ -14,13 +14,14 @@ struct head_norm {
     struct sl_norm norm;
     const char *axis;
     int group;
-    int heads, width; /* that this coordinate has; columns of each */
+    int heads, width; /* heads on this coordinate; columns of a head */
     float epsilon;
-    struct sl_place sums;     /* [rows * heads] */
-    struct sl_place no_shift; /* [microbatches of a call, width]: zeros, and what nobody reads */
-    struct sl_place part;     /* [leaves, width]: this coordinate's parts of the gradient */
-    int leaves;               /* 1 without leaves */
-    struct sl_place packed;   /* [rows, own columns] of one leaf: dy and x; rstd */
+    struct sl_place sums; /* [rows * heads] */
+    struct sl_place
+        no_shift;         /* [microbatches of a call, width]: zeros as the shift, and memory for its unused gradient */
+    struct sl_place part; /* [leaves, width]: this coordinate's parts of the gradient */
+    int leaves;           /* 1 without leaves */
+    struct sl_place packed; /* [rows, own columns] of one leaf: dy and x; rstd */
 };
 
 static const struct head_norm *own(const struct sl_module *module) { return (const struct head_norm *)module; }
@@ -63,7 +64,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* SUM [parts, width] of PARTS of ROWS rows. */
+/* Writes SUM [parts, width], the scale's gradient for PARTS parts of ROWS rows. */
 static void sum_parts(const struct sl_module *module, const struct sl_context *context, size_t parts, size_t rows,
                       const float *dy, const float *x, const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
@@ -72,7 +73,7 @@ static void sum_parts(const struct sl_module *module, const struct sl_context *c
                                                sl_out_f32(NULL), sum, sl_at(context, &norm->no_shift), NULL);
 }
 
-/* SUM [microbatches, leaves, width]: those of each leaf's heads. Two elements of bf16 move as a float. */
+/* Writes SUM [microbatches, leaves, width], for each leaf's heads. Two bf16 elements move as a float. */
 static void sum_leaves(const struct sl_module *module, struct sl_context *context, const float *dy, const float *x,
                        const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
@@ -80,7 +81,7 @@ static void sum_leaves(const struct sl_module *module, struct sl_context *contex
     const bool half = context->storage != SL_F32;
     const size_t leaves = (size_t)norm->leaves, width = (size_t)norm->width, heads = (size_t)norm->heads / leaves;
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
-    const size_t columns = heads * width, words = half ? columns / 2 : columns; /* of x */
+    const size_t columns = heads * width, words = half ? columns / 2 : columns; /* columns of x, in words */
     float *own_dy = sl_at(context, &norm->packed), *own_x = own_dy + rows * columns, *own_rstd = own_x + rows * columns;
     for (size_t i = 0; i < microbatches * leaves; i++, sum += width) {
         const size_t row = i / leaves * rows, leaf = i % leaves;
@@ -92,7 +93,7 @@ static void sum_leaves(const struct sl_module *module, struct sl_context *contex
     }
 }
 
-/* Leaves each microbatch's sums for the scale: W adds them up. */
+/* Saves each microbatch's sums for the scale: W adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct head_norm *norm = own(module);

@@ -1,4 +1,4 @@
-/* mla.c - multi-head latent attention with decoupled rotary positions (DeepSeek-AI, "DeepSeek-V2", 2024), its heads
+/* mla.c - multi-head latent attention with decoupled rotary positions (DeepSeek-AI, "DeepSeek-V2", 2024); heads are
  * sharded over an axis.
  *
  *     x -- down -- latent = [kv | q] --+-- kv -- kv_up ---- [k | v] --+
@@ -6,8 +6,8 @@
  *                                      +-------- k_rope, rotated -----+
  *                                      +-------- q_rope, rotated -----+
  *
- * All products are sharded ones, which scatter their sums over columns: whole heads come out of kv_up, q_up and q_rope,
- * while k_rope's few columns, which all heads share, are the same everywhere. So attention needs no communication. */
+ * All products are sharded and scatter their sums over columns: kv_up, q_up and q_rope yield whole heads. The few
+ * columns of k_rope, shared by all heads, are the same everywhere. Attention thus needs no communication. */
 #include "layers/modules/sequence/mla_internal.h"
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/rope.h"
@@ -58,7 +58,7 @@ static int check(const struct mla *mla, const struct sl_plan *plan) {
     return sl_plan_positions(plan, shape->positions);
 }
 
-/* Coordinate INDEX of SIZE. */
+/* Plans the shares of coordinate INDEX of SIZE. */
 static int plan_shares(struct mla *mla, int index, int size, struct sl_plan *plan) {
     const struct sl_mla *shape = &mla->shape;
     const int rotated = shape->rope * (shape->heads / size), whole = shape->rope * shape->heads;
@@ -89,12 +89,12 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* KEPT [rows, columns]. */
+/* Plans KEPT [rows, columns]. */
 static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime lifetime, struct sl_kept *kept) {
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-/* Nobody reads floats of what attention and products read as it is stored. */
+/* Sets `unread` for arrays whose bf16 copies attention and products read. */
 static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
     struct sl_module *const *child = mla->module.child;
     struct sl_kept *kept = mla->kept;
@@ -148,8 +148,8 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* A token attends to those before it and to itself. Backward makes five products of these sizes where forward makes
- * two. Beside them latents are cut and put together, and positions are rotated. */
+/* A token attends to itself and to earlier tokens. Backward computes five products of these sizes, forward two. In
+ * addition latents are split and joined, and positions are rotated. */
 static void count(const struct mla *mla, const struct sl_plan *plan) {
     const double width = (double)(mla->columns / mla->heads), rows = plan->rows;
     const double pairs = rows * (plan->sequence + 1) / 2 * (double)mla->heads;
@@ -178,7 +178,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-/* X [rows, COLUMNS] in place by the angles of TABLE, left as SETTLED says. */
+/* Rotates X [rows, COLUMNS] in place by the angles of TABLE, and writes it in the form SETTLED. */
 static void turn(const struct sl_context *context, const struct sl_rope *table, size_t columns, bool back,
                  struct sl_settled settled, float *x) {
     const size_t sequence = (size_t)context->sequence;
@@ -191,7 +191,7 @@ static void turn(const struct sl_context *context, const struct sl_rope *table, 
     }
 }
 
-/* Tensors KEYS and QUERIES in place, and leaves them as they are to be kept. */
+/* Rotates tensors KEYS and QUERIES in place, and writes them in their saved forms. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
                    enum tensor queries) {
     const struct mla *mla = sl_mla_of(module);
@@ -200,12 +200,12 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
          sl_mla_at(module, context, queries));
 }
 
-/* Child I's, of what others have given. */
+/* Calls child I's forward of its saved input. */
 static int child_forward(const struct sl_module *module, struct sl_context *context, int i, float *y) {
     return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[sl_mla_input[i]], false, y);
 }
 
-/* The same, whose result is kept. */
+/* The same for a saved result. */
 static int child_forward_kept(const struct sl_module *module, struct sl_context *context, int i, enum tensor y) {
     const struct sl_kept *kept = sl_mla_of(module)->kept;
     return sl_kept_forward_kept(module->child[i], context, &kept[sl_mla_input[i]], &kept[y]);
@@ -226,7 +226,7 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* TENSOR as forward's attention reads it. */
+/* TENSOR in the type that forward's attention reads. */
 static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     const struct sl_kept *kept = &sl_mla_of(module)->kept[tensor];
     return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
@@ -242,7 +242,7 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
     const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.keys);
     const void *keys = mla->rope ? attended(module, context, ROTATED_KEYS) : NULL;
     const void *queries = mla->rope ? attended(module, context, ROTATED_QUERIES) : NULL;
-    const struct sl_context alone = {.kernels = context->kernels}; /* sums that are to be merged have one order */
+    const struct sl_context alone = {.kernels = context->kernels}; /* sums to be merged have one order */
     sl_attend(context->caches ? &alone : context, &shape, attended(module, context, QUERIES), queries, keys_values,
               values, keys, sl_mla_floats(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
 }
@@ -265,18 +265,18 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 
 /* ---- backward ---- */
 
-/* TENSOR as it is kept. */
+/* TENSOR in its saved type. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_stored(context, &sl_mla_of(module)->kept[tensor]);
 }
 
-/* OUTPUT as attention reads it: where only products read bf16, the floats are there, too. */
+/* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_mla_of(module)->kept[OUTPUT].operand ? sl_mla_at(module, context, OUTPUT)
                                                    : stored(module, context, OUTPUT);
 }
 
-/* Child I's x as it is kept; X is the module's own. */
+/* Child I's x in its saved type; X is the module's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
     return i == DOWN ? x : stored(module, context, sl_mla_input[i]);
 }
@@ -287,7 +287,7 @@ int sl_mla_backward_input(const struct sl_module *module, struct sl_context *con
     return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[sl_mla_gradient[i]], dx);
 }
 
-/* The same back for gradients, of which each leaf has left one of the keys: they are added up as a tree. */
+/* Rotates gradients back. Each leaf has written its own gradient of the keys: they are added in tree order. */
 static void rotate_leaves(const struct sl_module *module, const struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
     const size_t count = (size_t)context->rows * mla->rope;
@@ -300,7 +300,7 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
          sl_mla_at(module, context, D_ROTATED_QUERIES));
 }
 
-/* The gradient of OUTPUT lies as STORED_D_O says. */
+/* STORED_D_O is the type of OUTPUT's gradient. */
 static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);

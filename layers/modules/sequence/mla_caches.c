@@ -1,18 +1,17 @@
-/* mla_caches.c - latent attention to cached tokens, of which the caches keep one of two forms.
+/* mla_caches.c - latent attention to cached tokens. Caches have one of two forms.
  *
  * Expanded: keys and values of this coordinate's heads, and the rotary key. Latent: the latent and the rotary key, the
- * same at each coordinate along the axis; kv_up is absorbed into queries and outputs
- * (layers/kernels/attention/attention_latent.h). For that every coordinate has kv_up's columns of its own heads, in a
- * table that is made when a run begins. Where there are many queries, products with keys and values are cheaper: a
- * prompt attends to its own ones, then to those of the cached tokens, which are made chunk by chunk.
- */
+ * same on each coordinate along the axis; kv_up is absorbed into queries and outputs
+ * (layers/kernels/attention/attention_latent.h). For this every coordinate has kv_up's columns of its own heads, in a
+ * table computed when a run begins. If there are many queries, products with keys and values are cheaper: a prompt
+ * attends to its own keys and values, then to those of earlier cached tokens, expanded chunk by chunk. */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/sequence/mla_internal.h"
 #include "spmd/device/device.h"
 
 /* ---- planning ---- */
 
-/* Keys and values apart, as decoding passes over the ones, then over the others, from end to end. */
+/* Keys and values have separate caches, because decoding passes over all keys, then over all values. */
 static int plan_expanded(struct mla *mla, struct sl_plan *plan) {
     SL_TRY(sl_plan_cache(plan, mla->columns, &mla->keys_cache));
     SL_TRY(sl_plan_cache(plan, mla->columns, &mla->values_cache));
@@ -29,7 +28,7 @@ static struct sl_latent_attention latent_shape(const struct mla *mla, int rows, 
                                         .cached = cached};
 }
 
-/* Keys and values of a chunk take the room of the pass's own. */
+/* Keys and values of a chunk use the memory of the pass's own. */
 static int plan_chunk(struct mla *mla, struct sl_plan *plan) {
     const size_t rows = sl_plan_rows(plan), latent = (size_t)mla->shape.latent;
     const size_t chunk = (size_t)sl_mla_chunk(plan->sequence), keys = rows / (size_t)plan->sequence * chunk;
@@ -67,7 +66,7 @@ int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
     return plan->caches->form == SL_CACHE_LATENT ? plan_latent(mla, plan) : plan_expanded(mla, plan);
 }
 
-/* Whole rows of a cache. */
+/* Appends whole rows to a cache. */
 static void append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
     sl_cache_append(context, number, 0, context->caches->cache[number].columns, rows, stride);
 }
@@ -106,7 +105,8 @@ static void attend_expanded(const struct sl_module *module, struct sl_context *c
 
 /* ---- latent ---- */
 
-/* Of all heads' columns of kv_up, those of this coordinate's heads; with all rows, of which it has a share. */
+/* Makes the table from kv_up's columns for this coordinate's heads. It has all rows of the kernel, gathered from the
+ * coordinates. */
 static int make_table(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
     float *kernel = sl_at(context, &mla->kernel);
@@ -116,7 +116,7 @@ static int make_table(const struct sl_module *module, struct sl_context *context
     return SL_OK;
 }
 
-/* *CACHED: the rows of the first sequence, with the call's tokens. */
+/* Appends the call's tokens; *CACHED becomes the cache's rows of the first sequence. */
 static int append_latents(const struct sl_module *module, struct sl_context *context, const void **cached) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_group *peers = sl_group_of(context, mla->group);
@@ -134,7 +134,7 @@ static int append_latents(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-/* The bias of this coordinate's keys, or of its values. */
+/* Bias of this coordinate's keys or, with VALUES, of its values. */
 static const float *bias_of(const struct sl_module *module, const struct sl_context *context, bool values) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_group *peers = sl_group_of(context, mla->group);
@@ -160,7 +160,7 @@ static void attend_to_latents(const struct sl_module *module, struct sl_context 
     }
 }
 
-/* Copies the latents and rotary keys of CHUNK tokens from FIRST on, of each sequence. */
+/* Copies the latents and rotary keys of each sequence's CHUNK tokens from FIRST on. */
 static void take_chunk(const struct sl_module *module, const struct sl_context *context, const void *cached,
                        size_t first, size_t chunk) {
     const struct mla *mla = sl_mla_of(module);
@@ -181,21 +181,21 @@ static void take_chunk(const struct sl_module *module, const struct sl_context *
     }
 }
 
-/* Adds to OUTPUT what the keys and values of a chunk give it, which lie in the room of the pass's own. */
+/* Adds to OUTPUT attention to a chunk's keys and values, which lie in the memory of the pass's own. */
 static void attend_to_chunk(const struct sl_module *module, struct sl_context *context, size_t chunk) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_attention_kernels *attention = context->kernels->attention;
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     const float *keys = sl_mla_at(module, context, KEYS_VALUES);
     float *others = sl_at(context, &mla->others), *logsum = sl_at(context, &mla->others_logsum);
-    shape.position = shape.key_rows = chunk; /* all queries see all of it */
+    shape.position = shape.key_rows = chunk; /* all queries see the whole chunk */
     attention->forward(&shape, sl_mla_at(module, context, QUERIES),
                        mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL, keys, keys + mla->columns,
                        mla->rope ? sl_at(context, &mla->rotated_keys) : NULL, others, logsum);
     attention->merge(&shape, others, logsum, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
 }
 
-/* To the pass's own keys and values, then to those of all cached tokens before it. */
+/* Attends to the pass's own keys and values, then to those of all earlier cached tokens. */
 static int attend_to_chunks(const struct sl_module *module, struct sl_context *context, const void *cached) {
     const struct mla *mla = sl_mla_of(module);
     const size_t chunk = (size_t)sl_mla_chunk(context->sequence), bytes = mla->columns * sizeof(float);

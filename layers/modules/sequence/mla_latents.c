@@ -1,8 +1,8 @@
-/* mla_latents.c - what lies between down and the products that read parts of the latent, and its gradient.
+/* mla_latents.c - the latent between down and the products that read its halves, and its gradient.
  *
- * Where these two products, and down's for the gradient, read bf16 alone, and take columns of wider rows, the latent
- * and its gradient lie as bf16 once, and nothing is cut out of them or put together. Elsewhere kv_up and q_up have
- * copies of their parts, and leave gradients of which each is copied to its place. */
+ * If these two products, and down's for the gradient, read only bf16 and accept columns of wider rows, the latent and
+ * its gradient are stored once as bf16, and no copies are made. Otherwise kv_up and q_up have copies of their halves,
+ * and their gradients are copied to their places. */
 #include "layers/modules/sequence/mla_internal.h"
 
 /* ---- planning ---- */
@@ -14,18 +14,18 @@ int sl_mla_latent_stride(const struct mla *mla, const struct sl_plan *plan) {
     return bf16 ? 2 * (int)mla->latent : 0;
 }
 
-/* How long a child's x lasts; CHILD may be one that there is not. */
+/* Lifetime of a child's x; CHILD may be an absent one. */
 static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int child) {
     return child < module->children && module->child[child]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
 }
 
-/* Whether no part of the latent is cut: products read it as it lies. */
+/* Returns whether products read both halves directly in the latent. */
 static bool cuts_nothing(const struct mla *mla) {
     return mla->module.child[KV_UP]->x_stride > 0 && mla->module.child[Q_UP]->x_stride > 0;
 }
 
-/* Child I's x, ROWS of the latent's columns: in the latent; apart, but with rows as wide, as it takes them so, while
- * the other one does not; or apart. */
+/* Plans child I's x, ROWS of the latent's columns: in the latent; as a copy with rows of the latent's width, if this
+ * child accepts them but the other one does not; or as a dense copy. */
 static int plan_part(struct mla *mla, struct sl_plan *plan, size_t rows, int i) {
     struct sl_module *child = mla->module.child[i];
     struct sl_kept *kept = &mla->kept[sl_mla_input[i]];
@@ -39,12 +39,12 @@ static int plan_part(struct mla *mla, struct sl_plan *plan, size_t rows, int i) 
     return SL_OK;
 }
 
-/* Whether child I reads its part of the latent as bf16 alone. */
+/* Returns whether child I reads its half of the latent only as bf16. */
 static bool rounds_part(const struct mla *mla, int i) {
     return mla->kept[sl_mla_input[i]].stores && mla->module.child[i]->x.reads == SL_BF16;
 }
 
-/* The whole latent has two readers, which are alike. */
+/* The whole latent has two readers with the same needs. */
 int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
     const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
@@ -62,13 +62,13 @@ int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
     }
     for (int i = KV_UP; i <= Q_UP; i++) SL_TRY(plan_part(mla, plan, rows, i));
     if (!mla->rope && !plan->caches && !cuts_nothing(mla) && rounds_part(mla, KV_UP) && rounds_part(mla, Q_UP))
-        kept[LATENT].rounds = false; /* nobody reads it but who cuts it, and rounds the parts */
+        kept[LATENT].rounds = false; /* its only reader is the pass that splits it and rounds the halves */
     return SL_OK;
 }
 
 /* ---- forward and backward ---- */
 
-/* Child I's x: some columns of the latent, of which bf16 is kept already. */
+/* Copies child I's x from the latent's columns, also as bf16 if it is saved so. */
 static void cut_part(const struct sl_module *module, const struct sl_context *context, int i, const float *latent) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
@@ -87,7 +87,7 @@ void sl_mla_cut(const struct sl_module *module, const struct sl_context *context
     cut_part(module, context, Q_UP, latent + sl_mla_of(module)->latent);
 }
 
-/* Child I's, which goes to columns of the latent's as bf16; no floats are left at PART. */
+/* Calls child I's backward_input, which writes bf16 to COLUMNS of the latent's gradient, and no floats to PART. */
 static int columns_gradient(const struct sl_module *module, struct sl_context *context, int i, uint16_t *columns,
                             float *part) {
     struct sl_result result = {.stored = columns, .unread = true};

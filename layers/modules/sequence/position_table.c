@@ -1,8 +1,8 @@
-/* position_table.c - y = x + a table's rows of the tokens' positions: those are learned, as in GPT-2 (Radford et al.,
- * "Language models are unsupervised multitask learners", 2019).
+/* position_table.c - y = x + a table's rows of the tokens' positions; the table is learned, as in GPT-2 (Radford et
+ * al., "Language models are unsupervised multitask learners", 2019).
  *
- * A coordinate has its channels' columns of the table, as of x: nothing is communicated. Positions of a sequence follow
- * each other, so their rows are one block; of several documents in a sequence, each begins with row 0. */
+ * A coordinate has its channels' columns of the table, as of x, and needs no communication. Positions of a sequence are
+ * consecutive, so their rows are one block; each document of a sequence begins with row 0. */
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/feedforward/products.h"
 #include "layers/modules/shards.h"
@@ -11,7 +11,7 @@
 
 struct positions {
     struct sl_module module;
-    int rows, whole; /* of the table; its columns on all coordinates */
+    int rows, whole; /* rows of the table; its columns on all coordinates together */
     const char *axis;
 };
 
@@ -61,7 +61,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-/* Sequences are added up in their order. */
+/* Adds sequences in their order. */
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t count = elements(module, context);

@@ -1,4 +1,4 @@
-/* rope.c - makes tables of rotary positions, in double on the host. */
+/* rope.c - computes tables of rotary positions, in double on the host. */
 #include "layers/modules/sequence/rope.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "spmd/device/device.h"
 
-/* Llama 3's: slow turns become slower, those between change little by little. */
+/* Llama 3's rates: slow rotations become slower, and rates between slow and fast change gradually. */
 static double stretched(const struct sl_rotary *angles, double rate) {
     const double waves = angles->original * rate / (2 * 3.14159265358979323846);
     if (angles->factor == 0.0 || waves > angles->high) return rate;
@@ -15,7 +15,7 @@ static double stretched(const struct sl_rotary *angles, double rate) {
     return (1 - smooth) * rate / angles->factor + smooth * rate;
 }
 
-/* What a list says. */
+/* Divisor from the configured list. */
 static double given(const struct sl_rotary *angles, int pair) { return angles->divisors ? angles->divisors[pair] : 1; }
 
 double sl_rotary_divisor(const struct sl_rotary *angles, int pair, int width) {

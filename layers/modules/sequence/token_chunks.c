@@ -1,4 +1,4 @@
-/* token_chunks.c - plans and walks the chunks of a vocabulary. */
+/* token_chunks.c - plans and computes the chunks of a vocabulary. */
 #include "layers/modules/sequence/token_chunks.h"
 
 #include <math.h>
@@ -12,15 +12,15 @@ enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are 
 /* A chunk of the coordinate's classes. */
 struct chunk {
     const struct sl_products *products;
-    size_t begin, classes; /* of the slice's */
-    size_t padding;        /* how many of them, the last ones, are none */
-    const void *kernel;    /* [classes, columns], as it lies in memory; NULL: as these do: */
+    size_t begin, classes; /* first class in the slice; number of classes */
+    size_t padding;        /* number of classes at the end that are padding */
+    const void *kernel;    /* [classes, columns], in their stored type; NULL: use BLOCKS */
     struct sl_blocks blocks;
 };
 
 /* ---- planning ---- */
 
-/* A large vocabulary has 8 chunks, or 16, 32, ...: so ranks of a pipeline can share them. */
+/* A large vocabulary has 8 chunks, or 16, 32, ...: pipeline ranks can share them. */
 size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
     const size_t size = (size_t)vocabulary->size;
     size_t chunks = FEWEST;
@@ -30,7 +30,7 @@ size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
     return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
 }
 
-/* Of so many CHUNKS: their softmax, and in W the logits of those that are made AGAIN. */
+/* Counts CHUNKS chunks: their softmax, and the logits of the AGAIN chunks that W computes again. */
 static void count(const struct sl_plan *plan, const struct sl_products_shape *shape, size_t chunks, size_t again) {
     const double logits = (double)shape->rows * shape->out * (double)chunks;
     const struct sl_load_product product = {shape->precision,
@@ -48,7 +48,7 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
     sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_SOFTMAX, logits);
 }
 
-/* Both chunks' rounded operands lie in the same places: only one chunk is computed at a time. */
+/* Both chunks' rounded operands share memory: only one chunk is computed at a time. */
 static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows) {
     const size_t begin = plan->workspace, whole = chunks->chunks - 1, slices = chunks->slices;
     const size_t kept = chunks->kept < whole ? chunks->kept : whole;
@@ -73,7 +73,7 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
     return status;
 }
 
-/* Room for sums of leaves, and for a group's tokens leaf by leaf. */
+/* Plans memory for sums of leaves, and for a group's tokens leaf by leaf. */
 static void plan_leaves(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t group) {
     const size_t size = sizeof(float), columns = chunks->columns;
     if (chunks->leaves == 1 || !sl_plan_trains(plan, 0)) return;
@@ -83,14 +83,14 @@ static void plan_leaves(struct sl_token_chunks *chunks, struct sl_plan *plan, si
     if (chunks->kept) sl_plan_workspace(plan, group * chunks->chunk * size, &chunks->grouped_logits);
 }
 
-/* Logits of all classes in one chunk are kept in any case. */
+/* If one chunk has all classes, its logits are always saved. */
 static size_t kept_of(const struct sl_token_chunks *chunks, const struct sl_vocabulary *vocabulary) {
     if (sl_token_chunk(vocabulary) == (size_t)vocabulary->size) return 1;
     if (!vocabulary->keeps_logits) return 0;
     return chunks->chunks < SL_KEPT_CHUNKS ? chunks->chunks : SL_KEPT_CHUNKS;
 }
 
-/* LOGITS of MOST rows where they are not kept, else of ROWS. */
+/* Plans LOGITS: ROWS rows of each saved chunk, or MOST rows for the others. */
 static int plan_logits(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows, size_t most) {
     for (size_t i = 0; i < chunks->kept; i++) {
         const size_t left = chunks->classes - i * chunks->chunk;
@@ -132,14 +132,14 @@ const void *sl_token_chunks_kernel(const struct sl_module *module, const struct 
     return sl_products_kernel(&chunks->products[0], module, context);
 }
 
-/* How many of COUNT classes from number FIRST on are none. */
+/* Number of padding classes among COUNT classes from number FIRST on. */
 static size_t padding_of(const struct sl_token_table *table, size_t first, size_t count) {
     const size_t size = (size_t)table->vocabulary.size, end = first + count;
     if (end <= size) return 0;
     return first < size ? end - size : count;
 }
 
-/* Of the slice whose first class has number FIRST. */
+/* Chunk NUMBER of the slice with the first class FIRST. */
 static struct chunk chunk_of(const struct sl_module *module, const struct sl_token_chunks *chunks,
                              const struct sl_context *context, int32_t first, size_t number) {
     const size_t begin = number * chunks->chunk, left = chunks->classes - begin;
@@ -159,18 +159,18 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
                           .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
 }
 
-/* Where logits of chunk NUMBER lie from forward to W, or while it is computed. */
+/* Address of the logits of chunk NUMBER: from forward to W, or during its computation. */
 static float *logits_of(const struct sl_token_chunks *chunks, const struct sl_context *context, size_t number) {
     return sl_at(context, number < chunks->kept ? &chunks->kept_logits[number] : &chunks->logits);
 }
 
-/* Whether both products of forward read the table's rows where they lie: else they are widened once for both. */
+/* Returns whether both products of forward read the table's rows directly; if not, they are widened once for both. */
 static bool reads_rows(const struct sl_products *products) {
     return products->widens_forward && products->widens_input;
 }
 
-/* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. AGAIN: from then on the chunk's kernel is as
- * the other product reads it. */
+/* Computes LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. AGAIN: afterwards the chunk's
+ * kernel has the type that the other product reads. */
 static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
                     bool again, float *logits) {
     const void *kernel = chunk->kernel ? chunk->kernel : &chunk->blocks;
@@ -182,7 +182,7 @@ static int multiply(struct sl_context *context, struct chunk *chunk, size_t colu
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, count, x, chunk->kernel, NULL, false, logits));
 }
 
-/* The logits of padding become those of what never comes: it has no part in maxima, sums and gradients. */
+/* Sets the logits of padding to -inf: they do not affect maxima, sums and gradients. */
 static void leave_padding_out(const struct sl_token_chunks *chunks, struct sl_context *context,
                               const struct chunk *chunk, size_t rows, float *logits) {
     float *none = sl_at(context, &chunks->no_logits);
@@ -192,7 +192,7 @@ static void leave_padding_out(const struct sl_token_chunks *chunks, struct sl_co
                                            chunk->classes);
 }
 
-/* DX (+)= A and the chunk's kernel. */
+/* DX (+)= A times the chunk's kernel. */
 static int add_gradient(struct sl_context *context, const struct chunk *chunk, int count, const void *a,
                         bool accumulate, float *dx) {
     const struct sl_products *products = chunk->products;
@@ -228,7 +228,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     return SL_OK;
 }
 
-/* The chunk's rows of DTABLE (+)= A^T B, operands of ROWS. */
+/* The chunk's rows of DTABLE (+)= A^T B, operands of ROWS rows. */
 static int multiply_gradient(struct sl_context *context, const struct sl_token_chunks *chunks, const struct chunk *c,
                              size_t rows, const void *a, const void *b, bool accumulate, float *dtable) {
     const struct sl_gemm *gemm = &c->products->weight_gradient;
@@ -247,8 +247,7 @@ static int multiply_gradient(struct sl_context *context, const struct sl_token_c
     return SL_OK;
 }
 
-/* Writes where the logits of chunk NUMBER are as W takes its rows, those that forward has kept, or that are made of X.
- */
+/* Sets *LOGITS to the logits of chunk NUMBER, in the order of W's rows: saved by forward, or computed from X. */
 static int take_logits(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
                        struct chunk *c, size_t number, const void *x, float **logits) {
     *logits = logits_of(chunks, context, number);
@@ -260,7 +259,7 @@ static int take_logits(const struct sl_module *module, const struct sl_token_chu
     return SL_OK;
 }
 
-/* DTABLE [classes, columns] (+)= dlogits^T X, of a slice. */
+/* DTABLE [classes, columns] (+)= dlogits^T X, for one slice. */
 static int gradient(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
                     const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
@@ -280,7 +279,7 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
     return SL_OK;
 }
 
-/* Slice after slice of the table's gradient. */
+/* Computes the table's gradient slice by slice. */
 static int gradients(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
                      struct sl_softmax s, const void *x, bool half) {
     float *dtable = sl_gradient(module, context, 0);
@@ -290,7 +289,7 @@ static int gradients(const struct sl_module *module, const struct sl_token_chunk
     return SL_OK;
 }
 
-/* X, S->maxima and S->sums of a group, and its labels, become those of leaf after leaf. */
+/* Reorders X, S->maxima and S->sums of a group, and its labels, leaf by leaf. */
 static const void *group_by_leaf(const struct sl_module *module, const struct sl_token_chunks *chunks,
                                  const struct sl_context *context, const struct sl_place *labels, const float *x,
                                  struct sl_softmax *s) {

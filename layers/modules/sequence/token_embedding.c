@@ -2,9 +2,9 @@
  *
  * A coordinate looks up its part of the work, and communication brings each coordinate its channels of all tokens. By
  * tokens, it looks up all columns of its share of each sequence. By classes, it looks up all columns of the tokens in
- * its rows of the table and writes zeros for the others, so that the sum over coordinates is the lookup. Undivided, it
- * looks up its own columns of all tokens. Where stages share the table, each adds its own rows to those of the stages
- * before it. */
+ * its rows of the table and writes zeros for the others, so the sum over coordinates is the lookup. Undivided, it looks
+ * up its own columns of all tokens. If stages share the table, each adds its own rows to those of the stages before
+ * it. */
 #include "layers/modules/sequence/token_table.h"
 #include "spmd/device/device.h"
 
@@ -12,25 +12,25 @@
 
 struct embedding {
     struct sl_token_table table;
-    struct sl_place whole; /* of a group's rows, all columns of a coordinate's tokens */
+    struct sl_place whole; /* all columns of a coordinate's tokens, for the rows of a group */
 };
 
 static float *whole_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_at(context, &((const struct embedding *)module)->whole);
 }
 
-/* Whether the table's gradient is the sum of what the coordinates make. With leaves it is so also where there is one
- * coordinate, so that it is added to what there is in one piece. */
+/* Returns whether the table's gradient is the sum of the coordinates' parts. With leaves even a single coordinate
+ * computes a separate part, so that it is added to the gradient in one piece. */
 static bool is_summed(const struct sl_token_table *table) {
     return (table->parts > 1 || table->leaves) && table->division != SL_BY_CLASSES;
 }
 
-/* Whether stages before this one have looked up other tokens. */
+/* Returns whether earlier stages have looked up other tokens. */
 static bool adds(const struct sl_module *module) { return sl_token_table_of(module)->vocabulary.shard > 0; }
 
 /* ---- planning ---- */
 
-/* Rows of the table are read, and rows of its gradient are added to. Its parts are summed once a group. */
+/* Reads rows of the table, and adds to rows of its gradient. Its parts are summed once a group. */
 static void count(const struct sl_token_table *table, const struct sl_plan *plan) {
     const double floats = (double)plan->rows * table->vocabulary.dimension / table->parts, bytes = sizeof(float);
     const double part = (double)sl_token_classes(table) * table->vocabulary.dimension, group = plan->wgrad_group;
@@ -48,7 +48,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct embedding *embedding = (struct embedding *)module;
     struct sl_token_table *table = &embedding->table;
     SL_TRY(sl_token_plan(table, plan));
-    if (table->leaves) table->division = SL_UNDIVIDED; /* of a column all tokens' sum: others add zeros to it */
+    if (table->leaves)
+        table->division =
+            SL_UNDIVIDED; /* a column's gradient is the sum of all tokens: other coordinates would add zeros */
     if (table->slices && table->parts == 1) table->division = SL_UNDIVIDED;
     SL_TRY(sl_token_plan_table(table, plan, SL_TABLE_LOOKUP, is_summed(table)));
     const bool trains = sl_plan_trains(plan, 0);
@@ -61,9 +63,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* ---- the three divisions, and their transposes ---- */
+/* ---- the three divisions, and their backward functions ---- */
 
-/* As look_up, of a table that lies in blocks. */
+/* As look_up, for a table in blocks. */
 static void look_up_blocks(const struct sl_module *module, const struct sl_context *context,
                            const struct sl_blocks *blocks, size_t rows, size_t columns, size_t first,
                            const int32_t *tokens, float *y) {
@@ -77,7 +79,7 @@ static void look_up_blocks(const struct sl_module *module, const struct sl_conte
     }
 }
 
-/* Y [rows, columns]: the columns from FIRST on of the tokens' rows of the table. */
+/* Y [rows, columns]: columns from FIRST on of the tokens' rows of the table. */
 static void look_up(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                     size_t first, const int32_t *tokens, float *y, struct sl_settled left) {
     const struct sl_token_table *table = sl_token_table_of(module);
@@ -94,7 +96,7 @@ static void look_up(const struct sl_module *module, struct sl_context *context, 
                                        (size_t)table->vocabulary.dimension, y, left);
 }
 
-/* Y is left as its parent keeps it, unless something is added to it, or it comes from blocks. */
+/* Writes Y in the form requested by the parent, unless x is added to it, or it comes from blocks. */
 static int undivided(const struct sl_module *module, struct sl_context *context, float *y) {
     const size_t own = (size_t)module->out;
     const bool whole = adds(module) || sl_blocks_value(module, context, 0);

@@ -1,14 +1,14 @@
-/* token_head.c - the loss of a language model: softmax cross entropy of logits = x table^T, with the table that
- * token_embedding.c looks tokens up in (see token_chunks.h).
+/* token_head.c - the loss of a language model: softmax cross entropy of logits = x table^T, with the table of
+ * token_embedding.c (see token_chunks.h).
  *
  * A product needs all channels of a coordinate's tokens. If the work is divided by tokens, an all_to_all brings them;
  * otherwise all channels of all tokens are gathered. Trainers divide the sums of metrics by the number of coordinates
- * along the axis, as if each of them had counted the same rows. So a token that only one coordinate counts is counted
- * once for each of them.
+ * along the axis, as if each had counted the same rows. A token counted by only one coordinate is therefore counted
+ * once for each coordinate.
  *
- * Where leaves have shares of the classes (layers/modules/leaves.h), each of a coordinate's slices has a softmax and a
- * dx of its own, as a coordinate with one leaf has them. Then the largest logits of all leaves are compared, and sums
- * and dx are added up as the tree says. */
+ * If leaves have shares of the classes (layers/modules/leaves.h), each of a coordinate's slices has a softmax and a dx
+ * of its own, like a coordinate with one leaf. Then the largest logits of all leaves are compared, and sums and dx are
+ * added in tree order. */
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sequence/token_leaves.h"
@@ -17,33 +17,34 @@
 struct token_head {
     struct sl_token_table table;
     struct sl_token_chunks chunks;
-    struct sl_place kept_x;             /* all channels of a coordinate's tokens, where others have some: of x, */
-    struct sl_place whole;              /* and of dx, slice by slice; */
-    struct sl_place in_order;           /* either sequence by sequence, where they lie leaf by leaf (token_leaves.h) */
-    struct sl_place labels;             /* by tokens: those of a coordinate's tokens */
-    struct sl_place maxima, sums;       /* [own rows], which W reads again */
-    struct sl_place argmaxima, scales;  /* [slices, own rows]; scales: by what dx is to be multiplied, and before that,
-                                           by classes, the slice's largest logits */
+    struct sl_place kept_x; /* if coordinates have different channels: all channels of x of this coordinate's tokens */
+    struct sl_place whole;  /* the same for dx, slice by slice */
+    struct sl_place
+        in_order;           /* x or dx sequence by sequence, if the others are ordered leaf by leaf (token_leaves.h) */
+    struct sl_place labels; /* by tokens: labels of this coordinate's tokens */
+    struct sl_place maxima, sums; /* [own rows], saved for W */
+    struct sl_place argmaxima,
+        scales; /* [slices, own rows]; scales: factors of dx; before that, by classes, the slice's largest logits */
     struct sl_place sums_targets;       /* [slices, 2, own rows] */
-    struct sl_place own_maxima;         /* by classes: [rows, slices], */
-    struct sl_place all_maxima, places; /* and all coordinates' [rows, parts * slices]; [2, rows]: which is the first
+    struct sl_place own_maxima;         /* by classes: [rows, slices] */
+    struct sl_place all_maxima, places; /* all coordinates' [rows, parts * slices]; [2, rows]: index of the first
                                            largest, and as many constants */
-    struct sl_place rows, own_labels;   /* where the table lies in blocks: that of each token's label, [own rows,
-                                           dimension] floats, and its number among these, [own rows] */
-    /* Where tokens are generated: of sequences' last tokens. */
+    struct sl_place rows, own_labels;   /* for a table in blocks: the row of each token's label, [own rows, dimension]
+                                           floats, and its number among these, [own rows] */
+    /* For generation, of sequences' last tokens: */
     struct sl_gemm last_product;
     struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
     struct sl_place logits_last;                        /* [sequences, classes] */
     struct sl_place padded_last;                        /* [sequences, all coordinates' classes], if some are padding */
-    struct sl_place table_last; /* [classes, dimension] floats, where the table lies as bf16 and operands are floats, */
-    bool widens_last;           /* unless the product reads it as it lies */
+    struct sl_place table_last; /* [classes, dimension] floats, if the table is bf16 and operands are floats */
+    bool widens_last;           /* the product reads bf16 directly: no table_last */
 };
 
 static const struct token_head *own(const struct sl_module *module) { return (const struct token_head *)module; }
 
 static bool alone(const struct sl_module *module) { return sl_token_table_of(module)->parts == 1; }
 
-/* Whether all channels of a coordinate's tokens are the module's x and dx, as they lie. */
+/* Returns whether the module's x and dx are all channels of a coordinate's tokens, in order. */
 static bool has_whole(const struct sl_module *module) {
     return alone(module) && sl_token_table_of(module)->leaves <= 1;
 }
@@ -56,12 +57,12 @@ static size_t columns_of(const struct sl_module *module) {
 
 /* ---- planning ---- */
 
-/* How long what W reads lasts, unless the table is frozen. */
+/* Lifetime of arrays that W reads; shorter if the table is frozen. */
 static enum sl_lifetime until_weight(const struct sl_plan *plan) {
     return sl_plan_trains(plan, 0) ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
 }
 
-/* All channels of a coordinate's tokens, and their labels. */
+/* Plans all channels of a coordinate's tokens, and their labels. */
 static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t columns = (size_t)head->table.vocabulary.dimension;
     sl_token_plan_labels(&head->table, plan, &head->labels);
@@ -73,7 +74,7 @@ static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows
     return sl_plan_array(plan, rows * columns, until_weight(plan), &head->kept_x);
 }
 
-/* Of what lies in blocks no kernel takes single rows. */
+/* Kernels cannot read single rows of blocks: plans memory for them. */
 static void plan_label_rows(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t run = rows * sl_plan_run(plan), columns = (size_t)head->table.vocabulary.dimension;
     if (plan->forward_only || !sl_plan_blocks(plan, 0)) return;
@@ -95,7 +96,7 @@ static int plan_softmax(struct token_head *head, struct sl_plan *plan, size_t ro
     return SL_OK;
 }
 
-/* What generates makes the whole logits of one token a sequence: y [sequences, size]. */
+/* For generation: computes the whole logits of one token per sequence, y [sequences, size]. */
 static int plan_last(struct token_head *head, struct sl_plan *plan) {
     const struct sl_token_table *table = &head->table;
     const size_t sequences = (size_t)(plan->rows / plan->sequence), classes = sl_token_classes(table);
@@ -121,7 +122,8 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
                         false, true, SL_EPILOGUE_NONE, plan->error);
 }
 
-/* Channels come to a coordinate's tokens, or all of them to its classes, and their gradients go back. */
+/* By tokens, channels move to a coordinate's tokens; by classes, all of them move to its classes. Gradients move
+ * back. */
 static void count(const struct token_head *head, const struct sl_plan *plan) {
     const struct sl_token_table *table = &head->table;
     const double classes = (double)sl_token_classes(table), group = plan->wgrad_group, size = sizeof(float);
@@ -156,7 +158,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-/* *WHOLE [own rows, dimension]: all channels of X [rows, in]. */
+/* Sets *WHOLE [own rows, dimension] to all channels of X [rows, in]. */
 static int gather_channels(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float **whole) {
     const size_t rows = (size_t)context->rows;
@@ -178,7 +180,7 @@ static int gather_channels(const struct sl_module *module, struct sl_context *co
     return sl_token_gather(module, context, rows, (size_t)module->in, x, to);
 }
 
-/* That of slice I alone. */
+/* The softmax of slice I. */
 static struct sl_softmax softmax_of(const struct sl_module *module, const struct sl_context *context, size_t i) {
     const struct token_head *head = own(module);
     const size_t rows = sl_token_rows(&head->table, (size_t)context->rows);
@@ -196,7 +198,7 @@ static struct sl_softmax softmax_of(const struct sl_module *module, const struct
         .begins = true};
 }
 
-/* All leaves' largest logits [rows, parts * slices], in the order of their classes. */
+/* Gathers all leaves' largest logits [rows, parts * slices], in the order of their classes. */
 static int gather_maxima(const struct sl_module *module, struct sl_context *context, size_t rows) {
     const struct token_head *head = own(module);
     const size_t slices = slices_of(module);
@@ -208,9 +210,9 @@ static int gather_maxima(const struct sl_module *module, struct sl_context *cont
                          : sl_token_gather(module, context, rows, slices, packed, sl_at(context, &head->all_maxima));
 }
 
-/* S becomes that of the whole rows; the scales become those of each slice's dx. A slice's argmaxima stay as they are
- * where it is the first of all leaves that reaches the maximum; elsewhere they leave the range of all classes, so that
- * no label is hit. */
+/* Turns S into the softmax of the whole rows, and the scales into factors of each slice's dx. If a slice is the first
+ * of all leaves that reaches the maximum, its argmaxima do not change; otherwise they leave the range of all classes,
+ * so that they hit no label. */
 static int whole_softmax(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s) {
     const struct sl_kernels *kernels = context->kernels;
     const struct token_head *head = own(module);
@@ -220,7 +222,7 @@ static int whole_softmax(const struct sl_module *module, struct sl_context *cont
     kernels->fill(s->rows, (float)head->table.vocabulary.size, classes);
     for (size_t i = 0; i < slices; i++) {
         const struct sl_softmax slice = softmax_of(module, context, i);
-        /* counted from this leaf on: 0 is itself */
+        /* counted from this leaf on: 0 is this leaf */
         kernels->sequence->row_maxima(s->rows, leaves, -(int32_t)(sl_token_rank(module, context) * slices + i),
                                       sl_at(context, &head->all_maxima), s->maxima, places);
         kernels->operands->multiply(s->rows, sl_rows_f32(places), sl_rows_f32(classes), sl_out_f32(places));
@@ -235,8 +237,7 @@ static void count_all(const struct sl_module *module, struct sl_context *context
     for (size_t i = 0; i < slices_of(module); i++, s.argmaxima += s.rows) sl_token_count(module, context, &s, i > 0);
 }
 
-/* As kernels' softmax_gradient, of WHOLE [own rows, dimension], with a table that lies in BLOCKS: the labels' rows of
- * it are all that is read. */
+/* As kernels' softmax_gradient, for WHOLE [own rows, dimension] and a table in BLOCKS: reads only the labels' rows. */
 static void end_by_blocks(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
                           const struct sl_blocks *blocks, float *whole, struct sl_settled left) {
     const struct token_head *head = own(module);
@@ -254,8 +255,8 @@ static void end_by_blocks(const struct sl_module *module, struct sl_context *con
                                                  left);
 }
 
-/* Ends WHOLE [slices, own rows, dimension], and adds up slices. It is all of dx where there is one slice, and one
- * coordinate; and then left as the loss's parent keeps dx. */
+/* Finishes WHOLE [slices, own rows, dimension], and sums slices. With one slice and one coordinate it is all of dx, and
+ * is written in the form requested by the parent. */
 static void end_slices(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
                        float *whole) {
     struct sl_result *const result = has_whole(module) && slices_of(module) == 1 ? context->result : NULL;
@@ -264,7 +265,7 @@ static void end_slices(const struct sl_module *module, struct sl_context *contex
     const size_t bytes = classes * columns * sl_dtype_size(head->chunks.products[0].kernel);
     const char *table = sl_token_chunks_kernel(module, &head->chunks, context);
     const float *scales = sl_at(context, &head->scales);
-    const struct sl_blocks *blocks = sl_blocks_value(module, context, 0); /* of one slice */
+    const struct sl_blocks *blocks = sl_blocks_value(module, context, 0); /* there is one slice */
     if (blocks) end_by_blocks(module, context, s, blocks, whole, sl_result_settled(result));
     for (size_t i = 0; i < slices_of(module) && !blocks; i++)
         context->kernels->sequence->softmax_gradient(s->rows, columns, s->labels, s->first + (int32_t)(i * classes),
@@ -275,7 +276,7 @@ static void end_slices(const struct sl_module *module, struct sl_context *contex
     sl_tree_blocks(context->kernels, (int)slices_of(module), size, whole);
 }
 
-/* Ends WHOLE [slices, own rows, dimension], and spreads it: DX [rows, in], which WHOLE may be. */
+/* Finishes WHOLE [slices, own rows, dimension], and writes DX [rows, in] from it; WHOLE may be DX. */
 static int finish(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s, float *whole,
                   float *dx) {
     const struct token_head *head = own(module);
@@ -318,7 +319,7 @@ static int multiply_last(const struct sl_module *module, struct sl_context *cont
     return sl_products_multiply(context, gemm, arrays);
 }
 
-/* Y [sequences, size] of each sequence's last token, the same on all coordinates. */
+/* Y [sequences, size] for each sequence's last token, the same on all coordinates. */
 static int last_logits(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct token_head *head = own(module);
     const struct sl_token_table *table = &head->table;

@@ -1,7 +1,7 @@
-/* token_leaves.c - moves tokens, and finds their labels. */
+/* token_leaves.c - reorders tokens, and their labels. */
 #include "layers/modules/sequence/token_leaves.h"
 
-/* A leaf's part of a sequence. */
+/* Rows of a leaf's part of a sequence. */
 static size_t run_of(const struct sl_token_table *table) {
     return (size_t)(table->sequence / table->parts / table->leaves);
 }

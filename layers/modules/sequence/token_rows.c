@@ -1,32 +1,32 @@
-/* token_rows.c - the head of a language model, whose tokens the ranks of a pipeline divide.
+/* token_rows.c - the head of a language model, with its tokens divided between the ranks of a pipeline.
  *
- * Each rank has the whole table, and does its part of every microbatch's tokens with sl_token_head. These shares are
- * stages: the last layers' outputs travel from rank to rank, and each adds its tokens' dx. What stages hand over is
+ * Each rank has the whole table, and computes its part of every microbatch's tokens with sl_token_head. These shares
+ * are stages: the last layers' outputs travel from rank to rank, and each adds its tokens' dx. Stages send
  *
- *     forward   dx so far [rows, own channels], x: the same, or with a storage of bf16 as bf16
+ *     forward   dx so far [rows, own channels], x: the same shape, as bf16 if the storage is bf16
  *     back      dx [rows, own channels]
  *
- * sl_rows_begin puts x there, and sl_rows_loss follows the last share. Each rank counts its tokens' losses. The ranks'
- * gradients of the table are added up as those of tied parameters are. */
+ * sl_rows_begin writes x there, and sl_rows_loss follows the last share. Each rank counts its tokens' losses. The
+ * ranks' gradients of the table are summed like those of tied parameters. */
 #include "layers/modules/sequence/token_table.h"
 #include "layers/modules/shards.h"
 #include "spmd/device/device.h"
 
 struct share {
     struct sl_module module;
-    struct sl_module *head; /* a loss: it has no backward_input, and so is no child */
+    struct sl_module *head; /* a loss without backward_input, so it cannot be a child */
     int parts, part;
-    int sequence;         /* rows of a sequence, or of a part of one, that the head takes */
-    bool halves;          /* x is handed over, and kept, as bf16; */
-    struct sl_place wide; /* of the part's rows, as floats */
-    struct sl_place x;    /* of the part's rows, as it is handed over, if the head keeps it */
+    int sequence;         /* rows of a sequence for the head: a whole one, or a part */
+    bool halves;          /* x is sent and saved as bf16 */
+    struct sl_place wide; /* the part's rows as floats */
+    struct sl_place x;    /* the part's rows in the type of messages, if the head needs them saved */
 };
 
-/* What a rank does of a microbatch or of a call. */
+/* A rank's part of a microbatch or of a call. */
 struct part {
-    size_t rows, first; /* of the call's rows */
+    size_t rows, first; /* rows of the part; first row in the call */
     size_t columns;     /* own channels */
-    size_t elements;    /* of all rows' own channels */
+    size_t elements;    /* own channels of all rows */
 };
 
 static const struct share *own(const struct sl_module *module) { return (const struct share *)module; }
@@ -39,7 +39,7 @@ static struct part part_of(const struct sl_module *module, const struct sl_conte
     return (struct part){rows, rows * (size_t)share->part, columns, (size_t)context->rows * columns};
 }
 
-/* CONTEXT as the head sees it: the labels are those of the part from ROW on of the batch. */
+/* CONTEXT for the head: labels of the part from ROW of the batch on. */
 static struct sl_context with_part(const struct sl_module *module, const struct sl_context *context, size_t row) {
     struct sl_context head = *context;
     head.rows = context->rows / own(module)->parts;
@@ -49,7 +49,7 @@ static struct sl_context with_part(const struct sl_module *module, const struct 
     return head;
 }
 
-/* ---- where it begins ---- */
+/* ---- begin ---- */
 
 static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t elements = (size_t)context->rows * (size_t)module->in;
@@ -69,7 +69,7 @@ static int begin_back(const struct sl_module *module, struct sl_context *context
 
 /* ---- a share of the tokens ---- */
 
-/* The longest part of a sequence of which the rows are a whole number. */
+/* Greatest common divisor: the longest part of a sequence that divides ROWS. */
 static int common_divisor(int rows, int sequence) {
     while (sequence) {
         const int rest = rows % sequence;
@@ -79,10 +79,10 @@ static int common_divisor(int rows, int sequence) {
     return rows;
 }
 
-/* Of ELEMENTS of x, in the size of a float. */
+/* Size of ELEMENTS of x, in floats. */
 static size_t words_of(const struct share *share, size_t elements) { return share->halves ? elements / 2 : elements; }
 
-/* The part's x that was handed over, or kept, at X. */
+/* The part's x as floats, from X, which was received or saved. */
 static const float *read_x(const struct sl_module *module, const struct sl_context *context, const float *x) {
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
@@ -125,7 +125,7 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_stash(plan, words_of(share, elements), &share->x);
 }
 
-/* Of dx, what follows this part is not there yet. */
+/* The dx of later parts is not computed yet. */
 static int share_rows(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
@@ -148,7 +148,7 @@ static int share_back(const struct sl_module *module, struct sl_context *context
     return SL_OK;
 }
 
-/* A microbatch at a time: between a rank's tokens of two of them lie the other ranks'. */
+/* One microbatch at a time: a rank's tokens of two microbatches are not contiguous. */
 static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
@@ -166,7 +166,7 @@ static int share_weight(const struct sl_module *module, struct sl_context *conte
 
 static void release_share(struct sl_module *module) { sl_module_free(((struct share *)module)->head); }
 
-/* ---- where it ends ---- */
+/* ---- end ---- */
 
 /* The loss has been counted, and dx is complete. */
 static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

@@ -1,37 +1,37 @@
 /* token_spread.c - the head of a language model, spread over the ranks of a pipeline (cf. Yeung et al., "Balancing
  * pipeline parallelism with vocabulary parallelism", 2024).
  *
- * Each rank has a share of the table's rows, and they are stages: what is known of a row's softmax travels from rank to
- * rank, and each adds its chunks of classes. So chunks are added up in the order in which one rank alone would do it.
- * What stages hand over is, one after another,
+ * Each rank has a share of the table's rows, and these shares are stages: the state of a row's softmax travels from
+ * rank to rank, and each adds its chunks of classes. Chunks are thus added in the same order as on a single rank.
+ * Stages send, one after another,
  *
  *     forward   dx so far [own rows, dimension], maxima, argmaxima, sums, targets [own rows] (token_chunks.h), x [own
- *               rows, dimension], the label's row of the table so far: the same
+ *               rows, dimension], the label's row of the table so far: the same shape
  *     back      dx [own rows, dimension], maxima, sums [own rows]
  *
- * where a coordinate's own rows have all channels: see token_head.c. With a storage of bf16, x and the table's rows are
- * bf16 already, and travel so: vocabulary.halves. The first stage begins after sl_spread_begin has
- * brought them together, and sl_spread_loss follows the last one. */
+ * A coordinate's own rows have all channels: see token_head.c. If the storage is bf16, x and the table's rows are bf16
+ * already, and are sent as bf16: vocabulary.halves. The first stage begins after sl_spread_begin has gathered the
+ * channels, and sl_spread_loss follows the last one. */
 #include "layers/modules/sequence/token_chunks.h"
 #include "spmd/device/device.h"
 
-/* Each is only used by some of the types. */
+/* Each field is used by some of the types. */
 struct spread {
     struct sl_token_table table;
     struct sl_token_chunks chunks;
-    struct sl_place kept_x;       /* [own rows, dimension], as it is handed over */
-    struct sl_place wide_x;       /* the same as floats: where it begins, and where products read those */
-    bool widens;                  /* they do */
-    struct sl_place maxima, sums; /* [own rows], of all classes */
-    struct sl_place labels;       /* by tokens: those of a coordinate's tokens */
+    struct sl_place kept_x;       /* [own rows, dimension], in the type of messages */
+    struct sl_place wide_x;       /* the same as floats: at the begin, and for products of floats */
+    bool widens;                  /* products read floats */
+    struct sl_place maxima, sums; /* [own rows], over all classes */
+    struct sl_place labels;       /* by tokens: labels of this coordinate's tokens */
     struct sl_place places, ones; /* [own rows] */
 };
 
-/* What stages hand over: rows of X, DX and ROW have all channels, and a coordinate's own rows as many elements as its
- * own channels of all rows. */
+/* Arrays that stages send. Rows of X, DX and ROW have all channels; a coordinate's own rows have as many elements as
+ * its own channels of all rows. */
 struct forward_rows {
-    size_t rows, elements; /* own rows; of each of the three */
-    size_t words;          /* of X and of ROW, in the size of a float: as many, or half as many as bf16 */
+    size_t rows, elements; /* own rows; elements of each of X, DX and ROW */
+    size_t words;          /* size of each of X and ROW in floats: elements, or half of them for bf16 */
     float *dx, *maxima, *argmaxima, *sums, *targets, *x, *row;
 };
 struct backward_rows {
@@ -39,7 +39,7 @@ struct backward_rows {
     float *dx, *maxima, *sums;
 };
 
-enum { NUMBERS = 4 /* of each row, forward */, NUMBERS_BACK = 2 };
+enum { NUMBERS = 4 /* per row, forward */, NUMBERS_BACK = 2 };
 
 static const struct spread *own(const struct sl_module *module) { return (const struct spread *)module; }
 
@@ -50,12 +50,12 @@ static size_t own_elements(const struct sl_module *module, const struct sl_conte
 
 static bool halves(const struct sl_module *module) { return sl_token_table_of(module)->vocabulary.halves; }
 
-/* Of ELEMENTS of x or of the table. */
+/* Size of ELEMENTS of x or of the table, in floats. */
 static size_t words_of(const struct sl_module *module, size_t elements) {
     return halves(module) ? elements / 2 : elements;
 }
 
-/* At AT, which is only read where it is x or dy. */
+/* The arrays at AT, which are only read if AT is x or dy. */
 static struct forward_rows forward_rows(const struct sl_module *module, const struct sl_context *context,
                                         const float *at) {
     const size_t rows = sl_token_rows(sl_token_table_of(module), (size_t)context->rows);
@@ -92,7 +92,7 @@ int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_ch
     return (vocabulary->halves ? 2 : 3) * own + NUMBERS;
 }
 
-/* ---- where it begins ---- */
+/* ---- begin ---- */
 
 static int plan_begin(struct sl_module *module, struct sl_plan *plan) {
     struct spread *spread = (struct spread *)module;
@@ -128,7 +128,7 @@ static int begin_back(const struct sl_module *module, struct sl_context *context
 
 /* ---- a share of the classes ---- */
 
-/* Products of floats read x as floats: of a call, or of a group of weight gradients. */
+/* Plans x as floats for float32 products: for a call, or for a group of weight gradients. */
 static void plan_wide(struct spread *spread, struct sl_plan *plan, size_t rows) {
     const size_t group = sl_plan_trains(plan, 0) ? (size_t)plan->wgrad_group : 1;
     spread->widens = spread->table.vocabulary.halves && plan->precision == SL_F32;
@@ -158,10 +158,10 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_stash(plan, rows, &spread->sums);
 }
 
-/* Whether products read x as it is handed over, as bf16. */
+/* Returns whether products read x as the bf16 that was sent. */
 static bool reads_halves(const struct spread *spread) { return spread->table.vocabulary.halves && !spread->widens; }
 
-/* The COUNT elements that were handed over, or kept, at X, as products take them. */
+/* The COUNT elements at X, received or saved, in the type that products read. */
 static const void *read_x(const struct sl_module *module, const struct sl_context *context, size_t count,
                           const float *x) {
     if (!own(module)->widens) return x;
@@ -170,7 +170,7 @@ static const void *read_x(const struct sl_module *module, const struct sl_contex
     return wide;
 }
 
-/* The labels' rows of bf16 are copied two elements at a time. */
+/* Copies bf16 rows of labels two elements at a time. */
 static void add_label_rows(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
                            float *row) {
     const struct sl_token_chunks *chunks = &own(module)->chunks;
@@ -221,7 +221,7 @@ static int share_weight(const struct sl_module *module, struct sl_context *conte
 
 static void release_share(struct sl_module *module) { sl_token_chunks_release(&((struct spread *)module)->chunks); }
 
-/* ---- where it ends ---- */
+/* ---- end ---- */
 
 static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
     struct spread *spread = (struct spread *)module;
@@ -233,7 +233,7 @@ static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* The labels' rows lie one after another: the row with label -1 apart, row r's label is r. */
+/* The labels' rows lie one after another: row r has label r, unless its label is -1. */
 static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_kernels *kernels = context->kernels;
     const struct forward_rows from = forward_rows(module, context, x);

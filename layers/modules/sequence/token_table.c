@@ -1,4 +1,4 @@
-/* token_table.c - plans the token table and how coordinates divide the work on it, and moves the parts between them. */
+/* token_table.c - plans the token table and the division of its work, and moves the parts between coordinates. */
 #include "layers/modules/sequence/token_table.h"
 
 #include "layers/modules/sequence/token_chunks.h"
@@ -46,7 +46,7 @@ static int check_shards(const struct sl_token_table *table, struct sl_plan *plan
                         plan->name, table->module.type->name, plan->sequence, table->parts, table->axis);
 }
 
-/* A leaf is a share of the tokens, or of the classes; all stages of a table are one. */
+/* Checks leaves, which are shares of the tokens or of the classes; stages cannot share a table that has leaves. */
 static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan) {
     const int leaves = sl_plan_parts(plan, table->axis);
     if (!table->leaves && !table->slices) return SL_OK;
@@ -57,13 +57,13 @@ static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan
                         table->module.type->name, plan->sequence, leaves, table->axis);
 }
 
-/* Of a leaf's share, or a coordinate's, of the classes. */
+/* Classes of a leaf or, without leaves, of a coordinate. */
 static int share_of(const struct sl_token_table *table, const struct sl_plan *plan) {
     const int parts = sl_plan_parts(plan, table->axis);
     return table->vocabulary.size / parts + (table->vocabulary.size % parts > 0);
 }
 
-/* Each share has a class: a softmax of padding alone would be none. */
+/* Checks that each share has a class: a softmax of padding alone would have none. */
 static int check_classes(const struct sl_token_table *table, const struct sl_plan *plan) {
     const int parts = sl_plan_parts(plan, table->axis), share = share_of(table, plan);
     if (!table->vocabulary.parallel || (parts - 1) * share < table->vocabulary.size) return SL_OK;
@@ -74,7 +74,7 @@ static int check_classes(const struct sl_token_table *table, const struct sl_pla
                         sl_plan_parts_name(plan, table->axis), table->axis);
 }
 
-/* What generates has no sums over leaves. */
+/* Chooses the division; for generation there are no sums over leaves. */
 static void choose_division(struct sl_token_table *table, const struct sl_plan *plan) {
     const int leaves = sl_plan_leaves(plan, table->axis);
     const bool parallel = table->vocabulary.parallel;
@@ -113,7 +113,7 @@ void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *pl
     if (table->division == SL_BY_TOKENS) sl_plan_workspace(plan, sl_token_rows(table, rows) * sizeof(int32_t), place);
 }
 
-/* What other stages have by the same name is tied, whether they have the same values or other shards. */
+/* Returns whether other stages have a parameter of the same name: the same values, or other shards. */
 static bool is_tied(const struct sl_token_table *table, enum sl_table_end end) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
     return !vocabulary->own_head || sl_token_shards(table) > 1 || (end == SL_TABLE_HEAD && vocabulary->copied);
@@ -153,7 +153,7 @@ const int32_t *sl_token_labels(const struct sl_module *module, const struct sl_c
     return labels;
 }
 
-/* By tokens, a coordinate alone counts its tokens; by classes, one alone hits a label. */
+/* By tokens, only one coordinate counts a token; by classes, only one can hit a label. */
 void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
                     bool hits_alone) {
     const struct sl_token_table *table = sl_token_table_of(module);
@@ -166,7 +166,7 @@ void sl_token_count(const struct sl_module *module, struct sl_context *context, 
 
 /* ---- the table's gradient ---- */
 
-/* In place, unless there is something already that is not to be summed again. */
+/* In place, unless the gradient already holds a sum. */
 float *sl_token_part(const struct sl_module *module, const struct sl_context *context) {
     if (!context->accumulate) return sl_gradient(module, context, 0);
     return sl_at(context, &sl_token_table_of(module)->gradient);
