@@ -1,5 +1,5 @@
-/* activation.c - silu, gelu and dropout; silu also with dropout in one pass. Forward leaves the slope, so that backward
- * is one multiplication. But gelu computes its slope again: passes over memory cost more than that. */
+/* activation.c - silu, gelu and dropout; silu also with dropout in one pass. Forward saves the slope, so backward is
+ * one multiplication. Only gelu computes its slope again, because more passes over memory would cost more. */
 #include <math.h>
 
 #include "layers/modules/kept.h"
@@ -15,9 +15,9 @@ struct dropout {
     struct activation activation;
     double rate;
     int layer, number;     /* its layer in the stage; its number in the model */
-    struct sl_place words; /* random, uint32_t [rows, cols]; nowhere, where kernels draw them */
-    const char *axis;      /* over which rows are sharded, and */
-    int whole;             /* the columns of a whole one; 0: they are not sharded */
+    struct sl_place words; /* random, uint32_t [rows, cols]; unused if kernels draw them */
+    const char *axis;      /* axis that shards the columns */
+    int whole;             /* columns of a whole row; 0: not sharded */
 };
 
 static size_t elements(const struct sl_module *module, const struct sl_context *context) {
@@ -28,7 +28,7 @@ static const struct sl_kept *slope_of(const struct sl_module *module) {
     return &((const struct activation *)module)->slope;
 }
 
-/* X, or DY, where slopes are. */
+/* X, or DY, for the modules that save slopes. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, enum sl_dtype reads,
                               const float *x) {
     return sl_given_rows(context, slope_of(module)->rounds ? reads : SL_F32, elements(module, context), x);
@@ -38,7 +38,7 @@ static struct sl_out out_of(const struct sl_module *module, struct sl_context *c
     return sl_left_out(context, slope_of(module)->rounds, y);
 }
 
-/* Backward reads bf16 of dy where products leave that alone. Whether forward does so of x, a type's own plan says. */
+/* Backward reads bf16 dy if products write only bf16. The types' own plans decide whether forward reads bf16 x. */
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
@@ -64,15 +64,15 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 
 /* ---- dropout's random words ---- */
 
-/* The share that is kept; subtracted in double, so that 1 - 0.1 is the float 0.9, as in JAX. */
+/* Share of kept elements; subtracted in double, so that 1 - 0.1 is the float 0.9, as in JAX. */
 static float keep(const struct dropout *dropout, const struct sl_context *context) {
     return context->phase == SL_TRAIN ? (float)(1.0 - dropout->rate) : 1.0f;
 }
 
-/* Kept is what has the upper 23 bits of its word below this: where the uniform number made of them is below KEEP. */
+/* An element is kept if the upper 23 bits of its word are below this: its uniform number is then below KEEP. */
 static uint32_t threshold(float keep) { return (uint32_t)ceilf(keep * 0x1p23f); }
 
-/* Those of the call: each microbatch has its own keys, or they follow from rows and columns. */
+/* Words of the call: from each microbatch's own keys, or from rows and columns. */
 static struct sl_dropout_words words_of(const struct sl_module *module, const struct sl_context *context) {
     const struct dropout *dropout = (const struct dropout *)module;
     const struct sl_dropout_source *source = &context->dropout;
@@ -138,7 +138,7 @@ static int silu_forward(const struct sl_module *module, struct sl_context *conte
     return SL_OK;
 }
 
-/* By a kernel that draws the words. */
+/* Applies dropout with a kernel that draws the words. */
 static int drop(const struct sl_module *module, struct sl_context *context, bool silu, const float *x, float *y) {
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_dropout_words words = words_of(module, context);
@@ -152,7 +152,7 @@ static int drop(const struct sl_module *module, struct sl_context *context, bool
     return SL_OK;
 }
 
-/* By words that are given: on hosts, where the caller rounds floats of y. */
+/* Applies dropout with the given words: on hosts, where the caller rounds floats of y. */
 static int drop_by_words(const struct sl_module *module, struct sl_context *context, bool silu, const uint32_t *words,
                          const float *x, float *y) {
     const float kept = keep((const struct dropout *)module, context);
@@ -171,7 +171,7 @@ static int silu_dropout_forward(const struct sl_module *module, struct sl_contex
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct dropout *dropout = (const struct dropout *)module;
     if (context->kernels->draws_dropout) return drop(module, context, false, x, y);
-    /* Where all is kept, any words will do. */
+    /* If all elements are kept, any words will do. */
     const bool draws = keep(dropout, context) < 1.0f;
     return drop_by_words(module, context, false, draws ? draw_words(module, context) : sl_at(context, &dropout->words),
                          x, y);

@@ -1,17 +1,16 @@
-/* center.c - takes from each row its mean over the columns of all coordinates. What it does to x, its VJP does to dy.
- */
+/* center.c - subtracts from each row its mean over the columns of all coordinates. Its VJP does the same to dy. */
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
 struct center {
     struct sl_module module;
-    const char *axis;          /* over which the columns are sharded, */
-    int group;                 /* its group, */
-    int whole;                 /* and the columns of a whole row */
-    struct sl_place sums;      /* [rows], to be added up */
+    const char *axis;          /* axis that shards the columns */
+    int group;                 /* group over the axis */
+    int whole;                 /* columns of a whole row */
+    struct sl_place sums;      /* [rows], to be summed */
     int parts;                 /* leaves of this coordinate; 1 without leaves */
-    struct sl_place part_sums; /* [rows, parts], where there are several */
+    struct sl_place part_sums; /* [rows, parts], if there are several parts */
 };
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {

@@ -1,12 +1,11 @@
-/* expert_dense.c - y = x kernel + bias with a kernel for each expert. The rows are those of this coordinate's experts:
+/* expert_dense.c - y = x kernel + bias with a kernel for each expert. The rows belong to this coordinate's experts:
  * first all rows of one expert, then as many of the next.
  *
- * Experts are sharded over an axis. A coordinate that has an expert has all rows that go to it, and so leaves its whole
- * gradient. Where sums over that axis are in the order of a tree, each coordinate's rows have products and gradients of
- * their own, which are the same however many coordinates there are. Columns are sharded over another axis as in
- * sharded_dense.c: the products of a coordinate's columns are summed over the coordinates and scattered over y, for all
- * experts at once. Where sums over that axis are those of leaves, a coordinate adds up the products of its own first
- * (leaf_products.h). */
+ * Experts are sharded over an axis. A coordinate has all rows of its experts, and so writes their complete gradients.
+ * If sums over this axis are in tree order, each coordinate's rows have products and gradients of their own, which do
+ * not depend on the number of coordinates. Columns are sharded over another axis as in sharded_dense.c: the products of
+ * a coordinate's columns are summed over the coordinates and scattered over y, for all experts at once. If sums over
+ * that axis add leaves, a coordinate first sums its own leaves' products (leaf_products.h). */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/shards.h"
@@ -15,15 +14,15 @@
 struct expert_dense {
     struct sl_module module;
     const char *axis, *expert_axis;
-    int whole_in, whole; /* columns of x and of y that all coordinates along the axis have together */
-    int experts;         /* of all coordinates along their axis, */
-    size_t here;         /* and of this one */
-    size_t apart;        /* parts of an expert's rows, which have products of their own */
+    int whole_in, whole; /* columns of x and of y on all coordinates along the axis together */
+    int experts;         /* experts on all coordinates along their axis */
+    size_t here;         /* experts on this coordinate */
+    size_t apart;        /* parts of an expert's rows with separate products */
     int group;           /* over the axis of columns */
-    bool adds_up;        /* products of peers, or of leaves: the bias comes after that */
+    bool adds_up;        /* sums of products of peers or of leaves; the bias is added afterwards */
     struct sl_leaf_products leaves;
-    struct sl_products products; /* each of one expert's rows in one microbatch */
-    struct sl_place columns;     /* [rows, whole]: what the products make of y; all of dy */
+    struct sl_products products; /* each for one expert's rows in one microbatch */
+    struct sl_place columns;     /* [rows, whole]: y before its sum; all of dy */
 };
 
 static const struct expert_dense *own(const struct sl_module *module) { return (const struct expert_dense *)module; }
@@ -85,14 +84,14 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- one expert's product ---- */
 
-/* What a call works on: A and, for gradients of kernels, B are arrays of all experts' rows. */
+/* Rows of one expert in the call; the call's arrays hold the rows of all experts here. */
 static size_t rows_of_one(const struct sl_module *module, const struct sl_context *context) {
     return (size_t)context->rows / own(module)->here;
 }
 
 static size_t kernel_size(const struct sl_module *module) { return (size_t)module->in * (size_t)own(module)->whole; }
 
-/* As it lies in memory. */
+/* EXPERT's kernel in its stored type. */
 static const void *kernel_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
     const struct sl_products *products = &own(module)->products;
     const size_t bytes = kernel_size(module) * sl_dtype_size(products->kernel);
@@ -103,7 +102,7 @@ static const float *bias_of(const struct sl_module *module, const struct sl_cont
     return sl_value(module, context, SL_AFFINE_BIAS) + expert * (size_t)own(module)->whole;
 }
 
-/* ROWS of one expert in one microbatch, which are kept as floats. */
+/* CONTEXT for ROWS of one expert in one microbatch, saved as floats. */
 static struct sl_context rows_alone(const struct sl_context *context, size_t rows) {
     struct sl_context alone = *context;
     alone.rows = (int)rows;
@@ -112,7 +111,7 @@ static struct sl_context rows_alone(const struct sl_context *context, size_t row
     return alone;
 }
 
-/* EXPERT's rows of X [rows, columns], as products take them. */
+/* EXPERT's rows of X [rows, columns], in the type of products' operands. */
 static const void *operand_of(const struct sl_module *module, const struct sl_context *context,
                               const struct sl_place *room, size_t expert, size_t columns, const float *x) {
     const size_t count = rows_of_one(module, context) * columns;
@@ -121,7 +120,7 @@ static const void *operand_of(const struct sl_module *module, const struct sl_co
 
 /* ---- communication ---- */
 
-/* *ALL [rows, whole] of DY [rows, out]. */
+/* Sets *ALL [rows, whole] to all columns of DY [rows, out]. */
 static int gather_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
                            const float **all) {
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
@@ -147,7 +146,7 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
     return SL_OK;
 }
 
-/* EXPERT's SHARE [rows, whole] of X: what this coordinate's columns make of it. */
+/* EXPERT's SHARE [rows, whole]: the product of this coordinate's columns of X. */
 static int multiply(const struct sl_module *module, struct sl_context *context, size_t expert, const float *x,
                     float *share) {
     const struct expert_dense *dense = own(module);
@@ -177,7 +176,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     struct sl_context alone = rows_alone(context, rows_of_one(module, context));
     const float *all;
     (void)x;
-    if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
+    if (!dx) return SL_OK; /* peers do not need it either: they are in the same stage */
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
         const void *a = operand_of(module, context, &products->dy, e, (size_t)dense->whole, all);
@@ -190,13 +189,13 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-/* Where number PART of the gradients of parameter I, each of all experts here, begins; NULL if it is frozen. */
+/* Address of part number PART of parameter I's gradients, for all experts here; NULL if it is frozen. */
 static float *gradients(const struct sl_module *module, const struct sl_context *context, int i, size_t part) {
     float *first = sl_gradient_parts(module, context, i);
     return first ? first + part * context->parameters->list[module->parameter[i]].count : NULL;
 }
 
-/* KERNEL (+)= the product of ROWS of X, floats, or the same as an operand A, and of B. */
+/* KERNEL (+)= X^T B over ROWS rows; X is float32, A is X as an operand. */
 static int add_kernel_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                                const void *a, const void *b, bool accumulate, float *kernel) {
     const struct expert_dense *dense = own(module);
@@ -207,7 +206,7 @@ static int add_kernel_gradient(const struct sl_module *module, struct sl_context
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, a, b, NULL, accumulate, kernel));
 }
 
-/* Of one microbatch. */
+/* Adds the gradients of one microbatch. */
 static int add_weight_gradients(const struct sl_module *module, struct sl_context *context, bool accumulate,
                                 const float *x, const float *dy) {
     const struct expert_dense *dense = own(module);
@@ -233,7 +232,7 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
     return SL_OK;
 }
 
-/* An expert's rows in different microbatches are not neighbours: a product for each. */
+/* An expert's rows in different microbatches are not contiguous: each microbatch has its own product. */
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t rows = (size_t)context->rows;

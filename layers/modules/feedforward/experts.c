@@ -1,12 +1,12 @@
-/* experts.c - a mixture of experts: routes tokens, sends them to the coordinates that have their experts, and back.
+/* experts.c - a mixture of experts: routes tokens, sends them to the coordinates of their experts, and back.
  *
  *     x -- router -- gates ---------------------------------------------------------------+
  *     +-- slots -- all_to_all -- taken -- up, gelu, down -- all_to_all -- returned --- combined --+-- y
  *     +-- shared: up, gelu, down -----------------------------------------------------------------+
  *
- * Every coordinate along the channels' axis has all logits of the router, with the same bits. So all of them choose the
- * same experts, and each routes its own columns. Where sums over that axis are those of leaves
- * (layers/modules/leaves.h), the router's products and the gates' gradients are a leaf's, one after another. */
+ * Every coordinate along the channels' axis has all logits of the router, with the same bits. All of them thus choose
+ * the same experts, and each routes its own columns. If sums over this axis add leaves (layers/modules/leaves.h), the
+ * router's products and the gates' gradients are computed leaf by leaf. */
 #include <math.h>
 
 #include "layers/modules/feedforward/leaf_products.h"
@@ -14,9 +14,9 @@
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
-enum { EXPERTS, SHARED, CHILDREN }; /* the last only where there are columns for it */
+enum { EXPERTS, SHARED, CHILDREN }; /* SHARED exists only if it has columns */
 
-/* What lies between the steps: of tokens [rows, ..], of pairs [rows, choices] and of slots. Integers take the room of
+/* Arrays between the steps: of tokens [rows, ..], of pairs [rows, choices] and of slots. Integers lie in arrays of
  * floats. */
 enum tensor {
     PROBABILITIES, /* [rows, experts] */
@@ -26,14 +26,14 @@ enum tensor {
     PAIR_OF,
     SHARES,   /* [sequences, experts] */
     SUMS,     /* [sequences, experts] */
-    TAKEN,    /* [slots, columns]: what this coordinate's experts are given, of all coordinates' tokens, */
-    RETURNED, /* and what all experts have made of its own tokens */
+    TAKEN,    /* [slots, columns]: input of this coordinate's experts, from all coordinates' tokens */
+    RETURNED, /* results of all experts for this coordinate's tokens */
     D_LOGITS,
     D_GATES,
-    D_MADE,    /* gradients of what its experts make, */
-    D_SENT,    /* and of what it has sent */
-    WAY,       /* what is sent there or back, where it goes elsewhere */
-    PART,      /* what the shared MLP adds */
+    D_MADE,    /* gradients of the results of its experts */
+    D_SENT,    /* gradients of the rows that it has sent */
+    WAY,       /* rows to be sent to other coordinates, in both directions */
+    PART,      /* result of the shared MLP */
     SLICE,     /* [slots, columns of a leaf] */
     ROWS,      /* [rows, columns of a leaf] */
     GATE_SUMS, /* [levels, rows, choices]: gates' gradients of leaves that wait for others */
@@ -43,12 +43,12 @@ enum tensor {
 struct experts {
     struct sl_module module;
     struct sl_experts shape;
-    const char *axis;      /* of channels */
-    int group, data_group; /* over it; over the experts' axis */
+    const char *axis;      /* axis of the channels */
+    int group, data_group; /* over this axis; over the experts' axis */
     struct sl_products router;
-    struct sl_leaf_products leaves; /* of the router */
+    struct sl_leaf_products leaves; /* for the router */
     struct sl_routing routing;
-    size_t slots, here; /* slots of a microbatch, here and elsewhere alike; experts that this coordinate has */
+    size_t slots, here; /* slots of a microbatch, sent and received; experts of this coordinate */
     struct sl_place place[TENSORS];
 };
 
@@ -81,7 +81,7 @@ static int check(const struct sl_experts *shape, const struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* Slots of an expert for a sequence of LENGTH tokens, none of which needs two of them. */
+/* Slots of an expert for a sequence of LENGTH tokens; a token needs at most one of them. */
 static size_t capacity_of(const struct sl_experts *shape, size_t length, bool generates) {
     const double even = (double)length * shape->choices / shape->experts;
     const double slots = ceil(shape->capacity * even * (1.0 - 1e-12)); /* the factor may be rounded up */
@@ -104,7 +104,7 @@ static int plan_routing(struct experts *experts, struct sl_plan *plan) {
                         experts->slots, INT32_MAX);
 }
 
-/* In float whatever other products are in: what is chosen is chosen by few digits. */
+/* Always in float32: few digits can decide a choice. */
 static int plan_router(struct experts *experts, struct sl_plan *plan) {
     const struct sl_experts *shape = &experts->shape;
     const size_t kernel[] = {(size_t)shape->dimension, (size_t)shape->experts};
@@ -126,7 +126,7 @@ static int plan_router(struct experts *experts, struct sl_plan *plan) {
     return status;
 }
 
-/* Where a leaf's columns lie one after another, and sums wait for those of other leaves. */
+/* Plans memory for a leaf's contiguous columns, and for sums that wait for other leaves. */
 static void plan_leaves(struct experts *experts, struct sl_plan *plan) {
     const struct sl_routing *routing = &experts->routing;
     const size_t width = experts->leaves.width, size = sizeof(float);
@@ -137,7 +137,7 @@ static void plan_leaves(struct experts *experts, struct sl_plan *plan) {
                       &experts->place[GATE_SUMS]);
 }
 
-/* The experts' rows are slots. */
+/* Plans the children; the experts' rows are slots. */
 static int plan_children(const struct experts *experts, struct sl_plan *plan) {
     const struct sl_module *module = &experts->module;
     const size_t begin = plan->workspace;
@@ -181,7 +181,7 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
-/* Rows travel to their experts and back, and so do their gradients. */
+/* Rows, and their gradients, are sent to their experts and back. */
 static void count(const struct experts *experts, const struct sl_plan *plan) {
     const double floats = (double)experts->slots * experts->module.in;
     for (int part = SL_LOAD_FORWARD; part < (plan->forward_only ? SL_LOAD_INPUT : SL_LOAD_WEIGHT); part++) {
@@ -210,13 +210,13 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- communication ---- */
 
-/* Where what will come to TENSOR is put before it travels: nothing does where all experts are here. */
+/* Memory for rows before they are sent to TENSOR; if all experts are here, it is TENSOR itself. */
 static float *before(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return at(module, context, own(module)->data_group < 0 ? tensor : WAY);
 }
 
-/* What lies on the WAY to TENSOR, [experts, slots of each, columns], is split along one dim and joined along another.
- */
+/* Sends the rows in WAY to TENSOR: [experts, slots of each, columns] is split along one dim and joined along
+ * another. */
 static int travel(const struct sl_module *module, struct sl_context *context, enum tensor tensor, size_t experts,
                   int split, int join) {
     const struct sl_group *data = sl_group_of(context, own(module)->data_group);
@@ -226,7 +226,7 @@ static int travel(const struct sl_module *module, struct sl_context *context, en
                                                           at(module, context, tensor), 3, shape, split, join));
 }
 
-/* From a coordinate's own tokens' slots [experts, own slots, columns] to its experts' [here, all slots, columns]. */
+/* Sends slots of a coordinate's own tokens [experts, own slots, columns] to its experts' [here, all slots, columns]. */
 static int send_there(const struct sl_module *module, struct sl_context *context, enum tensor tensor) {
     return travel(module, context, tensor, own(module)->routing.experts, 0, 1);
 }
@@ -239,7 +239,7 @@ static int send_back(const struct sl_module *module, struct sl_context *context,
 
 static bool has_leaves(const struct sl_module *module) { return own(module)->leaves.count > 1; }
 
-/* LOGITS [rows, experts] of this coordinate's columns X. */
+/* LOGITS [rows, experts] from this coordinate's columns X. */
 static int multiply_router(const struct sl_module *module, struct sl_context *context, const float *x, float *logits) {
     const struct experts *experts = own(module);
     const float *kernel = sl_value(module, context, 0);
@@ -249,7 +249,7 @@ static int multiply_router(const struct sl_module *module, struct sl_context *co
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, x, kernel, NULL, false, logits));
 }
 
-/* Adds what comes through the logits to DX [rows, columns]. */
+/* Adds the logits' part of the gradient to DX [rows, columns]. */
 static int add_router_dx(const struct sl_module *module, struct sl_context *context, float *dx) {
     const struct experts *experts = own(module);
     const struct sl_gemm *gemm = &experts->router.input_gradient;
@@ -268,7 +268,7 @@ static int add_router_dx(const struct sl_module *module, struct sl_context *cont
     return SL_OK;
 }
 
-/* X is kept as floats. */
+/* X is saved as float32. */
 static int add_router_gradient(const struct sl_module *module, struct sl_context *context, const float *x) {
     const struct experts *experts = own(module);
     const float *dy = at(module, context, D_LOGITS);
@@ -282,7 +282,7 @@ static int add_router_gradient(const struct sl_module *module, struct sl_context
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, x, dy, NULL, context->accumulate, gradient));
 }
 
-/* GATES [rows, choices]: gradients of this coordinate's columns. */
+/* GATES [rows, choices]: gates' gradients from this coordinate's columns. */
 static void gate_gradients(const struct sl_module *module, struct sl_context *context, const float *dy, float *gates) {
     const struct experts *experts = own(module);
     const struct sl_routing *routing = &experts->routing;
@@ -332,7 +332,7 @@ static int experts_forward(const struct sl_module *module, struct sl_context *co
                              before(module, context, RETURNED));
 }
 
-/* Adds what the shared MLP makes of X to Y. */
+/* Adds the shared MLP's result for X to Y. */
 static int add_shared(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     if (module->children == SHARED) return SL_OK;
     float *part = at(module, context, PART);
@@ -358,7 +358,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 
 /* ---- backward ---- */
 
-/* Leaves the logits' gradient. */
+/* Writes the logits' gradient. */
 static int route_backward(const struct sl_module *module, struct sl_context *context, const float *dy) {
     const struct experts *experts = own(module);
     const struct sl_routing *routing = &experts->routing;

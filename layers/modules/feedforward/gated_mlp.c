@@ -1,25 +1,25 @@
-/* gated_mlp.c - y = (silu(x gate) * (x up)) down (Shazeer, "GLU variants improve transformer", 2020), its inner columns
- * sharded over an axis. */
+/* gated_mlp.c - y = (silu(x gate) * (x up)) down (Shazeer, "GLU variants improve transformer", 2020); its inner columns
+ * are sharded over an axis. */
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { GATE, UP, DOWN, CHILDREN };
 
-/* [rows, columns]: what lies between the children. */
+/* Arrays [rows, columns] between the children. */
 enum tensor {
-    GATES, /* what child GATE gives, */
-    UPS,   /* and UP */
+    GATES, /* y of child GATE */
+    UPS,   /* y of child UP */
     INSIDE,
     D_GATES,
     D_UPS,
-    PART, /* gradient of INSIDE, then what UP gives of dx */
+    PART, /* gradient of INSIDE, then UP's part of dx */
     TENSORS
 };
 
 struct gated_mlp {
     struct sl_module module;
-    size_t columns; /* a coordinate's inside */
+    size_t columns; /* inner columns on this coordinate */
     struct sl_kept kept[TENSORS];
 };
 
@@ -37,7 +37,7 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 
 /* ---- planning ---- */
 
-/* On devices kernels leave out floats that nobody reads. */
+/* Returns whether the floats are not read: on devices kernels then skip them. */
 static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, enum sl_dtype reads) {
     return kept->stores && (kept->operand || reads == SL_BF16) && sl_gemm_leaves_bf16(plan->gemm);
 }
@@ -117,7 +117,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     float *part = at(module, context, PART);
     struct sl_result *const result = context->result;
-    context->result = NULL; /* the children's are summands */
+    context->result = NULL; /* the children's results are summands */
     SL_TRY(sl_module_backward_input(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)), dy,
                                     part));
     context->kernels->published->gate_backward(

@@ -8,14 +8,14 @@ enum { SCALE = SL_NORM_FACTOR, BIAS = SL_NORM_SHIFT };
 struct layer_norm {
     struct sl_norm norm;
     struct sl_kept normalized; /* [rows, cols] */
-    struct sl_place unwanted;  /* dx [rows, cols] that nobody needs */
-    bool reads_halves;         /* x, dy and summands may lie as bf16 alone, and dx be left so */
+    struct sl_place unwanted;  /* [rows, cols]: memory for a dx that is not needed */
+    bool reads_halves;         /* x, dy and summands may be bf16 only, and dx may be written as bf16 only */
 };
 
 static const struct layer_norm *own_of(const struct sl_module *module) { return (const struct layer_norm *)module; }
 
-/* On a device whose products leave bf16 alone. Others, and CPUs, read floats, so that sums along a row have the order
- * that compilers choose for these. */
+/* Only on a device whose products write only bf16. Other devices, and CPUs, read floats, so that sums along a row have
+ * the order that compilers choose for floats. */
 static void plan_halves(struct layer_norm *own, const struct sl_plan *plan) {
     struct sl_module *module = &own->norm.module;
     own->reads_halves =
@@ -38,7 +38,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* X [rows, cols], which lies as bf16 alone where the parent has stored it. */
+/* X [rows, cols]; the bf16 copy if the parent has stored one. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, const float *x) {
     return sl_given_rows(context, module->x.reads, (size_t)context->rows * (size_t)module->in, x);
 }
@@ -53,7 +53,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* The same pass over dy that gives dx gives each microbatch's sums for scale and bias: W only adds them up. */
+/* The pass over dy that computes dx also computes each microbatch's sums for scale and bias: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct layer_norm *own = own_of(module);

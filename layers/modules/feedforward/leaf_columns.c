@@ -1,4 +1,4 @@
-/* leaf_columns.c - cuts a kernel into slices of columns, multiplies by each, and puts y together or adds dx up. */
+/* leaf_columns.c - splits a kernel into slices of columns, multiplies by each, and joins y or sums dx. */
 #include "layers/modules/feedforward/leaf_columns.h"
 
 #include "layers/modules/kept.h"
@@ -31,13 +31,13 @@ int sl_leaf_columns_plan(struct sl_leaf_columns *columns, struct sl_plan *plan, 
 
 static size_t all_of(const struct sl_leaf_columns *columns) { return columns->width * (size_t)columns->count; }
 
-/* Columns of y before slice I: a leaf has one of each segment. */
+/* Columns of y before slice I: a leaf has one slice of each segment. */
 static size_t before(const struct sl_leaf_columns *columns, int i) {
     const size_t segment = all_of(columns) / columns->segments;
     return (size_t)i % columns->segments * segment + (size_t)i / columns->segments * columns->width;
 }
 
-/* Slice I of X [rows, out], which is bf16 if HALF, as it is: two elements of bf16 move as a float. */
+/* Copies slice I of X [rows, out], bf16 if HALF, in the same type: two bf16 elements move as a float. */
 static void cut(const struct sl_context *context, const struct sl_leaf_columns *columns, size_t rows, int i,
                 const void *x, bool half, void *to) {
     const size_t parts = half ? 2 : 1, width = columns->width / parts;
@@ -52,7 +52,7 @@ static const void *kernel_of(const struct sl_context *context, const struct sl_l
     return slice;
 }
 
-/* Slice I of DY, in the type OPERAND, or where DY is bf16 as it is. */
+/* Slice I of DY, in the type OPERAND; if DY is bf16, in bf16. */
 static const void *pack(const struct sl_context *context, const struct sl_leaf_columns *columns, enum sl_dtype operand,
                         size_t rows, int i, const void *dy, bool half) {
     void *room = sl_at(context, &columns->packed);

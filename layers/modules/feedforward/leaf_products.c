@@ -1,4 +1,4 @@
-/* leaf_products.c - cuts x into slices, multiplies each, and adds them up or puts them together again. */
+/* leaf_products.c - splits x into slices, multiplies each, and sums or joins the results. */
 #include "layers/modules/feedforward/leaf_products.h"
 
 #include "layers/modules/kept.h"
@@ -27,7 +27,7 @@ int sl_leaf_products_plan(struct sl_leaf_products *leaves, struct sl_plan *plan,
 
 /* ---- slices ---- */
 
-/* Columns of x, and rows of the kernel, before slice I: a leaf has one of each segment. */
+/* Columns of x, and rows of the kernel, before slice I: a leaf has one slice of each segment. */
 static size_t before(const struct sl_leaf_products *leaves, int i) {
     const size_t segment = leaves->width * (size_t)leaves->count / leaves->segments;
     return (size_t)i % leaves->segments * segment + (size_t)i / leaves->segments * leaves->width;
@@ -38,8 +38,8 @@ static const void *kernel_of(const struct sl_leaf_products *leaves, const struct
     return (const char *)kernel + before(leaves, i) * leaves->out * sl_dtype_size(products->kernel);
 }
 
-/* Slice I of X [rows, in], which is bf16 if HALF, in the operands' type, or where X is bf16 as it is. Two elements of
- * bf16 move as a float. */
+/* Slice I of X [rows, in], bf16 if HALF, in the operands' type; if X is bf16, in bf16. Two bf16 elements move as a
+ * float. */
 static const void *pack(const struct sl_context *context, const struct sl_leaf_products *leaves, enum sl_dtype operand,
                         size_t rows, int i, const void *x, bool half) {
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;

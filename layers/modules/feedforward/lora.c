@@ -1,13 +1,13 @@
-/* lora.c - a dense layer with an adapter of low rank beside it (Hu et al., "LoRA", 2021): y = dense(x) + scale (x A) B.
+/* lora.c - a dense layer with a low-rank adapter beside it (Hu et al., "LoRA", 2021): y = dense(x) + scale (x A) B.
  *
  *     x --+-- dense ------------------------------+-- y
  *         +-- lora_a -- h, scaled -- lora_b ------+
  *
- * A coordinate has its rows of A, as of the dense layer's kernel, and its columns of B, as of y: h is the sum of all
- * coordinates' products, and in backward so is the gradient of h. Where every coordinate has all of y, each has all of
- * B and its own summand of dy, and the gradient of B is a sum, too. Where sums are those of leaves, each slice of A's
- * rows and of B's columns has products of its own (leaf_products.h, leaf_columns.h), and summands of dy are added up
- * before they are multiplied, so that every coordinate has the same gradients of h and of B. */
+ * A coordinate has its rows of A, like the dense layer's kernel, and its columns of B, like y: h is the sum of all
+ * coordinates' products, and so is the gradient of h in backward. If every coordinate has all of y, each has all of B
+ * and its own summand of dy, and the gradient of B is a sum, too. If sums add leaves, each slice of A's rows and of B's
+ * columns has products of its own (leaf_products.h, leaf_columns.h), and summands of dy are summed before they are
+ * multiplied, so that every coordinate has the same gradients of h and of B. */
 #include <math.h>
 #include <stdio.h>
 
@@ -23,19 +23,19 @@
 struct factor {
     struct sl_affine affine; /* without a bias */
     const char *axis;
-    int whole, segments; /* of A's rows or of B's columns: what all coordinates have together, side by side */
+    int whole, segments; /* A's rows or B's columns on all coordinates together; segments side by side */
     int group;
     bool sums;                      /* each coordinate has all of B */
-    bool by_leaves;                 /* sums over the axis are those of leaves */
-    struct sl_leaf_products rows;   /* A's slices, */
-    struct sl_leaf_columns columns; /* and B's */
-    struct sl_place share;          /* where it has all of B, its summand of the gradient, to be added; */
-    struct sl_place all;            /* or [rows, out]: by leaves, the sum of all coordinates' dy */
+    bool by_leaves;                 /* sums over the axis add leaves */
+    struct sl_leaf_products rows;   /* slices of A */
+    struct sl_leaf_columns columns; /* slices of B */
+    struct sl_place share;          /* if it has all of B: its summand of the gradient, to be added */
+    struct sl_place all;            /* [rows, out]: with leaves, the sum of all coordinates' dy */
 };
 
 static const struct factor *factor_of(const struct sl_module *module) { return (const struct factor *)module; }
 
-/* [rows, rank], the sum of all coordinates' X. */
+/* Sums X [rows, rank] over all coordinates, in place. */
 static int sum(const struct sl_module *module, struct sl_context *context, int rank, float *x) {
     return sl_sum_over(context, factor_of(module)->group, (size_t)context->rows * (size_t)rank, x);
 }
@@ -45,7 +45,7 @@ static void count_sum(const struct factor *factor, const struct sl_plan *plan, e
     sl_load_call(plan, part, SL_PSUM, factor->axis, sizeof(float) * (double)plan->rows * rank, each);
 }
 
-/* Random as a linear layer's of PyTorch, whose variance is 1 / (3 in). */
+/* Random like a linear layer's kernel in PyTorch, with variance 1 / (3 in). */
 static int plan_a(struct sl_module *module, struct sl_plan *plan) {
     struct factor *factor = (struct factor *)module;
     const size_t shape[] = {(size_t)factor->whole, (size_t)module->out};
@@ -99,7 +99,7 @@ static int backward_weight_a(const struct sl_module *module, struct sl_context *
                                             context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
-/* What all coordinates add up of dy, where each has all of B. */
+/* Plans the sums over coordinates if each has all of B. */
 static void plan_sums(struct sl_module *module, struct sl_plan *plan) {
     struct factor *factor = (struct factor *)module;
     const size_t rows = sl_plan_rows(plan), in = (size_t)module->in, whole = (size_t)factor->whole;
@@ -146,7 +146,7 @@ static int forward_b(const struct sl_module *module, struct sl_context *context,
                                    sl_products_kernel(products, module, context), y);
 }
 
-/* *ALL [rows, out]: the sum of all coordinates' DY. */
+/* Sets *ALL [rows, out] to the sum of all coordinates' DY. */
 static int sum_gradients(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
                          const float **all) {
     const struct sl_group *peers = sl_group_of(context, factor_of(module)->group);
@@ -173,7 +173,7 @@ static int backward_input_b(const struct sl_module *module, struct sl_context *c
     return sum(module, context, module->in, dx);
 }
 
-/* Its slices' gradients, or that of all of B. */
+/* Computes the gradients of B's slices, or of all of B. */
 static int backward_leaves(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const struct factor *factor = factor_of(module);
@@ -246,9 +246,9 @@ enum { DENSE, A, B, CHILDREN };
 struct lora {
     struct sl_module module;
     float scale;
-    bool adapted;            /* the adapters that there are have this one's name */
-    struct sl_kept h, d_h;   /* [rows, rank]: what A gives, scaled; its gradient */
-    struct sl_place part;    /* [rows, in or out]: what the adapter gives of y, or of dx */
+    bool adapted;            /* the name patterns of adapters match this one */
+    struct sl_kept h, d_h;   /* [rows, rank]: A's y, scaled; its gradient */
+    struct sl_place part;    /* [rows, in or out]: the adapter's part of y or of dx */
     struct sl_place factors; /* [rows]: the scale */
 };
 
@@ -267,7 +267,7 @@ static bool is_adapted(const struct sl_plan *plan) {
 static int plan_factors(struct sl_module *module, struct sl_plan *plan, size_t begin) {
     const bool has_dx = plan->has_dx;
     SL_TRY(sl_plan_child(plan, module->child[A], begin));
-    plan->has_dx = true; /* of h */
+    plan->has_dx = true; /* dx of B is the gradient of h */
     const int status = sl_plan_child(plan, module->child[B], begin);
     plan->has_dx = has_dx;
     return status;
@@ -305,7 +305,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = dense->keeps_input;
     module->keeps_gradient = dense->keeps_gradient;
     module->x.reads = dense->x.reads;
-    module->y.reads = dense->y.reads; /* as B does */
+    module->y.reads = dense->y.reads; /* B reads the same */
     if (!lora->adapted) return SL_OK;
     SL_TRY(plan_factors(module, plan, begin));
     module->keeps_input |= module->child[A]->keeps_input;
@@ -327,7 +327,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const struct lora *lora = own(module);
     struct sl_result *const result = context->result;
     if (!lora->adapted) return sl_module_forward_last(module->child[DENSE], context, x, y);
-    context->result = NULL; /* the children's are summands */
+    context->result = NULL; /* the children's results are summands */
     SL_TRY(sl_module_forward_last(module->child[DENSE], context, x, y));
     SL_TRY(sl_module_forward(module->child[A], context, x, sl_kept_values(context, &lora->h)));
     scale(module, context, sl_kept_values(context, &lora->h));

@@ -3,7 +3,7 @@
 
 struct loss {
     struct sl_module module;
-    struct sl_place rows; /* [rows, 2]: of each, what it adds to the sums */
+    struct sl_place rows; /* [rows, 2]: each row's terms of the sums */
 };
 
 static int plan_loss(struct sl_module *module, struct sl_plan *plan) {

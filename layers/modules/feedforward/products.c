@@ -23,10 +23,10 @@ void sl_products_release(struct sl_products *products) {
     sl_gemm_release(&products->slope);
 }
 
-/* Whether the kernel has a gradient. */
+/* Returns whether the kernel has a gradient. */
 static bool trains(const struct sl_plan *plan) { return sl_plan_trains(plan, 0); }
 
-/* A library multiplies floats by floats: so what W is given as bf16 is widened for it. */
+/* Plans widened x and dy for W, because the library multiplies only floats by floats. */
 static void plan_widened(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const size_t rows = (size_t)shape->wgrad_rows;
     sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(float), &products->x);
@@ -69,26 +69,27 @@ static bool widens_weight(const struct sl_products *products, const struct sl_pl
            sl_gemm_widens(plan->gemm, m, n, shape->wgrad_rows / products->leaves, true, false, SL_EPILOGUE_NONE);
 }
 
-/* Where W's product sees all of dy anyway, and both it and the bias have a gradient. The sums are of what bf16 keeps of
- * dy: not where they are to be the same whether a coordinate has one leaf or several. */
+/* W's product also sums dy if both the kernel and the bias have a gradient. The sums are of bf16 dy; with leaves they
+ * are not used, because bits must not depend on the number of leaves per coordinate. */
 static void plan_sums(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->sums = shape->biased && trains(plan) && sl_plan_trains(plan, SL_AFFINE_BIAS) && !shape->transposed &&
                      products->leaves == 1 && !plan->leaf_axis && sl_gemm_sums(plan->gemm, shape->precision);
     if (products->sums) sl_plan_workspace(plan, (size_t)shape->out * sizeof(float), &products->added);
 }
 
-/* A gelu's part goes with products of all rows and columns; where sums of leaves must not depend on how many of these a
- * coordinate has, with none. */
+/* Fuses a gelu only with products of all rows and columns; with leaves it is never fused, because bits must not depend
+ * on the number of leaves per coordinate. */
 static void plan_gelu(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const bool leaves = shape->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
     const bool fuses = leaves && products->leaves == 1 && !plan->leaf_axis && !shape->transposed;
     products->leaves_gelu = fuses && shape->gelu_follows;
     products->leaves_slope = fuses && shape->gelu_precedes && !plan->forward_only;
-    if (leaves && plan->forward_only && shape->epilogue == SL_EPILOGUE_BIAS) /* where kernels alone are bf16 */
+    if (leaves && plan->forward_only &&
+        shape->epilogue == SL_EPILOGUE_BIAS) /* needed if only kernels have bf16 values */
         sl_plan_workspace(plan, (size_t)shape->out * sizeof(uint16_t), &products->bias);
 }
 
-/* Where x and dx are bf16 alone, and no copies of them are multiplied. */
+/* Returns whether x and dx are bf16 only and products read and write them in place, without copies. */
 static bool takes_columns(const struct sl_products *products, const struct sl_plan *plan,
                           const struct sl_products_shape *shape) {
     const bool alone = plan->storage != SL_F32 || sl_keeps_operands(plan);
@@ -107,7 +108,7 @@ static int plan_gelu_products(struct sl_products *products, struct sl_plan *plan
                         SL_EPILOGUE_SLOPE, plan->error);
 }
 
-/* Bytes are counted in the caches' elements. */
+/* Counts bytes in the caches' elements. */
 static int plan_packed(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->packed = -1;
     if (products->kernel == SL_QUANTIZED) return SL_OK;
@@ -142,7 +143,7 @@ static void count(const struct sl_products *products, const struct sl_plan *plan
         sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
 }
 
-/* Blocks are whole kernels, of products of floats. */
+/* Blocks must be whole kernels of float32 products. */
 static int check_blocks(const struct sl_products *products, const struct sl_plan *plan,
                         const struct sl_products_shape *shape) {
     const bool whole = (shape->own_kernel || shape->transposed) && products->leaves == 1 && !plan->leaf_axis;
@@ -164,7 +165,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     plan_kernel(products, plan, shape);
     SL_TRY(check_blocks(products, plan, shape));
     const bool blocks = products->kernel == SL_QUANTIZED,
-               transposed = shape->transposed || blocks; /* rows are columns of y */
+               transposed = shape->transposed || blocks; /* rows of blocks are columns of y */
     SL_TRY(plan_packed(products, plan, shape));
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
     products->takes_floats = shape->precision == SL_F32 && plan->storage != SL_F32 && !products->widens_weight;
@@ -175,7 +176,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     plan_gelu(products, plan, shape);
     const int stride = products->x_stride = takes_columns(products, plan, shape) ? shape->x_stride : 0;
     if (plan->sizes_only) return SL_OK;
-    if (blocks && plan->forward_only) { /* which no backend multiplies */
+    if (blocks && plan->forward_only) { /* no backend multiplies blocks */
         products->forward = (struct sl_gemm){.m = rows, .n = out, .k = in, .epilogue = shape->epilogue};
         return SL_OK;
     }
@@ -278,7 +279,7 @@ const void *sl_products_gradient(const struct sl_products *products, const struc
     return stored ? sl_products_kept(products, context, &products->dy, n, dy) : dy;
 }
 
-/* A product's STATUS, of which a queue says why. */
+/* Returns a product's STATUS, with the error of its queue. */
 static int told(struct sl_context *context, int status) {
     if (status == SL_OK || sl_device.settle(&context->self->error)) return status;
     return sl_fail(context->self, status, "no memory for a matrix product");
@@ -291,7 +292,7 @@ int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm,
     return told(context, status);
 }
 
-/* Makes the copy where a run begins. Whether forward has as few rows as it is for. */
+/* Makes the copy when a run begins. Returns whether forward has few enough rows to use it. */
 static bool reads_copy(struct sl_context *context, const struct sl_products *products, int count, const void *kernel) {
     if (products->packed < 0) return false;
     if (context->begins)
@@ -300,7 +301,7 @@ static bool reads_copy(struct sl_context *context, const struct sl_products *pro
     return products->forward.m <= context->caches->packs && count == 1;
 }
 
-/* BIAS [out], which may be NULL, as bf16: as the parameters have it, or rounded here. */
+/* BIAS [out] (may be NULL) as bf16: the parameters' copy, or rounded here. */
 static const uint16_t *rounded_bias(const struct sl_context *context, const struct sl_products *products,
                                     const float *bias) {
     const uint16_t *rounded = bias ? sl_parameters_rounded(context->parameters, bias) : NULL;
@@ -310,14 +311,14 @@ static const uint16_t *rounded_bias(const struct sl_context *context, const stru
     return room;
 }
 
-/* Whether a product by GEMM leaves what RESULT, which may be NULL, asks for as bf16 alone: what passes from module to
- * module where the storage is bf16, also where a stage ends, so that its bits do not depend on that; elsewhere what
- * others read as bf16 alone. */
+/* Returns whether a product by GEMM writes only bf16, as RESULT (may be NULL) requests. If the storage is bf16, this
+ * holds for all rows between modules, also at the end of a stage, so bits do not depend on the stages; otherwise for
+ * rows that are read only as bf16. */
 static bool leaves_bf16(const struct sl_gemm *gemm, const struct sl_result *result) {
     return result && result->unread && result->stored && gemm->dtype == SL_BF16 && sl_gemm_leaves_bf16(gemm->backend);
 }
 
-/* C is bf16 alone, as RESULT asks. */
+/* Makes C bf16 only, as RESULT requests. */
 static void leave_bf16(struct sl_result *result, const uint16_t *bias, struct sl_gemm_arrays *arrays) {
     arrays->bias = sl_rows_bf16(bias);
     arrays->gelu = sl_rows_bf16(result->gelu);
@@ -326,7 +327,7 @@ static void leave_bf16(struct sl_result *result, const uint16_t *bias, struct sl
     result->done = true;
 }
 
-/* What the call has to add is added. Floats are rounded by whoever keeps the sum. */
+/* Makes the product add the call's summand. A sum in floats is rounded by its owner. */
 static void add_summand(struct sl_context *context, const struct sl_products *products, const float *bias,
                         struct sl_gemm_arrays *arrays) {
     struct sl_summand *const summand = context->summand;
@@ -395,7 +396,8 @@ int sl_products_input_gradient(struct sl_context *context, const struct sl_produ
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
                                 const void *b, bool accumulate, float *c, float *bias) {
     const struct sl_gemm *gemm = &products->weight_gradient;
-    const bool adds = products->sums && context->accumulate; /* the product overwrites sums: a region adds them */
+    const bool adds =
+        products->sums && context->accumulate; /* the product overwrites sums, so they are added separately */
     struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, 1, a, b, NULL, accumulate, c);
     if (products->widens_weight) arrays.a.type = arrays.b.type = SL_BF16;
     arrays.sums = adds ? sl_at(context, &products->added) : bias;

@@ -1,5 +1,5 @@
 /* rms_norm.c - divides each row by its root mean square, taken over the columns of all coordinates, then scales and
- * shifts the columns. A layer norm does so to rows whose mean has been taken away: sl_sharded_norm. */
+ * shifts the columns. A layer norm applies it to rows after subtracting their mean: sl_sharded_norm. */
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
@@ -10,16 +10,16 @@ enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };
 
 struct rms_norm {
     struct sl_norm norm;
-    const char *axis; /* over which the columns are sharded, */
-    int group;        /* its group, */
-    int whole;        /* and the columns of a whole row */
+    const char *axis; /* axis that shards the columns */
+    int group;        /* group over the axis */
+    int whole;        /* columns of a whole row */
     float epsilon;
-    struct sl_place sums;      /* [rows], to be added up */
+    struct sl_place sums;      /* [rows], to be summed */
     int parts;                 /* leaves of this coordinate; 1 without leaves */
-    struct sl_place part_sums; /* [rows, parts], where there are several */
-    struct sl_place room;      /* of the kernels of whole rows, where these are used */
-    struct sl_place no_shift; /* [microbatches of a call, columns]: where there is no beta, zeros, and what nobody reads
-                               */
+    struct sl_place part_sums; /* [rows, parts], if there are several parts */
+    struct sl_place room;      /* scratch memory of the kernels for whole rows, if they are used */
+    struct sl_place
+        no_shift; /* [microbatches of a call, columns]: without beta, zeros, or memory for its unused gradient */
 };
 
 static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
@@ -31,7 +31,7 @@ static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
     return sl_plan_expect_sharded(plan, BETA, 0, own->axis, 1);
 }
 
-/* On a device, where nobody else has a part of the rows. */
+/* Returns whether whole-row kernels are used: on a device that has all columns of the rows. */
 static bool is_whole(const struct rms_norm *own, const struct sl_kernels *kernels) {
     return kernels->whole_norms && own->group < 0 && own->parts == 1;
 }
@@ -64,7 +64,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_norm_plan_sums(&own->norm, plan);
 }
 
-/* Beta, or as many zeros. */
+/* Beta, or zeros instead. */
 static const float *shift_of(const struct sl_module *module, struct sl_context *context) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     if (!own->norm.no_shift) return sl_value(module, context, BETA);
@@ -73,10 +73,10 @@ static const float *shift_of(const struct sl_module *module, struct sl_context *
     return zeros;
 }
 
-/* Rows of a forward. */
+/* Rows of a forward call. */
 struct pass {
     const struct sl_norm_kernels *kernels;
-    size_t cols, whole, parts; /* parts: of a row, each of which has a sum of its own */
+    size_t cols, whole, parts; /* parts: parts of a row, each with a sum of its own */
     const float *x, *gamma, *beta;
     float epsilon;
     float *each, *sums, *rstd; /* each [rows, parts] */
@@ -101,7 +101,7 @@ static void add_and_divide(const void *arg, size_t first, size_t end) {
     divide(arg, first, end);
 }
 
-/* Where a row's sums over each part go, and their sum over all parts of all coordinates: SUMS. */
+/* Memory for a row's sums over each part; and their sum over all parts of all coordinates, SUMS. */
 static float *sums_of_parts(const struct rms_norm *own, const struct sl_context *context, float *sums) {
     return own->parts > 1 ? sl_at(context, &own->part_sums) : sums;
 }
@@ -142,12 +142,12 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* Whether the sums that I leaves are the gradients: those of the one microbatch whose W follows at once. */
+/* Returns whether I's sums are the gradients: for a single microbatch whose W follows at once. */
 static bool leaves_gradients(const struct sl_module *module, const struct sl_context *context, bool accumulate) {
     return module->weights_follow && !accumulate && is_whole((const struct rms_norm *)module, context->kernels);
 }
 
-/* Where I leaves the sums for parameter I. */
+/* Address where I writes the sums for parameter I. */
 static float *sums_for(const struct sl_module *module, const struct sl_context *context, int i) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     if (i == BETA && own->norm.no_shift) return sl_at(context, &own->no_shift);
@@ -157,7 +157,7 @@ static float *sums_for(const struct sl_module *module, const struct sl_context *
     return sl_at(context, &own->norm.sum[i]);
 }
 
-/* I of whole rows. Without DX it leaves the sums alone; dy may lie as bf16 alone then, too. */
+/* I for whole rows. If DX is NULL, it only writes the sums; even then dy may be bf16 only. */
 static void backward_whole(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                            float *dgamma, float *dbeta, float *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
@@ -171,7 +171,7 @@ static void backward_whole(const struct sl_module *module, struct sl_context *co
         summand, left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }
 
-/* Leaves each microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
+/* Also computes each microbatch's sums for gamma and beta from dy: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;

@@ -1,14 +1,15 @@
-/* sharded_dense.c - y = x kernel + bias, where each coordinate along an axis has a share of the columns of x and of y.
+/* sharded_dense.c - y = x kernel + bias; each coordinate along an axis has a share of the columns of x and of y.
  *
  * A coordinate has the rows of the kernel that belong to its columns of x. Their product is its summand of y: the
- * summands are added up and scattered over the columns (a psum_scatter), so that no coordinate ever keeps all of y.
- * Backward is the opposite: all columns of dy are gathered, and give this coordinate's columns of dx and its rows of
- * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I leaves each
- * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias, unless its product
- * leaves them. Where sums are those of leaves, a coordinate first adds up the products of its own (leaf_products.h).
+ * summands are summed and scattered over the columns (a psum_scatter), so no coordinate ever stores all of y. Backward
+ * is the inverse: all columns of dy are gathered, and yield this coordinate's columns of dx and its rows of the
+ * kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I computes each
+ * microbatch's sum of dy over its rows; W only adds these up for the bias, unless its product computes them. If sums
+ * add leaves, a coordinate first sums its own leaves' products (leaf_products.h).
  *
- * The kernel's columns may also be sharded over an axis of different rows of x (FSDP; ZeRO 3, Rajbhandari et al. 2020):
- * kernels are gathered before each product or ahead of all, and sums of gradients scattered, or parts of them left. */
+ * The kernel's columns may also be sharded over an axis with different rows of x (FSDP; ZeRO 3, Rajbhandari et al.
+ * 2020): kernels are gathered before each product or ahead of all, and sums of gradients are scattered, or their parts
+ * are written for later sums. */
 #include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/feedforward/sharded_dense_internal.h"
 #include "layers/modules/kept.h"
@@ -32,7 +33,7 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
     return data ? sl_plan_group(plan, data, &dense->data_group) : SL_OK;
 }
 
-/* Kernels that nobody gathers for the module, it gathers itself. */
+/* The module gathers its kernel itself if plan->gathers does not. */
 static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     const int kernel = dense->module.parameter[SL_AFFINE_KERNEL];
     const size_t rows = (size_t)dense->module.in, columns = (size_t)dense->whole;
@@ -71,7 +72,7 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     sl_plan_workspace(plan, shard * sizeof(float), &dense->shard);
 }
 
-/* Moves that scatter rows, or gather them, go on beside products, if asked. Those of one token have none. */
+/* If requested, scatters and gathers of rows overlap with products, except in generation. */
 static int plan_pieces(struct sharded *dense, const struct sl_plan *plan, int leaves) {
     const bool moves = dense->group >= 0 && dense->scatters && !plan->caches;
     dense->pieces = moves && dense->asked > 1 ? dense->asked : 1;
@@ -85,7 +86,7 @@ static int plan_pieces(struct sharded *dense, const struct sl_plan *plan, int le
                         plan->name, plan->module->type->name, plan->rows, dense->pieces);
 }
 
-/* Pieces are to products as microbatches of so many rows. */
+/* For products, pieces are like microbatches of fewer rows. */
 static int plan_products(struct sharded *dense, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const int run = plan->run, repeat = dense->leaves.count > 1 ? dense->leaves.count : dense->pieces;
     if (dense->pieces > 1) plan->run = (int)sl_plan_run(plan) * dense->pieces;
@@ -96,7 +97,7 @@ static int plan_products(struct sharded *dense, struct sl_plan *plan, const stru
     return status;
 }
 
-/* Whether I of the same rows leaves all columns of dy for W, which then need not be gathered again. */
+/* Returns whether all columns of dy stay in the workspace from I to W, so W need not gather them again. */
 static bool keeps_columns(const struct sharded *dense, const struct sl_plan *plan) {
     if (!plan->weights_follow || !plan->nobody_waits || plan->wgrad_group > 1 || sl_plan_run(plan) > 1) return false;
     return plan->storage == SL_F32 || dense->products.takes_floats || plan->precision == SL_BF16;
@@ -126,7 +127,7 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
 }
 
-/* With peers the bias is added after the sum, and so once. */
+/* With peers the bias is added after the sum, and so only once. */
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct sharded *dense = (struct sharded *)module;
     SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole_in, dense->segments_in));
@@ -165,7 +166,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- communication ---- */
 
-/* Makes CALL, which gathers values from SHARD on over the data group; without the others where they can be read. */
+/* Makes CALL, which gathers values from SHARD over the data group; if the members' memory can be read, they need not
+ * take part. */
 static int gather_values(const struct sl_module *module, struct sl_context *context, const void *shard,
                          struct sl_collective call) {
     const char *const *memory = context->groups->memory[own(module)->data_group];
@@ -179,7 +181,7 @@ static int gather_values(const struct sl_module *module, struct sl_context *cont
     return status;
 }
 
-/* *KERNEL [in, whole], as it lies in memory. */
+/* Sets *KERNEL [in, whole] to the kernel in its stored type. */
 static int gather_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
@@ -196,7 +198,7 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
                          sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
 }
 
-/* Of what the storage has as bf16. */
+/* The same as sl_sharded_dense_columns for kernels stored as bf16. */
 static int widen_columns(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
@@ -235,7 +237,8 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
 
 /* ---- forward and backward ---- */
 
-/* Adds this coordinate's columns of it to Y [rows, out], segment by segment, and leaves Y as the result is to be. */
+/* Adds this coordinate's columns of the bias to Y [rows, out], segment by segment, and writes Y in the form of the
+ * call's result. */
 static void add_bias(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sharded *dense = own(module);
     const size_t segments = (size_t)dense->segments_out, out = (size_t)module->out, columns = out / segments;
@@ -250,7 +253,7 @@ static void add_bias(const struct sl_module *module, struct sl_context *context,
     if (result) result->done = true;
 }
 
-/* SHARE [rows, whole]: what this coordinate's columns of X make of y. */
+/* SHARE [rows, whole]: the product of this coordinate's columns of X. */
 static int multiply(const struct sl_module *module, struct sl_context *context, const float *x, const void *kernel,
                     float *share) {
     const struct sharded *dense = own(module);
@@ -267,7 +270,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const struct sharded *dense = own(module);
     const void *kernel;
     if (context->unread) return SL_OK;
-    if (dense->adds_up) context->summand = NULL; /* a coordinate's product is but a summand */
+    if (dense->adds_up) context->summand = NULL; /* a coordinate's product is only a summand */
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
     if (dense->pieces > 1) {
@@ -282,13 +285,13 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* Whether I leaves the sums that the bias's gradient consists of. */
+/* Returns whether I computes the sums for the bias's gradient. */
 static bool adds_rows(const struct sl_module *module, const struct sl_context *context) {
     const struct sharded *dense = own(module);
     return dense->biased && !dense->products.sums && !sl_is_frozen(module, context, SL_AFFINE_BIAS);
 }
 
-/* The rows of ALL [rows, whole], microbatch by microbatch; STORED: the same as bf16, or NULL. */
+/* Sums the rows of ALL [rows, whole] in each microbatch; STORED: their bf16 copy, or NULL. */
 static void add_rows(const struct sl_module *module, struct sl_context *context, const float *all,
                      const uint16_t *stored) {
     const struct sharded *dense = own(module);
@@ -298,7 +301,8 @@ static void add_rows(const struct sl_module *module, struct sl_context *context,
     context->kernels->part_sums(microbatches, rows, whole, x, stored != NULL, false, sl_at(context, &dense->sums));
 }
 
-/* *ALL [rows, whole] of I's DY; *STORED: the same as bf16, or NULL. Peers gather bf16 where the product reads that. */
+/* Sets *ALL [rows, whole] to all columns of I's DY, and *STORED to their bf16 copy, or NULL. If the product reads bf16,
+ * peers gather bf16. */
 static int gather_input_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
                                  const float **all, const uint16_t **stored) {
     const struct sharded *dense = own(module);
@@ -314,7 +318,8 @@ static int gather_input_gradient(const struct sl_module *module, struct sl_conte
     return SL_OK;
 }
 
-/* What peers gather of DY in pieces: as the product reads it. NULL: nobody needs dx, or DY is of the other type. */
+/* DY in the type in which peers gather pieces, which is the product's; NULL: dx is not needed, or DY has another
+ * type. */
 static const void *moved_in_pieces(const struct sl_module *module, const struct sl_context *context, const float *dy,
                                    const float *dx) {
     const struct sharded *dense = own(module);
@@ -348,7 +353,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     (void)x;
     SL_TRY(gather_input_gradient(module, context, dy, &all, &stored));
     if (adds_rows(module, context)) add_rows(module, context, all, stored);
-    if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
+    if (!dx) return SL_OK; /* peers do not need it either: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a =
         stored && module->y.reads == SL_BF16
@@ -360,7 +365,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return sl_products_input_gradient(context, products, pieces, a, kernel, false, dx, context->result);
 }
 
-/* GRADIENT [in, whole] (+)= X^T B: X as it is kept. */
+/* GRADIENT [in, whole] (+)= X^T B; X has its saved type. */
 static int multiply_gradient(const struct sl_module *module, struct sl_context *context, const float *x, const void *b,
                              bool accumulate, float *gradient) {
     const struct sharded *dense = own(module);
@@ -373,8 +378,8 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
 
-/* The product X^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns, and
- * soon there. */
+/* Computes X^T B, this coordinate's summand of the kernel's gradient, and starts to scatter the sum over the
+ * columns. */
 static int start_to_scatter(const struct sl_module *module, struct sl_context *context, const float *x, const void *b) {
     const struct sharded *dense = own(module);
     struct sl_scatters *scatters = context->scatters;
@@ -391,7 +396,7 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
     return SL_OK;
 }
 
-/* The same at once. */
+/* The same, waiting for the sum. */
 static int scatter_kernel_gradient(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const void *b) {
     const struct sharded *dense = own(module);
@@ -406,7 +411,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
-/* Whether I of the same rows has left all columns of DY [n] in the workspace, as W takes them. */
+/* Returns whether I has gathered all columns of DY [n] into the workspace, in the type that W reads. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
     if (!module->weights_follow || !sl_gives_stored(module, context)) return module->weights_follow;
     return module->y.reads == SL_BF16 && sl_is_stored(context, n, dy);
@@ -422,7 +427,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     if (adds_rows(module, context))
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
-    if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* for all peers */
+    if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* on all peers */
     if (peers && !is_gathered(module, context, rows * (size_t)module->out, dy)) {
         if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
         SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));

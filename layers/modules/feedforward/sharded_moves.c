@@ -1,4 +1,4 @@
-/* sharded_moves.c - how the rows of sharded_dense.c move over the axis: at once, or in pieces beside their products. */
+/* sharded_moves.c - moves the rows of sharded_dense.c over the axis: at once, or in pieces beside their products. */
 #include "layers/modules/feedforward/sharded_dense_internal.h"
 #include "layers/modules/shards.h"
 
@@ -41,12 +41,12 @@ int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context
 
 /* ---- in pieces ---- */
 
-/* The pieces of a call, and the moves that are under way. */
+/* The pieces of a call, and the unfinished moves. */
 struct walk {
     const struct sharded *dense;
     const struct sl_group *peers;
     int count, started, ended;
-    size_t rows, in, out, whole; /* of a piece; columns of x, of y and of all members' y */
+    size_t rows, in, out, whole; /* rows of a piece; columns of x, of y and of all members' y */
     struct sl_request request[SL_MAX_IN_FLIGHT];
 };
 
@@ -78,7 +78,7 @@ static int start_one(struct walk *walk, struct sl_context *context, struct sl_co
     return status;
 }
 
-/* Waits for all moves, also where something has failed: their requests are the caller's. */
+/* Waits for all moves, even after a failure: their requests lie in the caller's memory. */
 static int end_all(struct walk *walk, struct sl_context *context, int status) {
     while (walk->ended < walk->started) {
         const int ended = end_one(walk, context);
@@ -108,7 +108,7 @@ int sl_sharded_forward_in_pieces(const struct sl_module *module, struct sl_conte
     return end_all(&walk, context, status);
 }
 
-/* The next one, if there is one. */
+/* Starts to gather the next piece, if there is one. */
 static int gather_one(struct walk *walk, struct sl_context *context, const void *dy, void *all) {
     const struct sharded *dense = walk->dense;
     const enum sl_dtype dtype = dense->products.input_gradient.dtype;
@@ -120,7 +120,7 @@ static int gather_one(struct walk *walk, struct sl_context *context, const void 
                                                 (char *)all + first * walk->whole, 3, shape, 2));
 }
 
-/* Multiplies piece I, whose rows are there. */
+/* Multiplies piece I, after it has been gathered. */
 static int multiply_one(const struct walk *walk, struct sl_context *context, size_t i, const void *all,
                         const void *kernel, float *dx) {
     const struct sl_products *products = &walk->dense->products;

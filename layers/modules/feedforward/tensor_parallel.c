@@ -4,9 +4,9 @@
  * coordinates' columns of dy. By rows: y is the sum of the products of all coordinates' columns of x; a coordinate's
  * columns of dx need only dy.
  *
- * So a pair of the two sums once in forward and once in backward, and everything between them stays sharded (f and g in
- * Shoeybi et al., "Megatron-LM", 2019). Sums leave the same bits on all coordinates along the axis. So what each of
- * them computes alone, such as the bias of a kernel sharded by rows, stays the same, too. */
+ * A pair of the two thus sums once in forward and once in backward, and all arrays between them stay sharded (f and g
+ * in Shoeybi et al., "Megatron-LM", 2019). Sums have the same bits on all coordinates along the axis, so parameters
+ * that each of them updates alone, such as the bias of a kernel sharded by rows, stay equal, too. */
 #include <stdio.h>
 
 #include "layers/modules/feedforward/affine.h"
@@ -16,13 +16,13 @@
 struct parallel {
     struct sl_affine affine;
     const char *axis;
-    int whole; /* columns of x or of y that all shards have together */
+    int whole; /* columns of x or of y in all shards together */
     int group;
 };
 
 /* ---- planning ---- */
 
-/* PART: the module's own columns of those that are sharded. */
+/* PART: the module's own number of sharded columns. */
 static int plan_shards(struct parallel *parallel, struct sl_plan *plan, int part) {
     const int shards = sl_mesh_axis_size(plan->mesh, parallel->axis);
     if (parallel->whole != shards * part)
@@ -49,14 +49,14 @@ static int plan_rows(struct sl_module *module, struct sl_plan *plan) {
     return sl_affine_plan(module, plan, kernel, parallel->axis, "", SL_EPILOGUE_NONE);
 }
 
-/* X [rows, columns] becomes the sum of all peers' x. */
+/* Sums X [rows, columns] over all peers, in place. */
 static int sum(const struct sl_module *module, struct sl_context *context, int columns, float *x) {
     return sl_sum_over(context, ((const struct parallel *)module)->group, (size_t)context->rows * (size_t)columns, x);
 }
 
 /* ---- by columns ---- */
 
-/* Where nobody needs dx, no peer does: they are in the same stage. */
+/* If DX is NULL, it is NULL on all peers: they are in the same stage. */
 static int columns_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                   const float *dy, float *dx) {
     if (!dx) return SL_OK;
@@ -77,7 +77,7 @@ static const struct sl_module_type column_parallel = {.name = "column_parallel",
 
 /* ---- by rows ---- */
 
-/* The bias is added after the sum, and so once. */
+/* The bias is added after the sum, and so only once. */
 static int rows_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t columns = (size_t)module->out;
     if (context->unread) return SL_OK;
