@@ -1,4 +1,4 @@
-/* batch.h - a coordinate's examples, their copies in memory that the device can read, and sums over their rows. */
+/* batch.h - a coordinate's examples, their copies in device-readable memory, and sums over their rows. */
 #ifndef SL_LAYERS_MODULES_BATCH_H
 #define SL_LAYERS_MODULES_BATCH_H
 
@@ -47,12 +47,12 @@ struct sl_batch_room {
 bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, size_t times,
                         struct sl_budget *held);
 void sl_batch_room_close(struct sl_batch_room *room);
-/* Bytes of device memory that sl_batch_room_open allocates. */
+/* Bytes of device memory allocated by sl_batch_room_open. */
 size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out);
 
-/* Returns BATCH at addresses that the device can read. Copies other arrays into ROOM, in queue order, over the previous
- * call's. The caller may change BATCH at once. NUMBER counts the batches from 0; before each batch whose NUMBER is a
- * multiple of TIMES the host waits for the queue. */
+/* Returns BATCH at device-readable addresses. Copies other arrays into ROOM, in queue order, over the previous call's.
+ * The caller may change BATCH at once. NUMBER counts the batches from 0; before each batch whose NUMBER is a multiple
+ * of TIMES the host waits for the queue. */
 struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch, size_t number);
 
 /* Sums over rows. `correct` counts the rows with their largest logit at the label. */

@@ -1,4 +1,4 @@
-/* caches.h - caches of sequences that are being generated. Caches are neither parameters nor stash.
+/* caches.h - caches of sequences being generated. Caches are neither parameters nor stash.
  *
  * Modules declare their caches during planning, in the order of planning. The pipelines for the prompt and for single
  * tokens are planned over the same model, so both use the same caches. */

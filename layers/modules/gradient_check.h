@@ -16,7 +16,7 @@ struct sl_gradient_check {
      * float32, so with bf16 the gradients differ by rounding errors. */
     enum sl_dtype storage, precision;
     const char *frozen;               /* patterns of parameters without gradients; NULL: none */
-    const struct sl_kernels *kernels; /* NULL: those of sl_kernels_select */
+    const struct sl_kernels *kernels; /* NULL: the kernels of sl_kernels_select */
 };
 
 /* Plans MODULE on one coordinate, draws x, dy and the parameters from the seed, and compares the gradients of sum(y *

@@ -23,8 +23,8 @@ struct sl_groups {
 };
 
 /* Opens a group over each entry of AXES, written as for sl_group_axes. The list ends with NULL; a NULL list is empty.
- * An axis that the mesh lacks or that has size 1 needs no group. Collective over the mesh. Returns SL_BAD_INPUT if
- * there are more than SL_MAX_GROUPS. Close with sl_groups_close. */
+ * An axis of size 1 or missing in the mesh needs no group. Collective over the mesh. Returns SL_BAD_INPUT if there are
+ * more than SL_MAX_GROUPS. Close with sl_groups_close. */
 int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *const *axes);
 
 /* Closes all groups. May be called after a failure, and if no group is open. */

@@ -67,7 +67,7 @@ void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 static inline uint16_t *sl_kept_halves(const struct sl_context *context, const struct sl_kept *kept) {
     return (uint16_t *)sl_at(context, &kept->stored) + kept->column;
 }
-/* Address of the floats that a call writes and reads. */
+/* Address of a call's floats. */
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
     return (float *)sl_at(context, &kept->values);
 }
@@ -89,7 +89,7 @@ static inline uint16_t *sl_operand_result(const struct sl_context *context) {
     const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;
     return result && result->unread ? result->stored : NULL;
 }
-/* Y, or dx, in the form that the call's result requests; sets its done. If HALVES, the caller saves its arrays as bf16
+/* Y, or dx, in the form requested by the call's result; sets its done. If HALVES, the caller saves its arrays as bf16
  * and can write every form; other callers write only an operand, or else unrounded floats. */
 static inline struct sl_out sl_left_out(struct sl_context *context, bool halves, float *y) {
     if (!halves && !sl_operand_result(context)) return sl_out_f32(y);

@@ -11,7 +11,7 @@
 
 SL_BEGIN_C
 
-/* Sums of N floats that wait for others: the first at FIRST, which becomes the total, others in ROOM. */
+/* Sums of N floats waiting for others: the first at FIRST, which becomes the total, others in ROOM. */
 struct sl_tree {
     const struct sl_kernels *kernels;
     size_t n;

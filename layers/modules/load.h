@@ -54,7 +54,7 @@ struct sl_load_work {
 
 struct sl_load_loop {
     struct sl_load_work part[SL_LOAD_PARTS];
-    double gathered; /* bytes of whole kernels that each UNSHARD gathers over data */
+    double gathered; /* bytes of whole kernels gathered over data by each UNSHARD */
 };
 
 /* Work of one coordinate. */
@@ -65,7 +65,7 @@ struct sl_load {
     bool failed;               /* no memory for counting */
     /* State while counting: */
     bool again;    /* count forward's work in I, too, which runs it again */
-    double repeat; /* repetitions of the products that are planned next */
+    double repeat; /* repetitions of the products planned next */
 };
 
 /* Opens a load for LOOPS loops. Returns SL_FAILED, without a message, if there is no memory. Free with

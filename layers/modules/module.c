@@ -58,7 +58,7 @@ static int join_names(const struct sl_plan *plan, const char *what, const char *
 
 /* ---- planning ---- */
 
-/* Sets the module's `called`. The plan's prefix is that of MODULE's parameters. */
+/* Sets the module's `called` from the plan's prefix, which is the prefix of MODULE's parameters. */
 static void call(struct sl_module *module, const struct sl_plan *plan) {
     const int length = (int)strlen(plan->name), dot = length > 0; /* at the end */
     snprintf(module->called, sizeof module->called, dot ? "%.*s (%.30s)" : "%.*s%.30s", length - dot, plan->name,
@@ -100,7 +100,7 @@ int sl_module_check(const struct sl_module *module, bool forward_only, struct sl
     return SL_OK;
 }
 
-/* KEEPS is the flag that plan has not set, NEED the type's flag that would permit this. */
+/* KEEPS is the flag not set by plan, NEED the type's flag permitting this. */
 static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const char *function, const char *rows,
                          const char *need) {
     return sl_error_set(
@@ -141,7 +141,7 @@ static int freeze(struct sl_module *module, const struct sl_plan *plan) {
                         plan->name, module->type->name);
 }
 
-/* For a parent's children sl_module_lacks reports rows that are not saved. Modules with frozen parameters need less. */
+/* For a parent's children sl_module_lacks reports unsaved rows. Modules with frozen parameters need less. */
 static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
     if (!type->backward_input || plan->forward_only || module->children > 0) return SL_OK;
@@ -235,7 +235,7 @@ int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin) {
 
 /* ---- parameters ---- */
 
-/* Removes axes that the mesh lacks: they do not shard. */
+/* Removes axes missing in the mesh: they do not shard. */
 static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *mesh) {
     for (struct sl_spec_dim *dim = spec->dim; dim < spec->dim + spec->dims; dim++) {
         const int axes = dim->axes;

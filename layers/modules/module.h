@@ -80,7 +80,7 @@ struct sl_stash {
     struct sl_stash *once; /* of recomputed modules: room for tensors that pass; NULL: all tensors are saved */
 };
 
-/* Lifetime of an array that a module's forward or I writes. */
+/* Lifetime of an array written by a module's forward or I. */
 enum sl_lifetime {
     SL_UNTIL_RETURN, /* until the call returns */
     SL_UNTIL_WEIGHT, /* until W, which reads it */
@@ -119,7 +119,7 @@ struct sl_result {
     uint16_t *stored; /* write a bf16 copy here; NULL: none */
     bool unread;      /* the floats need not be written: no caller reads them */
     bool whole;       /* the floats stay unrounded; the parent requests this only if the module's use has `beside` */
-    bool done;        /* set by the module that has written the result in this form */
+    bool done;        /* set by the module after it has written the result in this form */
     uint16_t *gelu; /* only for modules with SL_GELU_DONE, which must obey. Forward: write y here and gelu(y) to STORED.
                        I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
 };
@@ -130,7 +130,7 @@ struct sl_summand {
     const float *x;
     const uint16_t *stored;   /* x as bf16, or NULL if it is not stored so; X may be NULL if this is not */
     struct sl_result *result; /* requested form of the sum, or NULL; a module that adds also sets this one's done */
-    bool done;                /* set by the module that has added X; if unset, the parent adds it */
+    bool done;                /* set by the module after it has added X; if unset, the parent adds it */
 };
 
 /* Arguments of every call of a type's functions. The pipeline owns one for each coordinate. */
@@ -157,11 +157,11 @@ struct sl_context {
     struct sl_result *result;   /* requested form of y or dx; NULL: unrounded floats */
     struct sl_summand *summand; /* NULL: nothing to add */
     bool accumulate; /* backward_weight adds to the gradients; in I: the stage's first W will add, as all others do */
-    struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */
+    struct sl_batch batch;      /* the call's rows of the batch, in device-readable memory */
     int inputs, targets;        /* columns of the batch's inputs and targets */
     float weight;               /* factor of each row's loss in the gradient */
-    struct sl_metrics *metrics; /* sums that the host adds to */
-    struct sl_sums *sums;       /* sums that kernels add to; NULL: not requested */
+    struct sl_metrics *metrics; /* sums for the host to add to */
+    struct sl_sums *sums;       /* sums for kernels to add to; NULL: not requested */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     /* Called before the gradients of a layer that is a PART of the parameters are written; NULL: no callback. */
@@ -169,7 +169,7 @@ struct sl_context {
     void *begin_arg;
     const struct sl_stash *stash;
     const struct sl_groups *groups;   /* NULL: none */
-    const struct sl_gathers *gathers; /* gathers of kernels that were added while planning */
+    const struct sl_gathers *gathers; /* gathers of kernels added during planning */
     struct sl_scatters *scatters;     /* scatters of their gradients */
     struct sl_caches *caches;         /* NULL unless the model generates */
     const struct sl_stash *again;     /* stash of recomputed modules for backward (layers/modules/recompute.c) */
@@ -189,7 +189,7 @@ struct sl_plan {
     const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* type of the operands of products, SL_F32 or SL_BF16; all other numbers are float32 */
-    enum sl_dtype storage;   /* type of the arrays that the planned module saves for backward, SL_F32 or SL_BF16 */
+    enum sl_dtype storage;   /* type of the planned module's arrays saved for backward, SL_F32 or SL_BF16 */
     int rows;                /* rows of a microbatch */
     int run; /* largest number of microbatches of one forward or backward_input call; 0 counts as 1; 1 for modules that
                 do not fuse */
@@ -197,7 +197,7 @@ struct sl_plan {
     int wgrad_group;          /* microbatches of one weight-gradient product */
     const char *leaf_axis;    /* axis with LEAVES: sums over it add leaves in tree order (layers/modules/leaves.h) */
     int leaves;               /* with fewer than two, sums add coordinates */
-    int loop;                 /* loop of the pipeline that owns the parameters */
+    int loop;                 /* loop of the parameters */
     int part;                 /* their loop among the parameters' loops: the same, or one of its layers */
     int layer;                /* number of the layer in its stage */
     int global_layer;         /* number of the layer in the model */
@@ -219,7 +219,7 @@ struct sl_plan {
                           run on */
     bool sizes_only;   /* no calls will be made: planning skips everything that only calls need */
     struct sl_rope *ropes;        /* tables shared by layers (layers/modules/sequence/rope.h) */
-    struct sl_budget *held;       /* counts the memory that planning allocates; NULL: not counted */
+    struct sl_budget *held;       /* counts the memory allocated by planning; NULL: not counted */
     struct sl_groups *groups;     /* groups for communication between modules; NULL: none */
     struct sl_gathers *gathers;   /* gathers kernels before their use; NULL: modules gather them themselves */
     struct sl_scatters *scatters; /* sums the kernels' gradients during other work; NULL: modules sum them themselves */
@@ -229,7 +229,7 @@ struct sl_plan {
     struct sl_error *error;
 };
 
-/* Arrays of context->batch that a type's functions read, as bits. x is not among them: in the first stage it is
+/* Arrays of context->batch read by a type's functions, as bits. x is not among them: in the first stage it is
  * batch.inputs. */
 enum { SL_READS_LABELS = 1, SL_READS_TOKENS = 2, SL_READS_TARGETS = 4 };
 
@@ -248,10 +248,10 @@ struct sl_module_type {
                           float *dx);
     /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
-    /* NULL, or forward and backward_input for a module whose x and y a sequence stores as bf16. They save the sequence
-     * separate rounding passes and yield the same bits. They round X (forward) and DY as they read them, because no
-     * caller has rounded them, and write bf16 beside y and dx. If only the bf16 copy will be read, Y or DX is NULL.
-     * Only for types with dx_may_be_x that save x and nothing else. */
+    /* NULL, or forward and backward_input for a module whose x and y a sequence stores as bf16. They need no separate
+     * rounding passes and yield the same bits. They round X (forward) and DY as they read them, because no caller has
+     * rounded them, and write bf16 beside y and dx. If only the bf16 copy will be read, Y or DX is NULL. Only for types
+     * with dx_may_be_x that save x and nothing else. */
     void (*forward_stored)(const struct sl_module *module, struct sl_context *context, const float *x,
                            uint16_t *x_stored, float *y, uint16_t *y_stored);
     void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
@@ -288,7 +288,7 @@ struct sl_module {
     int x_stride;        /* the requested stride, if forward and W read x and I writes bf16-only dx with it; else 0 */
     int operand_readers; /* for a parent whose x may be an operand: the number of its first children that read this x */
     bool weights_follow; /* W runs right after I, so dy need not be saved for it */
-    bool takes_floats;   /* if so: W takes the float32 dy that I has read, in any storage */
+    bool takes_floats;   /* if so: W takes the float32 dy read by I, in any storage */
     bool frozen;         /* all its parameters are frozen, and it has no children: W is not called */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order of plan's declarations */
@@ -313,7 +313,7 @@ void sl_module_free(struct sl_module *module);
 /* Returns SL_BAD_INPUT if MODULE or one of its children lacks a function that a part of a stage needs: forward and,
  * unless FORWARD_ONLY, backward_input. */
 int sl_module_check(const struct sl_module *module, bool forward_only, struct sl_error *error);
-/* Arrays of the batch that MODULE and its children read: SL_READS_LABELS and so on. NULL reads nothing. */
+/* Arrays of the batch read by MODULE and its children: SL_READS_LABELS and so on. NULL reads nothing. */
 unsigned sl_module_reads(const struct sl_module *module);
 
 /* Plans MODULE, again if it has been planned before. Returns SL_BAD_INPUT if MODULE does not save arrays that its
@@ -331,14 +331,14 @@ int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin);
  * initializers ignore it. Every coordinate holds the whole array. */
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape);
-/* Returns the scale of a truncated normal that has variance 1 / IN (LeCun et al. 1998). */
+/* Returns the scale of a truncated normal with variance 1 / IN (LeCun et al. 1998). */
 float sl_lecun_normal(size_t in);
 /* Declares a parameter whose shard under SPEC ("-,tensor": spmd/spec.h) is on this coordinate; SHAPE is the whole
- * array's. Axes that the mesh lacks do not shard. If only the data axis shards a dim after the first and does not
+ * array's. Axes missing in the mesh do not shard. If only the data axis shards a dim after the first and does not
  * divide it, the dim stays whole. */
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec);
-/* Declares a parameter with the spec that the plan's rules have for its full name. */
+/* Declares a parameter with the spec of its full name in the plan's rules. */
 int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape);
 /* Declares a tied parameter: the first and the last stage use the same values, and their gradients are summed. Both
@@ -362,8 +362,8 @@ int sl_plan_cache_once(struct sl_plan *plan, size_t columns, int *number);
 /* Finds the group over AXES; *GROUP is its number, or -1 if the coordinate is alone along them. */
 int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
-/* Returns whether W computes the gradient of the planned module's parameter I. If not, arrays that only W reads need
- * not be saved. */
+/* Returns whether W computes the gradient of the planned module's parameter I. If not, arrays read only by W need not
+ * be saved. */
 static inline bool sl_plan_trains(const struct sl_plan *plan, int i) {
     return !plan->forward_only && i < plan->module->parameters &&
            !plan->parameters->list[plan->module->parameter[i]].frozen;
@@ -386,7 +386,7 @@ static inline enum sl_dtype sl_plan_kernel_type(const struct sl_plan *plan) {
     return plan->precision == SL_BF16 || plan->parameters->working_bf16 ? SL_BF16 : SL_F32;
 }
 
-/* Microbatches of the longest call of forward or backward_input, and their rows: the size that workspace must have. */
+/* Microbatches of the longest call of forward or backward_input, and their rows: the size of workspace arrays. */
 static inline size_t sl_plan_run(const struct sl_plan *plan) { return plan->run > 1 ? (size_t)plan->run : 1; }
 static inline size_t sl_plan_rows(const struct sl_plan *plan) { return (size_t)plan->rows * sl_plan_run(plan); }
 
@@ -441,7 +441,7 @@ static inline size_t sl_call_microbatches(const struct sl_context *context) {
     return context->microbatches > 1 ? (size_t)context->microbatches : 1;
 }
 
-/* The group that sl_plan_group has numbered; NULL if the coordinate is alone. */
+/* The group numbered by sl_plan_group; NULL if the coordinate is alone. */
 static inline const struct sl_group *sl_group_of(const struct sl_context *context, int group) {
     return group < 0 ? NULL : &context->groups->group[group];
 }

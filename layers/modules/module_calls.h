@@ -49,7 +49,7 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
 static inline struct sl_settled sl_result_settled(const struct sl_result *result) {
     return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){false, NULL};
 }
-/* Y, or dx, in the form that RESULT requests. */
+/* Y, or dx, in the form requested by RESULT. */
 static inline struct sl_out sl_result_out(const struct sl_result *result, float *y) {
     return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
 }

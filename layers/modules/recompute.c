@@ -93,7 +93,7 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     return sl_module_forward_last(module->child[0], &inner, floats_of(module, &inner, x), y);
 }
 
-/* DY in the type that W reads. */
+/* DY in the type read by W. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, const float *dy) {
     const size_t n = (size_t)context->rows * (size_t)module->out;
     if (context->storage == SL_F32) return dy;

@@ -12,8 +12,7 @@ SL_BEGIN_C
 int sl_plan_leaves(const struct sl_plan *plan, const char *axis);
 /* Parts of this coordinate's channels with sums of their own: its leaves; 1 without leaves. */
 int sl_plan_slices(const struct sl_plan *plan, const char *axis);
-/* Number of parts that AXIS divides channels into: leaves or, without them, coordinates; and the name of these
- * parts. */
+/* Number of parts of the channels along AXIS: leaves or, without them, coordinates; and the name of these parts. */
 int sl_plan_parts(const struct sl_plan *plan, const char *axis);
 const char *sl_plan_parts_name(const struct sl_plan *plan, const char *axis);
 /* Returns SL_BAD_INPUT if there are leaves along AXIS: the module sums only in the order of coordinates. */

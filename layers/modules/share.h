@@ -1,7 +1,7 @@
 /* share.h - passes over a call's rows, or over single numbers, divided between the threads of a crew. Only in
  * forward-only runs of a coordinate with a crew.
  *
- * Rows, or numbers, are independent of each other, so the bits equal those of a single pass. */
+ * Rows, or numbers, are independent of each other, so the bits are the same as in a single pass. */
 #ifndef SL_LAYERS_MODULES_SHARE_H
 #define SL_LAYERS_MODULES_SHARE_H
 

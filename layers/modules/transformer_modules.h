@@ -5,7 +5,7 @@
  * contiguous shares of the columns. If the columns consist of several segments, it has such a share of each segment
  * ([kv|q]: a share of kv, then a share of q). All numbers of columns below count the whole row; if the axis's size does
  * not divide them, planning fails with SL_BAD_INPUT. The rules of the plan choose the axis that shards each dim of a
- * parameter (layers/modules/parameters/rules.h). An axis that the mesh lacks does not shard.
+ * parameter (layers/modules/parameters/rules.h). An axis missing in the mesh does not shard.
  *
  * W writes gradients that are complete over the tensor axis; gradients of FSDP's kernels are also summed over data, so
  * the data-parallel sum must skip them. Constructors behave as in modules.h. */
@@ -202,8 +202,8 @@ struct sl_module *sl_token_head(const struct sl_vocabulary *vocabulary, const st
 
 /* The same head, spread over the ranks of a pipeline: each rank has 1 / vocabulary->shards of the table's rows, and its
  * share is a stage (layers/modules/sequence/token_spread.c). sl_spread_begin follows the model's last layer,
- * sl_spread_loss is the loss; both get shard 0. Bits equal those of sl_token_head. These modules send sl_spread_columns
- * columns to the next stage. */
+ * sl_spread_loss is the loss; both get shard 0. Bits are the same as in sl_token_head. These modules send
+ * sl_spread_columns columns to the next stage. */
 struct sl_module *sl_spread_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 struct sl_module *sl_spread_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 struct sl_module *sl_spread_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);

@@ -16,7 +16,7 @@ struct dropout {
     double rate;
     int layer, number;     /* its layer in the stage; its number in the model */
     struct sl_place words; /* random, uint32_t [rows, cols]; unused if kernels draw them */
-    const char *axis;      /* axis that shards the columns */
+    const char *axis;      /* axis sharding the columns */
     int whole;             /* columns of a whole row; 0: not sharded */
 };
 

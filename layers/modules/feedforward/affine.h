@@ -21,7 +21,7 @@ struct sl_affine {
  * module->in by module->out columns; EPILOGUE is for the forward product. */
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,
                    const char *bias_spec, enum sl_epilogue epilogue);
-/* The same without the declarations, for modules that have declared a kernel, and perhaps a bias. */
+/* The same without the declarations, for modules with a declared kernel, and perhaps a bias. */
 int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum sl_epilogue epilogue);
 /* The same for a kernel in COUNT slices of [IN, OUT], each with products of its own. */
 int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int count, int in, int out,

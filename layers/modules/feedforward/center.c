@@ -5,7 +5,7 @@
 
 struct center {
     struct sl_module module;
-    const char *axis;          /* axis that shards the columns */
+    const char *axis;          /* axis sharding the columns */
     int group;                 /* group over the axis */
     int whole;                 /* columns of a whole row */
     struct sl_place sums;      /* [rows], to be summed */

@@ -31,12 +31,12 @@ enum tensor {
     D_LOGITS,
     D_GATES,
     D_MADE,    /* gradients of the results of its experts */
-    D_SENT,    /* gradients of the rows that it has sent */
+    D_SENT,    /* gradients of the rows sent */
     WAY,       /* rows to be sent to other coordinates, in both directions */
     PART,      /* result of the shared MLP */
     SLICE,     /* [slots, columns of a leaf] */
     ROWS,      /* [rows, columns of a leaf] */
-    GATE_SUMS, /* [levels, rows, choices]: gates' gradients of leaves that wait for others */
+    GATE_SUMS, /* [levels, rows, choices]: gates' gradients of leaves waiting for others */
     TENSORS
 };
 
@@ -126,7 +126,7 @@ static int plan_router(struct experts *experts, struct sl_plan *plan) {
     return status;
 }
 
-/* Plans memory for a leaf's contiguous columns, and for sums that wait for other leaves. */
+/* Plans memory for a leaf's contiguous columns, and for sums waiting for other leaves. */
 static void plan_leaves(struct experts *experts, struct sl_plan *plan) {
     const struct sl_routing *routing = &experts->routing;
     const size_t width = experts->leaves.width, size = sizeof(float);

@@ -16,7 +16,7 @@ struct sl_leaf_columns {
     size_t in;               /* columns of x */
     struct sl_place kernel;  /* [in, width]: a slice of the kernel or of its gradient */
     struct sl_place packed;  /* [rows, width]: a slice of y or of dy */
-    struct sl_place waiting; /* [levels, rows, in]: sums for dx that wait for others */
+    struct sl_place waiting; /* [levels, rows, in]: sums for dx waiting for others */
 };
 
 /* Plans for the module being planned: x has IN columns, y has OUT in SEGMENTS, and LEAVES is the result of

@@ -14,7 +14,7 @@ struct sl_leaf_products {
     size_t segments, width;  /* segments of x; columns of a slice */
     size_t out;              /* columns of y */
     struct sl_place packed;  /* [rows, width]: a slice of x or of dx */
-    struct sl_place waiting; /* [levels, rows, out]: sums of slices that wait for others */
+    struct sl_place waiting; /* [levels, rows, out]: sums of slices waiting for others */
 };
 
 /* Plans for the module being planned: x has IN columns in SEGMENTS, y has OUT, and COUNT is the result of

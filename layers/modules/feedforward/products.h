@@ -47,7 +47,7 @@ struct sl_products_shape {
     int x_stride;                     /* x and dx should have this stride, if the backend can */
     bool biased;                      /* W should compute the bias's gradient, too, if the backend can */
     /* Number of leaves that divide the rows, each with products of its own: forward's and the input gradient's run one
-     * after another, as for microbatches; the weight gradient's is called for each leaf's rows. 0: 1 */
+     * after another, as for microbatches; the weight gradient's is called for each leaf's rows. 0 counts as 1 */
     int leaves;
 };
 
@@ -59,11 +59,11 @@ void sl_products_release(struct sl_products *products);
 /* Values of MODULE's parameter 0, in the type products->kernel. */
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
                                const struct sl_context *context);
-/* N elements of a KERNEL, of type products->kernel, in the type that the products read. If this is another type, they
- * are at products->widened until the next call for these products. */
+/* N elements of a KERNEL, of type products->kernel, in the type read by the products. If this is another type, they are
+ * at products->widened until the next call for these products. */
 const void *sl_products_weights(const struct sl_products *products, const struct sl_context *context, size_t n,
                                 const void *kernel);
-/* X [n] in the type that the products read; bf16 values are written to ROOM, which is products->x or products->dy. */
+/* X [n] in the type read by the products; bf16 values are written to ROOM, which is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x);
 /* Address for a kernel's bf16 copy of an operand: ROOM, as above; NULL if the products read floats. */

@@ -10,7 +10,7 @@ enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };
 
 struct rms_norm {
     struct sl_norm norm;
-    const char *axis; /* axis that shards the columns */
+    const char *axis; /* axis sharding the columns */
     int group;        /* group over the axis */
     int whole;        /* columns of a whole row */
     float epsilon;
@@ -31,7 +31,7 @@ static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
     return sl_plan_expect_sharded(plan, BETA, 0, own->axis, 1);
 }
 
-/* Returns whether whole-row kernels are used: on a device that has all columns of the rows. */
+/* Returns whether whole-row kernels are used: on a device with all columns of the rows. */
 static bool is_whole(const struct rms_norm *own, const struct sl_kernels *kernels) {
     return kernels->whole_norms && own->group < 0 && own->parts == 1;
 }

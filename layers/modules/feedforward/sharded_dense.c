@@ -411,7 +411,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
-/* Returns whether I has gathered all columns of DY [n] into the workspace, in the type that W reads. */
+/* Returns whether I has gathered all columns of DY [n] into the workspace, in the type read by W. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
     if (!module->weights_follow || !sl_gives_stored(module, context)) return module->weights_follow;
     return module->y.reads == SL_BF16 && sl_is_stored(context, n, dy);

@@ -13,7 +13,7 @@ struct sharded {
     int segments_in, segments_out; /* number of segments in x and y, each sharded separately (spmd/spec.h) */
     bool biased;
     bool scatters;         /* y is scattered over its columns; otherwise all coordinates have all of it */
-    int group, data_group; /* over the axis; over the axis that shards the kernel's columns */
+    int group, data_group; /* over the axis; over the axis sharding the kernel's columns */
     int gathered;          /* the kernel's number in the plan's gathers, which are used with its scatters; or -1 */
     int asked, pieces; /* pieces of a microbatch's rows, moved one after another (sharded_moves.c): requested, planned;
                           1: all at once */

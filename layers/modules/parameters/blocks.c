@@ -15,7 +15,7 @@ void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl
     if (parameter->blocks.at) parameter->count = 0;
 }
 
-/* Place of the first declaration of a parameter that is declared twice. */
+/* Place of the first declaration of a parameter declared twice. */
 static size_t first_place(const struct sl_parameters *parameters, int second) {
     for (int i = 0; i < second; i++)
         if (parameters->list[i].mark == parameters->list[second].mark) return parameters->list[i].offset;

@@ -56,7 +56,7 @@ bool sl_gathers_take(const struct sl_gathers *gathers, size_t rows, size_t colum
  * Returns its number, or -1 if there is no memory. */
 int sl_gathers_add(struct sl_gathers *gathers, int loop, int parameter, size_t rows, size_t columns,
                    enum sl_dtype dtype);
-/* Bytes that sl_gathers_open will allocate on this coordinate. */
+/* Bytes allocated by sl_gathers_open on this coordinate. */
 size_t sl_gathers_bytes(const struct sl_gathers *gathers);
 /* Allocates the memory, and counts it in HELD. PARAMETERS must have their memory. Collective over data. */
 int sl_gathers_open(struct sl_gathers *gathers, struct sl_spmd *self, const struct sl_parameters *parameters,
@@ -68,7 +68,7 @@ int sl_gathers_begin(struct sl_gathers *gathers, struct sl_spmd *self);
 /* UNSHARD and RESHARD of LOOP. */
 int sl_gathers_start(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
 int sl_gathers_drop(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
-/* Does all work that needs no waiting. */
+/* Does all work possible without waiting. */
 int sl_gathers_advance(struct sl_gathers *gathers, struct sl_spmd *self);
 /* Waits until the kernels of LOOP are gathered. */
 int sl_gathers_wait(struct sl_gathers *gathers, struct sl_spmd *self, int loop);

@@ -215,7 +215,7 @@ size_t sl_range_value_floats(const struct sl_range *range) {
     return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
-/* Returns whether the values of RANGE lie in memory that all members of data read. */
+/* Returns whether the values of RANGE lie in memory read by all members of data. */
 static bool is_shared(const struct sl_parameters *parameters, int range) {
     return sl_range_is_common(parameters, range) || sl_range_is_whole(parameters, range);
 }
@@ -224,7 +224,7 @@ static size_t all_value_floats(const struct sl_parameters *parameters, int range
     const size_t floats = sl_range_value_floats(&parameters->range[range]);
     return sl_range_is_whole(parameters, range) ? floats * (size_t)parameters->members : floats;
 }
-/* Floats of these that this coordinate counts. */
+/* This coordinate's part of these floats. */
 static size_t own_value_floats(const struct sl_parameters *parameters, int range) {
     return all_value_floats(parameters, range) / (is_shared(parameters, range) ? (size_t)parameters->members : 1);
 }

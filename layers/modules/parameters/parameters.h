@@ -31,7 +31,7 @@
 
 SL_BEGIN_C
 
-enum { SL_OPTIMIZER_STATES = 4 }; /* limit of the tensors that an optimizer saves beside each value */
+enum { SL_OPTIMIZER_STATES = 4 }; /* limit of the optimizer tensors beside each value */
 
 /* Form of the gradient of a parameter sharded over data. Only parameters that train have parts. */
 enum sl_parts {
@@ -79,7 +79,7 @@ enum { SL_WRITTEN_BY_INPUT = 1, SL_WRITTEN_BY_WEIGHT = 2 };
 
 struct sl_range {
     size_t used, count;        /* elements of parameters, without and with padding */
-    size_t shard, shard_count; /* part of the range that this coordinate updates: all of it without ZeRO-1 */
+    size_t shard, shard_count; /* part of the range updated by this coordinate: all of it without ZeRO-1 */
     float *value, *gradient;   /* [count]; see sl_range_values */
     bool own_floats;           /* only this coordinate's part of the float32 values exists: value is [shard_count] */
     float *parts;              /* [parts_count]: parts of gradients to be summed at the end of a step; NULL: none */
@@ -92,7 +92,7 @@ struct sl_range {
     int loop; /* loop of the pipeline */
     unsigned
         written; /* half of backward that computes its gradients: SL_WRITTEN_BY_INPUT and so on; set during planning */
-    /* [count]: the later stage's gradients of tied parameters that this coordinate declares twice; else NULL. */
+    /* [count]: the later stage's gradients of tied parameters declared twice on this coordinate; else NULL. */
     float *second;
     /* [shard_count] each: the optimizer's tensors; NULL from sl_parameters.states on, and if they are offloaded. */
     float *state[SL_OPTIMIZER_STATES];
@@ -131,7 +131,7 @@ struct sl_parameters {
     /* Set after opening: name patterns of adapters; NULL: none. Only adapters train. They are initialized here even if
      * all other values are loaded. */
     const char *adapters;
-    /* Set before initialization: the owner writes all values afterwards, except those of adapters: only adapters are
+    /* Set before initialization: the owner writes all values afterwards, except adapters' values: only adapters are
      * drawn. */
     bool given;
     struct sl_adapters_alone alone; /* set before the run is saved or loaded */
@@ -170,9 +170,8 @@ struct sl_parameters {
      * float32 values, and the bf16 values are copies; without training there are no float32 values of kernels and
      * tables. */
     bool working_bf16;
-    /* Set during planning: kernels and tables are float32, but only values that bf16 can represent. Runs without
-     * training then need not widen them for each float32 product, if no product reads bf16 directly
-     * (sl_gemm_widens). */
+    /* Set during planning: kernels and tables are float32, but only bf16-representable values. Runs without training
+     * then need not widen them for each float32 product, if no product reads bf16 directly (sl_gemm_widens). */
     bool settled_bf16;
     int members, member;    /* members of the data axis, from the layout, and this coordinate's number among them */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
@@ -187,7 +186,7 @@ int sl_parameters_open(struct sl_parameters *parameters, int loops);
 void sl_parameters_part(struct sl_parameters *parameters, int part, int loop);
 void sl_parameters_close(struct sl_parameters *parameters);
 
-/* The range of tied parameters that train; the ranges after it are frozen. */
+/* The range of tied parameters that train; later ranges are frozen. */
 static inline int sl_tied_range(const struct sl_parameters *parameters) { return 3 * parameters->loops; }
 static inline bool sl_range_is_frozen(const struct sl_parameters *parameters, int range) {
     return range > sl_tied_range(parameters);
@@ -245,9 +244,9 @@ static inline bool sl_range_takes_turns(const struct sl_parameters *parameters, 
 }
 
 /* Appends a copy of PARAMETER and returns its number, or -1 with the error set. The caller sets PARAMETER's range to
- * the number of its loop; the copy's range, offset and count are computed. A name that is already declared is
- * SL_BAD_INPUT, unless both parameters are tied and have the same shape. After the layout it only finds the declared
- * parameter of that name, which must have the same shape. */
+ * the number of its loop; the copy's range, offset and count are computed. A name declared before is SL_BAD_INPUT,
+ * unless both parameters are tied and have the same shape. After the layout it only finds the declared parameter of
+ * that name, which must have the same shape. */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
 
@@ -288,11 +287,11 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
 void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 
 /* Returns whether this coordinate's copy of parameter I stands for all copies: the coordinate is the first one along
- * each axis that neither shards the parameter nor holds the stages. With SHARED, the data axis does not count either:
+ * each axis except axes that shard the parameter or hold the stages. With SHARED, the data axis does not count either:
  * each of its members stands for its own part. */
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared);
 
-/* The part of parameter I that this coordinate updates, with optimizer state: elements [*FIRST, *FIRST + *COUNT) of its
+/* The part of parameter I updated by this coordinate, with optimizer state: elements [*FIRST, *FIRST + *COUNT) of its
  * shard; empty for frozen parameters. */
 void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
 
@@ -304,7 +303,7 @@ int sl_parameters_write_state(const struct sl_parameters *parameters, int range,
                               const float *from, struct sl_error *error);
 /* Announces reads of these elements of all state tensors; call it only if they are offloaded. */
 void sl_parameters_expect_states(const struct sl_parameters *parameters, int range, size_t first, size_t count);
-/* Elements of each tensor that fit into the room. */
+/* Elements of each tensor per piece. */
 size_t sl_far_piece(const struct sl_parameters *parameters);
 /* ---- offloading of values and gradients ---- */
 
@@ -352,9 +351,9 @@ void sl_parameters_close_far(struct sl_parameters *parameters);
  * Returns SL_BAD_INPUT if the storage has not been allocated. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
-/* sl_range_is_rounded_here returns whether this coordinate rounds only values of its own shard in RANGE. */
-/* The bf16 copies of the values at VALUE and behind it; NULL if only kernels have bf16 values. */
+/* The bf16 copies of the values at VALUE and behind it; NULL if no values, or only kernels, have bf16 copies. */
 const uint16_t *sl_parameters_rounded(const struct sl_parameters *parameters, const float *value);
+/* Returns whether this coordinate rounds only its own values of RANGE, which no other coordinate reads here as bf16. */
 bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range);
 /* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together, it rounds this
  * coordinate's part, and the members must meet before they read. If others' float32 values are not here, it rounds this
@@ -368,8 +367,7 @@ int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_er
 void sl_parameters_copy_values(const struct sl_parameters *parameters, int range, size_t first, size_t count,
                                float *piece, bool writes);
 
-/* For a range that is whole: the number of values of PARAMETER's shard that are contiguous, a row of its columns or
- * all. */
+/* For a range that is whole: the number of contiguous values of PARAMETER's shard, a row of its columns or all. */
 static inline size_t sl_parameter_run(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
     return parameter->gathered ? parameter->shape[parameter->dims - 1] / (size_t)parameters->members : parameter->count;
 }

@@ -1,4 +1,4 @@
-/* rules.c - finds the first rule that matches a name. */
+/* rules.c - finds the first rule matching a name. */
 #include "layers/modules/parameters/rules.h"
 
 #include <fnmatch.h>

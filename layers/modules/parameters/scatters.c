@@ -75,7 +75,7 @@ static void add_members(const struct sl_scatters *s, const struct sl_scatter *sc
     sl_add_rows(scatter->rows, columns, members, x, stride, scatter->accumulate, scatter->gradient, columns);
 }
 
-/* Memory for the sum of a gradient that accumulates, unless peers' memory is read. */
+/* Memory for the sum of an accumulating gradient, unless peers' memory is read. */
 static float *sum_of(const struct sl_scatters *s, const struct sl_scatter *scatter) {
     const size_t whole = scatter->rows * scatter->columns * (size_t)s->group.size;
     return s->memory + scatter->at + scatter->size - floats_of_shard(s, whole);
@@ -117,7 +117,7 @@ static bool is_taken(struct sl_scatters *s, size_t at, size_t size) {
     return false;
 }
 
-/* Does all work that needs no waiting. */
+/* Does all work possible without waiting. */
 static int advance(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
     bool done = true;
     while (s->summed < s->started) {

@@ -3,7 +3,7 @@
  * A coordinate computes a kernel's whole gradient from its own rows, and stores its shard of the sum over data. The
  * gradients lie in a ring with room for the largest ones and many small ones. A sum can then run while the next
  * gradients are computed, and coordinates do not wait for the slowest each time. The ring is not larger than the memory
- * that shards save, unless one gradient needs more. The sums have groups of their own, so modules may communicate over
+ * saved by sharding, unless one gradient needs more. The sums have groups of their own, so modules may communicate over
  * data meanwhile.
  *
  * If coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
@@ -36,13 +36,13 @@ struct sl_scatters {
     bool tree;                      /* sums are in tree order, different from the members' order */
     bool reads;                     /* members read their peers' memory */
     size_t largest;                 /* floats of the largest kernel's room */
-    size_t saved;                   /* floats that sharding saves in gradients */
+    size_t saved;                   /* floats saved by sharding gradients */
     size_t capacity;                /* floats of the ring */
     float *memory;
     const float **peer;                     /* [members]: addresses of their memory, for reads */
     struct sl_scatter scatter[SL_SCATTERS]; /* gradient n has entry n % SL_SCATTERS */
     size_t next;                            /* begin of the next room in the ring */
-    int started, summed, freed;             /* numbers of gradients that have reached this state */
+    int started, summed, freed;             /* numbers of gradients past this state */
 };
 
 /* Prepares for sums over AXIS, in the order of the members or, with TREE, of psum_tree. Collective over the mesh. Free
@@ -50,7 +50,7 @@ struct sl_scatters {
 int sl_scatters_plan(struct sl_scatters *scatters, struct sl_spmd *self, const char *axis, bool tree);
 /* Adds a kernel of WHOLE floats. Call it for all kernels before sl_scatters_open. */
 void sl_scatters_add(struct sl_scatters *scatters, size_t whole);
-/* Bytes that sl_scatters_open will allocate. */
+/* Bytes allocated by sl_scatters_open. */
 size_t sl_scatters_bytes(const struct sl_scatters *scatters);
 /* Allocates the memory, and counts it in HELD. */
 int sl_scatters_open(struct sl_scatters *scatters, struct sl_spmd *self, struct sl_budget *held);

@@ -41,7 +41,7 @@ struct gqa {
     /* Sizes on this coordinate: */
     size_t heads, columns;         /* for q */
     size_t key_heads, key_columns; /* for each of k and v: its own heads, or all */
-    size_t lead;                   /* earlier query heads that read the same key heads or earlier ones */
+    size_t lead;                   /* earlier query heads with the same key heads or earlier ones */
     size_t cached, cached_columns; /* for each of k and v: first column read by its heads, and number of columns */
     enum sl_dtype precision;       /* type of products' operands */
     bool reads_stored;             /* forward's attention reads only the bf16 copies */
@@ -144,7 +144,7 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-/* Sets `unread` for arrays whose bf16 copies attention and products read, except those that rotations read. */
+/* Sets `unread` for arrays whose bf16 copies attention and products read, except arrays read by rotations. */
 static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
     struct sl_kept *kept = gqa->kept;
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
@@ -246,7 +246,7 @@ struct turn {
     } tensor[2];
 };
 
-/* Treats the tail of a sequence as a sequence that starts there. */
+/* Treats the tail of a sequence as a sequence starting there. */
 static void turn_rows(const void *arg, size_t first, size_t end) {
     const struct turn *turn = arg;
     const struct sl_rope *rope = turn->rope;
@@ -288,7 +288,7 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     }
 }
 
-/* TENSOR in the type that forward's attention reads. */
+/* TENSOR in the type read by forward's attention. */
 static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     const struct sl_kept *kept = &own(module)->kept[tensor];
     return own(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
@@ -305,7 +305,7 @@ static void attend(const struct sl_module *module, struct sl_context *context) {
               at(module, context, LOGSUM));
 }
 
-/* Adds the call's tokens to the caches, which have the columns that this coordinate's heads read. */
+/* Adds the call's tokens to the caches, which have the columns read by this coordinate's heads. */
 static void attend_cached(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
     const struct sl_caches *caches = context->caches;

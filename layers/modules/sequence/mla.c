@@ -226,7 +226,7 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* TENSOR in the type that forward's attention reads. */
+/* TENSOR in the type read by forward's attention. */
 static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     const struct sl_kept *kept = &sl_mla_of(module)->kept[tensor];
     return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);

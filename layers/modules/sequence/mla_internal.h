@@ -50,7 +50,7 @@ struct mla {
     int keys_cache, values_cache, rotated_keys_cache; /* cache numbers of the expanded form */
     int latents_cache,
         table_cache; /* cache numbers of the latent form: [latent | rotated key], and kv_up in the kernels' layout */
-    struct sl_gemm expansion;                             /* product that expands a chunk of cached latents */
+    struct sl_gemm expansion;                             /* product expanding a chunk of cached latents */
     struct sl_place widened, latents, rotated_keys, bias; /* the chunk's operands */
     struct sl_place others, others_logsum;                /* attention's results for the chunk */
 };
@@ -74,7 +74,7 @@ static inline void sl_mla_keep(const struct sl_module *module, const struct sl_c
     sl_keep(context, &sl_mla_of(module)->kept[tensor]);
 }
 
-/* Tensor that each child reads, and gradient tensor of its y; at the ends, the module's own x and dy. */
+/* Tensor read by each child, and gradient tensor of its y; at the ends, the module's own x and dy. */
 extern const enum tensor sl_mla_input[CHILDREN], sl_mla_gradient[CHILDREN];
 
 /* Calls child I's backward_input, after its gradient has been written; X is the module's own. */
@@ -95,7 +95,7 @@ struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequen
 /* Writes OUTPUT, in the form LEFT, and LOGSUM, from the call's own keys and values. */
 void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_settled left);
 
-/* Plans the caches, in the form that plan->caches requests. */
+/* Plans the caches, in the form requested by plan->caches. */
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);
 /* Number of cached tokens that a pass over sequences of SEQUENCE tokens expands to keys and values at a time: a power
  * of two, so chunks divide the parts of a prompt before it; 0 if attending to the latents themselves takes less

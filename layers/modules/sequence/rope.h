@@ -1,8 +1,8 @@
-/* rope.h - tables of cosines and sines for rotary positions (Su et al. 2021), in memory that the device can read.
+/* rope.h - tables of cosines and sines for rotary positions (Su et al. 2021), in device-readable memory.
  *
  * Position t, counted from 0, rotates pair i of COLUMNS columns by the angle from struct sl_rotary; latent attention
- * has no such struct and rotates by (t + 1) 10000^(-2i / COLUMNS). A coordinate's table has only the pairs that it
- * rotates. All layers planned together share their tables. */
+ * has no such struct and rotates by (t + 1) 10000^(-2i / COLUMNS). A coordinate's table has only its rotated pairs. All
+ * layers planned together share their tables. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 #define SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 

@@ -13,7 +13,7 @@ enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are 
 struct chunk {
     const struct sl_products *products;
     size_t begin, classes; /* first class in the slice; number of classes */
-    size_t padding;        /* number of classes at the end that are padding */
+    size_t padding;        /* number of padding classes at the end */
     const void *kernel;    /* [classes, columns], in their stored type; NULL: use BLOCKS */
     struct sl_blocks blocks;
 };
@@ -30,7 +30,7 @@ size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
     return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
 }
 
-/* Counts CHUNKS chunks: their softmax, and the logits of the AGAIN chunks that W computes again. */
+/* Counts CHUNKS chunks: their softmax, and the logits of the AGAIN chunks recomputed by W. */
 static void count(const struct sl_plan *plan, const struct sl_products_shape *shape, size_t chunks, size_t again) {
     const double logits = (double)shape->rows * shape->out * (double)chunks;
     const struct sl_load_product product = {shape->precision,
@@ -170,7 +170,7 @@ static bool reads_rows(const struct sl_products *products) {
 }
 
 /* Computes LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. AGAIN: afterwards the chunk's
- * kernel has the type that the other product reads. */
+ * kernel has the type read by the other product. */
 static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
                     bool again, float *logits) {
     const void *kernel = chunk->kernel ? chunk->kernel : &chunk->blocks;

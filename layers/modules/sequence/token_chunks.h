@@ -33,7 +33,7 @@ struct sl_token_chunks {
     bool stores_alone; /* on devices: of p and of gradients only bf16 for products is written */
     /* If the coordinate has several leaves (layers/modules/leaves.h), each has products of its own: */
     int leaves;                     /* 1 without leaves */
-    struct sl_place waiting;        /* [levels, chunk, columns]: gradients of leaves that wait for others */
+    struct sl_place waiting;        /* [levels, chunk, columns]: gradients of leaves waiting for others */
     struct sl_place grouped;        /* of W's group, leaf by leaf: [own rows, columns + 2], x, maxima and sums */
     struct sl_place grouped_logits; /* [own rows, chunk]: saved logits in the same order */
 };

@@ -57,7 +57,7 @@ static size_t columns_of(const struct sl_module *module) {
 
 /* ---- planning ---- */
 
-/* Lifetime of arrays that W reads; shorter if the table is frozen. */
+/* Lifetime of arrays read by W; shorter if the table is frozen. */
 static enum sl_lifetime until_weight(const struct sl_plan *plan) {
     return sl_plan_trains(plan, 0) ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
 }

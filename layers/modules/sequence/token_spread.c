@@ -27,7 +27,7 @@ struct spread {
     struct sl_place places, ones; /* [own rows] */
 };
 
-/* Arrays that stages send. Rows of X, DX and ROW have all channels; a coordinate's own rows have as many elements as
+/* Arrays sent between stages. Rows of X, DX and ROW have all channels; a coordinate's own rows have as many elements as
  * its own channels of all rows. */
 struct forward_rows {
     size_t rows, elements; /* own rows; elements of each of X, DX and ROW */
@@ -158,10 +158,10 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_stash(plan, rows, &spread->sums);
 }
 
-/* Returns whether products read x as the bf16 that was sent. */
+/* Returns whether products read x as the received bf16. */
 static bool reads_halves(const struct spread *spread) { return spread->table.vocabulary.halves && !spread->widens; }
 
-/* The COUNT elements at X, received or saved, in the type that products read. */
+/* The COUNT elements at X, received or saved, in the type read by products. */
 static const void *read_x(const struct sl_module *module, const struct sl_context *context, size_t count,
                           const float *x) {
     if (!own(module)->widens) return x;

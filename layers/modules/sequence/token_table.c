@@ -46,7 +46,7 @@ static int check_shards(const struct sl_token_table *table, struct sl_plan *plan
                         plan->name, table->module.type->name, plan->sequence, table->parts, table->axis);
 }
 
-/* Checks leaves, which are shares of the tokens or of the classes; stages cannot share a table that has leaves. */
+/* Checks leaves, which are shares of the tokens or of the classes; stages cannot share a table with leaves. */
 static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan) {
     const int leaves = sl_plan_parts(plan, table->axis);
     if (!table->leaves && !table->slices) return SL_OK;
