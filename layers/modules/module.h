@@ -260,10 +260,10 @@ struct sl_module_type {
      * save. */
     bool needs_no_input, needs_no_gradient;
     bool rounds_result; /* forward or backward_input may obey context->result and set its done; otherwise the parent
-                           rounds. For types that fuse; for I, they must also store */
-    bool adds_in_forward,
-        adds_in_backward; /* forward, or I, may add context->summand and set its done. For types that store and fuse. A
-                             parent passes it to its last child (forward) or first child (I): sl_take_summand */
+                           rounds. For types that fuse; for I, they must also store. */
+    /* forward, or I, may add context->summand and set its done. For types that store and fuse. A parent passes it to
+     * its last child (forward) or first child (I): sl_take_summand */
+    bool adds_in_forward, adds_in_backward;
     bool is_gelu;         /* y = gelu(x) in its tanh form, which the products before and after it may compute */
     bool rounds_gradient; /* if context->storage is bf16, I rounds dy as it reads it: callers need not round it */
     bool dx_may_be_x;     /* backward_input accepts the same array for x and dx, and W does not read x */
@@ -415,7 +415,7 @@ static inline const struct sl_blocks *sl_blocks_value(const struct sl_module *mo
 static inline bool sl_is_frozen(const struct sl_module *module, const struct sl_context *context, int i) {
     return context->parameters->list[module->parameter[i]].frozen;
 }
-/* Gradient of the module's parameter I, which must not be frozen. */
+/* Gradient of the module's parameter I; NULL if it is frozen. */
 static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
@@ -457,8 +457,8 @@ static inline struct sl_collective sl_describe_shares_of_sum(bool by_tree, const
     return by_tree ? sl_describe_psum_scatter_tree_dim(group, SL_F32, x, y, dims, shape, dim)
                    : sl_describe_psum_scatter_dim(group, SL_F32, x, y, dims, shape, dim);
 }
-/* Sums X [n] over all coordinates of GROUP, in place: in tree order if sums add leaves, otherwise in the order of the
- * coordinates. If the coordinate is alone (-1), does nothing. */
+/* Sums X [n] over all coordinates of GROUP, in place: in tree order if the group sums by_tree, otherwise in the order
+ * of the coordinates. If the coordinate is alone (-1), does nothing. */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
 SL_END_C

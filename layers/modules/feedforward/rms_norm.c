@@ -18,8 +18,7 @@ struct rms_norm {
     int parts;                 /* leaves of this coordinate; 1 without leaves */
     struct sl_place part_sums; /* [rows, parts], if there are several parts */
     struct sl_place room;      /* scratch memory of the kernels for whole rows, if they are used */
-    struct sl_place
-        no_shift; /* [microbatches of a call, columns]: without beta, zeros, or memory for its unused gradient */
+    struct sl_place no_shift;  /* [microbatches of a call, columns]: zeros; memory for an unused gradient */
 };
 
 static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {

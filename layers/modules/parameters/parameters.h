@@ -125,9 +125,8 @@ struct sl_parameters {
     /* Set after opening: gradients of kernels sharded over data accumulate locally and are scattered once in a step,
      * SL_OWN_ROWS. */
     bool scatters_late;
-    const struct sl_decay_rule
-        *decays;        /* set after opening: rules for weight decay; NULL: it applies to all parameters */
-    const char *frozen; /* set after opening: name patterns of frozen parameters; NULL: none */
+    const struct sl_decay_rule *decays; /* set after opening: rules for weight decay; NULL: on all parameters */
+    const char *frozen;                 /* set after opening: name patterns of frozen parameters; NULL: none */
     /* Set after opening: name patterns of adapters; NULL: none. Only adapters train. They are initialized here even if
      * all other values are loaded. */
     const char *adapters;

@@ -16,12 +16,11 @@ struct head_norm {
     int group;
     int heads, width; /* heads on this coordinate; columns of a head */
     float epsilon;
-    struct sl_place sums; /* [rows * heads] */
-    struct sl_place
-        no_shift;         /* [microbatches of a call, width]: zeros as the shift, and memory for its unused gradient */
-    struct sl_place part; /* [leaves, width]: this coordinate's parts of the gradient */
-    int leaves;           /* 1 without leaves */
-    struct sl_place packed; /* [rows, own columns] of one leaf: dy and x; rstd */
+    struct sl_place sums;     /* [rows * heads] */
+    struct sl_place no_shift; /* [microbatches of a call, width]: zeros; memory for an unused gradient */
+    struct sl_place part;     /* [leaves, width]: this coordinate's parts of the gradient */
+    int leaves;               /* 1 without leaves */
+    struct sl_place packed;   /* [rows, own columns] of one leaf: dy and x; rstd */
 };
 
 static const struct head_norm *own(const struct sl_module *module) { return (const struct head_norm *)module; }

@@ -48,8 +48,8 @@ struct mla {
     struct sl_place scratch;   /* scratch memory of attention: of backward, or of attention to latents */
     struct sl_place kernel;    /* kv_up's columns, before they become a table */
     int keys_cache, values_cache, rotated_keys_cache; /* cache numbers of the expanded form */
-    int latents_cache,
-        table_cache; /* cache numbers of the latent form: [latent | rotated key], and kv_up in the kernels' layout */
+    /* Cache numbers of the latent form: [latent | rotated key], and kv_up in the kernels' layout. */
+    int latents_cache, table_cache;
     struct sl_gemm expansion;                             /* product expanding a chunk of cached latents */
     struct sl_place widened, latents, rotated_keys, bias; /* the chunk's operands */
     struct sl_place others, others_logsum;                /* attention's results for the chunk */

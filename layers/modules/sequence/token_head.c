@@ -19,12 +19,11 @@ struct token_head {
     struct sl_token_chunks chunks;
     struct sl_place kept_x; /* if coordinates have different channels: all channels of x of this coordinate's tokens */
     struct sl_place whole;  /* the same for dx, slice by slice */
-    struct sl_place
-        in_order;           /* x or dx sequence by sequence, if the others are ordered leaf by leaf (token_leaves.h) */
-    struct sl_place labels; /* by tokens: labels of this coordinate's tokens */
+    struct sl_place in_order;     /* x or dx in sequence order, if they lie leaf by leaf (token_leaves.h) */
+    struct sl_place labels;       /* by tokens: labels of this coordinate's tokens */
     struct sl_place maxima, sums; /* [own rows], saved for W */
-    struct sl_place argmaxima,
-        scales; /* [slices, own rows]; scales: factors of dx; before that, by classes, the slice's largest logits */
+    /* [slices, own rows]; scales: factors of dx; before that, by classes, the slice's largest logits */
+    struct sl_place argmaxima, scales;
     struct sl_place sums_targets;       /* [slices, 2, own rows] */
     struct sl_place own_maxima;         /* by classes: [rows, slices] */
     struct sl_place all_maxima, places; /* all coordinates' [rows, parts * slices]; [2, rows]: index of the first
