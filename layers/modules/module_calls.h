@@ -19,8 +19,8 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
 /* Calls W for the microbatch whose I has just returned; does nothing if the module is frozen. */
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy);
-/* Calls context->begin before the I or the W of MODULE, which is a part of the parameters, if WRITTEN (the current
- * half) is the one that writes its gradients. */
+/* Calls context->begin before an I or a W of MODULE, which is a part of the parameters. WRITTEN is the coming call;
+ * context->begin is only called if this call writes the part's gradients. */
 int sl_module_begin_part(const struct sl_module *module, const struct sl_context *context, unsigned written);
 /* Call a module whose type does not store although the storage is bf16. X and DY are bf16, except dy in I, which is
  * float32. */

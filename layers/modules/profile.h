@@ -12,9 +12,9 @@
  *  - transfer: it waits for data that has been sent: the engine's delay, the network, waking up (at most 0.1 ms if
  *    each coordinate has a core; if they share cores, waking up counts as no core).
  *  - no core: coordinates share cores. This coordinate was ready to run and was not running; or it waits for a peer
- *    that was ready and was not running. The engine divides a wait in the ratio of the peer's time without a core to
- *    all its time since its previous message; the peer's own waits count as they were divided there. Other programs
- *    of the machine take cores, too, and so do pages that are read from a disk.
+ *    that was ready and was not running. The share of a wait counted here is the peer's time without a core divided by
+ *    all the peer's time since its previous message; the peer's own waits count as they were divided there. Other
+ *    programs of the machine take cores, too, and so do pages that are read from a disk.
  *
  * The engine divides waits (self->waited). Time without a core during the coordinate's own work is wall time less CPU
  * time. Engines that cannot divide waits (all but local, because they do not know when a message was sent) count all

@@ -5,9 +5,11 @@
  *
  * A coordinate has its rows of A, like the dense layer's kernel, and its columns of B, like y: h is the sum of all
  * coordinates' products, and so is the gradient of h in backward. If every coordinate has all of y, each has all of B
- * and its own summand of dy, and the gradient of B is a sum, too. If sums add leaves, each slice of A's rows and of B's
- * columns has products of its own (leaf_products.h, leaf_columns.h), and summands of dy are summed before they are
- * multiplied, so that every coordinate has the same gradients of h and of B. */
+ * and its own summand of dy, and the gradient of B is a sum, too.
+ *
+ * If sums add leaves, each slice of A's rows and of B's columns has products of its own (leaf_products.h,
+ * leaf_columns.h). Summands of dy are then summed before they are multiplied, so every coordinate has the same
+ * gradients of h and of B. */
 #include <math.h>
 #include <stdio.h>
 

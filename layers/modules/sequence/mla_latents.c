@@ -1,8 +1,8 @@
 /* mla_latents.c - the latent between down and the products that read its halves, and its gradient.
  *
- * If these two products, and down's for the gradient, read only bf16 and accept columns of wider rows, the latent and
- * its gradient are stored once as bf16, and no copies are made. Otherwise kv_up and q_up have copies of their halves,
- * and their gradients are copied to their places. */
+ * These two products, and down's product for the gradient, may read only bf16 and accept columns of wider rows. If so,
+ * the latent and its gradient are stored once as bf16, without copies. Otherwise kv_up and q_up have copies of their
+ * halves, and their gradients are copied to their places. */
 #include "layers/modules/sequence/mla_internal.h"
 
 /* ---- planning ---- */
