@@ -1,8 +1,8 @@
 /* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
- * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_DRAWS,
- * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS, SL_OPERAND_KERNELS and SL_DROPOUT_KERNELS, those of the
- * tables beside it, and SL_LEVEL, the level's. */
+ * The build defines SL_KERNELS, the table's name; SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_DRAWS,
+ * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS, SL_OPERAND_KERNELS and SL_DROPOUT_KERNELS, the names of
+ * the tables that it contains; and SL_LEVEL, the level's name. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/elements_internal.h"
 #include "layers/kernels/hashes_internal.h"
@@ -15,18 +15,18 @@
 
 #include <string.h>
 
-/* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
+/* A region's launch carries scalars, but a struct needs a copy of its own: so kernels unpack structs first. */
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* ---- sums and products ---- */
 
-/* The most elements of a part of N, of which there are SL_PARTS. */
-enum { PAIRS = (SL_PARTS + 1) / 2 }; /* parts of which each leaves two numbers in the room */
+/* part_of returns the number of elements in each of the SL_PARTS parts of N elements, at most. */
+enum { PAIRS = (SL_PARTS + 1) / 2 }; /* parts that write two numbers each into the room */
 
 static size_t part_of(size_t n) { return (n + SL_PARTS - 1) / SL_PARTS; }
 
-/* *SUM += the sum of the SL_PARTS in ROOM, divided. */
+/* *SUM += the sum of the SL_PARTS numbers in ROOM, divided by DIVISOR. */
 static void add_parts(const double *room, double divisor, double *sum) {
     SL_ROWS(is_device_ptr(room, sum))
     for (size_t once = 0; once < 1; once++) {
@@ -73,7 +73,7 @@ static void largest_bits(size_t n, const float *x, double *room, int32_t *bits) 
     }
 }
 
-/* Each square is exact as a double. */
+/* A square is exact as a double. */
 static void add_squares(size_t n, const float *x, double scale, double *room, uint64_t *sums) {
     const size_t part = (n + PAIRS - 1) / PAIRS;
     uint64_t *parts = (uint64_t *)(void *)room;
@@ -123,7 +123,7 @@ SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void
             for (size_t c = 0; c < s.count; c++) sum[c] = leads && s.leads ? to[s.first + c] : 0.0f;
             size_t row = (stripe.first + s.begin) * cols + s.first;
             const size_t end = row + (s.end - s.begin) * cols;
-            for (; row + 3 * cols < end; row += 4 * cols) { /* sums are loaded and stored once for four rows */
+            for (; row + 3 * cols < end; row += 4 * cols) { /* sums are loaded and stored once per four rows */
                 const size_t row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
                 SL_IN_BLOCK()
                 for (size_t c = 0; c < s.count; c++)
@@ -158,7 +158,7 @@ static void column_sums(size_t rows, size_t cols, const float *x, bool accumulat
     part_sums(1, rows, cols, x, false, accumulate, sums);
 }
 
-/* A row's sums wait where their first columns were, until there is another one of as many columns. */
+/* Sums of columns replace the first of these columns, until the next level adds them. */
 static void row_trees(size_t rows, size_t cols, float *x, float *sums) {
     SL_ROWS(is_device_ptr(x, sums))
     for (size_t r = 0; r < rows; r++) {
@@ -171,9 +171,9 @@ static void row_trees(size_t rows, size_t cols, float *x, float *sums) {
 
 /* ---- loss ---- */
 
-/* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
- * the quad's halves. Where one class has nearly all the probability, 1 - p is a few units in the last place of this
- * sum, so the order decides over the gradient's third digit. */
+/* XLA's order of a row's sum on a CPU: first the elements behind the last quad, then quad by quad, then the quad's
+ * halves. If one class has nearly all the probability, 1 - p is a few units in the last place of this sum, so the order
+ * decides the gradient's third digit. */
 SL_INLINE float sum_by_quads(const float *x, size_t n) {
     const size_t quads = n - n % 4;
     float sum0 = n % 4 > 0 ? x[quads] : 0.0f, sum1 = n % 4 > 1 ? x[quads + 1] : 0.0f;
@@ -205,7 +205,7 @@ static void softmax_cross_entropy(size_t rows, size_t classes, const float *logi
         SL_LANES()
         for (size_t c = 0; c < classes; c++) dx[c] = sl_exp(x[c] - max);
         const float sum = sum_by_quads(dx, classes);
-        int equals = 0; /* maxima before the label: the first of them is the argmax */
+        int equals = 0; /* equal maxima before the label: the first one is the argmax */
         SL_LANES(reduction(+ : equals))
         for (size_t c = 0; c < label; c++) equals += x[c] == max;
         const float factor = weight / sum;
@@ -221,7 +221,7 @@ static void add_losses(size_t rows, const int32_t *labels, const float *losses, 
     SL_ROWS(is_device_ptr(labels, losses, sums))
     for (size_t once = 0; once < 1; once++) {
         double loss = 0.0, correct = 0.0;
-        SL_ADDS(reduction(+ : loss, correct)) /* three at once a GPU's threads would keep in memory */
+        SL_ADDS(reduction(+ : loss, correct)) /* a GPU's threads would spill three sums to memory */
         for (size_t r = 0; r < rows; r++) {
             if (labels[r] < 0) continue;
             loss += (double)losses[2 * r];
@@ -260,8 +260,8 @@ static void mean_squared_error(size_t rows, size_t columns, const float *outputs
 
 /* ---- optimizer ---- */
 
-/* Not above: of a file's first region compilers for GPUs make one with 88 registers and a frame, of this one 69 and
- * none. */
+/* Included here, not above: compilers for GPUs need 88 registers and a stack frame for a file's first region, but 69
+ * and no frame for this one. */
 #include "layers/kernels/adamw_internal.h"
 
 const struct sl_kernels SL_KERNELS = {

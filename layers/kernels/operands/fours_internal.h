@@ -1,9 +1,9 @@
-/* fours_internal.h - elements by four: a thread of an NVIDIA GPU takes neighbours, with one load or store of 16 bytes
- * for those of an array, 8 of bf16. So it asks for as many bytes with a quarter of the instructions.
+/* fours_internal.h - elements in groups of four: a thread of an NVIDIA GPU loads or stores four neighbours at once, in
+ * 16 bytes of floats or 8 of bf16. It moves the same bytes with a quarter of the instructions.
  *
- * A loop over elements goes in steps of SL_FOUR, which is 1 elsewhere, and hands each step to SL_BY_FOUR. What is done
- * to an element is a function of COUNT, a constant, the first element, and the rest. Its numbers are vectors: compilers
- * for GPUs take an array in a region, whose address is asked for by each subscript, for memory that threads share. */
+ * A loop over elements takes steps of SL_FOUR (1 on other machines) and passes each step to SL_BY_FOUR. The work on
+ * elements is a function of COUNT (a constant), the first element, and other arguments. Its numbers are vectors: in a
+ * region, compilers for GPUs place an array in memory that threads share, because each subscript takes its address. */
 #ifndef SL_LAYERS_KERNELS_OPERANDS_FOURS_INTERNAL_H
 #define SL_LAYERS_KERNELS_OPERANDS_FOURS_INTERNAL_H
 
@@ -22,12 +22,11 @@ typedef uint16_t few_halves;
 #define OF(x, k) (x)
 #endif
 
-/* Where elements of floats and of bf16 lie: an OR of these is 0 modulo 16 where all of them can go by four.
- */
+/* Addresses of elements of floats and of bf16: their OR is 0 modulo 16 if all arrays can go by four. */
 #define FLOATS_AT(x) ((uintptr_t)(x))
 #define HALVES_AT(x) (2 * (uintptr_t)(x))
 
-/* FUNCTION(count, i, ...) for the elements from I on, at most up to END. */
+/* Calls FUNCTION(count, i, ...) for elements from I on, SL_FOUR at most, and below END. */
 #if SL_FOUR > 1
 #define SL_BY_FOUR(function, i, end, addresses, ...)                                                                   \
     do {                                                                                                               \
@@ -42,9 +41,9 @@ typedef uint16_t few_halves;
 #define SL_BY_FOUR(function, i, end, addresses, ...) function(1, i, __VA_ARGS__)
 #endif
 
-/* The same for a row of COLS elements that begins LEAD elements behind the last place where four can go, its floats at
- * X: so a row of any length goes by four but for its ends. PLACE is 0, SL_FOUR and so on, below LEAD + COLS. Other
- * arrays must lie ALIKE. */
+/* SL_BY_FOUR for a row of COLS elements that begins LEAD elements after an aligned group of four, with its floats at X:
+ * a row of any length goes by four except at its ends. PLACE is 0, SL_FOUR and so on, below LEAD + COLS. Other arrays
+ * must be aligned ALIKE. */
 #define SL_LEAD(x) ((uintptr_t)(x) / sizeof(float) % SL_FOUR)
 #define SL_ALIKE(x, addresses) ((FLOATS_AT(x) - (addresses)) % 16 == 0)
 #if SL_FOUR > 1
@@ -63,7 +62,7 @@ typedef uint16_t few_halves;
 #define SL_ROW_BY_FOUR(function, place, lead, cols, alike, ...) function(1, place, __VA_ARGS__)
 #endif
 
-/* COUNT elements: SL_FOUR, which are aligned, or 1, which becomes the first. */
+/* Loads or stores COUNT elements: SL_FOUR aligned ones, or one, the first of the vector. */
 #define SL_LOAD_FOUR(type, count, x)                                                                                   \
     type y = {0};                                                                                                      \
     if ((count) == SL_FOUR) return *(const type *)(x);                                                                 \
@@ -92,14 +91,14 @@ SL_INLINE few_floats widen_halves(const size_t count, few_halves x) {
     return y;
 }
 
-/* Elements from I on of X, which is bf16 if HALF, a constant on hosts, else floats. */
+/* Loads elements of X from I on: bf16 if HALF (a constant on hosts), else floats. */
 SL_INLINE few_floats load_elements(const size_t count, const bool half, const void *x, size_t i) {
     if (half) return widen_halves(count, load_halves(count, (const uint16_t *)x + i));
     return load_floats(count, (const float *)x + i);
 }
 #define ELEMENTS_AT(half, x) ((half) ? HALVES_AT(x) : FLOATS_AT(x))
 
-/* The floats of OUT, and its bf16, alone or as a copy; NULL: there are none. */
+/* The floats of OUT, or NULL; and its bf16 elements, which are its values or a copy, or NULL. */
 SL_INLINE float *out_floats(const struct sl_out *out) {
     return out->rows.type == SL_F32 ? (float *)out->rows.at : NULL;
 }
@@ -107,8 +106,8 @@ SL_INLINE uint16_t *out_halves(const struct sl_out *out) {
     return (uint16_t *)(out->rows.type == SL_BF16 ? out->rows.at : out->copy.at);
 }
 
-/* VALUES become elements from I on of Y, if there are FLOATS, which it ROUNDS or not, and of STORED, if it STORES: what
- * a struct sl_settled says. */
+/* Writes VALUES to y from element I on, if FLOATS, rounded if ROUNDS, and as bf16 to STORED, if STORES: the form of a
+ * struct sl_settled. */
 SL_INLINE void leave_few(const size_t count, size_t i, few_floats values, const bool floats, const bool rounds,
                          const bool stores, float *y, uint16_t *stored) {
     const few_halves rounded = round_floats(count, values);
@@ -116,7 +115,7 @@ SL_INLINE void leave_few(const size_t count, size_t i, few_floats values, const 
     if (floats) store_floats(count, rounds ? widen_halves(count, rounded) : values, y + i);
 }
 
-/* Elements of X from I on become what bf16 keeps of them, and of STORED, if it STORES. */
+/* Rounds elements of X from I on to bf16 in place, and copies them to STORED, if STORES. */
 SL_INLINE void settle_few(const size_t count, size_t i, const bool stores, float *x, uint16_t *stored) {
     leave_few(count, i, load_floats(count, x + i), true, true, stores, x, stored);
 }

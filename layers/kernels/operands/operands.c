@@ -1,4 +1,4 @@
-/* operands.c - results that are written as they will be read as soon as they are computed, built as kernels.c is.
+/* operands.c - kernels that write results in the form that the next kernel reads; built as kernels.c is.
  *
  * The build defines SL_OPERAND_KERNELS, the table's name. */
 #include "layers/kernels/operands/operands.h"
@@ -10,13 +10,13 @@
 #include <math.h>
 
 enum {
-    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
+    ABREAST = 32, /* elements at a time if each is one long chain: several vectors hide its latency */
 };
 
 /* ---- silu and dropout ---- */
 
-/* Elements from I on. The callers pass constants, but for devices, which ask once for all of a thread's elements: the
- * types of x and of slope, HALF and HALVES, and how y is left. */
+/* Elements from I on. Callers pass constants for the types of x and slope (HALF, HALVES) and the form of y; device code
+ * tests them once for all elements of a thread. */
 SL_INLINE void silu_few(const size_t count, size_t i, const bool half, const bool halves, const bool floats,
                         const bool rounds, const bool stores, const void *x, float *y, uint16_t *stored, void *slope) {
     const few_floats in = load_elements(count, half, x, i);
@@ -72,7 +72,7 @@ static void silu(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slo
 #undef OF_FLOATS
 }
 
-/* The mask is a factor, because compilers make a branch around the arithmetic of a choice. */
+/* The mask is a factor: for a choice, compilers would put the arithmetic behind a branch. */
 SL_INLINE void dropout_of(size_t n, const bool silu, const bool halves, const bool floats, const bool rounds,
                           const bool stores, const float *x, const uint32_t *words, uint32_t threshold, float gain,
                           float *y, uint16_t *stored, void *slope) {
@@ -93,7 +93,7 @@ SL_INLINE void dropout_of(size_t n, const bool silu, const bool halves, const bo
 
 static void dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
                     struct sl_out y, struct sl_rows slope) {
-    const float gain = 1.0f / keep; /* a factor, as XLA makes of division by a constant */
+    const float gain = 1.0f / keep; /* a factor, as XLA turns division by a constant into one */
     float *floats = out_floats(&y);
     const struct sl_settled left = {y.rounds, out_halves(&y)};
 #define DROP(...) dropout_of(n, __VA_ARGS__, x.at, words, threshold, gain, floats, left.stored, slope.at)
@@ -114,7 +114,7 @@ static void dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words
 
 /* ---- products ---- */
 
-/* Of floats; with FLOATS as a constant. */
+/* Product of floats. FLOATS is a constant. */
 SL_INLINE void multiply_few(const size_t count, size_t i, const bool floats, const float *a, const float *b, float *y,
                             uint16_t *stored) {
     const few_floats one = load_floats(count, a + i);
@@ -135,7 +135,7 @@ static void multiply_rounded(size_t n, const float *a, const float *b, uint16_t 
         SL_BY_FOUR(multiply_few, i, n, FLOATS_AT(a + i) | FLOATS_AT(b + i) | HALVES_AT(y + i), false, a, b, NULL, y);
 }
 
-/* By slopes that are kept as bf16. */
+/* Multiplies by slopes that are saved as bf16. */
 SL_INLINE void multiply_kept_few(const size_t count, size_t i, const bool half, const bool floats, const bool rounds,
                                  const bool stores, const void *dy, const uint16_t *slope, float *dx,
                                  uint16_t *stored) {

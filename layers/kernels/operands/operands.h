@@ -1,7 +1,7 @@
-/* operands.h - results that are written as they will be read, in the pass that computes them: as floats, as bf16 where
- * products alone read them, and, where the storage is bf16, as that, with rounded floats beside it or without.
+/* operands.h - kernels that write results in the form that the next kernel reads, in the pass that computes them:
+ * floats; bf16, if only products read them; or, if storage is bf16, bf16 with or without rounded floats.
  *
- * Bf16 is the result of the kernels of floats, rounded to the nearest, ties to even. All arrays have N elements. */
+ * The bf16 results are the float kernels' results, rounded to the nearest, ties to even. All arrays have N elements. */
 #ifndef SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 #define SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 
@@ -11,16 +11,15 @@
 SL_BEGIN_C
 
 struct sl_operand_kernels {
-    /* y = a b. Floats of a and b: y as floats, which may be a or b, or as bf16. Bf16 of b, a slope that is kept so: of
-     * a gradient a in bf16, or of floats, which are rounded as they are read, as nobody has done so yet; y in any form.
-     */
+    /* y = a b. If a and b are floats, y is floats, and may be a or b, or bf16. If b is bf16, a saved slope, then a is a
+     * gradient in bf16, or in unrounded floats, which are rounded while they are read; y has any form. */
     void (*multiply)(size_t n, struct sl_rows a, struct sl_rows b, struct sl_out y);
-    /* y = silu(x), slope = silu'(x). Floats of slope: of floats of x, with y as floats or as bf16; the two may be x.
-     * Bf16 of slope: of floats or bf16 of x, with y in any form. */
+    /* y = silu(x), slope = silu'(x). If slope is floats, x is floats, and y floats or bf16; y and slope may be x. If
+     * slope is bf16, x is floats or bf16, and y has any form. */
     void (*silu)(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slope);
-    /* Y and slope of silu(x), or, without SILU, of x, of floats of x; both are multiplied by mask / keep, where mask[i]
-     * is 1 if words[i] >> 9 < threshold and 0 otherwise. Floats of slope: with y as floats, which may be x. Bf16 of
-     * slope: with y in any form. Devices have kernels that draw the words (dropout.h). */
+    /* y and slope of silu(x), or of x without SILU, both multiplied by mask / keep; x is floats. mask[i] is 1 if
+     * words[i] >> 9 < threshold and 0 otherwise. If slope is floats, y is floats, and may be x. If slope is bf16, y has
+     * any form. Devices use kernels that draw the words (dropout.h). */
     void (*dropout)(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
                     struct sl_out y, struct sl_rows slope);
 };
