@@ -1,6 +1,5 @@
-/* adamw_internal.h - AdamW's pass over values, gradients and moments; hashes of the two former, where a journal wants
- * them.
- */
+/* adamw_internal.h - AdamW's pass over values, gradients and moments, with hashes of gradients and values if a journal
+ * asks for them. */
 #ifndef SL_LAYERS_KERNELS_ADAMW_INTERNAL_H
 #define SL_LAYERS_KERNELS_ADAMW_INTERNAL_H
 
@@ -17,7 +16,7 @@ struct adamw_numbers {
     float rate, epsilon, decay, scale, beta1, rest1, correction1, beta2, rest2, correction2;
 };
 
-/* Of COUNT elements from I on; FIRST is the one whose new value goes to the beginning of TO. */
+/* Updates COUNT elements from I on; the new value of element FIRST goes to the beginning of TO. */
 SL_INLINE void adamw_few(const size_t count, size_t i, size_t first, struct adamw_numbers by, const float *gradient,
                          const float *addend, const bool adds, const bool rounds, const float *value, float *to,
                          uint16_t *rounded, float *first_moment, float *second_moment) {
@@ -37,8 +36,8 @@ SL_INLINE void adamw_few(const size_t count, size_t i, size_t first, struct adam
     if (rounds) store_halves(count, round_floats(count, moved), rounded + i);
 }
 
-/* With ADDS and ROUNDS as constants: loops of vectors that only may add would ask for an address that is none, which is
- * slow. New values of elements [FIRST, END) go to TO. */
+/* Updates elements [FIRST, END); new values go to TO. ADDS and ROUNDS are constants: a vector loop with an optional
+ * addend would compute addresses from NULL, which is slow. */
 SL_INLINE void adamw_of(size_t first, size_t end, const struct sl_adamw_step *step, const float *gradient,
                         const float *addend, const bool adds, const bool rounds, const float *value, float *to,
                         uint16_t *rounded, float *first_moment, float *second_moment) {
@@ -58,8 +57,8 @@ SL_INLINE void adamw_of(size_t first, size_t end, const struct sl_adamw_step *st
 }
 
 #if SL_STREAMS
-/* The same with hashes. Divisions take most of a pass: hashes of a few elements are almost free, for they are made
- * while the next ones' divisions are under way; of a piece they would take as long as in a pass of their own. */
+/* adamw_of with hashes. Divisions take most of a pass, so hashes of a few elements at a time are almost free: the CPU
+ * computes them during the next elements' divisions. Hashes of a whole piece would take as long as a separate pass. */
 SL_INLINE void adamw_hashed(size_t first, size_t end, const struct sl_adamw_step *step, const uint32_t *keys,
                             const float *gradient, const float *addend, const bool adds, const bool rounds,
                             const float *value, float *to, uint16_t *rounded, float *first_moment,
@@ -84,8 +83,7 @@ SL_INLINE void adamw_pass(size_t n, const struct sl_adamw_step *step, const floa
                           const bool adds, const bool streams, const bool rounds, const bool hashes, float *value,
                           uint16_t *rounded, float *first_moment, float *second_moment) {
     float piece[SL_STREAMS ? SL_PIECE : 1];
-    /* Five arrays from far away, and divisions that are slow: a core that asks for the next piece first does both at
-     * once. */
+    /* Five arrays come from memory, and divisions are slow: a core that prefetches the next piece does both at once. */
     for (size_t first = 0, end; first < n; first = end) {
         const uint32_t *keys = NULL;
         const size_t most = hashes ? step->hash->keys(step->hash, first, &keys) : SL_PIECE;

@@ -5,10 +5,10 @@
 #include "spmd/device/offload.h"
 
 enum {
-    /* Elements at a time where each is one long chain: several vectors hide its latency. On NVIDIA threads do, and a
-     * thread that had 32 at a time would keep all of its registers for them. */
+    /* Elements at a time if each is one long chain: several vectors hide its latency. On NVIDIA GPUs threads hide it,
+       and 32 elements at a time would fill all registers of a thread. */
     ABREAST = SL_BLOCK > 1 ? 32 : 1,
-    KEYS = 4, /* of a region */
+    KEYS = 4, /* keys of a region */
 };
 
 static void draw_words(struct sl_key key, uint32_t n, uint32_t *words) {
@@ -26,7 +26,7 @@ static void draw_words(struct sl_key key, uint32_t n, uint32_t *words) {
     }
 }
 
-/* Of at most KEYS keys: a region takes them as numbers. */
+/* Words of at most KEYS keys, which a region receives as scalars. */
 static void words_of_keys(size_t count, const struct sl_key *keys, size_t next, uint32_t n, uint32_t *words) {
     const uint32_t half = n / 2 + (n & 1), pairs = n / 2;
     uint64_t key[KEYS] = {0};
@@ -54,7 +54,7 @@ static void words_each(size_t count, const struct sl_key *keys, size_t next, uin
     }
 }
 
-/* Half COLUMN & 1 of the hash of (row, column / 2), for each row. */
+/* For each row, half COLUMN & 1 of the hash of (row, column / 2). */
 static void words_of_column(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t column, size_t stride,
                             uint32_t *words) {
     const uint32_t key0 = key.word[0], key1 = key.word[1];
@@ -69,7 +69,7 @@ static void words_of_column(struct sl_key key, uint32_t first_row, uint32_t rows
 static void words_global(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
                          size_t stride, uint32_t *words) {
     if (cols == 0) return;
-    /* Columns from an odd first one, then whole hashes, then perhaps a last column that is even. */
+    /* A row may begin with an odd column, continues with whole hashes, and may end with an even column. */
     const uint32_t head = first_col & 1, pairs = (cols - head) / 2, first_pair = (first_col + head) / 2;
     const uint32_t key0 = key.word[0], key1 = key.word[1];
     SL_ROWS(is_device_ptr(words))
@@ -88,7 +88,7 @@ static void words_global(struct sl_key key, uint32_t first_row, uint32_t rows, u
 }
 
 static void truncated_normal(uint32_t n, const uint32_t *words, float scale, float *values) {
-    /* Values may lie where the words are: the compiler must not think that floats and words cannot meet. */
+    /* VALUES may be WORDS: may_alias tells the compiler that floats and words may overlap. */
     typedef uint32_t __attribute__((may_alias)) aliased;
     const aliased *word = words;
     SL_ELEMENTWISE(is_device_ptr(word, values), simdlen(ABREAST))

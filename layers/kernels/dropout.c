@@ -1,5 +1,5 @@
-/* dropout.c - dropout that draws its words itself, built as kernels.c is: a hash gives two words, and so an iteration
- * has two elements.
+/* dropout.c - dropout that draws its own words, built as kernels.c is: a hash gives two words, so an iteration computes
+ * two elements.
  *
  * The build defines SL_DROPOUT_KERNELS, the table's name. */
 #include "layers/kernels/dropout.h"
@@ -10,11 +10,11 @@
 #include "spmd/device/offload.h"
 
 enum {
-    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
-    KEYS = 4,     /* of a region */
+    ABREAST = 32, /* elements at a time if each is one long chain: several vectors hide its latency */
+    KEYS = 4,     /* keys of a region */
 };
 
-/* What an element of X becomes. The callers pass a constant SILU. */
+/* Computes element I. Callers pass a constant SILU. */
 SL_INLINE void drop(size_t i, uint32_t word, const bool silu, uint32_t threshold, float gain, const void *x, bool half,
                     float *y, bool rounds, uint16_t *stored, float *slope, uint16_t *slope_stored) {
     const float factor = word >> 9 < threshold ? gain : 0.0f, v = element(x, half, i), s = silu ? sl_sigmoid(v) : 1.0f;
@@ -28,7 +28,8 @@ SL_INLINE void drop(size_t i, uint32_t word, const bool silu, uint32_t threshold
         slope_stored[i] = sl_bf16_of_float(derivative);
 }
 
-/* Parts of N elements, at most KEYS, which a region takes as numbers. Word i and word i + half are of one hash. */
+/* Drops PARTS parts of N elements, at most KEYS parts, whose keys a region receives as scalars. Words i and i + half
+ * come from the same hash. */
 SL_INLINE void drop_parts(const bool silu, size_t parts, const struct sl_key *keys, size_t next, uint32_t n,
                           uint32_t threshold, float gain, const void *x, bool half_x, float *y, bool rounds,
                           uint16_t *stored, float *slope, uint16_t *slope_stored) {
@@ -49,7 +50,7 @@ SL_INLINE void drop_parts(const bool silu, size_t parts, const struct sl_key *ke
     }
 }
 
-/* Columns 2c and 2c + 1 of a row are of one hash, of which a row may have one half at either end. */
+/* Columns 2c and 2c + 1 of a row share a hash; a row may use half a hash at either end. */
 SL_INLINE void drop_rows(const bool silu, struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col,
                          uint32_t cols, uint32_t threshold, float gain, const void *x, bool half, float *y, bool rounds,
                          uint16_t *stored, float *slope, uint16_t *slope_stored) {

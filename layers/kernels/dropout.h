@@ -1,7 +1,7 @@
-/* dropout.h - dropout, alone and behind silu, that draws its random words itself: for devices, whose memory takes
- * longer than a hash does. One source (dropout.c), built as kernels.c is.
+/* dropout.h - dropout, with or without silu, that draws its own random words: for devices, whose memory takes longer
+ * than a hash. One source (dropout.c), built as kernels.c is.
  *
- * The words, and so the bits, are those of sl_draws' words_each and words_global; what is made of them is that of
+ * The words, and so the bits, are those of sl_draws' words_each and words_global; the results are those of
  * sl_operand_kernels' dropout. */
 #ifndef SL_LAYERS_KERNELS_DROPOUT_H
 #define SL_LAYERS_KERNELS_DROPOUT_H
@@ -11,23 +11,23 @@
 
 SL_BEGIN_C
 
-/* Which word an element has. */
+/* The words of elements. */
 struct sl_dropout_words {
-    const struct sl_key *keys; /* element i of part k has word i of keys[k * next], of PART in all; */
+    const struct sl_key *keys; /* element i of part k has word i of keys[k * next], out of PART words; */
     size_t parts, next;
     uint32_t part;
-    struct sl_key key; /* or, where KEYS is NULL, that of its global row and column */
+    struct sl_key key; /* if KEYS is NULL, the word of its global row and column, by this key */
     uint32_t first_row, rows, first_col, cols;
 };
 
-/* What is read and written: all [elements]. */
+/* Arrays that are read and written: all [elements]. */
 struct sl_dropout_arrays {
-    bool silu; /* y is silu of x that is dropped, else x */
+    bool silu; /* y is silu(x), then dropped; else x, dropped */
     struct sl_rows x;
-    uint32_t threshold; /* an element is kept whose word's upper 23 bits are below it, */
-    float keep;         /* and divided by this */
+    uint32_t threshold; /* elements are kept if the upper 23 bits of their word are below this */
+    float keep;         /* kept elements are divided by this */
     struct sl_out y;
-    struct sl_rows slope; /* dy/dx; floats of it may be x */
+    struct sl_rows slope; /* dy/dx; if it is floats, it may be x */
 };
 
 struct sl_dropout_kernels {

@@ -1,5 +1,4 @@
-/* elements_internal.h - the kernels over elements that have no place in a row: sums and roundings, as
- * layers/kernels/kernels.h describes them; kernels.c includes it. */
+/* elements_internal.h - elementwise kernels of layers/kernels/kernels.h: sums and roundings; kernels.c includes it. */
 #ifndef SL_LAYERS_KERNELS_ELEMENTS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ELEMENTS_INTERNAL_H
 
@@ -31,7 +30,7 @@ static void add(size_t n, const float *x, float *y) {
     for (size_t i = 0; i < n; i += SL_FOUR) SL_BY_FOUR(add_few, i, n, FLOATS_AT(x + i) | FLOATS_AT(y + i), x, y);
 }
 
-/* With STORES as a constant, as below. */
+/* STORES is a constant, as below. */
 SL_INLINE void settle_sum(const size_t count, size_t i, const bool stores, const float *x, float *y, uint16_t *stored) {
     const few_floats more = load_floats(count, x + i);
     few_floats sum = load_floats(count, y + i);

@@ -1,4 +1,4 @@
-/* expert.c - routing, and the way to experts and back, built as kernels.c is.
+/* expert.c - kernels of a mixture of experts: routing, and copies to experts and back; built as kernels.c is.
  *
  * The build defines SL_EXPERT_KERNELS, the table's name. */
 #include "layers/kernels/expert.h"
@@ -17,7 +17,7 @@ static void route(const struct sl_routing *routing, const float *logits, float *
         float *p = probabilities + r * (size_t)experts, *gate = gates + r * choices;
         int32_t *choice = chosen + r * choices;
         int32_t before = INT32_MAX,
-                at = experts; /* the choice before: those after it are smaller, or equal and later */
+                at = experts; /* the previous choice: later choices are smaller, or equal with a higher number */
         float max = 0.0f;
         for (size_t k = 0; k < choices; k++) {
             int32_t highest = INT32_MIN, first = experts;
@@ -53,7 +53,7 @@ static void route(const struct sl_routing *routing, const float *logits, float *
 
 static void assign(const struct sl_routing *routing, const int32_t *chosen, int32_t *slot_of, int32_t *pair_of) {
     const size_t experts = routing->experts, sequences = routing->sequences, capacity = routing->capacity;
-    const size_t pairs = routing->rows / sequences * routing->choices; /* of a sequence */
+    const size_t pairs = routing->rows / sequences * routing->choices; /* pairs of a sequence */
     SL_ROWS(is_device_ptr(chosen, slot_of, pair_of))
     for (size_t i = 0; i < experts * sequences; i++) {
         const int32_t expert = (int32_t)(i / sequences);
@@ -102,12 +102,13 @@ static void add_balance(const struct sl_routing *routing, const float *shares, c
     }
 }
 
-/* Gates are a softmax over the chosen experts alone, or, where there is only one of them, over all. */
+/* Gates are a softmax over the chosen experts; with one choice per token, over all experts. */
 static void route_backward(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen,
                            const float *gates, const float *dgates, const float *shares, float factor, float *dlogits) {
     const size_t rows = routing->rows, experts = routing->experts, choices = routing->choices;
     const size_t length = rows / routing->sequences;
-    const float each = factor * (float)experts / (float)length; /* of a probability, times its expert's share */
+    const float each =
+        factor * (float)experts / (float)length; /* gradient of a probability, divided by its expert's share */
     SL_ROWS(is_device_ptr(probabilities, chosen, gates, dgates, shares, dlogits))
     for (size_t r = 0; r < rows; r++) {
         const float *p = probabilities + r * experts, *share = shares + r / length * experts;
@@ -124,13 +125,13 @@ static void route_backward(const struct sl_routing *routing, const float *probab
     }
 }
 
-/* ---- the way there and back ---- */
+/* ---- to experts and back ---- */
 
 static void dispatch(const struct sl_routing *routing, size_t cols, const int32_t *pair_of, const float *gates,
                      const float *x, float *y) {
     const size_t slots = sl_routing_slots(routing), choices = routing->choices;
     const bool weighs = gates != NULL;
-    if (!weighs) gates = x; /* which is not read */
+    if (!weighs) gates = x; /* not read */
     SL_ROWS(is_device_ptr(pair_of, gates, x, y))
     for (size_t s = 0; s < slots; s++) {
         const int32_t pair = pair_of[s];
@@ -146,7 +147,7 @@ static void combine(const struct sl_routing *routing, size_t cols, const int32_t
                     const float *x, float *y) {
     const size_t rows = routing->rows, choices = routing->choices;
     const bool weighs = gates != NULL;
-    if (!weighs) gates = x; /* which is not read */
+    if (!weighs) gates = x; /* not read */
     SL_ROWS(is_device_ptr(slot_of, gates, x, y))
     for (size_t r = 0; r < rows; r++) {
         float *out = y + r * cols;

@@ -1,8 +1,8 @@
 /* gelu.c - gelu in its tanh form (Hendrycks & Gimpel 2016), and its VJP, built as kernels.c is.
  *
- * Each combination of types that occurs has a function of its own, so that its loop has no choice. The build defines
- * SL_GELU_FORWARD and SL_GELU_BACKWARD, the names of the two that choose, and lets the compiler fuse a * b + c:
- * arithmetic takes longer here than memory does. */
+ * Each combination of types has its own function, so its loop has no branches. The build defines SL_GELU_FORWARD and
+ * SL_GELU_BACKWARD, the names of the two functions that choose, and lets the compiler fuse a * b + c: here arithmetic
+ * takes longer than memory. */
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/fetch_internal.h"
@@ -11,21 +11,21 @@
 #include "spmd/base/vector_math.h"
 
 enum {
-    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
+    ABREAST = 32, /* elements at a time if each is one long chain: several vectors hide its latency */
 };
 
-/* 1/2 (1 + tanh z) is s = sigmoid(2 z), which keeps its digits where it is close to 0, and 1 - s = s exp(-2 z) those
- * where s is close to 1. Beyond GELU_BOUND, where exp2 has exp(2 z) and exp(-2 z) still, y is 0 or x but for 2e-37. */
+/* 1/2 (1 + tanh z) is s = sigmoid(2 z), which is accurate near 0; 1 - s = s exp(-2 z) is accurate where s is near 1. At
+ * GELU_BOUND exp2 can still compute exp(2 z) and exp(-2 z); beyond it y differs from 0 or x by 2e-37 at most. */
 #define GELU_BOUND 10.0f
 static const float gelu_linear = 1.59576912f, gelu_cubic = 0.0713548163f; /* sqrt(8 / pi), times 0.044715 */
 
-/* A NaN stays. */
+/* A NaN remains a NaN. */
 SL_INLINE float gelu_above(float x) { return x < -GELU_BOUND ? -GELU_BOUND : x; }
 SL_INLINE float gelu_below(float x) { return x > GELU_BOUND ? GELU_BOUND : x; }
 
 /* exp(-2 z) */
 SL_INLINE float gelu_power(float x) {
-    const float linear = 2.30220819f, cubic = 0.102943241f; /* the two above by log2(e) */
+    const float linear = 2.30220819f, cubic = 0.102943241f; /* the two above times log2(e) */
     return sl_exp2(-x * (linear + cubic * (x * x)));
 }
 
@@ -39,9 +39,10 @@ SL_INLINE float gelu_slope(float x) {
     return s * (1.0f + v * (e * s) * (gelu_linear + 3.0f * gelu_cubic * (v * v)));
 }
 
-/* An element. The callers pass constants: types of arrays that are read, and which of those that may be written are. */
+/* Functions of one element. Callers pass constants: the types of arrays that are read, and which optional arrays are
+ * written. */
 
-/* VALUE becomes element I of Y, rounded if it becomes one of STORED, too. */
+/* Writes VALUE to element I of y (FLOATS) and of STORED (STORES); with STORES, y is rounded. */
 SL_INLINE void leave(size_t i, float value, const bool floats, const bool stores, float *y, uint16_t *stored) {
     const uint16_t rounded = sl_bf16_of_float(value);
     if (stores) stored[i] = rounded;
@@ -59,7 +60,7 @@ SL_INLINE void forward(size_t i, const enum sl_dtype type, const bool stores_x, 
     leave(i, gelu_of(value), floats, stores, y, stored);
 }
 
-/* Beside an x in bf16 floats of dy are not rounded yet. */
+/* If x is bf16, floats of dy are unrounded, and are rounded here. */
 SL_INLINE void backward(size_t i, const enum sl_dtype type, const enum sl_dtype dy_type, const bool floats,
                         const bool stores, const void *x, const void *dy, float *dx, uint16_t *stored) {
     float gradient = sl_load_float(dy_type, dy, i);

@@ -79,11 +79,12 @@ int sl_gemm_plan_columns(struct sl_gemm *gemm, const struct sl_gemm_backend *bac
     return status;
 }
 
-/* Sanitizers see neither into libraries nor, on the host, into the plain loops (kernels.cmake). */
+/* Reports a product's reads and writes to sanitizers, which see neither into libraries nor, on the host, into the plain
+ * loops (kernels.cmake). */
 static void tell_sanitizers(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays) {
     const struct sl_rows *a = &arrays->a, *b = &arrays->b, *bias = &arrays->bias, *c = &arrays->c.rows;
     const size_t m = (size_t)arrays->count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    if (!SL_SANITIZED || sl_device.reaches(a->at)) return; /* a device is not told of */
+    if (!SL_SANITIZED || sl_device.reaches(a->at)) return; /* sanitizers do not watch device memory */
     sl_will_read(a->at, m * k * sl_dtype_size(a->type));
     sl_will_read(b->at, k * n * sl_dtype_size(b->type));
     if (gemm->epilogue == SL_EPILOGUE_BIAS) sl_will_read(bias->at, n * sl_dtype_size(bias->type));

@@ -1,12 +1,12 @@
-/* gemm_blocked.c - matrix products block by block: blocks of op(A) and B are copied to the stack as floats, and
- * multiplied by few_rows.c. For any shape, on any CPU. A bf16 becomes the float that it is: nothing is rounded but the
- * sums, as among floats. */
+/* gemm_blocked.c - matrix products block by block: copies blocks of op(A) and B to the stack as floats, and multiplies
+ * them by few_rows.c. For any shape, on any CPU. bf16 is widened exactly: only the sums are rounded, as in float
+ * products. */
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/bf16.h"
 
-enum { ROWS = 64, COLUMNS = 128, DEPTH = 128 }; /* of blocks; multiples of the lanes of every vector */
+enum { ROWS = 64, COLUMNS = 128, DEPTH = 128 }; /* of blocks; multiples of every vector's lanes */
 
 struct blocks {
     _Alignas(SL_CACHE_LINE) float a[ROWS * DEPTH];
@@ -14,14 +14,14 @@ struct blocks {
     _Alignas(SL_CACHE_LINE) float c[ROWS * COLUMNS];
 };
 
-/* An operand: element (i, j) is number i * row + j * column of the data. */
+/* An operand: element (i, j) is data[i * row + j * column]. */
 struct matrix {
     enum sl_dtype dtype;
     const void *data;
     size_t row, column;
 };
 
-/* The part of C that is computed at a time: cols columns, and what a vector has beyond them. */
+/* A block of C: COLS columns, padded to WIDTH, whole vectors. */
 struct part {
     size_t i, j, rows, cols, width;
 };
@@ -43,7 +43,7 @@ static void copy_bf16(size_t n, const uint16_t *x, size_t stride, float *to) {
     for (size_t i = 0; i < n; i++) to[i] = sl_float_of_bf16(x[i * stride]);
 }
 
-/* to [rows, width] = ROWS x COLS elements of MATRIX from (I, J) on, then columns of zeros. */
+/* to [rows, width] = ROWS x COLS elements of MATRIX from (I, J) on, padded with columns of zeros. */
 static void copy(const struct matrix *matrix, size_t i, size_t j, size_t rows, size_t cols, size_t width, float *to) {
     for (size_t r = 0; r < rows; r++, to += width) {
         const size_t first = (i + r) * matrix->row + j * matrix->column;
@@ -55,7 +55,7 @@ static void copy(const struct matrix *matrix, size_t i, size_t j, size_t rows, s
     }
 }
 
-/* blocks->c [rows, width] = op(A) op(B). What the vectors run along is padded. */
+/* blocks->c [rows, width] = op(A) op(B). The dimension of the vectors is padded. */
 static void multiply(const struct sl_few_rows *few, const struct sl_gemm *gemm, const struct matrix *a,
                      const struct matrix *b, const struct part *part, struct blocks *blocks) {
     const size_t k = (size_t)gemm->k;
@@ -88,7 +88,7 @@ static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arra
     const struct sl_few_rows *few = sl_few_rows_select();
     const size_t m = (size_t)arrays->count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const struct matrix left = {arrays->a.type, arrays->a.at, gemm->transpose_a ? 1 : k, gemm->transpose_a ? m : 1};
-    const struct matrix right = {arrays->b.type, arrays->b.at, gemm->transpose_b ? k : n, 1}; /* as it is stored */
+    const struct matrix right = {arrays->b.type, arrays->b.at, gemm->transpose_b ? k : n, 1}; /* as stored */
     const float *bias = gemm->epilogue == SL_EPILOGUE_BIAS ? arrays->bias.at : NULL;
     float *c = arrays->c.rows.at;
     struct blocks blocks;

@@ -1,8 +1,8 @@
 /* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, many_rows.c, one_row.c, few_terms.c and
- * few_columns.c, where they are faster than the library or do without the code that it generates.
+ * few_columns.c, for shapes for which they are faster than the library or avoid its generated code.
  *
- * Which of them multiplies follows from the plan alone, so that several microbatches at once have the bits that each
- * has in a product of its own. */
+ * The choice follows from the plan alone, so that each of several microbatches in one call has the bits of a product of
+ * its own. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,46 +18,51 @@
 #include "spmd/base/memory.h"
 
 enum {
-    FEW_ROWS = 32,      /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
-    MANY_ROWS = 256,    /* or terms of a weight's gradient: from here on a tile's width of weights is used so often that
-                           the library, which waits for what is far, is slower even where weights are few */
-    WHOLE_COLUMNS = 32, /* a tile's width at every CPU level: the library is faster with what is left over */
-    FAR_ROWS = 1024, /* so long are rows of A that few sets of a cache hold them all, which slows the library's A^T B */
-    CACHED_WEIGHTS = 1 << 18, /* so many floats of weights stay in a core's own cache, where the library is as fast */
+    FEW_ROWS = 32,      /* at most so many rows: reading weights takes most of the time, and C = A B^T is faster without
+                           copies of B */
+    MANY_ROWS = 256,    /* at least so many rows, or terms of a weight's gradient: a tile's width of weights is used so
+                           often that the library, which waits for memory, is slower even if weights are few */
+    WHOLE_COLUMNS = 32, /* a tile's width at every CPU level: the library is faster with partial tiles */
+    FAR_ROWS =
+        1024, /* rows of A from this length on: few sets of a cache hold them all, which slows the library's A^T B */
+    CACHED_WEIGHTS =
+        1 << 18, /* at most so many floats of weights stay in a core's own cache, and the library is as fast */
     SMALL_WEIGHTS = 1 << 14,
-    SMALL_GRADIENT = 1 << 16, /* with fewer floats the library is faster at any rows */
-    /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
-    FEW_ROWS_TRANSPOSED = 15,
-    /* So many weights of one row take one core longer than two cores need to agree; so many columns are a part's least.
+    SMALL_GRADIENT = 1 << 16, /* with fewer floats the library is faster for any number of rows */
+    /* If transposed weights have few columns, the library's bits are those of few_columns.c up to this number of rows.
      */
+    FEW_ROWS_TRANSPOSED = 15,
+    /* With this many weights, one row takes one core longer than two cores need to synchronize; fewest columns of a
+       part. */
     SHARED_WEIGHTS = 1 << 15,
     SHARED_COLUMNS = 32,
-    SHARED_ROWS = 8, /* a part's least, where threads take rows of C; parts end at whole steps of tiles: */
+    SHARED_ROWS = 8, /* fewest rows of a part, if threads share rows of C; parts end at multiples of */
     ROWS_STEP = 4,
-    PART_ROWS = 192,  /* of bf16, the library multiplies so many rows, or some more, in a product of their own */
-    UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
+    PART_ROWS = 192,  /* for bf16, the library multiplies this many rows, or some more, in a product of their own */
+    UNTILED_ROWS = 8, /* for bf16, a matrix unit (AMX) is faster than vectors for more rows */
 };
 
-/* One of them multiplies; a row alone is multiplied by ONE, with their bits, unless NULL. */
+/* One of these multiplies. If ONE is not NULL, it multiplies a single row, with the same bits. */
 struct cpu {
     sl_one_row_multiply *one;
     bool few_terms, few_columns;
     const struct sl_few_rows *few;
-    sl_one_row_multiply *one_widening; /* the same for a B that lies as bf16, where there is FEW */
+    sl_one_row_multiply *one_widening; /* ONE for a bf16 B, if FEW exists */
     const struct sl_few_rows_widening *few_widening;
     const struct sl_few_rows_bf16 *few_bf16;
     const struct sl_many_rows *many;
-    struct sl_gemm library, rest; /* of a microbatch's rows: of as many as go together, and of those that are left */
+    struct sl_gemm library,
+        rest; /* products of a microbatch's rows: LIBRARY of each equal part, REST of the remaining rows */
 };
 
-/* LANES are those of a vector. */
+/* LANES: of a vector. */
 static bool fits(const struct sl_gemm *gemm, size_t lanes) {
     const size_t along = (size_t)(gemm->transpose_b ? gemm->k : gemm->n);
     return gemm->m <= FEW_ROWS && !gemm->transpose_a && along % lanes == 0 &&
            !(gemm->transpose_b && gemm->epilogue == SL_EPILOGUE_BIAS);
 }
 
-/* Of one row or column the library has other bits. */
+/* The library has other bits for one row or column. */
 static bool fits_few_terms(const struct sl_gemm *gemm) {
     return gemm->transpose_a && !gemm->transpose_b && gemm->epilogue == SL_EPILOGUE_NONE && gemm->k <= SL_FEW_TERMS &&
            gemm->m > 1 && gemm->n > 1;
@@ -81,7 +86,7 @@ static bool fits_many(const struct sl_gemm *gemm) {
     return gemm->transpose_b ? m < MANY_ROWS : n * k > CACHED_WEIGHTS;
 }
 
-/* What multiplies many rows. */
+/* Returns the backend for many rows. */
 static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
     if (sl_gemm_supports(&sl_gemm_onednn, dtype)) return &sl_gemm_onednn;
     return dtype == SL_BF16 ? &sl_gemm_blocked : &sl_gemm_reference;
@@ -93,7 +98,7 @@ static bool fits_bf16(const struct sl_gemm *gemm, size_t lanes) {
     return fits(gemm, lanes) && gemm->k % 2 == 0 && (!tiles || gemm->m <= UNTILED_ROWS);
 }
 
-/* Where the products of more rows are of another order, there is none. */
+/* Returns NULL if products of more rows add in another order. */
 static sl_one_row_multiply *choose_one(const struct sl_gemm *gemm) {
     const struct sl_one_row *one = sl_one_row_available(0);
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
@@ -108,8 +113,8 @@ static int plan_rows(struct sl_gemm *rows, const struct sl_gemm *gemm, int m, st
                         gemm->transpose_b, gemm->epilogue, error);
 }
 
-/* The library's bits may depend on the number of rows: so the plan says which rows are a product of their own, which
- * any thread may multiply. Of floats, which have a kernel whose rows are independent, all of them are. */
+/* The library's bits may depend on the number of rows: so the plan divides the rows into products, and any thread may
+ * compute any of these. For floats, whose kernel has independent rows, all rows are one product. */
 static int plan_library(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
     const int most = gemm->dtype == SL_BF16 && !gemm->transpose_a ? gemm->m / PART_ROWS : 1;
     const int parts = most > 1 ? most - most % 2 : 1, each = (gemm->m + parts - 1) / parts;
@@ -167,7 +172,7 @@ static void release(struct sl_gemm *gemm) {
 
 struct one {
     const struct cpu *cpu;
-    size_t n, k, columns;  /* columns: of a part, but for the last one */
+    size_t n, k, columns;  /* columns: of each part except the last */
     enum sl_dtype weights; /* B's */
     bool widens, transposed;
     const void *a;
@@ -176,7 +181,7 @@ struct one {
     float *c;
 };
 
-/* Columns of C have the same bits in any company. */
+/* The bits of a column of C do not depend on other columns. */
 static void multiply_columns(void *arg, int part) {
     const struct one *o = arg;
     const size_t first = o->columns * (size_t)part;
@@ -193,7 +198,7 @@ static void multiply_columns(void *arg, int part) {
         (o->widens ? o->cpu->one_widening : o->cpu->one)(columns, o->n, o->k, o->a, b, bias, o->c + first);
 }
 
-/* Parts begin at whole cache lines of C, and of bf16 too at whole vectors. */
+/* Parts begin at whole cache lines of C; for bf16 also at whole vectors. */
 static size_t columns_of_thread(size_t n, size_t k, struct sl_crew *crew) {
     const size_t threads = (size_t)sl_crew_threads(crew);
     return n * k < SHARED_WEIGHTS ? n : sl_round_up((n + threads - 1) / threads, SHARED_COLUMNS);
@@ -218,7 +223,7 @@ static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtyp
 
 /* ---- any rows, which threads share ---- */
 
-/* Of some microbatches. */
+/* Operands of some microbatches. */
 struct operands {
     const struct sl_gemm *gemm;
     enum sl_dtype weights; /* B's */
@@ -245,7 +250,7 @@ static const void *rows_of(const struct operands *o, size_t first) {
     return o->a + first * (size_t)o->gemm->k * sl_dtype_size(o->gemm->dtype);
 }
 
-/* M rows, A and C being theirs, without the library. */
+/* Multiplies M rows, with A and C at their first row, without the library. */
 static void multiply_few(const struct operands *o, size_t m, const void *a, float *c) {
     const struct cpu *cpu = o->gemm->state;
     const size_t n = (size_t)o->gemm->n, k = (size_t)o->gemm->k;
@@ -270,7 +275,7 @@ static void multiply_few(const struct operands *o, size_t m, const void *a, floa
         sl_few_terms_multiply(m, n, k, a, o->b, o->accumulate, c);
 }
 
-/* M rows, A and C being theirs, which are rounded where C = A B. */
+/* Multiplies M rows, with A and C at their first row. C = A B is rounded here. */
 static void multiply_many(const struct operands *o, size_t m, const void *a, struct sl_out left) {
     float *c = left.rows.at;
     const struct sl_many_rows *many = ((const struct cpu *)o->gemm->state)->many;
@@ -291,8 +296,8 @@ static void multiply_many(const struct operands *o, size_t m, const void *a, str
         many->multiply(m, n, k, a, o->b, o->bias, o->accumulate, left);
 }
 
-/* M rows from row FIRST on. A row's bits do not depend on the number of rows. Many rows' own kernel rounds what it
- * stores. */
+/* Multiplies M rows from row FIRST on. A row's bits do not depend on the number of rows. many_rows.c's kernel rounds
+ * its results itself. */
 static void multiply_rows(const struct operands *o, size_t first, size_t m) {
     const struct cpu *cpu = o->gemm->state;
     const size_t n = (size_t)o->gemm->n;
@@ -308,7 +313,7 @@ static void multiply_rows(const struct operands *o, size_t first, size_t m) {
 
 struct rows {
     const struct operands *operands;
-    size_t all, each; /* each: of a part, but for the last one */
+    size_t all, each; /* each: of each part except the last */
 };
 
 static void multiply_part(void *arg, int part) {
@@ -317,7 +322,7 @@ static void multiply_part(void *arg, int part) {
     multiply_rows(rows->operands, first, left < rows->each ? left : rows->each);
 }
 
-/* Of a weight's gradient C's rows are A's columns: it is not shared. */
+/* For a weight's gradient, C's rows are A's columns: threads do not share them. */
 static void share_rows(const struct operands *o, size_t m, struct sl_crew *crew) {
     const size_t threads = (size_t)sl_crew_threads(crew), most = m / SHARED_ROWS;
     const bool shared = !o->gemm->transpose_a && (size_t)o->gemm->n * (size_t)o->gemm->k >= SHARED_WEIGHTS;
@@ -326,7 +331,7 @@ static void share_rows(const struct operands *o, size_t m, struct sl_crew *crew)
     sl_crew_run(crew, (int)((m + rows.each - 1) / rows.each), multiply_part, &rows);
 }
 
-/* ---- few rows, whose columns threads share: B's rows are columns of C, or B is a copy that lies in strips ---- */
+/* ---- few rows, with columns shared by threads: B's rows are columns of C, or B is a copy in strips ---- */
 
 static struct sl_packed_weights packed_weights(const struct sl_gemm *gemm, enum sl_dtype weights,
                                                struct sl_crew *crew) {
@@ -363,7 +368,7 @@ struct products {
     _Atomic int status;
 };
 
-/* Of those that make up the microbatches one after another. */
+/* Computes product NUMBER, counted over the products of all microbatches. */
 static int multiply_product(const struct operands *o, size_t number) {
     const struct cpu *cpu = o->gemm->state;
     const size_t m = (size_t)o->gemm->m, n = (size_t)o->gemm->n, each = (size_t)cpu->library.m;
@@ -419,13 +424,13 @@ static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arra
     return SL_OK;
 }
 
-/* The library would have to be given a copy. */
+/* The library would need a widened copy. */
 static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_select()->lanes) || fits_many(gemm); }
 
-/* ---- weights that are copied for few rows ---- */
+/* ---- packed weights for few rows ---- */
 
-/* Where B lies as bf16 and the operands are floats, few_rows.c's kernels widen. Which floats have copies does not
- * depend on the CPU. */
+/* If B is bf16 and the operands are floats, few_rows.c's kernels widen it. For floats the answer does not depend on the
+ * CPU. */
 static bool packs(const struct sl_gemm *gemm, enum sl_dtype weights) {
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
     if (!fits(gemm, WHOLE_COLUMNS)) return false;
@@ -438,7 +443,7 @@ static void pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *
     sl_packed_weights_fill(&shape, b, packed, queue);
 }
 
-/* Of many rows of floats. */
+/* Describes the backend for many rows of floats. */
 static void describe(char *text, size_t size) { sl_gemm_describe(library_for(SL_F32), text, size); }
 
 const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu",

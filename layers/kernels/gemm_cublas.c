@@ -1,21 +1,21 @@
-/* gemm_cublas.c - matrix products on NVIDIA GPUs by cuBLASLt, enqueued: the caller goes on.
+/* gemm_cublas.c - matrix products on NVIDIA GPUs by cuBLASLt, enqueued: the caller continues at once.
  *
- * The library's matrices are column-major. A row-major matrix is, as it lies, the transpose of a column-major one, so
- * what it computes is C^T [n, m] = op(B)^T op(A)^T: its first operand is B, its second A, transposes stay, and a bias
- * is one number a row.
+ * The library's matrices are column-major. A row-major matrix has the layout of a column-major transpose, so the
+ * library computes C^T [n, m] = op(B)^T op(A)^T: its first operand is B, its second A, transpose flags do not change,
+ * and a bias is one number per row.
  *
- * How a product is computed is chosen when it is planned, for its shape and for the alignment of its operands: once for
- * vectors of 16 bytes, which everything here has but slices of odd widths, and once for none. So the same operands at
- * addresses of the same alignment always give the same bits.
+ * A plan chooses the algorithm, by shape and by alignment of the operands: one for vectors of 16 bytes (all arrays here
+ * except slices of odd widths), and one for any alignment. So the same operands at addresses of the same alignment
+ * always give the same bits.
  *
- * What is added to a product is its matrix C, which is another one than the result D, and has a factor of 1.
+ * An addend of a product is the library's matrix C, which differs from the result D, with a factor of 1.
  *
- * Sums of B's columns are those of the rows of the library's first operand. Where it has no product that leaves them, a
- * region adds them up beside it.
+ * Column sums of B are row sums of the library's first operand. If the library has no product with such sums, a
+ * separate region adds them up.
  *
- * A product of bf16 leaves floats or bf16. In the library's bf16 ones the bias, what is added, and what gelu reads are
- * bf16, too; gelu is applied to the sum before that is rounded. Where it has no product with gelu, or with its slope, a
- * region goes over what a plain one has left. */
+ * A product of bf16 writes floats or bf16. If it writes bf16, its bias, addend, and gelu's input are bf16, too; gelu
+ * reads the unrounded sum. If the library has no product with gelu, or with its slope, a region applies it to the
+ * result of a plain product. */
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/sequence.h"
@@ -28,15 +28,15 @@
 #include "spmd/device/device.h"
 #include "spmd/device/cuda.h"
 
-enum { VECTOR = 16, WORKSPACE = 32 << 20 }; /* bytes; the workspace is what NVIDIA advises for its largest GPUs */
+enum { VECTOR = 16, WORKSPACE = 32 << 20 }; /* bytes; NVIDIA recommends this workspace for its largest GPUs */
 enum { ALIGNED, ANY, ALIGNMENTS };
 
-enum { FLOATS, HALVES, RESULTS }; /* what it leaves */
+enum { FLOATS, HALVES, RESULTS }; /* type of the result */
 
-/* How a product is computed. */
+/* A way to compute a product. */
 struct choice {
     cublasLtMatmulAlgo_t algorithm;
-    enum sl_epilogue epilogue; /* the product's own: less than the plan's, where a region does the rest */
+    enum sl_epilogue epilogue; /* the product's own: less than the plan's, if a region does the rest */
     bool exists;
 };
 
@@ -45,7 +45,7 @@ struct cublas {
     struct choice choice[RESULTS][ALIGNMENTS];
 };
 
-/* What each queue needs once: products of one queue run one after another, so that they share the workspace. */
+/* Objects of a queue: products of one queue run one after another, so they share the workspace. */
 struct of_queue {
     cublasLtHandle_t handle;
     void *workspace;
@@ -64,7 +64,7 @@ static void free_of_queue(void *products) {
     free(of_queue);
 }
 
-/* NULL, where something is missing that the queue then tells of. */
+/* Returns the queue's objects, or NULL on failure, which the queue reports. */
 static const struct of_queue *of(struct sl_cuda_queue *queue) {
     if (queue->products) return queue->products;
     struct of_queue *of_queue = calloc(1, sizeof *of_queue);
@@ -86,13 +86,13 @@ static const struct of_queue *of(struct sl_cuda_queue *queue) {
 
 static cudaDataType_t type_of(enum sl_dtype dtype) { return dtype == SL_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/* A matrix stored [rows, cols], row-major, with STRIDE elements from one row to the next. */
+/* Describes a matrix stored [rows, cols], row-major, with STRIDE elements from one row to the next. */
 static bool describe_matrix(struct sl_cuda_queue *queue, cublasLtMatrixLayout_t layout, enum sl_dtype dtype, int rows,
                             int cols, int stride) {
     return CUBLAS(queue, cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows, stride));
 }
 
-/* From a row of A, as it is stored, or of C to the next. */
+/* Elements from one stored row of A, or of C, to the next. */
 static int a_stride(const struct sl_gemm *gemm) {
     return gemm->a_stride ? gemm->a_stride : gemm->transpose_a ? gemm->m : gemm->k;
 }
@@ -133,8 +133,8 @@ static bool has_vector(enum sl_epilogue epilogue) {
 
 static bool has_gelu(enum sl_epilogue epilogue) { return epilogue >= SL_EPILOGUE_GELU; }
 
-/* On the caller's stack, for what it points at is part of it and a plan serves many threads: VECTOR, which is the bias
- * or where the sums go, and what gelu reads, BEFORE. */
+/* Fills a description on the caller's stack, because its pointers are part of it and a plan serves many threads: VECTOR
+ * is the bias or the destination of the sums, BEFORE is gelu's input. */
 static bool describe(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue wanted,
                      const void *vector, const void *before, cublasLtMatmulDesc_t description) {
     const int32_t first = gemm->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -166,7 +166,7 @@ static bool prefer(struct sl_cuda_queue *queue, uint32_t operands, uint32_t resu
            PREFER(queue, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, results);
 }
 
-/* The library's first choice. What is pointed at is not read here, but its address tells its alignment. */
+/* Takes the library's first choice. SOMEWHERE is not read here; its address gives its alignment. */
 static bool choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum sl_epilogue epilogue,
                    struct cublas *cublas, int result, int alignment) {
     const uint32_t operands = alignment == ALIGNED ? VECTOR : (uint32_t)sl_dtype_size(gemm->dtype);
@@ -188,18 +188,18 @@ static bool choose(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, enum
     return choice->exists;
 }
 
-/* What is left of an epilogue if a region does the rest. */
+/* Returns the product's own epilogue if a region does the rest. */
 static enum sl_epilogue without_region(enum sl_epilogue epilogue) {
     if (epilogue == SL_EPILOGUE_BIAS_GELU) return SL_EPILOGUE_BIAS;
     return epilogue == SL_EPILOGUE_BIAS ? epilogue : SL_EPILOGUE_NONE;
 }
 
-/* The library keeps what gelu reads in rows of whole vectors. */
+/* The library stores gelu's input in rows of whole vectors. */
 static bool may_fuse(const struct sl_gemm *gemm, int alignment) {
     return !has_gelu(gemm->epilogue) || (alignment == ALIGNED && gemm->n % (VECTOR / (int)sizeof(uint16_t)) == 0);
 }
 
-/* What works for any alignment works for vectors. */
+/* An algorithm for any alignment also works for vectors. */
 static bool choose_all(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct cublas *cublas, int result) {
     struct choice *choice = cublas->choice[result];
     for (int alignment = 0; alignment < ALIGNMENTS; alignment++)
@@ -209,7 +209,7 @@ static bool choose_all(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, 
     return choice[ALIGNED].exists;
 }
 
-/* Whether products of GEMM leave RESULT. */
+/* Returns whether products of GEMM may write RESULT. */
 static bool leaves(const struct sl_gemm *gemm, int result) {
     if (result == FLOATS) return !has_gelu(gemm->epilogue);
     return gemm->dtype == SL_BF16 && gemm->epilogue != SL_EPILOGUE_SUMS;
@@ -217,12 +217,12 @@ static bool leaves(const struct sl_gemm *gemm, int result) {
 
 static void release(struct sl_gemm *gemm) { free(gemm->state); }
 
-/* Operands, and how they lie. */
+/* Operands and their layout. */
 struct call {
     const void *a, *b;
-    const void *vector; /* the bias, or where the sums go; NULL: neither */
-    const void *before; /* what gelu reads; NULL: there is none */
-    const void *x;      /* what is added; NULL: nothing */
+    const void *vector; /* the bias, or the destination of the sums; NULL: neither */
+    const void *before; /* gelu's input; NULL: none */
+    const void *x;      /* the addend; NULL: none */
     void *c;
     int result, alignment;
     cublasLtMatmulDescOpaque_t description;
@@ -241,7 +241,7 @@ static const struct choice *choice_of(const struct sl_gemm *gemm, const struct c
 
 static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
     const struct cublas *cublas = gemm->state;
-    memset(&call->description, 0, sizeof call->description); /* whatever the library leaves as it is */
+    memset(&call->description, 0, sizeof call->description); /* also bytes that the library does not set */
     if (!has_vector(gemm->epilogue)) call->vector = NULL;
     call->alignment = alignment_of(call);
     call->second = cublas->second;
@@ -253,27 +253,27 @@ static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, s
     return false;
 }
 
-/* All that a product depends on. */
+/* All inputs of a product. */
 struct product {
     cublasLtHandle_t handle;
     void *workspace;
     const void *a, *b;
-    const void *x; /* what is added */
+    const void *x; /* the addend */
     void *c;
-    float one, kept; /* factors of the product, and of what is added */
+    float one, kept; /* factors of the product and of the addend */
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t first, second, product;
     cublasLtMatmulAlgo_t algorithm;
 };
 
 static bool run_product(struct sl_cuda_queue *queue, const void *argument) {
-    struct product *p = (struct product *)(uintptr_t)argument; /* which the library does not change */
+    struct product *p = (struct product *)(uintptr_t)argument; /* the library does not change it */
     return CUBLAS(queue, cublasLtMatmul(p->handle, &p->description, &p->one, p->b, &p->first, p->a, &p->second,
                                         &p->kept, p->x, &p->product, p->c, &p->product, &p->algorithm, p->workspace,
                                         WORKSPACE, queue->stream));
 }
 
-/* What a region applies gelu to lies where gelu's x belongs. */
+/* A product to which a region applies gelu writes to gelu's input. */
 static void *result_of(const struct sl_gemm *gemm, const struct call *call) {
     const bool whole = choice_of(gemm, call)->epilogue == gemm->epilogue;
     const bool forward = gemm->epilogue == SL_EPILOGUE_GELU || gemm->epilogue == SL_EPILOGUE_BIAS_GELU;
@@ -342,8 +342,8 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_none ? queue_or_none : sl_cuda_queue(); }
 
-/* Whether COUNT products can be one, in which every row has the bits that it has alone: by the algorithm that was
- * chosen for the rows of one of them, if it takes as many, and if each of them alone would lie as aligned. */
+/* Returns whether COUNT products can be one, with the same bits for every row: by the algorithm chosen for the rows of
+ * one product, if it supports so many rows, and if each product alone would have the same alignment. */
 static bool merges(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
     const struct cublas *cublas = gemm->state;
     const enum sl_dtype dtype = type_of_result(call->result);
@@ -358,7 +358,7 @@ static bool merges(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int 
            found.workspaceSize <= WORKSPACE;
 }
 
-/* Does what the product of CALL, of ROWS rows, has left to a region. */
+/* Applies the part of the epilogue that the product of CALL, of ROWS rows, has not done. */
 static void do_rest(const struct sl_gemm *gemm, const struct call *call, size_t rows) {
     const struct sl_sequence_kernels *kernels = sl_kernels_select()->sequence;
     const size_t n = rows * (size_t)gemm->n;
@@ -369,14 +369,14 @@ static void do_rest(const struct sl_gemm *gemm, const struct call *call, size_t 
         kernels->gelu_forward(n, sl_rows_bf16(call->before), NULL, sl_out_bf16(call->c));
 }
 
-/* Where the library's product does not leave the sums of B's columns, a region does. */
+/* Adds up the columns of B in a region if the library's product does not. */
 static void sum_columns(const struct sl_gemm *gemm, const struct call *call) {
     float *sums = (float *)(uintptr_t)call->vector;
     if (gemm->epilogue != SL_EPILOGUE_SUMS || choice_of(gemm, call)->epilogue == SL_EPILOGUE_SUMS) return;
     sl_kernels_select()->part_sums(1, (size_t)gemm->k, (size_t)gemm->n, call->b, gemm->dtype == SL_BF16, false, sums);
 }
 
-/* All operands ROWS rows of A further on. */
+/* Returns CALL with all operands moved by ROWS rows of A. */
 static struct call from(const struct sl_gemm *gemm, const struct call *call, size_t rows) {
     const size_t in = rows * (size_t)a_stride(gemm) * sl_dtype_size(gemm->dtype);
     const size_t out = rows * (size_t)c_stride(gemm) * sl_dtype_size(type_of_result(call->result));
@@ -388,7 +388,7 @@ static struct call from(const struct sl_gemm *gemm, const struct call *call, siz
     return next;
 }
 
-/* C = op(A) op(B) + X, which may be C, of COUNT products that share B. */
+/* C = op(A) op(B) + X, for COUNT products that share B; X may be C. */
 static int execute_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
     if (!open_call(queue, gemm, call)) return SL_FAILED;
     if (count == 1 || merges(queue, gemm, count, call)) {

@@ -1,4 +1,4 @@
-/* gemm_missing.c - stands in for the backends that were left out of the build, so that asking for one says what to do.
+/* gemm_missing.c - placeholders for backends that are not in this build; errors name the CMake setting that adds them.
  */
 #include "layers/kernels/gemm.h"
 

@@ -1,9 +1,9 @@
-/* gemm_onednn.c - matrix products by oneDNN: dnnl_sgemm, and the matmul primitive where that is faster.
+/* gemm_onednn.c - matrix products by oneDNN: dnnl_sgemm, or the matmul primitive if that is faster.
  *
  * dnnl_sgemm reaches the peak for C = A B and C = A^T B. For C = A B^T from 16 rows on it copies B slowly, and the
- * primitive is 1.2 to 2 times faster up to 64 rows, 1.05 at 512. Of bf16 there are primitives alone, one that
- * overwrites C and one that adds to it. Which one runs follows from the plan and ACCUMULATE alone, and a plan is
- * executed by any number of threads at once: so the same operands always give the same bits. */
+ * primitive is 1.2 to 2 times faster up to 64 rows, 1.05 at 512. For bf16 only primitives exist, one that overwrites C
+ * and one that adds to it. The choice follows from the plan and ACCUMULATE alone, and any number of threads may execute
+ * a plan at once: so the same operands always give the same bits. */
 #include "layers/kernels/gemm.h"
 
 #include <dlfcn.h>
@@ -20,24 +20,23 @@
 #include "spmd/base/memory.h"
 
 enum { PRIMITIVE_ROWS = 16, BIAS_FIRST_ROWS = 32 };
-enum { OVERWRITE, ADD, PRIMITIVES }; /* by what becomes of C */
+enum { OVERWRITE, ADD, PRIMITIVES }; /* by their effect on C */
 
 enum { A, B, C, SCRATCHPAD, OPERANDS };
 
-/* A primitive's operands: made once, and pointed at the arrays of each call. */
+/* A primitive's operands: made once, and set to each call's arrays. */
 struct operands {
     dnnl_memory_t memory[OPERANDS];
 };
 
 struct onednn {
-    int (*get_threads)(void); /* OpenMP's, or NULL where this oneDNN does without */
+    int (*get_threads)(void); /* OpenMP's, or NULL if this oneDNN does not use OpenMP */
     void (*set_threads)(int);
-    dnnl_engine_t engine; /* what follows is NULL in a plan that uses dnnl_sgemm alone */
+    dnnl_engine_t engine; /* the following are NULL in a plan that uses only dnnl_sgemm */
     dnnl_stream_t stream;
     dnnl_memory_desc_t a, b, c, scratchpad[PRIMITIVES];
-    dnnl_primitive_t primitive[PRIMITIVES]; /* NULL: dnnl_sgemm */
-    _Atomic(struct operands *)
-        operands[PRIMITIVES]; /* NULL while a call uses them; one at the same time makes others */
+    dnnl_primitive_t primitive[PRIMITIVES];          /* NULL: dnnl_sgemm */
+    _Atomic(struct operands *) operands[PRIMITIVES]; /* NULL while a call uses them; a concurrent call makes its own */
 };
 
 static bool has_bf16(void *arg) {
@@ -46,8 +45,8 @@ static bool has_bf16(void *arg) {
     return true;
 }
 
-/* Without instructions for bf16 oneDNN either has no such products, or has them slower than those of floats. Where it
- * has no memory to answer, making the product says so. */
+/* Without bf16 instructions oneDNN has no bf16 products, or has them slower than float products. If oneDNN lacks memory
+ * for this query, planning the product reports it. */
 static bool supports(enum sl_dtype dtype) {
     bool has = true;
     return dtype == SL_F32 || !sl_onednn_guard(has_bf16, &has) || has;
@@ -65,7 +64,7 @@ static bool has_tiles(enum sl_dtype dtype) {
 }
 
 /* Each coordinate is one thread and computes alone. oneDNN asks the OpenMP runtime that it was linked with (libgomp, or
- * libomp in its place), which keeps the number of threads for each thread that asks. */
+ * libomp in its place), which stores the number of threads per calling thread. */
 static int begin_alone(const struct onednn *state) {
     if (!state->set_threads) return 1;
     const int threads = state->get_threads();
@@ -86,23 +85,23 @@ static void find_threads(struct onednn *state) {
     memcpy(&state->set_threads, &set, sizeof set);
 }
 
-/* oneDNN takes 74 KB to 2 MB of scratch memory a call. Left alone, malloc maps and unmaps such blocks, so that every
- * call faults its pages in again. The thresholds are global because malloc is. */
+/* oneDNN allocates 74 KB to 2 MB of scratch memory per call. By default malloc maps and unmaps such blocks, so that
+ * every call faults their pages in again. The thresholds are global because malloc is. */
 static pthread_once_t scratch_memory = PTHREAD_ONCE_INIT;
 static void keep_scratch_memory(void) {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
 }
 
-/* A thread's primitives use one scratchpad, one after another: the library's belongs to the thread that made a
- * primitive, and with one a plan a deep model would hold more of them than of anything else. In front of it is its
- * size. */
+/* All primitives of a thread share one scratchpad, one after another. The library's own scratchpad belongs to the
+ * thread that made a primitive; with one per plan a deep model would need more memory for them than for anything else.
+ * The scratchpad's size is stored in front of it. */
 static pthread_key_t scratchpad_key;
 static pthread_once_t scratchpads = PTHREAD_ONCE_INIT;
 static bool has_scratchpads;
 static void begin_scratchpads(void) { has_scratchpads = !pthread_key_create(&scratchpad_key, free); }
 
-/* BYTES, as long as the thread asks for no more. NULL if there is no memory. */
+/* Returns BYTES of scratch memory, valid until the thread asks for more, or NULL if there is no memory. */
 static void *scratchpad_of(size_t bytes) {
     pthread_once(&scratchpads, begin_scratchpads);
     size_t *size = has_scratchpads ? pthread_getspecific(scratchpad_key) : NULL;
@@ -137,7 +136,7 @@ static void free_state(struct onednn *state) {
     free(state);
 }
 
-/* A [rows, cols] matrix, or the transpose of one stored [cols, rows]. */
+/* Describes a [rows, cols] matrix, or the transpose of one stored [cols, rows]. */
 static dnnl_status_t describe(dnnl_memory_desc_t *description, enum sl_dtype dtype, int rows, int cols,
                               bool transposed) {
     const dnnl_dims_t dims = {rows, cols}, strides = {transposed ? 1 : cols, transposed ? rows : 1};
@@ -190,7 +189,7 @@ static bool make_primitive(struct onednn *state, int which) {
     return state->operands[which] != NULL;
 }
 
-/* What sl_onednn_generate calls. */
+/* Callback of sl_onednn_generate. */
 static bool make_primitives(void *arg) {
     const struct sl_gemm *gemm = arg;
     struct onednn *state = gemm->state;
@@ -205,7 +204,7 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
     pthread_once(&scratch_memory, keep_scratch_memory);
     find_threads(state);
     gemm->state = state;
-    const int threads = begin_alone(state); /* primitives are made for so many threads */
+    const int threads = begin_alone(state); /* primitives are made for this number of threads */
     const bool made = sl_onednn_generate(make_primitives, gemm);
     end_alone(state, threads);
     if (made) return SL_OK;
@@ -216,7 +215,7 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { free_state(gemm->state); }
 
-/* A call: what there is to multiply. */
+/* Arguments of a call. */
 struct call {
     const struct sl_gemm *gemm;
     const void *a, *b;
@@ -256,7 +255,7 @@ static bool run_sgemm(const struct call *call) {
                        call->c, n);
 }
 
-/* What sl_onednn_guard calls. */
+/* Callback of sl_onednn_guard. */
 static bool run(void *arg) {
     const struct call *call = arg;
     const struct onednn *state = call->gemm->state;
@@ -264,7 +263,8 @@ static bool run(void *arg) {
     return state->primitive[which] ? run_primitive(call, which) : run_sgemm(call);
 }
 
-/* Of many rows: to fill C with the bias before the product means to wait for memory, and after it C is near. */
+/* Adds the bias after a product of many rows: filling C with the bias first would wait for memory, and after the
+ * product C is in cache. */
 static void add_bias(const struct sl_gemm *gemm, const float *bias, float *c) {
     const size_t columns = (size_t)gemm->n;
     for (int i = 0; i < gemm->m; i++, c += columns) {
@@ -272,7 +272,7 @@ static void add_bias(const struct sl_gemm *gemm, const float *bias, float *c) {
     }
 }
 
-/* *REST: the bias that is still to be added, or NULL. */
+/* *REST: the bias that the caller still has to add, or NULL. */
 static int multiply(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                     float *c, const float **rest) {
     const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS, before = biased && gemm->m <= BIAS_FIRST_ROWS;
@@ -283,10 +283,10 @@ static int multiply(const struct sl_gemm *gemm, const void *a, const void *b, co
     const bool done = sl_onednn_guard(run, &call);
     end_alone(gemm->state, threads);
     *rest = biased && !before ? bias : NULL;
-    return done ? SL_OK : SL_FAILED; /* only memory can have run out */
+    return done ? SL_OK : SL_FAILED; /* the only possible cause is lack of memory */
 }
 
-/* Product by product; the pass that adds the bias rounds, too. */
+/* Executes product by product; the pass that adds the bias also rounds. */
 static int execute(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
     const char *a = arrays->a.at;

@@ -10,15 +10,17 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { (void)gemm; }
 
-/* Element I of an operand. The callers pass constant types, so that loops are made for each. */
+/* Returns element I of an operand. Callers pass constant types, so that each has its own loops. */
 SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) {
     return sl_load_float(sl_f32_or_bf16(dtype), operand, i);
 }
 
-enum { ABREAST = 4 }; /* rows of op(B) that one pass over a row of C takes: one addition after another, as in four */
+enum {
+    ABREAST = 4
+}; /* rows of op(B) per pass over a row of C: one addition after another, in the same order as in four passes */
 
-/* row [n] += row of A [k] op(B); the elements of A begin at FIRST and lie STRIDE apart, the rows of op(B) begin
- * NEXT_ROW apart and their elements lie COLUMN apart. */
+/* row [n] += row of A [k] op(B); A's elements begin at FIRST and are STRIDE apart, op(B)'s rows begin NEXT_ROW apart
+ * and have elements COLUMN apart. */
 SL_INLINE void multiply_row(enum sl_dtype type_a, enum sl_dtype type_b, size_t n, size_t k, const void *a, size_t first,
                             size_t stride, const void *b, size_t next_row, size_t column, float *row) {
     size_t l = 0;
@@ -42,7 +44,7 @@ SL_INLINE void multiply_row(enum sl_dtype type_a, enum sl_dtype type_b, size_t n
     }
 }
 
-/* A and B of these types. */
+/* Multiplies A and B of these types. */
 SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct sl_gemm *gemm,
                         const struct sl_gemm_arrays *arrays) {
     const size_t m = (size_t)arrays->count * (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;

@@ -1,5 +1,5 @@
-/* hashes_internal.h - hashes by places of what lies on a device, as layers/kernels/kernels.h describes them; kernels.c
- * includes it. The host hashes its own memory faster (spmd/base/places.h). */
+/* hashes_internal.h - hashes by places of arrays on a device (layers/kernels/kernels.h); kernels.c includes it. The
+ * host hashes its own memory faster (spmd/base/places.h). */
 #ifndef SL_LAYERS_KERNELS_HASHES_INTERNAL_H
 #define SL_LAYERS_KERNELS_HASHES_INTERNAL_H
 
@@ -9,8 +9,8 @@
 #include "spmd/device/offload.h"
 
 enum {
-    HASHED = 2 * SL_FOUR,     /* elements that a thread has at least, where there are so many */
-    HASHERS = 1024 * SL_TEAMS /* threads at most: each adds to memory once, and waits there for others */
+    HASHED = 2 * SL_FOUR,     /* fewest elements of a thread, unless the array is smaller */
+    HASHERS = 1024 * SL_TEAMS /* most threads: each adds to memory once, and waits there for others */
 };
 
 #if SL_FOUR > 1
@@ -19,7 +19,7 @@ typedef uint32_t few_words __attribute__((vector_size(4 * SL_FOUR), may_alias));
 typedef uint32_t few_words __attribute__((may_alias));
 #endif
 
-/* Words of COUNT elements of X from I on: SL_FOUR, which are aligned, or 1. */
+/* Loads the words of COUNT elements of X from I on: SL_FOUR aligned elements, or 1. */
 SL_INLINE few_words load_words(const size_t count, const void *x, const bool half, size_t i) {
     few_words words = {0};
     if (half) {
@@ -32,7 +32,7 @@ SL_INLINE few_words load_words(const size_t count, const void *x, const bool hal
     return words;
 }
 
-/* Words that have their keys together. */
+/* Hashes words with consecutive keys. */
 SL_INLINE uint64_t hash_words(const size_t count, const void *x, const bool half, size_t i, const uint32_t *keys,
                               uint64_t place) {
     const few_words words = load_words(count, x, half, i);
@@ -47,7 +47,7 @@ SL_INLINE uint64_t hash_words(const size_t count, const void *x, const bool half
     return sl_places_high(place) * sum;
 }
 
-/* Element E of rows, with those that were skipped; its run has *LEFT from it on. */
+/* Returns the place of element E, counted from the start of the first row; *LEFT = elements of its run from E on. */
 SL_INLINE uint64_t place_of(uint32_t e, uint64_t first, uint64_t step, uint64_t stride, uint32_t run, uint32_t group,
                             uint32_t *left) {
     const uint32_t number = e / run, in_run = e - number * run, row = number / group, in_row = number - row * group;

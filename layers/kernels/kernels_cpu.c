@@ -1,4 +1,4 @@
-/* kernels_cpu.c - picks the kernels for the CPU that the process runs on. */
+/* kernels_cpu.c - selects the kernels for this CPU. */
 #include "spmd/base/cpu_level.h"
 #include "layers/kernels/kernels.h"
 

@@ -1,5 +1,5 @@
-/* published.c - what published models have beside what sequence.c does: heads that are rotated, gated silu, gelu with
- * erf, rows around their mean. Built as kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
+/* published.c - kernels that only published models use: rotated heads, gated silu, gelu with erf, centered rows. Built
+ * as kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/settle_internal.h"
@@ -8,7 +8,7 @@
 
 /* ---- rotations ---- */
 
-/* Pairs from I on of a head X, whose columns are PAIRS apart; left as leave_few says. */
+/* Rotates pairs from I on of a head X, whose two columns are PAIRS apart, and writes them by leave_few. */
 SL_INLINE void turn_few(const size_t count, size_t i, size_t pairs, const float *cosine, const float *sine, float sign,
                         const bool rounds, const bool stores, float *x, uint16_t *stored) {
     const few_floats c = load_floats(count, cosine + i), s = load_floats(count, sine + i);
@@ -22,14 +22,14 @@ SL_INLINE void turn_few(const size_t count, size_t i, size_t pairs, const float 
     leave_few(count, pairs + i, second, true, rounds, stores, x, stored);
 }
 
-/* Pair I, of neighbours. */
+/* Rotates pair I, of neighbours. */
 SL_INLINE void turn_pair(size_t i, const float *cosine, const float *sine, float sign, float *x) {
     const float first = x[2 * i], second = x[2 * i + 1], by = sign * sine[i];
     x[2 * i] = first * cosine[i] - second * by;
     x[2 * i + 1] = second * cosine[i] + first * by;
 }
 
-/* Pairs BEGIN to END of all heads of a row. */
+/* Rotates pairs BEGIN to END of all heads of a row. */
 SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const bool halves, const float *cosine,
                     const float *sine, float sign, const bool rounds, const bool stores, float *x, uint16_t *stored) {
     for (size_t h = 0; h < heads; h++, x += 2 * pairs, stored = stores ? stored + 2 * pairs : NULL) {
@@ -48,7 +48,7 @@ SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const 
     }
 }
 
-/* On devices with a thread for each element one has four pairs, of all heads of a row; elsewhere a row. */
+/* On devices with a thread per element a thread has four pairs of all heads of a row; elsewhere it has a row. */
 static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
                          float *x, struct sl_settled left) {
@@ -78,12 +78,12 @@ static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequenc
 
 /* ---- gated silu ---- */
 
-/* Pieces are rounded while they are in the first-level cache; on GPUs a thread has four elements. */
+/* Pieces are rounded while they are in the first-level cache; on GPUs a piece is a thread's four elements. */
 enum { PIECE = SL_BLOCK > SL_FOUR ? SL_BLOCK : SL_FOUR };
 
 static size_t end_of_piece(size_t first, size_t n) { return n - first < PIECE ? n : first + PIECE; }
 
-/* FUNCTION for all elements of a piece. ADDRESSES: of whole arrays, in which FIRST is a multiple of SL_FOUR. */
+/* Calls FUNCTION for all elements of a piece. ADDRESSES: of whole arrays; FIRST is a multiple of SL_FOUR. */
 #define IN_PIECE(function, first, end, addresses, ...)                                                                 \
     do {                                                                                                               \
         SL_IN_BLOCK()                                                                                                  \
@@ -97,7 +97,7 @@ SL_INLINE void settle_piece(size_t first, size_t end, float *x, uint16_t *stored
         IN_PIECE(settle_few, first, end, FLOATS_AT(x), false, x, NULL);
 }
 
-/* y, as floats or, where there are no FLOATS, as bf16. */
+/* Computes y, as floats if FLOATS, else as bf16. */
 SL_INLINE void gate_few(const size_t count, size_t i, const bool floats, const float *gate, const float *x, float *y,
                         uint16_t *stored) {
     const few_floats gates = load_floats(count, gate + i);
@@ -124,7 +124,7 @@ static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_se
     }
 }
 
-/* Gradients of gates and of x, as floats or, where there are no FLOATS, as bf16. */
+/* Computes the gradients of gate and x, as floats if FLOATS, else as bf16. */
 SL_INLINE void gradient_few(const size_t count, size_t i, const bool floats, const bool half, const void *gate,
                             const void *x, const float *dy, float *dgate, float *dx, uint16_t *dgate_stored,
                             uint16_t *dx_stored) {
@@ -165,8 +165,8 @@ static void gate_backward(size_t n, const void *gate, const void *x, bool half, 
 
 /* ---- gelu with erf ---- */
 
-/* Of a normal variable: its density, and the probability that it is below -|x|. The latter is the former times a
- * rational function, fitted for 1.5e-7 of relative error up to |x| = 14, beyond which it is 0. */
+/* Density of a standard normal variable, and the probability of values below -|x|. The probability is the density times
+ * a rational function, fitted to a relative error of 1.5e-7 up to |x| = 14; beyond, it is 0. */
 SL_INLINE float normal_density(float x) { return 0.398942280f * sl_exp(-0.5f * x * x); }
 
 SL_INLINE float normal_tail(float x, float density) {
@@ -198,9 +198,9 @@ static void erf_gelu_backward(size_t n, const float *x, const float *dy, float *
     }
 }
 
-/* ---- rows around their mean ---- */
+/* ---- centered rows ---- */
 
-/* On devices a team has some rows, each of which some threads go along. */
+/* On devices a team has TOGETHER rows, and ALONG threads share a row. */
 enum { TOGETHER = SL_TOGETHER ? 8 : 1, ALONG = SL_TOGETHER ? 16 : 1 };
 
 static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
@@ -241,7 +241,7 @@ SL_INLINE void center_few(const size_t count, size_t c, float mean, const float 
     store_floats(count, all, y + c);
 }
 
-/* Threads of a row know its mean without each other: they need no team. */
+/* Each thread computes its row's mean from SUMS: threads need no team. */
 static void center_rows(size_t rows, size_t cols, size_t whole, const float *sums, const float *x, float *y) {
     SL_BLOCKS(is_device_ptr(sums, x, y))
     for (size_t t = 0; t < rows * ALONG; t++) {

@@ -1,11 +1,12 @@
-/* sanitizers_internal.h - what a function reads and writes, told to sanitizers at once: for what they do not see, as in
- * a library, or what an element at a time would take them long. Without them it is nothing. */
+/* sanitizers_internal.h - reports memory that a function reads and writes to sanitizers, in one call: for code that
+ * they do not see, such as a library, or whose single elements would take them long. Empty in builds without
+ * sanitizers. */
 #ifndef SL_LAYERS_KERNELS_SANITIZERS_INTERNAL_H
 #define SL_LAYERS_KERNELS_SANITIZERS_INTERNAL_H
 
 #include <stddef.h>
 
-#ifdef __has_feature /* clang's way to say what gcc says by macros */
+#ifdef __has_feature /* clang's form of gcc's macros */
 #if __has_feature(thread_sanitizer)
 #define SL_THREAD_SANITIZER
 #endif
@@ -36,7 +37,7 @@ enum { SL_SANITIZED = 1 };
 
 void *__asan_region_is_poisoned(void *memory, size_t bytes);
 
-/* The first byte that must not be read is read here, and reported. */
+/* Reads the first byte that must not be read, so that the sanitizer reports it. */
 static inline void sl_will_read(const void *memory, size_t bytes) {
     const volatile char *bad = __asan_region_is_poisoned((void *)memory, bytes);
     if (bad) (void)*bad;

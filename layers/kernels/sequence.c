@@ -1,4 +1,4 @@
-/* sequence.c - what models of token sequences need, built as kernels.c is.
+/* sequence.c - kernels for models of token sequences, built as kernels.c is.
  *
  * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
@@ -99,13 +99,13 @@ static void rope(size_t rows, size_t cols, size_t sequence, size_t position, con
     }
 }
 
-/* Where NUMBER is in [first, first + count), or -1. */
+/* Returns NUMBER - first if NUMBER is in [first, first + count), else -1. */
 static inline int64_t place_of(int32_t number, int32_t first, int64_t count) {
     const int64_t place = (int64_t)number - first;
     return place >= 0 && place < count ? place : -1;
 }
 
-/* As floats, which are then left so. */
+/* Writes floats, rounded and copied by ROUNDS and STORED. */
 static void lookup_floats(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count,
                           const void *table, bool half, size_t stride, float *y, bool rounds, uint16_t *stored) {
     SL_ROWS(is_device_ptr(tokens, table, y, stored))
@@ -127,7 +127,7 @@ static void lookup_floats(size_t rows, size_t cols, const int32_t *tokens, int32
     }
 }
 
-/* As bf16 alone. */
+/* Writes bf16 without floats. */
 static void lookup_stored(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count,
                           const void *table, bool half, size_t stride, uint16_t *y) {
     SL_ROWS(is_device_ptr(tokens, table, y))
@@ -152,13 +152,13 @@ static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t firs
                    bool half, size_t stride, float *y, struct sl_settled left) {
     if (!y)
         lookup_stored(rows, cols, tokens, first, count, table, half, stride, left.stored);
-    else /* bf16 is rounded as it is */
+    else /* a bf16 table's values are already rounded */
         lookup_floats(rows, cols, tokens, first, count, table, half, stride, y, left.rounds && !(half && !left.stored),
                       left.stored);
 }
 
-/* On devices a block's columns have several threads, each for some tokens, so that every sum keeps its order: as many
- * as make teams for all of a device. */
+/* On devices several threads share a block of columns, each with its own tokens, so that every sum keeps its order.
+ * There are as many threads as fill the device's teams. */
 static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride) {
     const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK, threads = SLICE_THREADS * (size_t)SL_TEAMS;
@@ -180,7 +180,7 @@ static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t
 
 /* ---- loss ---- */
 
-/* HIGHEST or the highest of logits from C on, as integers. */
+/* Returns the larger of HIGHEST and the logits from C on, as ordered integers. */
 SL_INLINE int32_t highest_few(const size_t count, size_t c, const float *x, int32_t highest) {
     const few_floats logits = load_floats(count, x + c);
     for (size_t k = 0; k < count; k++) {
@@ -203,7 +203,7 @@ static void row_maxima(size_t rows, size_t cols, int32_t first, const float *log
         const float max = sl_float_of_order(highest);
         SL_LANES(reduction(min : at))
         for (int32_t c = 0; c < classes; c++) {
-            const int32_t candidate = x[c] < max ? classes : c; /* also where one of them is NaN */
+            const int32_t candidate = x[c] < max ? classes : c; /* also correct if a logit is NaN */
             at = candidate < at ? candidate : at;
         }
         maxima[r] = max;
@@ -219,11 +219,11 @@ static void copy_labels(size_t rows, size_t cols, const int32_t *x, size_t strid
     }
 }
 
-/* Whether the floats and the bf16 that are left lie as the logits X do. */
+/* Whether the floats and the bf16 copy that are written have the alignment of the logits X. */
 #define LIE_ALIKE(x, floats, out, stores, halves)                                                                      \
     ((!(floats) || SL_ALIKE(x, FLOATS_AT(out))) && (!(stores) || SL_ALIKE(x, HALVES_AT(halves))))
 
-/* Powers of logits from C on become p, as leave_few says; they are added to SUM. */
+/* Writes p = exp(logits - max) from C on, by leave_few; returns SUM plus their sum. */
 SL_INLINE float power_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
                           float *p, uint16_t *stored, float sum) {
     few_floats powers = load_floats(count, x + c);
@@ -248,7 +248,7 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
         const size_t lead = SL_LEAD(x);
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
-        /* Every thread reads these, and one changes them below: the loops between are barriers. */
+        /* All threads read these values, and one thread changes them below: the loops between are barriers. */
         const float sum_before = begins ? 0.0f : sums[r], target_before = begins ? 0.0f : targets[r];
         const int32_t order = begins ? lowest : sl_order_of_float(before);
         int32_t highest = order;
@@ -257,11 +257,11 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
             SL_ROW_BY_FOUR(highest = highest_few, c, lead, cols, true, x, highest);
         const bool grows = begins || highest > order;
         const float max = grows ? sl_float_of_order(highest) : before;
-        if (begins || !(max <= before)) { /* 0 is no larger than -0; NaN is */
+        if (begins || !(max <= before)) { /* 0 is no larger than -0; NaN is larger */
             int32_t at = classes;
             SL_LANES(reduction(min : at))
             for (int32_t c = 0; c < classes; c++) {
-                const int32_t candidate = x[c] < max ? classes : c; /* also where one of them is NaN */
+                const int32_t candidate = x[c] < max ? classes : c; /* also correct if a logit is NaN */
                 at = candidate < at ? candidate : at;
             }
             argmaxima[r] = (float)(first + at);
@@ -379,7 +379,7 @@ static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
     for (size_t r = 0; r < rows; r++) y[r] = labels[r] < 0 ? -1 : (int32_t)r;
 }
 
-/* FACTOR times the powers of logits from C on. */
+/* Writes FACTOR times exp(logits - max) from C on. */
 SL_INLINE void slope_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
                          float factor, float *out, uint16_t *stored) {
     few_floats slopes = load_floats(count, x + c);
@@ -416,7 +416,7 @@ static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32
         SL_AS_LEFT(SLOPES, dlogits, left);
 #undef SLOPES
         const size_t labels_here = label >= 0;
-        SL_LANES() /* one thread, which reads that logit or slope and changes it */
+        SL_LANES() /* one thread, which reads the label's logit or slope and changes it */
         for (size_t i = 0; i < labels_here; i++) {
             const float slope = (dlogits ? out[label] : factor * sl_exp(x[label] - max)) - weight;
             if (dlogits) out[label] = slope;

@@ -1,7 +1,7 @@
 /* block_rows.c - products with weights in quantized blocks, built once per CPU level.
  *
- * Sums are made as few_rows_transposed.c makes them: lane by lane over DEPTH terms, then over the lanes. The build
- * defines SL_BLOCK_ROWS, the table's name, and lets the compiler fuse a * b + c. */
+ * Sums have the order of few_rows_transposed.c: lane by lane over DEPTH terms, then over the lanes. The build defines
+ * SL_BLOCK_ROWS, the table's name, and lets the compiler fuse a * b + c. */
 #include "layers/kernels/blocks/block_rows.h"
 #include "layers/kernels/rows/lanes_internal.h"
 #include "spmd/base/f16.h"
@@ -13,16 +13,15 @@
 
 enum {
     BLOCK = 32,               /* weights of a block of the types below */
-    VECTORS = BLOCK / LANES,  /* of such a block */
-    HALF = BLOCK / 2 / LANES, /* of them, those of its first half */
-    DEPTH = 512,              /* few_rows_transposed.c's: whole blocks of every type */
-    TOGETHER = 4,             /* rows of weights whose sums are made side by side: a sum waits for its last term */
-    AHEAD = 16384, /* bytes from the block that is multiplied to the one that is asked for: a CPU that fetches
-                     ahead by itself does not follow several rows */
-    ROWS = 2       /* rows of A that share a load of weights */
+    VECTORS = BLOCK / LANES,  /* vectors of such a block */
+    HALF = BLOCK / 2 / LANES, /* vectors of its first half */
+    DEPTH = 512,              /* as in few_rows_transposed.c: whole blocks of every type */
+    TOGETHER = 4,             /* rows of weights with interleaved sums, because a sum waits for its last term */
+    AHEAD = 16384,            /* bytes of prefetch distance: a CPU's own prefetcher does not follow several rows */
+    ROWS = 2                  /* rows of A that share a load of weights */
 };
 
-/* Types whose blocks are widened in registers; all others are by sl_quantized's read. */
+/* Types with blocks that are widened in registers; sl_quantized's read widens all others. */
 enum kind { Q8_0 = 8, Q4_0 = 2, Q4_1 = 3, OTHER = -1 };
 
 static enum kind kind_of(const struct sl_quantized *type) {
@@ -45,7 +44,7 @@ static inline float half_at(const uint8_t *at) {
 
 static inline vector floats_of(integers x) { return __builtin_convertvector(x, vector); }
 
-/* Of pairs of weights, 16 apart, which share a byte: code * scale + least. */
+/* Loads a block of 4-bit codes: weights 16 apart share a byte; weight = code * scale + least. */
 static inline __attribute__((always_inline)) void load_fours_of_bits(const uint8_t *at, float scale, float least,
                                                                      vector w[VECTORS]) {
     SL_UNROLL
@@ -56,7 +55,7 @@ static inline __attribute__((always_inline)) void load_fours_of_bits(const uint8
     }
 }
 
-/* The block at AT. Callers pass a constant KIND. */
+/* Loads the block at AT. Callers pass a constant KIND. */
 static inline __attribute__((always_inline)) void load_block(const enum kind kind, const uint8_t *at,
                                                              vector w[VECTORS]) {
     const float scale = half_at(at);
@@ -69,7 +68,7 @@ static inline __attribute__((always_inline)) void load_block(const enum kind kin
 
 static inline size_t bytes_of(const enum kind kind) { return kind == Q8_0 ? 34 : kind == Q4_0 ? 18 : 20; }
 
-/* LANES rows of weights; where fewer are left, the last one again. */
+/* LANES rows of weights; if fewer are left, the last one is repeated. */
 struct tile {
     const struct sl_quantized *type;
     const uint8_t *row[LANES];
@@ -83,7 +82,7 @@ static struct tile tile_of(const struct sl_blocks *b, size_t first, size_t end) 
 
 /* ---- one row: widened in registers ---- */
 
-/* SUMS [LANES rows of weights]: the lanes of their products with A, terms [FROM, END). */
+/* SUMS [LANES rows of weights] = lanes of their products with A, over terms [FROM, END). */
 static inline __attribute__((always_inline)) void dot_blocks(const enum kind kind, const struct tile *tile,
                                                              const float *a, size_t from, size_t end, vector *sums) {
     for (int j = 0; j < LANES; j += TOGETHER) {
@@ -136,7 +135,7 @@ static void widen_row(const struct sl_quantized *type, const uint8_t *row, size_
     }
 }
 
-/* SUMS [rows][LANES] of rows of A, which lie K apart, and W [LANES, DEPTH]. */
+/* SUMS [rows][LANES] = products of rows of A, which are K apart, with W [LANES, DEPTH]. */
 static inline __attribute__((always_inline)) void dot_floats(const float *w, const float *a, size_t k, size_t depth,
                                                              vector *sums, const int rows) {
     for (int j = 0; j < LANES; j += TOGETHER) {
@@ -169,10 +168,10 @@ struct part {
     size_t n, k; /* of C and of A */
     size_t first, columns;
     size_t from, end;
-    const float *bias; /* in the last part; NULL: none */
+    const float *bias; /* for the last part; NULL: none */
 };
 
-/* C's row = the sums of SUMS' lanes, + C's where it is not the first part, + bias. */
+/* C's row = sums over SUMS' lanes, + C in parts after the first, + bias. */
 static void finish(const struct part *p, const vector *sums, float *c) {
     float whole[LANES];
     store(whole, sum_lanes(sums));

@@ -1,13 +1,12 @@
-/* block_rows_select.c - picks the products with quantized weights for the CPU that the process runs on, and shares them
- * out. */
+/* block_rows_select.c - selects the products with quantized weights for this CPU, and divides them among threads. */
 #include "layers/kernels/blocks/block_rows.h"
 #include "spmd/base/cpu_level.h"
 #include "spmd/base/memory.h"
 
 enum {
-    SHARED_WEIGHTS = 1 << 15, /* so many take one core longer than two need to agree */
-    SHARES = 4,               /* of each thread: cores do not read equally fast */
-    STEP = 32,                /* rows of weights, of which shares have whole numbers: lines of C, and vectors */
+    SHARED_WEIGHTS = 1 << 15, /* with this many weights one core takes longer than two need to synchronize */
+    SHARES = 4,               /* shares per thread: cores do not read equally fast */
+    STEP = 32, /* a share has a multiple of so many rows of weights: whole lines of C, and whole vectors */
 };
 
 const struct sl_block_rows *sl_block_rows_available(int i) {
@@ -18,7 +17,7 @@ const struct sl_block_rows *sl_block_rows_available(int i) {
 
 struct work {
     const struct sl_blocks *b;
-    size_t each; /* rows of B of a share, but for the last one */
+    size_t each; /* rows of B per share, except the last */
     size_t m;
     const float *a, *bias;
     float *c; /* or the widened rows */

@@ -1,9 +1,9 @@
-/* code.c - has oneDNN generate code, and survives where there is no memory for it.
+/* code.c - lets oneDNN generate code, and survives lack of memory for it.
  *
- * The library's generator asks for memory with mmap and malloc, does not look whether it got any, and then writes
- * through a null pointer; or it throws in a destructor. To look for room before would not do, for another thread may
- * take it meanwhile. That is why SIGSEGV and std::terminate are caught as long as the generator runs, in its thread
- * alone. Once one was, nothing more is generated, for what the library had locked stays locked. */
+ * The library's generator calls mmap and malloc, does not check the results, and then writes through a null pointer, or
+ * throws in a destructor. A check for free memory beforehand would not help, because another thread may allocate it
+ * meanwhile. So SIGSEGV and std::terminate are caught while the generator runs, in its thread alone. After one was
+ * caught, no more code is generated, because the library's locks stay locked. */
 #include <execinfo.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -12,22 +12,22 @@
 
 #include "layers/kernels/onednn/onednn_internal.h"
 
-/* The process's, as the library's code is. */
+/* One lock per process, because the library's code is per process. */
 static pthread_mutex_t generating = PTHREAD_MUTEX_INITIALIZER;
 static bool generated; /* dnnl_sgemm's code */
 static bool broken;
 static struct sigaction signalled_before;
 static sl_terminate_handler *terminated_before;
-static _Thread_local sigjmp_buf *landing; /* where the thread goes that generates */
+static _Thread_local sigjmp_buf *landing; /* jump target of the generating thread */
 
-/* An exception that passes through glibc, as through pthread_once, aborts the process if glibc cannot load its unwinder
- * at that moment. This loads it. */
+/* An exception that passes through glibc, for example through pthread_once, aborts the process if glibc cannot load its
+ * unwinder at that moment. This loads it in advance. */
 static bool load_unwinder(void) {
     void *frame;
     return backtrace(&frame, 1) > 0;
 }
 
-/* Any other thread faults again, and as it would have without this. */
+/* In any other thread the fault repeats under the previous handler. */
 static void land_signalled(int signal) {
     if (landing) siglongjmp(*landing, 1);
     sigaction(signal, &signalled_before, NULL);
@@ -56,7 +56,7 @@ static bool survive(bool (*call)(void *arg), void *arg) {
     return done;
 }
 
-/* One product for each of dnnl_sgemm's generators: C = A B, and C = A B^T of few rows. */
+/* Computes one product for each of dnnl_sgemm's generators: C = A B, and C = A B^T of few rows. */
 static bool multiply(void *arg) {
     enum { SIZE = 4 };
     static const char transposed[] = {'N', 'T'};

@@ -1,4 +1,4 @@
-/* guard_missing.c - stands in for guard.cpp where the compiler compiles no C++: what is thrown aborts. */
+/* guard_missing.c - replaces guard.cpp if the compiler cannot compile C++: exceptions abort. */
 #include "layers/kernels/onednn/onednn_internal.h"
 
 bool sl_onednn_guard(bool (*call)(void *arg), void *arg) { return call(arg); }

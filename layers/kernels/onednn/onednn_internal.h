@@ -1,5 +1,5 @@
-/* onednn_internal.h - what stands between gemm_onednn.c and a library that answers a lack of memory with an exception,
- * or by writing where there is none. */
+/* onednn_internal.h - protects gemm_onednn.c from a library that reacts to lack of memory with an exception, or by
+ * writing through a null pointer. */
 #ifndef SL_LAYERS_KERNELS_ONEDNN_ONEDNN_INTERNAL_H
 #define SL_LAYERS_KERNELS_ONEDNN_ONEDNN_INTERNAL_H
 
@@ -7,16 +7,15 @@
 
 SL_BEGIN_C
 
-/* What CALL(ARG) returns; false where it throws. What CALL had taken by then stays taken. */
+/* Returns CALL(ARG), or false if it throws. Memory and locks that CALL had acquired until then are not released. */
 bool sl_onednn_guard(bool (*call)(void *arg), void *arg);
 
-/* Makes std::terminate call HANDLER, which must not return; returns what it has called so far. */
+/* Makes std::terminate call HANDLER, which must not return; returns the previous handler. */
 typedef void sl_terminate_handler(void);
 sl_terminate_handler *sl_onednn_set_terminate(sl_terminate_handler *handler);
 
-/* The same as sl_onednn_guard for a CALL that may generate code: by one thread at a time, and false also where it
- * writes through a null pointer. The first time in a process, the code is generated that all calls of dnnl_sgemm share:
- * afterwards they generate none. */
+/* sl_onednn_guard for a CALL that may generate code: one thread at a time, and false also if CALL writes through a null
+ * pointer. The first call in a process generates the code of dnnl_sgemm, so later calls of dnnl_sgemm generate none. */
 bool sl_onednn_generate(bool (*call)(void *arg), void *arg);
 
 SL_END_C

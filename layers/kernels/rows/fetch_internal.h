@@ -1,7 +1,7 @@
-/* fetch_internal.h - asks the memory for parts of arrays before a kernel needs them, and writes past the caches.
+/* fetch_internal.h - prefetches parts of arrays, and writes past the caches.
  *
- * A core that asks ahead computes while the memory answers. On NVIDIA threads hide each other's waits, and nothing is
- * asked for. */
+ * A core that prefetches computes while it waits for memory. On NVIDIA GPUs threads hide each other's waits, and
+ * nothing is prefetched. */
 #ifndef SL_LAYERS_KERNELS_ROWS_FETCH_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_FETCH_INTERNAL_H
 
@@ -18,7 +18,7 @@
 #define SL_FETCH(address, writes) __builtin_prefetch(address, writes)
 #endif
 
-/* Asks for elements [FIRST, END) of ARRAY. */
+/* Prefetches elements [FIRST, END) of ARRAY. */
 SL_INLINE void fetch(const float *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 0);
 }
@@ -49,9 +49,9 @@ SL_INLINE void fetch_half_to_write(uint16_t *array, size_t first, size_t end) {
 #define SL_STREAM_END() ((void)0)
 #endif
 
-/* Writes PIECE to ARRAY past the caches. A line that another core has read is written so without asking that core:
- * where two cores share no cache, a store that asks takes 100 ns, and the next one waits for it. Other cores see what
- * is written after end_streams. */
+/* Writes PIECE to ARRAY past the caches, without a request to a core that has read the same line: if two cores share no
+ * cache, a store with such a request takes 100 ns, and the next store waits for it. Other cores see the bytes after
+ * end_streams. */
 SL_INLINE void stream(const void *piece, void *array, size_t bytes) {
     typedef float line __attribute__((vector_size(SL_CACHE_LINE)));
     typedef float some_line __attribute__((vector_size(SL_CACHE_LINE), aligned(1)));

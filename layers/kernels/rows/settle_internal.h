@@ -1,23 +1,23 @@
-/* settle_internal.h - rows that kernels round when they are complete. */
+/* settle_internal.h - rounds complete rows to bf16. */
 #ifndef SL_LAYERS_KERNELS_ROWS_SETTLE_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_SETTLE_INTERNAL_H
 
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 
-/* With HALF as a constant: element I of X, which is bf16 or floats. */
+/* Returns element I of X, which is bf16 if HALF (a constant), else floats. */
 SL_INLINE float element(const void *x, const bool half, size_t i) {
     return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
-/* The same of a gradient, of which bf16 is kept where the rest is bf16. */
+/* Returns element I of a gradient, rounded to bf16 if HALF. */
 SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? sl_bf16_part(dy[i]) : dy[i]; }
-/* The same of a gradient that is bf16 if HALF_DY, else floats. */
+/* Returns element I of a gradient that is bf16 if HALF_DY; else floats, rounded to bf16 if HALF. */
 SL_INLINE float any_gradient(const void *dy, const bool half_dy, const bool half, size_t i) {
     return half_dy ? element(dy, true, i) : gradient_of(dy, half, i);
 }
 
-/* Elements FIRST to END of X; STORED may be NULL. There is a loop for either: of one loop a compiler makes stores under
- * a mask, which are slow where numbers become narrower. EACH() stands before the loops. */
+/* Rounds elements FIRST to END of X to bf16; STORED, a bf16 copy, may be NULL. Each case has its own loop: in a shared
+ * loop compilers store under a mask, which is slow for narrowing stores. EACH() is the loops' pragma. */
 #define SL_SETTLE(EACH, first, end, x, stored)                                                                         \
     do {                                                                                                               \
         if (stored) {                                                                                                  \
@@ -27,23 +27,23 @@ SL_INLINE float any_gradient(const void *dy, const bool half_dy, const bool half
         }                                                                                                              \
     } while (0)
 
-/* Inside SL_ROWS: a device's threads share them. */
+/* Inside SL_ROWS: a device's threads share the elements. */
 SL_INLINE void settle_elements(size_t first, size_t end, float *x, uint16_t *stored) {
     SL_SETTLE(SL_LANES, first, end, x, stored);
 }
 
-/* Inside SL_ROWS: y [n] = x [n] as bf16, x as it is. */
+/* Inside SL_ROWS: y [n] = x [n] as bf16; x does not change. */
 SL_INLINE void round_elements(size_t n, const float *x, uint16_t *y) {
     SL_LANES()
     for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
 }
 
-/* Inside SL_BLOCKS or SL_THREADS: one thread has them all. */
+/* Inside SL_BLOCKS or SL_THREADS: one thread rounds all elements. */
 SL_INLINE void settle_block(size_t first, size_t end, float *x, uint16_t *stored) {
     SL_SETTLE(SL_IN_BLOCK, first, end, x, stored);
 }
 
-/* The same, with X as it is. */
+/* settle_block that does not change X. */
 SL_INLINE void store_block(size_t first, size_t end, const float *x, uint16_t *stored) {
     SL_IN_BLOCK()
     for (size_t i = first; i < end; i++) stored[i] = sl_bf16_of_float(x[i]);

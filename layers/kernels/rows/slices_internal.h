@@ -1,12 +1,12 @@
-/* slices_internal.h - sums of columns, divided so that devices have work for all their threads.
+/* slices_internal.h - column sums, divided so that all threads of a device have work.
  *
- * A team has SL_COLUMNS columns. Each of its threads walks down SL_BLOCK of them, through one of SL_SLICES slices of
- * the rows; what the slices sum up is added in their order. So a device keeps an order of its own, always the same. On
- * the host there is one slice, of all rows, and it is added up nowhere.
+ * A team has SL_COLUMNS columns. Each of its threads walks down SL_BLOCK of these columns, through one of SL_SLICES
+ * slices of the rows; then the slices' sums are added in order. So a device always adds in the same order of its own.
+ * On the host one slice has all rows, and nothing is left to add.
  *
- * Of many rows and few columns there would be too few teams for a device. So the rows are divided into stripes first,
- * each with slices and teams of its own. Their sums wait in the device's room until a second region adds them up in
- * their order. How many stripes there are depends on rows and columns alone. */
+ * Many rows of few columns would give a device too few teams. Their rows are first divided into stripes, each with its
+ * own slices and teams. The stripes' sums wait in the device's room until a second region adds them in order. The
+ * number of stripes depends on rows and columns only. */
 #ifndef SL_LAYERS_KERNELS_ROWS_SLICES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_SLICES_INTERNAL_H
 
@@ -18,8 +18,8 @@ enum {
     ACROSS = SL_COLUMNS / SL_BLOCK, /* threads that share a slice */
     SLICE_THREADS = SL_SLICES * ACROSS,
     SLICE_SUMS = SL_SLICES * SL_COLUMNS,
-    TALL = 16 * SL_SLICES, /* rows, */
-    LARGE = 1 << 17,       /* and elements, that are worth a second region */
+    TALL = 16 * SL_SLICES, /* fewest rows, */
+    LARGE = 1 << 17,       /* and fewest elements, for a second region */
 };
 
 SL_INLINE size_t column_groups(size_t cols) { return (cols + SL_COLUMNS - 1) / SL_COLUMNS; }
@@ -29,14 +29,15 @@ SL_INLINE size_t stripes_of(size_t rows, size_t cols) {
     return SLICED && rows >= TALL && rows * cols >= LARGE && groups < SL_TEAMS ? (SL_TEAMS + groups - 1) / groups : 1;
 }
 
-/* Of PARTS arrays of [rows, cols], each with so many SUMS a column: how many the device's room has stripes for. */
+/* Returns how many of PARTS arrays [rows, cols], each with SUMS sums per column, have room for their stripes in the
+ * device's room. */
 SL_INLINE size_t parts_at_once(size_t parts, size_t rows, size_t cols, size_t sums) {
     const size_t stripes = stripes_of(rows, cols);
     const size_t most = stripes > 1 ? SL_DEVICE_ROOM / (stripes * sums * cols * sizeof(float)) : parts;
     return most < parts ? most : parts;
 }
 
-/* Where a team of stripe STRIPE of all parts' has its rows: COUNT from FIRST on. */
+/* Rows of stripe STRIPE, counted over all parts: COUNT rows from FIRST on. */
 struct stripe {
     size_t first, count;
 };
@@ -47,7 +48,7 @@ SL_INLINE struct stripe stripe_of(size_t rows, size_t stripes, size_t stripe) {
     return (struct stripe){stripe / stripes * rows + (begin < rows ? begin : rows), left < each ? left : each};
 }
 
-/* sums [parts, cols] (+)= those of all STRIPES [parts, stripes, cols] */
+/* sums [parts, cols] (+)= sums over STRIPES of all [parts, stripes, cols] */
 SL_INLINE void add_stripes(size_t parts, size_t stripes, size_t cols, const float *all, bool accumulate, float *sums) {
     SL_ELEMENTWISE(is_device_ptr(all, sums))
     for (size_t i = 0; i < parts * cols; i++) {
@@ -58,32 +59,32 @@ SL_INLINE void add_stripes(size_t parts, size_t stripes, size_t cols, const floa
     }
 }
 
-/* A thread's part: COUNT columns from FIRST on, of the rows [begin, end); none where there is no column FIRST. LEADS:
- * they are the first rows. */
+/* A thread's columns and rows: COUNT columns from FIRST on, of the rows [begin, end); no work if FIRST >= cols. LEADS:
+ * these are the first rows. */
 struct slice {
     size_t first, count, begin, end;
     bool leads;
 };
 
-/* Of thread T of the team that has the columns from GROUP on. */
+/* Returns the slice of thread T in the team whose columns begin at GROUP. */
 SL_INLINE struct slice slice_of(size_t rows, size_t cols, size_t group, size_t t) {
     const size_t each = (rows + SL_SLICES - 1) / SL_SLICES, begin = t / ACROSS * each, end = begin + each;
     const size_t first = group + t % ACROSS * SL_BLOCK, left = first < cols ? cols - first : 0;
     return (struct slice){.first = first,
                           .count = SL_BLOCK == 1     ? 1
                                    : left < SL_BLOCK ? left
-                                                     : SL_BLOCK, /* the compiler is to know */
+                                                     : SL_BLOCK, /* a constant for the compiler */
                           .begin = begin < rows ? begin : rows,
                           .end = end < rows ? end : rows,
                           .leads = t < ACROSS};
 }
 
-/* Where thread T leaves its sums: in SLICES [SLICE_SUMS], or, where there is but one slice, in SUMS [cols]. */
+/* Returns the address of thread T's sums: in SLICES [SLICE_SUMS], or, if there is only one slice, in SUMS [cols]. */
 SL_INLINE float *slice_sums(float *slices, float *sums, size_t t, size_t first) {
     return SLICED ? slices + t * SL_BLOCK : sums + first;
 }
 
-/* Sums [cols] from GROUP on. */
+/* Adds the slices' sums to sums [cols] from GROUP on. */
 SL_INLINE void add_slices(const float *slices, size_t cols, size_t group, float *sums) {
     const size_t count = !SLICED ? 0 : cols - group < SL_COLUMNS ? cols - group : SL_COLUMNS;
     SL_LANES()
