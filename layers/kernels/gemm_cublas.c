@@ -300,8 +300,8 @@ static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, con
     return sl_cuda_enqueue(queue, run_product, &product, sizeof product) ? SL_OK : SL_FAILED;
 }
 
-/* What works for vectors runs once, on memory that is thrown away, where there is so much: so the library's code is
- * loaded before a step in which coordinates wait for each other, and what it cannot do after all is heard of here. */
+/* Runs each product for vectors once on temporary memory, if there is enough: this loads the library's code before a
+ * step in which coordinates wait for each other, and reports products that the library cannot run. */
 static int run_once(struct sl_cuda_queue *queue, struct sl_gemm *gemm) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k, word = sizeof(float);
     const size_t a = (gemm->transpose_a ? k : m) * (size_t)a_stride(gemm), c = m * (size_t)c_stride(gemm);

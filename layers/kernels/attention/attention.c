@@ -2,34 +2,34 @@
  *
  * The build defines SL_ATTENTION_KERNELS, the table's name, and lets the compiler fuse a * b + c.
  *
- * Forward takes a block of queries through all blocks of keys. Its scores lie [keys, queries]: queries are the lanes of
- * vectors, so that maxima and sums over keys are taken lane by lane. Backward takes a block of keys through all blocks
- * of queries, and its scores lie [queries, keys]. So what stays is transposed once. Where a block's queries see only
- * some of its keys, it is taken in strips, and what no query of a strip sees is left out. Scores are logarithms to the
- * base 2, as powers of 2 are cheaper than those of e.
+ * Forward takes a block of queries through all blocks of keys. Its scores are [keys, queries]: queries are the lanes of
+ * vectors, so maxima and sums over keys are computed lane by lane. Backward takes a block of keys through all blocks of
+ * queries, and its scores are [queries, keys]. So the operand that stays is transposed once. If a block's queries see
+ * only some of its keys, the block is computed in strips, without the keys that no query of a strip sees. Scores are
+ * logarithms to the base 2, because powers of 2 are cheaper than powers of e.
  *
- * On NVIDIA a team has a block of queries, or in backward every so many of a head's blocks of keys, and its threads the
- * tiles. Such teams then have parts of dq of their own, which are added in the order of the keys. */
+ * On NVIDIA GPUs a team has a block of queries, or in backward every TEAMS-th block of a head's keys; its threads share
+ * the tiles. In backward each team has its own part of dq, and the parts are added in the order of the keys. */
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_sight_internal.h"
 #include "layers/kernels/attention/attention_warps_internal.h"
 
 /* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. COPIES_KEYS, COPIES_VALUES:
- * whether forward makes dense copies of rows that lie at least APART floats apart, as the first-level cache has few
- * places for them all; COPIES: whether anything does. The more registers there are, the less often values are read.
- * WIDENS: whether backward reads bf16, of which it widens a block at a time. ON_WARPS: whether there are tensor cores.
- */
+ * whether forward makes dense copies of rows with a stride of at least APART floats, because the first-level cache has
+ * few places for such rows; COPIES: whether either does. CPUs with more registers read values less often. WIDENS:
+ * whether backward reads bf16, and widens a block at a time. ON_WARPS: whether there are tensor cores. */
 #if defined(SL_DEVICE_CUDA)
-enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
+enum { BLOCK = 32, DEPTH = 32 }; /* local arrays share a team's 48 KB */
 enum { COPIES_KEYS = 0, COPIES_VALUES = 0, WIDENS = 0, ON_WARPS = 1 };
 #else
 enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
 enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16, WIDENS = 1, ON_WARPS = 0 };
 #endif
 enum { COPIES = COPIES_KEYS || COPIES_VALUES };
-/* BEYOND: keys behind those that a vector of queries sees which a tile reads: of other queries', or all. */
+/* BEYOND: keys that a tile reads after the last key that a vector of queries sees, for its other queries; without
+ * SCALES, all keys. */
 enum { APART = 256, BEYOND = !SCALES ? BLOCK : (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
-enum { SOON = 128 }; /* rows of the next head that are asked for */
+enum { SOON = 128 }; /* rows of the next head that are prefetched */
 
 /* ---- scores ---- */
 
@@ -42,8 +42,8 @@ SL_INLINE size_t columns_from(struct rows rows, size_t from) {
     return rows.cols > from ? smaller(DEPTH, rows.cols - from) : 0;
 }
 
-/* COLS columns from column FIRST on of COUNT rows, at most DEPTH; in ROOM [BLOCK * DEPTH], as floats, where they are
- * bf16, or far apart and one COPIES such. */
+/* Returns COLS columns from column FIRST on of COUNT rows, at most DEPTH columns. If they are bf16, or have a large
+ * stride and COPIES is set, they are copied as floats into ROOM [BLOCK * DEPTH]. */
 SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, bool copies, float *room) {
     const bool far = copies && x.stride >= APART;
     if (!x.bf16 && !far) return (struct rows){x.at + first, x.stride, cols, NULL};
@@ -54,9 +54,9 @@ SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size
     return (struct rows){room, cols, cols, NULL};
 }
 
-/* scores [x's rows, BLOCK] = (x y^T + x_rope y_rope^T) factor, x being the block's keys or its queries, and y the
- * others. TURNED keeps y; FRESH: it does not hold these yet. What nobody sees is not written. ROOM [2, BLOCK * DEPTH],
- * or NULL: for copies of x, which may be bf16. */
+/* scores [x's rows, BLOCK] = (x y^T + x_rope y_rope^T) factor. OF_KEYS: x is the block's keys and y its queries; else
+ * the reverse. TURNED holds y transposed; FRESH: not yet. Scores of keys that no query of a strip sees are not written.
+ * ROOM [2, BLOCK * DEPTH], or NULL: for copies of x, which may be bf16. */
 SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct rows x, struct rows x_rope,
                            struct rows y, struct rows y_rope, float factor, bool fresh, struct turned *turned,
                            float *room, float *scores, struct wanted *wanted) {
@@ -90,24 +90,25 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
 
 /* ---- forward: a block of queries ---- */
 
-/* For every query the largest score so far, the sum of 2^(score - largest), what the last block of keys has made of
- * these sums' unit, and in the end 1 / sum. */
+/* For each query: the largest score so far, the sum of 2^(score - largest), the factor by which the last block of keys
+ * has rescaled this sum, and in the end 1 / sum. */
 struct softmax {
     _Alignas(SL_CACHE_LINE) float largest[BLOCK], sum[BLOCK], factor[BLOCK], whole[BLOCK];
 };
 
-/* The scores of LANES queries with a key that only those from lane SEEING on see. */
+/* Hides a key's scores from the queries in lanes below SEEING. */
 SL_INLINE void hide(float *scores, int32_t seeing) {
     store(scores, in_lanes(seeing, LANES, load(scores), spread(-INFINITY)));
 }
 
-/* Scores become 2^(score - largest), 0 where a query does not see the key; HIDDEN: there are such. A column of LANES
- * queries from GROUP on. Keys take turns with two maxima, so that one need not wait for the other. */
+/* Replaces scores by 2^(score - largest), or by 0 if the query does not see the key; HIDDEN: such keys exist. For LANES
+ * queries from GROUP on. Keys alternate between two maxima, so that neither waits for the other. */
 SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int64_t ahead, const bool hidden,
                                float *scores) {
     float *column = scores + group, *largest = s->largest + group, *factor = s->factor + group;
     float high[LANES], also[LANES], sum[LANES];
-    size_t key = hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* from here on not all lanes see it */
+    size_t key =
+        hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* from this key on some lanes do not see it */
     for (; LANES > 1 && key < keys; key++) hide(column + key * BLOCK, (int32_t)(ahead + (int64_t)key - (int64_t)group));
     for (int l = 0; l < LANES; l++) also[l] = high[l] = largest[l];
     for (key = 0; key + 2 <= keys; key += 2) {
@@ -141,7 +142,8 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
     for (int l = 0; l < LANES; l++) s->sum[group + (size_t)l] = sum[l];
 }
 
-/* Of every query, for the keys that those of its vector see; 0 for those behind them that its tile has. */
+/* Computes exponentials of all queries, for the keys that a query of their vector sees; 0 for later keys in their tile.
+ */
 SL_INLINE void exponentials(const struct sight *sight, struct softmax *s, float *scores) {
     const bool hidden = !all_see_all(sight);
     EACH_TILE()
@@ -156,7 +158,7 @@ SL_INLINE void exponentials(const struct sight *sight, struct softmax *s, float 
     }
 }
 
-/* o [queries, v's columns] = (o before + p [keys, queries]^T v) after; BEFORE [queries]: NULL where there is no o yet;
+/* o [queries, v's columns] = (o before + p [keys, queries]^T v) after. BEFORE [queries]: NULL if there is no o yet;
  * AFTER [queries]: NULL for ones. */
 SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, const float *before,
                           const float *after, float *o, size_t stride, struct wanted *wanted) {
@@ -211,7 +213,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     for (size_t i = 0; i < queries; i++) logsum[i] = s.largest[i] * log_2 + sl_log(s.sum[i]);
 }
 
-/* What attention_decode.c has left. */
+/* Rounds attention_decode.c's results. */
 static void settle_few(size_t rows, size_t cols, float *o, struct sl_settled left) {
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
@@ -288,21 +290,23 @@ static void merge(const struct sl_attention *shape, const float *others, const f
 
 /* ---- backward: a block of keys ---- */
 
-/* Of one head, beginning where its operands do; dk_rope's rows are its own. ADDS: to what other heads of its group have
- * left in dk and dv. STEP: keys from one block to the next that is added up in dq and dq_rope. */
+/* Gradients of one head, each beginning at the head's first element; dk_rope's rows are the head's own. ADDS: adds to
+ * the values in dk and dv of other heads in its group. STEP: keys from one block that is added up in dq and dq_rope to
+ * the next. */
 struct gradients {
     float *dq, *dq_rope, *dk, *dv, *dk_rope;
     bool adds;
     size_t step;
 };
 
-/* Of a block of keys with one of queries: what scores become; and in NEAR rows of both as floats, which are bf16. */
+/* Arrays for a block of keys and a block of queries: weights and gradients of scores; and in NEAR, rows of both as
+ * floats, if they are bf16. */
 enum { NEAR_K, NEAR_V, NEAR_K_ROPE, NEAR_Q, NEAR_Q_ROPE, NEAR };
 struct meeting {
     _Alignas(SL_CACHE_LINE) float p[BLOCK * BLOCK], ds[BLOCK * BLOCK], near[WIDENS ? NEAR * BLOCK * DEPTH : 1];
 };
 
-/* Few queries are attention_decode.c's. */
+/* attention_decode.c computes few queries. */
 static bool stores_alone(const struct sl_attention *shape) {
     return ON_WARPS && sl_attention_warps_take(shape) && (shape->queries > SL_ATTENTION_FEW || shape->places);
 }
@@ -311,7 +315,7 @@ static bool reads_stored(const struct sl_attention *shape) {
     return ON_WARPS ? sl_attention_warps_take(shape) : WIDENS && shape->width <= DEPTH && shape->rope <= DEPTH;
 }
 
-/* COUNT rows of X from FIRST on, in room WHICH of NEAR where they are bf16. */
+/* Returns COUNT rows of X from FIRST on; if they are bf16, widened into place WHICH of NEAR. */
 SL_INLINE struct rows near_rows(struct rows x, size_t first, size_t count, float *near, int which) {
     const struct rows own = from_row(x, first);
     float *room = near + which * BLOCK * DEPTH;
@@ -320,8 +324,8 @@ SL_INLINE struct rows near_rows(struct rows x, size_t first, size_t count, float
     return (struct rows){room, own.cols, own.cols, NULL};
 }
 
-/* Writes what the QUERIES of a head give the KEYS from FROM on, and adds what these give the queries. D_O as q; SUMS of
- * the head. */
+/* Writes the gradients of the KEYS from FROM on by the QUERIES of a head, and adds these keys' part to the queries'
+ * gradients. D_O has q's shape; SUMS are the head's. */
 SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, size_t queries, struct rows d_o,
                               struct row_sums sums, const struct gradients *to, struct wanted *wanted) {
     struct turned k_turned, v_turned;
@@ -363,7 +367,7 @@ static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
     }
 }
 
-/* Teams that share the blocks of keys of a head. */
+/* Returns the number of teams that share the blocks of keys of a head. */
 static size_t teams_of(const struct sl_attention *shape) {
     if (ON_WARPS && sl_attention_warps_take(shape)) return 1;
     const size_t heads = shape->sequences * sl_attention_key_heads(shape);
@@ -376,13 +380,13 @@ static size_t scratch(const struct sl_attention *shape) {
     return rows * (teams + shape->rope + parts) * sizeof(float);
 }
 
-/* dq [rows, cols], of sequences of QUERIES, is the sum of the TEAMS' parts, in the order of their first keys; of a
- * block of queries not all teams have one. */
+/* dq [rows, cols], of sequences of QUERIES, = sum of the TEAMS' parts, in the order of their first keys; some teams
+ * have no part of a block of queries. */
 static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, size_t window, const int32_t *places,
                       const float *parts, float *dq, struct sl_settled left) {
     const bool rounds = left.rounds;
     uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(places, parts, dq, stored)) /* on GPUs alone */
+    SL_ROWS(is_device_ptr(places, parts, dq, stored)) /* only on GPUs */
     for (size_t row = 0; row < rows; row++) {
         const size_t block = row % queries / BLOCK, sequence = row / queries * queries;
         const struct past past = {0, window, places ? places + sequence : NULL};
@@ -398,7 +402,7 @@ static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, si
     }
 }
 
-/* All gradients but dk_rope, of which SCRATCH gets the heads' parts. */
+/* Computes all gradients except dk_rope; SCRATCH gets each head's part of dk_rope. */
 static void backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                      const void *k_rope, const void *o, const float *logsum, const float *d_o, float *dq,
                      float *dq_rope, float *dk, float *dv, void *scratch) {

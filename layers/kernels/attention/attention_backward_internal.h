@@ -1,11 +1,11 @@
-/* attention_backward_internal.h - attention's gradients by tensor cores: of queries, and of keys and values. */
+/* attention_backward_internal.h - gradients of attention by tensor cores: of queries, and of keys and values. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_BACKWARD_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_BACKWARD_INTERNAL_H
 
 #include "layers/kernels/attention/attention_tiles_internal.h"
 
-/* A score becomes a weight, and DS, the gradient of that less delta, the score's over its scale. LOGSUM and FACTOR: for
- * powers of 2. */
+/* Replaces a score by its weight, and DS, the gradient of the weight minus delta, by the gradient of the score divided
+ * by its scale. LOGSUM and FACTOR: for powers of 2. */
 SL_INLINE void gradient_of_score(float *s, float *ds, float logsum, float factor) {
     const float p = rough_exp2(*s * factor - logsum);
     *s = p;
@@ -14,15 +14,16 @@ SL_INLINE void gradient_of_score(float *s, float *ds, float logsum, float factor
 
 /* ---- queries ---- */
 
-/* What backward reads besides, and writes, of all rows. */
+/* Other inputs and outputs of backward, for all rows. */
 struct outputs {
     const void *o, *d_o;
-    float *dq, *dq_rope; /* as q and q_rope; also for what has no columns */
+    float *dq, *dq_rope; /* shaped as q and q_rope; never NULL, even without columns */
     enum sl_dtype stored_o, stored_d_o;
     struct sl_settled left;
 };
 
-/* Of a warp, in tiles of 16 queries. START: minus their deltas, with which products of gradients and values begin. */
+/* State of a warp, in tiles of 16 queries. START: minus their deltas, the initial values of products of gradients and
+ * values. */
 struct query_warp {
     struct sums dq[DEEP][ACROSS], start[DEEP];
     struct operand q[DEEP][ACROSS / 2], dy[DEEP][ACROSS / 2];
@@ -30,7 +31,7 @@ struct query_warp {
     struct view view;
 };
 
-/* Minus o . d_o of each row of a warp, of types O and D_O. */
+/* Computes minus o . d_o of each row of a warp, for types O and D_O. */
 SL_INLINE void deltas_of(const struct block *b, size_t width, size_t row, size_t count, const struct outputs *io,
                          size_t at, const enum sl_dtype o, const enum sl_dtype d_o, struct sums *start) {
     const enum sl_dtype type_o = sl_f32_or_bf16(o), type_d_o = sl_f32_or_bf16(d_o);
@@ -52,7 +53,7 @@ SL_INLINE void deltas_of(const struct block *b, size_t width, size_t row, size_t
     }
 }
 
-/* Scores [16, 8 TILES] of a warp's queries, and the gradients of what they weigh. */
+/* Computes weights and score gradients from scores [16, 8 TILES] of a warp's queries and the weights' gradients. */
 SL_INLINE void gradients_of_rows(float factor, const int tiles, float logsum[LANES_HERE][2], struct sums *s,
                                  struct sums *ds) {
     SL_UNROLL
@@ -64,7 +65,7 @@ SL_INLINE void gradients_of_rows(float factor, const int tiles, float logsum[LAN
     }
 }
 
-/* What a warp has of tile D of its rows, which are in Q and DY from ROW on. */
+/* Initializes tile D of a warp, whose rows are in Q and DY from ROW on. */
 SL_INLINE void begin_queries(const struct block *b, const int columns, const bool whole, const uint16_t *q,
                              const uint16_t *dy, const struct outputs *io, size_t at, const float *logsum,
                              float *deltas, size_t row, const int d, struct query_warp *own) {
@@ -100,9 +101,9 @@ SL_INLINE void write_queries(const struct block *b, const int columns, const boo
                     at_rope + row * h->q_rope.stride, h->q_rope.stride, (struct sl_settled){0});
 }
 
-/* Each warp has DOWN tiles of 16 rows, and takes STEP keys at a time, so that registers hold what it has of them. ROOM:
- * for two blocks that a team shares; queries and the result's gradients come through it. AT, AT_ROPE: of the block's
- * first row. */
+/* Each warp has DOWN tiles of 16 rows, and takes STEP keys at a time, so that its values fit in registers. ROOM: for
+ * two blocks that a team shares; queries and the result's gradients pass through it. AT, AT_ROPE: of the block's first
+ * row. */
 SL_INLINE void queries_block(const struct block *b, const int columns, const bool whole, const int down, const int step,
                              uint16_t *room, const struct outputs *io, size_t at, size_t at_rope, const float *logsum,
                              float *deltas) {
@@ -136,7 +137,7 @@ SL_INLINE void queries_block(const struct block *b, const int columns, const boo
     for (; from < (uint32_t)last; from = next) {
         now = later, later = each - now, next = from + (uint32_t)keys;
         wait_for_copies();
-        wait_for_team(); /* the block is there, and the one before it has been read */
+        wait_for_team(); /* the block has arrived, and all warps have read the previous one */
         if (next < (uint32_t)last)
             bring_keys(&flow, next, (uint32_t)last, (uint32_t)keys, columns, whole, room + later);
         const uint16_t *k = room + now, *v = k + keys * pitch;
@@ -170,19 +171,20 @@ SL_INLINE void queries_block(const struct block *b, const int columns, const boo
 
 /* ---- keys and values ---- */
 
-/* Elements of a block of queries, with their numbers; how many blocks a team has room for; whether keys stay in
- * registers, of which there are too few for 128 columns that are not WHOLE. */
+/* Elements of a block of queries with their logsums and deltas; number of blocks in a team's room; whether keys stay in
+ * registers: there are too few for 128 columns that are not WHOLE. */
 #define SL_QUERIES(few, columns) (2 * (few) * SL_PITCH(columns) + 4 * (few))
 #define SL_HOLDS_KEYS(columns, whole) ((columns) == 64 || (whole))
 #define SL_QUERY_BLOCKS(columns, whole) (SL_HOLDS_KEYS(columns, whole) ? 2 : 1)
 
-/* Of 16 keys. K unless it is in the team's memory; so V, which is there for 128 columns. */
+/* State of 16 keys. K and V are not used if they are in the team's memory: V for 128 columns, K for 128 columns that
+ * are not WHOLE. */
 struct key_warp {
     struct sums dk[1][ACROSS], dv[1][ACROSS];
     struct operand k[1][ACROSS / 2], v[1][ACROSS / 2];
 };
 
-/* TO [2, FEW] = COUNT of LOGSUM and of DELTAS from FIRST on; behind them is what gives keys nothing. */
+/* TO [2, FEW] = COUNT elements of LOGSUM and of DELTAS from FIRST on, padded with values that give keys no gradient. */
 SL_INLINE void bring_sums(const float *logsum, const float *deltas, uint32_t first, uint32_t count, const uint32_t few,
                           float *to) {
     for (int here = 0; here < THREADS_HERE; here++) {
@@ -196,14 +198,14 @@ SL_INLINE void bring_sums(const float *logsum, const float *deltas, uint32_t fir
     }
 }
 
-/* The queries of a head of queries, which add_queries takes: D_O, LOGSUM and DELTAS are its rows in the sequence. */
+/* The queries of one head for add_queries. D_O, LOGSUM and DELTAS are the head's rows in the sequence. */
 struct queries {
     uint32_t count;
     struct source q, d_o;
     const float *logsum, *deltas;
 };
 
-/* Those from FIRST on become a block: queries, the result's gradients, and their numbers [2, FEW]. */
+/* Copies a block of queries from FIRST on: queries, the result's gradients, logsums and deltas [2, FEW]. */
 SL_INLINE void bring_queries(const struct queries *x, uint32_t first, const int columns, const bool whole,
                              uint16_t *to) {
     const uint32_t few = SL_NEAR(columns, FEW_64, FEW_128), count = x->count - first < few ? x->count - first : few;
@@ -212,7 +214,7 @@ SL_INLINE void bring_queries(const struct queries *x, uint32_t first, const int 
     bring_sums(x->logsum, x->deltas, first, count, few, (float *)(void *)sums);
 }
 
-/* Scores [16 keys, 8 TILES queries], and the gradients of what they weigh. */
+/* Computes weights and score gradients from scores [16 keys, 8 TILES queries] and the weights' gradients. */
 SL_INLINE void gradients_of_columns(float factor, const int tiles, const float *logsum, struct sums *s,
                                     struct sums *ds) {
     SL_UNROLL
@@ -228,7 +230,7 @@ SL_INLINE void gradients_of_columns(float factor, const int tiles, const float *
     }
 }
 
-/* Where columns have DELTAS. */
+/* Initializes sums with the DELTAS of their columns. */
 SL_INLINE void start_of_columns(const int tiles, const float *deltas, struct sums *start) {
     SL_UNROLL
     for (int n = 0; n < tiles; n++) {
@@ -239,8 +241,8 @@ SL_INLINE void start_of_columns(const int tiles, const float *deltas, struct sum
     }
 }
 
-/* Adds what the queries of a head give the block's keys. ROOM: for blocks; LATER: where the next one begins there,
- * which is returned. K, V: the block's, if they are in the team's memory. */
+/* Adds the gradients of the block's keys by the queries of a head. ROOM: for blocks of queries; LATER: position of the
+ * next block in it; returns the new position. K, V: the block's keys and values, if they are in the team's memory. */
 SL_INLINE int add_queries(const struct block *b, const int columns, const bool whole, const struct queries *all,
                           uint16_t *room, int later, const uint16_t *k, const uint16_t *v, struct key_warp *to) {
     const int few = SL_NEAR(columns, FEW_64, FEW_128), pitch = SL_PITCH(columns), each = SL_QUERIES(few, columns);
@@ -250,13 +252,13 @@ SL_INLINE int add_queries(const struct block *b, const int columns, const bool w
     const uint32_t keys = (uint32_t)b->first, end = keys + (uint32_t)b->count;
     const uint32_t last = first_behind(h, end - 1, keys, all->count), clear = first_behind(h, keys, keys, all->count);
     const struct sums none = {0};
-    if (!twice) wait_for_team(); /* what is there has been read */
+    if (!twice) wait_for_team(); /* all warps have read the previous block */
     bring_queries(all, keys, columns, whole, room + later);
     for (uint32_t first = keys, next; first < last; first = next) {
         const int now = later;
         later = twice ? each - now : 0, next = first + (uint32_t)few;
         wait_for_copies();
-        wait_for_team(); /* the block is there, and the one before it has been read */
+        wait_for_team(); /* the block has arrived, and all warps have read the previous one */
         if (twice && next < last) bring_queries(all, next, columns, whole, room + later);
         const uint16_t *q = room + now, *dy = q + few * pitch;
         const float *logsum = (const float *)(const void *)(dy + few * pitch);
@@ -281,13 +283,13 @@ SL_INLINE int add_queries(const struct block *b, const int columns, const bool w
     return later;
 }
 
-/* Gradients of keys and values, as they lie in k and v. */
+/* Gradients of keys and values, in the layout of k and v. */
 struct key_outputs {
     float *dk, *dv, *dk_rope;
     struct sl_settled left_k, left_v;
 };
 
-/* Of a warp whose first key is row FIRST of the sequence, COUNT rows. */
+/* Writes the gradients of a warp's COUNT keys. AT, AT_ROPE: of its first key. */
 SL_INLINE void write_keys(const struct sl_attention *shape, const int columns, const bool whole,
                           const struct key_outputs *io, size_t at, size_t at_rope, size_t count,
                           struct key_warp *sums) {
@@ -300,8 +302,8 @@ SL_INLINE void write_keys(const struct sl_attention *shape, const int columns, c
                     (struct sl_settled){0});
 }
 
-/* Block NUMBER of the keys of a head of keys, and the queries of all heads that read it. ROOM: for blocks of
- * queries. K_ROOM, V_ROOM: for keys and values, in ROOM where they stay in registers. */
+/* Computes block NUMBER of the keys of a head of keys, with the queries of all heads that read it. ROOM: for blocks of
+ * queries. K_ROOM, V_ROOM: for keys and values; inside ROOM if they stay in registers. */
 SL_INLINE void keys_block(const struct sl_attention *shape, uint32_t sequence, uint32_t key_head, uint32_t number,
                           const int columns, const bool whole, uint16_t *room, uint16_t *k_room, uint16_t *v_room,
                           const void *q, const void *q_rope, const void *k, const void *v, const void *k_rope,

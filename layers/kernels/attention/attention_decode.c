@@ -1,12 +1,12 @@
-/* attention_decode.c - causal attention of few queries, as where text is generated; built once per CPU level, or for
- * devices.
+/* attention_decode.c - causal attention of few queries, for example in text generation; built once per CPU level, or
+ * for devices.
  *
  * The build defines SL_ATTENTION_DECODE, the function's name, and lets the compiler fuse a * b + c.
  *
- * The time is that of reading the keys and values once. So a query's heads go together through blocks of keys: their
- * rows are read from their beginnings to their ends, which is how a CPU fetches ahead by itself. A head's bits do not
- * depend on the others. On NVIDIA a team has one head, its threads the keys, then the columns. Where there are few
- * queries and heads, and many keys, teams share the keys of each (attention_parts_internal.h). */
+ * The time is the time to read keys and values once. So a query's heads go together through blocks of keys: rows are
+ * read from their beginnings to their ends, as a CPU's own prefetcher does. A head's bits do not depend on the other
+ * heads. On NVIDIA GPUs a team has one head; its threads share the keys, then the columns. If there are few queries and
+ * heads, and many keys, teams share the keys of each head (attention_parts_internal.h). */
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/rows/vectors_internal.h"
@@ -14,7 +14,7 @@
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
-/* HEADS: that go together; KEYS: in a block; STEP: whose values are added together. */
+/* HEADS: heads that go together; KEYS: keys in a block; STEP: keys whose values are added together. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
@@ -28,30 +28,31 @@ enum { HEADS = 16, KEYS = 128, STEP = 8 };
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Element I of keys or values on. Functions below are made for each type: their callers pass a constant DTYPE. */
+/* Returns keys or values from element I on. Functions below are compiled for each type: callers pass a constant DTYPE.
+ */
 SL_INLINE const void *from_element(const enum sl_dtype dtype, const void *x, size_t i) {
     return dtype == SL_BF16 ? (const void *)((const uint16_t *)x + i) : (const void *)((const float *)x + i);
 }
 
-/* Some heads of one query: its row begins with the first of them, and so do those of keys and values. */
+/* Some heads of one query. Its row begins with the first of them; so do the rows of keys and values. */
 struct query {
     size_t heads, width, rope, key_stride;
-    size_t group, lead; /* attention.h */
-    size_t seen;        /* keys */
+    size_t group, lead; /* as in attention.h */
+    size_t seen;        /* number of visible keys */
     const float *q, *q_rope;
     const void *k, *v, *k_rope; /* of the call's type */
     float scale;
 };
 
-/* The first column of keys and values that HEAD reads. */
+/* Returns the first column of keys and values that HEAD reads. */
 SL_INLINE size_t key_column(const struct query *query, size_t head) {
     return sl_attention_key_head(&(struct sl_attention){.group = query->group, .lead = query->lead}, head) *
            query->width;
 }
 
 #if !defined(SL_DEVICE_CUDA)
-/* Rows FROM to FROM + COUNT of X, of heads' columns. Only of bf16: a CPU fetches ahead by itself along each of several
- * rows, but not along all of those that one of its pages has, and of bf16 there are twice as many. */
+/* Prefetches rows FROM to FROM + COUNT of X, of the heads' columns. For bf16 only: a CPU prefetches along each of
+ * several rows by itself, but not along all rows of a page, and a page has twice as many rows of bf16. */
 SL_INLINE void fetch_rows(const enum sl_dtype dtype, const struct query *query, const void *x, size_t from,
                           size_t count) {
     const size_t columns = key_column(query, query->heads - 1) + query->width;
@@ -63,8 +64,8 @@ SL_INLINE void fetch_rows(const enum sl_dtype dtype, const struct query *query, 
 }
 #endif
 
-/* Of each head, while blocks of keys pass: the largest score so far, the sum of exp(score - largest), and what the last
- * block has made of that sum's unit. */
+/* For each head, over the blocks of keys so far: the largest score, the sum of exp(score - largest), and the factor by
+ * which the last block has rescaled this sum. */
 struct softmax {
     float largest[HEADS], sum[HEADS], factor[HEADS];
     _Alignas(SL_CACHE_LINE) float p[HEADS][KEYS]; /* the block's scores, then exp(score - largest) */
@@ -72,8 +73,8 @@ struct softmax {
 
 /* ---- scores ---- */
 
-/* Adds to SUM, lane by lane, and to REST what fills no vector. After the first COUNT rows the last of them is repeated.
- */
+/* Adds products to SUM, lane by lane, and to REST for columns that do not fill a vector. After COUNT rows the last row
+ * is repeated. */
 SL_INLINE void add_products(const enum sl_dtype dtype, size_t cols, const float *x, const void *rows, size_t stride,
                             const size_t count, vector sum[LANES], float rest[LANES]) {
     const size_t last = count - 1;
@@ -87,7 +88,7 @@ SL_INLINE void add_products(const enum sl_dtype dtype, size_t cols, const float 
     }
 }
 
-/* scores [LANES] of the COUNT keys from KEY on. */
+/* scores [LANES] = scores of the COUNT keys from KEY on. */
 SL_INLINE void score(const enum sl_dtype dtype, const struct query *query, size_t head, size_t key, const size_t count,
                      float *scores) {
     const size_t width = query->width, rope = query->rope, stride = query->key_stride;
@@ -101,7 +102,7 @@ SL_INLINE void score(const enum sl_dtype dtype, const struct query *query, size_
     store(scores, query->scale * (sum_lanes(sum) + load(rest)));
 }
 
-/* Of a block of keys from FROM on, to a whole number of vectors. */
+/* Computes the scores of a block of keys from FROM on, in whole vectors. */
 SL_INLINE void make_scores(const enum sl_dtype dtype, const struct query *query, size_t from, size_t keys,
                            struct softmax *s) {
     const size_t heads = query->heads;
@@ -141,8 +142,8 @@ SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softma
 
 /* ---- values ---- */
 
-/* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. O begins where
- * the values' first column would be. */
+/* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. O begins at the
+ * place of the values' first column. */
 SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, const float *p,
                         const void *const row[STEP], bool fresh, float factor, float *o) {
     if (LANES == 1 || first + LANES <= end) {
@@ -159,7 +160,7 @@ SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, con
     }
 }
 
-/* The same over a block of keys from FROM on; p is 0 behind the last one that is seen. */
+/* add_step for all heads and columns over a block of keys from FROM on; p is 0 after the last visible key. */
 SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, size_t from, size_t keys,
                           const struct softmax *s, float *o) {
     const size_t heads = query->heads, width = query->width, stride = query->key_stride;
@@ -181,7 +182,7 @@ SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, 
 
 /* ---- a query ---- */
 
-/* LOGSUM_STRIDE: from one head's to the next's. */
+/* LOGSUM_STRIDE: elements from one head's logsum to the next. */
 SL_INLINE void attend(const enum sl_dtype dtype, const struct query *query, float *o, float *logsum,
                       size_t logsum_stride) {
     const size_t heads = query->heads, width = query->width;
@@ -222,7 +223,7 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
         const size_t share = unit / (rows * parts), skipped = share * keys;
         const size_t row = unit % (rows * parts) / parts, first = unit % parts * HEADS;
         const size_t before = position + row % queries, begin = window && before >= window ? before + 1 - window : 0;
-        const size_t key = row / queries * key_rows + begin + skipped; /* the first that is seen */
+        const size_t key = row / queries * key_rows + begin + skipped; /* the first visible key */
         const size_t seen = smaller(before + 1, key_rows) - begin;
         float *to = all + (share * each + row * heads + first) * width;
         float *logsum_to = logsums + share * each + first * rows + row;

@@ -1,5 +1,5 @@
-/* attention_flow_internal.h - rows that attention's kernels on tensor cores bring into a team's memory, as bf16: those
- * of its own block, and those of the others, of which the next block comes while a team computes with one. */
+/* attention_flow_internal.h - copies of rows, as bf16, into a team's memory for attention on tensor cores: the rows of
+ * its own block, and blocks of the other rows; the next block arrives while the team computes with one. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_FLOW_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_FLOW_INTERNAL_H
 
@@ -7,10 +7,10 @@
 #include "layers/kernels/attention/attention_warps_internal.h"
 #include "layers/kernels/attention/warps_internal.h"
 
-/* OWN: queries, or keys in backward, of a team: a tile's 16 rows for each warp. DEEP: such tiles of a warp, at most. */
+/* OWN: queries, or keys in backward, of a team: one tile of 16 rows per warp. DEEP: most such tiles of a warp. */
 enum { OWN = 16 * WARPS, DEEP = 2, ACROSS = SL_WARPS_COLUMNS / 8, APART_BY = 8 };
 
-/* Rows of COLUMNS bf16 in a team's memory: so far apart that eight neighbours lie in different banks. */
+/* Rows of COLUMNS bf16 in a team's memory, with a pitch that puts eight neighbouring rows into different banks. */
 #define SL_PITCH(columns) ((columns) + APART_BY)
 #define SL_ROOM(name, rows, columns) _Alignas(16) uint16_t name[(rows) * SL_PITCH(columns)]
 
@@ -20,12 +20,12 @@ typedef uint32_t one_word __attribute__((may_alias));                  /* two */
 
 /* ---- rows ---- */
 
-/* Rows of COLUMNS, APART bytes from one to the next. Numbers of a sequence's rows, and these, have 32 bits, which take
- * one register: their product takes one instruction. */
+/* Rows of COLUMNS, APART bytes from one to the next. Row numbers of a sequence, and these numbers, have 32 bits, which
+ * take one register; their product takes one instruction. */
 struct lines {
     const char *at;
     uint32_t apart, columns;
-    bool half, aligned; /* bf16; four of them, or floats, can be read at once */
+    bool half, aligned; /* half: bf16; aligned: four elements can be read at once */
 };
 
 SL_INLINE struct lines lines_of(struct rows x) {
@@ -34,7 +34,7 @@ SL_INLINE struct lines lines_of(struct rows x) {
     return (struct lines){at, (uint32_t)apart, (uint32_t)x.cols, x.bf16, ((uintptr_t)at | apart) % four == 0};
 }
 
-/* Four neighbours of row ROW of X, as bf16 in two words. */
+/* Reads four neighbours of row ROW of X as bf16, in two words. */
 SL_INLINE void read_four(struct lines x, uint32_t row, uint32_t column, uint32_t to[2]) {
     const char *at = line(x.at, row, x.apart);
     if (x.half) {
@@ -53,8 +53,8 @@ SL_INLINE void read_four(struct lines x, uint32_t row, uint32_t column, uint32_t
     to[1] = pack_bf16(all[2], all[3]);
 }
 
-/* TO [ALL, PITCH], from column COLUMN on, = COUNT rows of X from FIRST on, and zeros behind them. All threads of a team
- * call this: 16 of them have a row's columns. */
+/* TO [ALL, PITCH], from column COLUMN on, = COUNT rows of X from FIRST on, padded with zeros. All threads of a team
+ * call this: 16 of them share a row's columns. */
 SL_INLINE void share_lines(struct lines x, uint32_t first, uint32_t count, const uint32_t all, uint32_t column,
                            const uint32_t pitch, uint16_t *to) {
     for (int here = 0; here < THREADS_HERE; here++) {
@@ -73,14 +73,13 @@ SL_INLINE void share_lines(struct lines x, uint32_t first, uint32_t count, const
 
 /* ---- whole rows ---- */
 
-/* Whether rows of X can be WHOLE: they have COLUMNS, and 16 bytes of them are read at once. */
+/* Returns whether rows of X can be WHOLE: they have COLUMNS columns, and 16 bytes can be read at once. */
 SL_INLINE bool are_whole(struct rows x, size_t columns) {
     const struct lines lines = lines_of(x);
     return x.cols == columns && ((uintptr_t)lines.at | lines.apart) % 16 == 0;
 }
 
-/* As share_lines with whole rows of bf16, while the thread goes on. It has 16 bytes of every
- * DOWN-th row. */
+/* share_lines for whole rows of bf16, asynchronously. A thread copies 16 bytes of every DOWN-th row. */
 SL_INLINE void copy_lines(struct lines x, uint32_t first, uint32_t count, const uint32_t all, const uint32_t columns,
                           uint16_t *to) {
     const uint32_t across = columns / 8, down = TEAM / across, pitch = SL_PITCH(columns);
@@ -97,7 +96,7 @@ SL_INLINE void copy_lines(struct lines x, uint32_t first, uint32_t count, const 
     }
 }
 
-/* So with rows of floats, at once. */
+/* share_lines for whole rows of floats, synchronously. */
 SL_INLINE void round_lines(struct lines x, uint32_t first, uint32_t count, const uint32_t all, const uint32_t columns,
                            uint16_t *to) {
     enum { AT_ONCE = 4 };
@@ -123,7 +122,7 @@ SL_INLINE void round_lines(struct lines x, uint32_t first, uint32_t count, const
 
 /* ---- blocks of rows ---- */
 
-/* Rows that come, with columns that have rotary positions behind the others. */
+/* Rows to copy, with rotary columns behind the other columns. */
 struct source {
     struct lines rows, turned;
 };
@@ -132,7 +131,7 @@ SL_INLINE struct source source_of(struct rows x, struct rows turned) {
     return (struct source){lines_of(x), lines_of(turned)};
 }
 
-/* The first COUNT of ALL rows of X from FIRST on, and zeros behind them. */
+/* Copies COUNT rows of X from FIRST on, padded with zeros to ALL rows. */
 SL_INLINE void bring(const struct source *x, uint32_t first, uint32_t count, const uint32_t all, const int columns,
                      const bool whole, uint16_t *to) {
     const uint32_t pitch = SL_PITCH((uint32_t)columns);
@@ -146,7 +145,7 @@ SL_INLINE void bring(const struct source *x, uint32_t first, uint32_t count, con
     }
 }
 
-/* So of X and Y. */
+/* Copies rows of X and of Y. */
 SL_INLINE void bring_both(const struct source *x, const struct source *y, uint32_t first, uint32_t count,
                           const uint32_t all, const int columns, const bool whole, uint16_t *to, uint16_t *to_y) {
     if (whole && x->rows.half && y->rows.half && count == all) {

@@ -1,17 +1,18 @@
-/* attention_forward_internal.h - attention by tensor cores. */
+/* attention_forward_internal.h - forward of attention by tensor cores. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_FORWARD_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_FORWARD_INTERNAL_H
 
 #include "layers/kernels/attention/attention_tiles_internal.h"
 
-/* Of 16 queries: for every row a score and the sum of 2^(score - it), of which each lane has its columns' part. That
- * score is the largest, or less than FAR below it: what there is of the row is seldom scaled. */
+/* State of 16 queries: for each row a reference score (high) and the sum of 2^(score - high); each lane has its
+ * columns' part of the sum. The reference is the largest score, or less than FAR below it: so rows are seldom rescaled.
+ */
 struct softmax {
     float high[LANES_HERE][2], sum[LANES_HERE][2];
 };
-static const float FAR = 8.0f; /* so that weights are 256 at most */
+static const float FAR = 8.0f; /* so weights are 256 at most */
 
-/* What there is, in O too, becomes relative to NEXT, where that is higher. */
+/* Rescales sums and O to the reference NEXT, in rows with a higher reference. */
 SL_INLINE void raise(float next[2][LANES_HERE], const int columns, struct softmax *to, struct sums *o) {
     SL_UNROLL
     for (int half = 0; half < 2; half++) {
@@ -28,7 +29,7 @@ SL_INLINE void raise(float next[2][LANES_HERE], const int columns, struct softma
     }
 }
 
-/* Scores, times FACTOR, become weights 2^(score - high). */
+/* Replaces scores, times FACTOR, by weights 2^(score - high). */
 SL_INLINE void weigh(float factor, const int tiles, const int columns, struct sums *s, struct softmax *to,
                      struct sums *o) {
     float next[2][LANES_HERE];
@@ -68,7 +69,7 @@ SL_INLINE void weigh(float factor, const int tiles, const int columns, struct su
     }
 }
 
-/* Of a warp: its queries, and what values give them, in tiles of 16. */
+/* State of a warp: its queries, and their weighted sums of values, in tiles of 16 queries. */
 struct forward_warp {
     struct sums o[DEEP][ACROSS];
     struct softmax sums[DEEP];
@@ -76,7 +77,7 @@ struct forward_warp {
     struct view view;
 };
 
-/* Of a tile that has seen all keys. */
+/* Writes the results of a tile after its last key. */
 SL_INLINE void write_forward(const struct block *b, size_t width, const int columns, size_t row,
                              const struct softmax *sums, struct sums *own, float *o, size_t at, struct sl_settled left,
                              float *logsum) {
@@ -101,7 +102,7 @@ SL_INLINE void write_forward(const struct block *b, size_t width, const int colu
     write_tiles(own, 0, width, columns / 8, count, o, at + row * b->head.q.stride, b->head.q.stride, left);
 }
 
-/* What a warp begins with whose queries, in Q, are the block's from ROW on. */
+/* Initializes a warp, whose queries, in Q, are the block's from ROW on. */
 SL_INLINE void begin_forward(const struct block *b, const int columns, const bool whole, const int down,
                              const uint16_t *q, size_t row, struct forward_warp *own) {
     SL_UNROLL
@@ -120,9 +121,9 @@ SL_INLINE void begin_forward(const struct block *b, const int columns, const boo
     own->view = down > 1 ? view_of(b, row, 16 * (size_t)down) : view_of(b, 0, b->count);
 }
 
-/* O [rows, heads * width] and LOGSUM [rows] of the block's head, of which each warp has DOWN tiles of 16 rows. ROOM:
- * for two blocks that a team shares, of which one comes while the other is used; queries, which stay in registers, come
- * through it. */
+/* Writes O [rows, heads * width] and LOGSUM [rows] of the block's head; each warp has DOWN tiles of 16 rows. ROOM: for
+ * two blocks that a team shares; the next one is copied while one is used. Queries pass through it, and stay in
+ * registers. */
 SL_INLINE void forward_block(const struct block *b, const int columns, const bool whole, const int down, uint16_t *room,
                              float *o, size_t at, struct sl_settled left, float *logsum) {
     const int keys = SL_NEAR(columns, KEYS_64, KEYS_128), pitch = SL_PITCH(columns), each = 2 * keys * pitch;
@@ -139,13 +140,13 @@ SL_INLINE void forward_block(const struct block *b, const int columns, const boo
     wait_for_team();
     EACH_WARP(w) begin_forward(b, columns, whole, down, room, rows * (uint32_t)warp_of(w), &own[w]);
     uint32_t from = (uint32_t)first_block(&h->past, b->first, (size_t)keys), next;
-    int now, later = 0; /* where blocks begin in the room */
+    int now, later = 0; /* positions of blocks in the room */
     wait_for_team();
     if (from < end) bring_keys(&flow, from, end, (uint32_t)keys, columns, whole, room);
     for (; from < end; from = next) {
         now = later, later = each - now, next = from + (uint32_t)keys;
         wait_for_copies();
-        wait_for_team(); /* the block is there, and the one before it has been read */
+        wait_for_team(); /* the block has arrived, and all warps have read the previous one */
         if (next < end) bring_keys(&flow, next, end, (uint32_t)keys, columns, whole, room + later);
         const uint16_t *k = room + now, *v = k + keys * pitch;
         EACH_WARP(w) {

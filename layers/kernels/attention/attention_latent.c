@@ -2,25 +2,25 @@
  *
  * The build defines SL_LATENT_KERNELS, the table's name, and lets the compiler fuse a * b + c.
  *
- * A query goes through blocks of rows of the cache. Its scores lie [keys, heads]: heads are the lanes of vectors, so
- * that an element of a row is multiplied for several heads at once. On CPUs four neighbouring elements go together, and
- * as many heads as then fill a vector are a group. A crew shares a query's groups, which have nothing in common but
- * what they read. On NVIDIA all heads are one group; a team has a query, its threads the tiles. But few queries are
- * divided there: a group, which is then a head, has a team of its own, or several, which share its keys
+ * A query goes through blocks of rows of the cache. Its scores are [keys, heads]: heads are the lanes of vectors, so
+ * that an element of a row is multiplied for several heads at once. On CPUs up to four neighbouring elements are
+ * packed, and a group is the heads that then fill a vector. A crew's threads share a query's groups, which share only
+ * their inputs. On NVIDIA GPUs all heads are one group; a team has a query, its threads share the tiles. If there are
+ * few queries, they are divided: a group is one head, and has a team of its own, or several teams, which share its keys
  * (attention_parts_internal.h). */
 #if defined(SL_DEVICE_CUDA)
-#define SL_TERMS 1 /* a second one, even if it is empty, takes registers */
+#define SL_TERMS 1 /* a second term, even an empty one, would take registers */
 #endif
 #include "layers/kernels/attention/attention_latent.h"
 #include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/attention/tiles_internal.h"
 #include "spmd/base/crew.h"
 
-/* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
- * ABREAST_VECTORS: of a row's product. MOST_PARTS: in which a crew takes a query; SHARED: of absorbed weights, with
- * fewer of which one core is as fast alone. */
+/* KEYS: in a block; ABREAST: keys whose scores are computed together; MOST_PACK: most neighbouring elements of a row in
+ * a vector; ABREAST_VECTORS: of a row's product. MOST_PARTS: most parts of a query for a crew; SHARED: fewest absorbed
+ * weights for which a crew is faster than one core. */
 enum { KEYS = 64, ABREAST_VECTORS = 8, MOST_PARTS = SL_CREWS ? 8 : 1, SHARED = 1 << 14 };
-enum { SLOTS = SL_TEAMS }; /* teams that divided queries have at the same time, each with its own scratch */
+enum { SLOTS = SL_TEAMS }; /* teams at the same time for divided queries, each with its own scratch */
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
@@ -30,26 +30,26 @@ enum { ABREAST = KEYS, MOST_PACK = 1 };
 #endif
 static const float per_log_2 = 1.44269504f, log_2 = 0.693147181f;
 
-/* PACK: elements of a row in a vector of LANES lanes, which are a group's heads', times PACK. */
+/* A query and its groups. PACK: elements of a row per head in a vector: a group's lanes are its heads times PACK. */
 struct query {
     struct sl_latent_attention shape;
     size_t depth, pack;   /* depth: columns of a row of the cache */
-    size_t group, groups; /* heads of a group, but perhaps the last one's; how many groups there are */
-    size_t lead;          /* the group whose scratch is the first one */
-    float *rooms, *rows;  /* scratch of groups; of parts: KEYS rows of the cache as floats, where it is bf16 */
+    size_t group, groups; /* heads of a group, except perhaps the last group; number of groups */
+    size_t lead;          /* the group whose scratch is first */
+    float *rooms, *rows;  /* scratch of groups; for each part: KEYS rows of the cache as floats, if the cache is bf16 */
 };
 
-/* A group, and its scratch, into which nobody else writes: cores that write to one line wait for each other. */
+/* A group and its scratch, which no other thread writes: cores that write to one cache line wait for each other. */
 struct group {
-    size_t first, end, lanes; /* heads; of their vectors */
+    size_t first, end, lanes; /* heads; number of lanes */
     float *q;                 /* [depth / pack, lanes]: lane h * pack + i has head h's element i of pack */
     float *p;                 /* [KEYS, lanes]: a block's scores, then its 2^(score - largest) */
-    /* MEAN [heads, latent]: sums of latents by P; before, each head's query, multiplied with its K. Of each lane the
-     * largest score so far, the sum of P, and what the last block has made of that sum's unit. */
+    /* MEAN [heads, latent]: sums of latents weighted by P; before that, each head's query times its K. For each lane
+     * the largest score so far, the sum of P, and the factor by which the last block has rescaled this sum. */
     float *mean, *largest, *sum, *factor;
 };
 
-/* Whether a query's groups have teams of their own. */
+/* Returns whether a query's groups have teams of their own. */
 static bool divides(const struct sl_latent_attention *shape) {
     return SL_TEAMS > 1 && shape->sequences * shape->queries < SL_TEAMS;
 }
@@ -64,7 +64,7 @@ static struct query query_of(const struct sl_latent_attention *shape) {
 
 static size_t lanes_of(const struct query *q) { return sl_round_up(q->group * q->pack, LANES); }
 
-/* Rooms begin at whole cache lines, as different cores write them. */
+/* Rooms begin at whole cache lines, because different cores write them. */
 static size_t whole_lines(size_t floats) { return sl_round_up(floats, SL_CACHE_LINE / sizeof(float)); }
 
 static size_t floats_of_group(const struct query *q) {
@@ -108,7 +108,7 @@ static struct group group_of(const struct query *query, size_t number) {
 
 /* ---- products ---- */
 
-/* Where columns are left over that fill no vector, multiply_rest has room for few rows and terms. */
+/* Multiplies in parts if the columns do not fill whole vectors: multiply_rest has room for few rows and terms. */
 SL_INLINE void multiply_parts(struct product p) {
     const struct term whole = p.term[0];
     if (p.cols % LANES == 0) {
@@ -131,7 +131,7 @@ SL_INLINE void multiply_parts(struct product p) {
     }
 }
 
-/* Columns [FIRST, FIRST + VECTORS * LANES) of multiply_row. */
+/* Computes columns [FIRST, FIRST + VECTORS * LANES) of multiply_row. */
 SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, size_t depth, const float *x,
                                        const void *b, size_t b_row, bool accumulate, float *y, const int vectors) {
     vector sum[ABREAST_VECTORS];
@@ -147,8 +147,8 @@ SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, 
     }
 }
 
-/* Columns from J on to END of multiply_row. A sum waits for its last term: so as many go together as there are, up to
- * ABREAST_VECTORS. */
+/* Computes columns from J on to END of multiply_row. A sum waits for its last term: so as many vectors as possible, up
+ * to ABREAST_VECTORS, are computed together. */
 SL_INLINE void multiply_columns_of_row(const enum sl_dtype dtype, size_t j, size_t end, size_t depth, const float *x,
                                        const void *b, size_t b_row, bool accumulate, float *y) {
 #define SL_VECTORS_ABREAST(vectors)                                                                                    \
@@ -166,7 +166,7 @@ SL_INLINE void multiply_columns_of_row(const enum sl_dtype dtype, size_t j, size
     }
 }
 
-/* y [1, cols] (+)= x [1, depth] b [depth, cols], which begins at element FIRST of the table. */
+/* y [1, cols] (+)= x [1, depth] b [depth, cols], with b at element FIRST of the table. */
 SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth, const float *x, const void *table,
                             size_t first, size_t b_row, bool accumulate, float *y) {
     const bool half = query->shape.cached == SL_BF16;
@@ -189,7 +189,7 @@ SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth
 
 /* ---- scores ---- */
 
-/* K of each head is multiplied with its query, and what comes of it is laid out as lanes. */
+/* Multiplies each head's K with its query, and arranges the products as lanes. */
 SL_INLINE void absorb(const struct query *query, const struct group *group, const float *q, const float *q_rope,
                       const void *table) {
     const size_t width = query->shape.width, rope = query->shape.rope, latent = query->shape.latent;
@@ -215,7 +215,7 @@ SL_INLINE void absorb(const struct query *query, const struct group *group, cons
     }
 }
 
-/* p [count, lanes] of rows of the cache; all lanes of a head have its score. */
+/* p [count, lanes] = scores of rows of the cache; all lanes of a head have its score. */
 SL_INLINE void score(const struct query *query, const struct group *group, const float *rows, size_t count, float *p) {
     const size_t depth = query->depth, lanes = group->lanes;
     if (query->pack == 2)
@@ -227,7 +227,7 @@ SL_INLINE void score(const struct query *query, const struct group *group, const
             count, lanes, false, p, lanes, {{depth, rows, depth, 1, group->q, lanes}}, .wanted = NULL});
 }
 
-/* The rows of a block from KEY on, as floats; ROOM [KEYS, depth] is for those that are none. */
+/* Returns the rows of a block from KEY on as floats; ROOM [KEYS, depth] is for widened rows. */
 SL_INLINE const float *block_of(const struct query *query, const void *cache, size_t key, size_t keys, float *room) {
     const size_t depth = query->depth;
     if (query->shape.cached != SL_BF16) return (const float *)cache + key * depth;
@@ -235,7 +235,7 @@ SL_INLINE const float *block_of(const struct query *query, const void *cache, si
     return room;
 }
 
-/* Of a block of ROWS; meanwhile the NEXT block's rows in the cache are fetched, unless it is NULL. */
+/* Computes the scores of a block of ROWS, and prefetches the NEXT block's rows of the cache, unless NEXT is NULL. */
 SL_INLINE void make_scores(const struct query *query, const struct group *group, const float *rows, size_t keys,
                            const char *next) {
     const size_t depth = query->depth, bytes = depth * (query->shape.cached == SL_BF16 ? 2 : sizeof *rows);
@@ -245,7 +245,7 @@ SL_INLINE void make_scores(const struct query *query, const struct group *group,
     }
 }
 
-/* Scores become weights: of LANES lanes from LANE on. */
+/* Replaces scores by weights, for LANES lanes from LANE on. */
 SL_INLINE void exponentials_of(const struct group *group, size_t lane, size_t keys) {
     float *largest = group->largest + lane, *sum = group->sum + lane, *factor = group->factor + lane, high[LANES];
     float *p = group->p + lane, total[LANES];
@@ -275,7 +275,7 @@ SL_INLINE void exponentials_of(const struct group *group, size_t lane, size_t ke
 
 /* ---- a query ---- */
 
-/* Each head's sum of latents is multiplied by a factor that its lanes have, or divided. */
+/* Multiplies each head's sum of latents by the factor in its lanes, or divides by it. */
 SL_INLINE void scale_means(const struct query *query, const struct group *group, const float *by, const bool divide) {
     const size_t latent = query->shape.latent;
     EACH_TILE()
@@ -288,7 +288,7 @@ SL_INLINE void scale_means(const struct query *query, const struct group *group,
     }
 }
 
-/* Adds the latents of a block of ROWS, whose scores have been made, to the means. */
+/* Adds the latents of a block of ROWS to the means, weighted by the block's scores. */
 SL_INLINE void weigh(const struct query *query, const struct group *group, const float *rows, size_t keys, bool first) {
     const size_t latent = query->shape.latent;
     EACH_TILE()
@@ -303,11 +303,11 @@ SL_INLINE void weigh(const struct query *query, const struct group *group, const
                                     .wanted = NULL});
 }
 
-/* o = bias, if there is one, + the means, each multiplied with its head's V. */
+/* o = bias, if there is one, + each mean times its head's V. */
 SL_INLINE void expand_means(const struct query *query, const struct group *group, const void *table, const float *bias,
                             float *o) {
     const size_t heads = query->shape.heads, width = query->shape.width, latent = query->shape.latent;
-    const size_t values = latent * heads * width; /* they lie behind the keys */
+    const size_t values = latent * heads * width; /* they follow the keys */
     scale_means(query, group, group->sum, true);
     EACH_TILE()
     for (size_t c = group->first * width; c < group->end * width; c++) o[c] = bias ? bias[c] : 0.0f;
@@ -316,7 +316,7 @@ SL_INLINE void expand_means(const struct query *query, const struct group *group
                      heads * width, true, o + head * width);
 }
 
-/* What a query reads and writes; SEEN: rows of the cache. */
+/* Inputs and output of a query; SEEN: number of visible rows of the cache. */
 struct task {
     const float *q, *q_rope, *bias;
     const void *cache, *table;
@@ -324,7 +324,7 @@ struct task {
     size_t seen;
 };
 
-/* Groups [FIRST, END) over all that the query sees; ROOM [KEYS, depth] for rows that are no floats. */
+/* Computes groups [FIRST, END) over all visible rows; ROOM [KEYS, depth] is for widened rows. */
 SL_INLINE void attend(const struct query *query, const struct task *task, size_t first, size_t end, float *room) {
     const size_t bytes = query->depth * (query->shape.cached == SL_BF16 ? 2 : sizeof *room);
     for (size_t g = first; g < end; g++) {
@@ -362,7 +362,7 @@ static void attend_part(void *arg, int number) {
            s->query.rows + n * floats_of_rows(&s->query));
 }
 
-/* Row I of a cache, or table. */
+/* Returns row I of a cache or table. */
 SL_INLINE const void *cached_row(enum sl_dtype dtype, const void *cache, size_t depth, size_t i) {
     return dtype == SL_BF16 ? (const void *)((const uint16_t *)cache + i * depth)
                             : (const void *)((const float *)cache + i * depth);
@@ -393,7 +393,7 @@ static void forward_shared(const struct sl_latent_attention *shape, const float 
 
 /* ---- a query by several teams ---- */
 
-/* Logsums of a group's heads, which are the rows of LOGSUM [heads, rows]. */
+/* Writes the logsums of a group's heads to rows of LOGSUM [heads, rows]. */
 SL_INLINE void leave_logsums(const struct query *query, const struct group *group, size_t rows, float *logsum) {
     for (size_t head = group->first; head < group->end; head++) {
         const size_t lane = (head - group->first) * query->pack;
@@ -413,7 +413,7 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
     const float *const added = parts > 1 ? NULL : bias;
     for (size_t begin = 0; begin < rows * groups * parts; begin += SLOTS) {
         const size_t count = smaller(SLOTS, rows * groups * parts - begin);
-        SL_ROWS(is_device_ptr(q, q_rope, cache, table, added, all, logsums, room)) /* on GPUs alone */
+        SL_ROWS(is_device_ptr(q, q_rope, cache, table, added, all, logsums, room)) /* only on GPUs */
         for (size_t slot = 0; slot < count; slot++) {
             const size_t unit = begin + slot, part = unit / (rows * groups), row = unit % (rows * groups) / groups;
             const size_t seen = position + row % queries + 1, skipped = part * keys;

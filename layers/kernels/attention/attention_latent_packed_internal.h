@@ -1,5 +1,5 @@
-/* attention_latent_packed_internal.h - scores of cached latents where several elements of a row lie in one vector, and
- * the fetching of rows ahead, for CPUs. */
+/* attention_latent_packed_internal.h - for CPUs: scores of cached latents with several elements of a row in one vector,
+ * and prefetches of rows. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_PACKED_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_PACKED_INTERNAL_H
 
@@ -10,7 +10,7 @@ enum { ABREAST = 8, MOST_PACK = 4 };
 
 typedef int64_t longs __attribute__((vector_size(4 * LANES)));
 
-/* PACK elements, again and again. */
+/* Returns a vector that repeats PACK elements of X. */
 SL_INLINE vector spread_pack(const float *x, const size_t pack) {
     if (pack == 2) {
         int64_t pair;
@@ -20,8 +20,7 @@ SL_INLINE vector spread_pack(const float *x, const size_t pack) {
     return load_fours(x, 0);
 }
 
-/* q [depth / pack, LANES], rows [count, depth], p [ABREAST, LANES]. After the first COUNT rows the last of them is
- * repeated. */
+/* q [depth / pack, LANES], rows [count, depth], p [ABREAST, LANES]. After COUNT rows the last row is repeated. */
 SL_INLINE void score_packed(const float *q, const size_t depth, const float *rows, const size_t count,
                             const size_t pack, float *p) {
     const float *row[ABREAST];
@@ -41,7 +40,7 @@ SL_INLINE void score_packed(const float *q, const size_t depth, const float *row
     }
 }
 
-/* BYTES into the nearest cache. */
+/* Prefetches BYTES into the first-level cache. */
 SL_INLINE void fetch(const char *from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += SL_CACHE_LINE) __builtin_prefetch(from + i);
 }

@@ -1,6 +1,6 @@
-/* attention_parts_internal.h - attention of few queries to many keys, which teams of a device share: each has a part of
- * the keys, and leaves in the device's room what it makes of them. A second region takes the parts together in their
- * order. How many there are depends on the call's sizes alone, so that bits do not change from run to run. */
+/* attention_parts_internal.h - attention of few queries to many keys, with the keys divided among a device's teams:
+ * each team has a part of the keys, and writes its results to the device's room. A second region merges the parts in
+ * order. The number of parts depends on the call's sizes alone, so that bits do not change from run to run. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_PARTS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_PARTS_INTERNAL_H
 
@@ -10,10 +10,10 @@
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
-enum { FEW_BLOCKS = 4 }; /* of keys, that one team has: a second region takes as long as some */
+enum { FEW_BLOCKS = 4 }; /* most blocks of keys that one team processes alone: a second region takes about as long */
 
-/* The keys of a part, whole blocks of BLOCK, where at most SEEN are seen, and there are UNITS teams without parts.
- * NUMBERS: floats that each part leaves. */
+/* Returns the keys of a part, whole blocks of BLOCK, for at most SEEN visible keys and UNITS teams without parts.
+ * NUMBERS: floats that each part writes. */
 SL_INLINE size_t keys_of_part(size_t seen, size_t block, size_t units, size_t numbers) {
     const size_t wanted = (SL_TEAMS + units - 1) / units, room = SL_DEVICE_ROOM / sizeof(float) / numbers;
     const size_t parts = wanted < room ? wanted : room;
@@ -21,8 +21,8 @@ SL_INLINE size_t keys_of_part(size_t seen, size_t block, size_t units, size_t nu
     return sl_round_up((seen + parts - 1) / parts, block);
 }
 
-/* o [rows, heads, width] and logsum [heads, rows], or NULL, of those of PARTS, which follow each other in ALL and
- * LOGSUMS. A part that has seen no key has the logsum -INFINITY, and counts nothing. BIAS [heads, width] is added,
+/* Merges o [rows, heads, width] and logsum [heads, rows], which may be NULL, from PARTS parts, stored one after another
+ * in ALL and LOGSUMS. A part without visible keys has the logsum -INFINITY, and adds nothing. Adds BIAS [heads, width],
  * unless it is NULL. */
 SL_INLINE void merge_parts(size_t parts, size_t rows, size_t heads, size_t width, const float *all,
                            const float *logsums, const float *bias, float *o, float *logsum) {

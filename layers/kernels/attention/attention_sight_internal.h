@@ -1,6 +1,5 @@
-/* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and how far back, rows of arrays,
- * which heads read a head of keys, which rows the next block will read, and what the gradients of scores give queries
- * and keys. */
+/* attention_sight_internal.h - visibility of keys to a block's queries, by strips, documents and windows; rows of
+ * arrays; heads of queries and of keys; prefetches for the next block; and products with the gradients of scores. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_SIGHT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_SIGHT_INTERNAL_H
 
@@ -17,7 +16,7 @@ enum { STRIP = 32 };
 enum { STRIP = 16 };
 #endif
 
-enum { NARROW = 64 }; /* columns of a head whose rows are asked for, at most */
+enum { NARROW = 64 }; /* most columns of a head whose rows are prefetched */
 
 /* A block of queries and one of keys. Query i sees key j if j + ahead <= i. */
 struct sight {
@@ -25,8 +24,8 @@ struct sight {
     int64_t ahead;
 };
 
-/* COUNT rows of a block from FIRST on, and those of the other block that one of them sees, or is seen by: [from, end).
- */
+/* COUNT rows of a block from FIRST on, and the rows [from, end) of the other block that see, or are visible to, at
+ * least one of them. */
 struct strip {
     size_t first, count, from, end;
 };
@@ -45,10 +44,10 @@ SL_INLINE struct strip strip_of_keys(const struct sight *s, size_t first) {
 
 /* ---- documents and windows ---- */
 
-/* No score is as low, and exp2 knows its differences: queries that have seen no key yet begin with it. */
+/* Lower than any score, with a difference that exp2 can handle: queries that have seen no key yet begin with it. */
 static const float LOWEST = -1e30f;
 
-/* How far back the queries of a sequence see: as attention.h says it. */
+/* How far back the queries of a sequence see (attention.h). */
 struct past {
     size_t position, window;
     const int32_t *places;
@@ -56,7 +55,8 @@ struct past {
 
 SL_INLINE bool is_limited(const struct past *past) { return past->places || past->window; }
 
-/* The first key that QUERY sees; and that of its block. Later queries see no earlier ones. */
+/* first_key returns the first key that QUERY sees; first_block the first key of its block. Later queries see no earlier
+ * ones. */
 SL_INLINE size_t first_key(const struct past *past, size_t query) {
     const size_t own = past->position + query, window = past->window;
     const size_t first = past->places ? own - (size_t)past->places[query] : 0;
@@ -66,9 +66,8 @@ SL_INLINE size_t first_block(const struct past *past, size_t query, size_t block
     return first_key(past, query) / block * block;
 }
 
-/* Of the keys from FROM on and the queries from FIRST on, those keys that come before the first that a query sees get
- * VALUE in X and, unless it is NULL, in ALSO, where elements of neighbouring keys are KEY apart, and of neighbouring
- * queries QUERY. */
+/* Writes VALUE into X, and into ALSO unless it is NULL, for keys before the first key that a query sees; keys from FROM
+ * on, queries from FIRST on. Elements of neighbouring keys are KEY apart, of neighbouring queries QUERY apart. */
 SL_INLINE void fill_others(const struct past *past, const struct sight *sight, size_t from, size_t first, float value,
                            size_t key, size_t query, float *x, float *also) {
     EACH_TILE()
@@ -83,14 +82,14 @@ SL_INLINE void fill_others(const struct past *past, const struct sight *sight, s
 
 /* ---- rows ---- */
 
-/* Rows of X, of DTYPE, from element FIRST on. */
+/* Returns rows of X, of DTYPE, from element FIRST on. */
 SL_INLINE struct rows rows_of(enum sl_dtype dtype, const void *x, size_t first, size_t stride, size_t cols) {
     if (dtype == SL_BF16) return (struct rows){NULL, stride, cols, (const uint16_t *)x + first};
     return (struct rows){(const float *)x + first, stride, cols, NULL};
 }
 
-/* ROWS of X, which are complete, are LEFT so. Rows of X, and of what is stored, are STRIDE elements apart, and begin AT
- * elements behind X and it. */
+/* Rounds ROWS complete rows of X, or copies them as bf16, by LEFT. Rows of X and of the bf16 copy are STRIDE elements
+ * apart, and begin AT elements after the arrays' start. */
 SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, struct sl_settled left) {
     EACH_TILE()
     for (size_t i = 0; i < rows; i++) {
@@ -124,10 +123,10 @@ struct head {
     float scale;
 };
 
-/* Of scores. */
+/* The scale of scores. */
 SL_INLINE float scale_of(const struct sl_attention *shape) { return 1.0f / sqrtf((float)(shape->width + shape->rope)); }
 
-/* Head HEAD of sequence SEQUENCE. QUERIES: the dtype of q and q_rope. */
+/* Returns head HEAD of sequence SEQUENCE. QUERIES: the dtype of q and q_rope. */
 SL_INLINE struct head head_at(const struct sl_attention *shape, size_t sequence, size_t head, enum sl_dtype queries,
                               const void *q, const void *q_rope, const void *k, const void *v, const void *k_rope) {
     const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
@@ -146,7 +145,7 @@ SL_INLINE struct head head_at(const struct sl_attention *shape, size_t sequence,
     };
 }
 
-/* Head NUMBER of all sequences. */
+/* Returns head NUMBER, counted over all sequences. */
 SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, enum sl_dtype queries, const void *q,
                               const void *q_rope, const void *k, const void *v, const void *k_rope) {
     return head_at(shape, number / shape->heads, number % shape->heads, queries, q, q_rope, k, v, k_rope);
@@ -163,18 +162,18 @@ SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head
     return (struct span){first > lead ? first - lead : 0, end > lead ? smaller(end - lead, shape->heads) : 0};
 }
 
-/* ---- what is asked for ---- */
+/* ---- prefetches ---- */
 
-/* Of forward's block NUMBER, each head having BLOCKS of up to BLOCK queries: the rows that no block of its head has
- * read or written before. Rows of a head lie a long way apart. Asking for those of a head of 128 columns was slower at
- * long sequences than to let them come. Keys that are bf16 are not asked for. */
+/* Sets WANTED to the rows of forward's block NUMBER, with BLOCKS blocks of up to BLOCK queries per head: rows that no
+ * earlier block of its head has read or written. Rows of a head have a large stride. For heads of 128 columns and long
+ * sequences, prefetches were slower than none. Keys in bf16 are not prefetched. */
 SL_INLINE void want_block(const struct sl_attention *shape, size_t number, size_t blocks, size_t block, const float *q,
                           const void *k, const void *v, const float *o, struct wanted *wanted) {
     const size_t heads = shape->heads, width = shape->width, first = number % blocks * block;
     const size_t sequence = number / blocks / heads, head = number / blocks % heads;
     if (sequence >= shape->sequences || width > NARROW || shape->keys != SL_F32) return;
     const size_t query = ((sequence * shape->queries + first) * heads + head) * width;
-    const size_t seen = first ? shape->position + first : 0; /* keys, by the blocks before */
+    const size_t seen = first ? shape->position + first : 0; /* keys of earlier blocks */
     const size_t key = (sequence * shape->key_rows + seen) * shape->key_stride;
     const float *const of_keys[] = {v, k};
     wanted->rows = smaller(block, shape->queries - first);
@@ -184,18 +183,18 @@ SL_INLINE void want_block(const struct sl_attention *shape, size_t number, size_
     want(wanted, 1, &q, query, heads * width, width);
 }
 
-/* ---- gradients of scores, which lie [queries, keys], BLOCK apart from one query to the next ---- */
+/* ---- gradients of scores, [queries, keys], with BLOCK elements from one query to the next ---- */
 
-/* What queries need of forward: their rows' logsum, and delta, which is o . d_o. */
+/* Sums per query: forward's logsum; and delta = o . d_o. */
 struct row_sums {
     const float *logsum, *delta;
 };
 
-/* p = 2^(scores - logsum), ds = p (dp - delta) scale, both 0 where a query does not see the key; scores become p, dp
- * becomes ds. */
+/* p = 2^(scores - logsum), ds = p (dp - delta) scale, both 0 if a query does not see the key. p replaces scores, ds
+ * replaces dp. */
 SL_INLINE void score_gradients_of(const struct sight *sight, const size_t block, size_t query, size_t keys,
                                   const bool hidden, float logsum, float delta, float scale, float *scores, float *dp) {
-    const int32_t seen = (int32_t)((int64_t)query - sight->ahead); /* the last key that is */
+    const int32_t seen = (int32_t)((int64_t)query - sight->ahead); /* the last visible key */
     for (size_t group = 0; group < keys; group += LANES) {
         float *p = scores + query * block + group, *ds = dp + query * block + group;
         SL_IN_BLOCK()
@@ -224,7 +223,7 @@ SL_INLINE void score_gradients(const struct sight *sight, const size_t block, st
     }
 }
 
-/* delta of a head's queries FIRST to QUERIES, whose rows begin AT elements behind O and D_O. HALF: o is bf16. */
+/* Writes delta of a head's queries FIRST to QUERIES, whose rows begin AT elements after O and D_O. HALF: o is bf16. */
 SL_INLINE void make_deltas(size_t first, size_t queries, size_t width, size_t stride, bool half, const void *o,
                            const float *d_o, size_t at, float *delta) {
     EACH_TILE()
@@ -235,8 +234,8 @@ SL_INLINE void make_deltas(size_t first, size_t queries, size_t width, size_t st
     }
 }
 
-/* SIGHT is the thread's own, here and below: on GPUs thread 0 may make the next one that threads share meanwhile, for
- * which no thread waits behind the last product.
+/* SIGHT is the thread's own copy, here and below: on GPUs thread 0 may already write the next shared one, because no
+ * thread waits after the last product.
  *
  * dk [keys, x's columns] (+)= ds [queries, keys]^T x */
 SL_INLINE void add_to_keys(const struct sight sight, const size_t block, const float *ds, struct rows x,

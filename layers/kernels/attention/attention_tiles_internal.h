@@ -1,5 +1,5 @@
-/* attention_tiles_internal.h - what attention's kernels on tensor cores share: tiles of scores, what is seen, and what
- * is written. */
+/* attention_tiles_internal.h - parts shared by attention's kernels on tensor cores: tiles of scores, visibility of
+ * keys, and writes of results. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_TILES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_TILES_INTERNAL_H
 
@@ -7,21 +7,21 @@
 
 /* ---- blocks ---- */
 
-/* Rows of the others in a block, of heads of so many columns: keys; and queries, where a team has keys. Two blocks of
- * two arrays are in the team's memory, which has 48 KB; its own rows come through the same room. */
+/* Rows per block that teams stream, by columns of a head: keys, or queries if a team has keys. Two blocks of two arrays
+ * are in the team's memory of 48 KB; the team's own rows pass through the same room. */
 #define SL_NEAR(columns, narrow, wide) ((columns) == 64 ? (narrow) : (wide))
 enum { KEYS_64 = 64, KEYS_128 = 32, FEW_64 = 32, FEW_128 = 16 };
 
-/* A block of a head's queries, or keys: OWN or DEEP times as many, or what is left of them. */
+/* A block of a head's queries, or keys: OWN rows, or DEEP times as many, or the remaining rows. */
 struct block {
     struct head head;
-    size_t first, count, row; /* of its sequence; of all rows, the block's first one */
-    size_t number;            /* the head's */
+    size_t first, count, row; /* first: in its sequence; row: the block's first row, counted over all rows */
+    size_t number;            /* the head's number */
 };
 
 static inline uint32_t blocks_of(size_t queries, size_t own) { return (uint32_t)((queries + own - 1) / own); }
 
-/* Block NUMBER, each having OWN, of the queries of head HEAD of sequence SEQUENCE. */
+/* Returns block NUMBER, of OWN rows each, of the queries of head HEAD of sequence SEQUENCE. */
 SL_INLINE struct block block_of(const struct sl_attention *shape, size_t sequence, size_t head, size_t number,
                                 const size_t own, enum sl_dtype dtype, const void *q, const void *q_rope, const void *k,
                                 const void *v, const void *k_rope) {
@@ -33,7 +33,7 @@ SL_INLINE struct block block_of(const struct sl_attention *shape, size_t sequenc
                           .number = head};
 }
 
-/* The columns of a head's values, and of its keys; constants if rows are WHOLE. */
+/* Columns of a head's values, and of its keys; constants if rows are WHOLE. */
 SL_INLINE size_t width_of(const struct head *h, const int columns, const bool whole) {
     return whole ? (size_t)columns : h->v.cols;
 }
@@ -51,7 +51,7 @@ SL_INLINE struct key_source keys_of(const struct head *h) {
     return (struct key_source){source_of(h->k, h->k_rope), source_of(h->v, none)};
 }
 
-/* Those from FIRST on, as far as END: a block of KEYS, which come first. */
+/* Copies a block of keys and values from FIRST on, at most up to END, to TO: first KEYS rows of keys, then values. */
 SL_INLINE void bring_keys(const struct key_source *x, uint32_t first, uint32_t end, const uint32_t keys,
                           const int columns, const bool whole, uint16_t *to) {
     const uint32_t count = end - first < keys ? end - first : keys;
@@ -80,7 +80,7 @@ SL_INLINE void scale_tiles(const int tiles, float by, struct sums *sums) {
     }
 }
 
-/* The operands of a warp's 16 rows, which begin at X, of DEPTH columns. */
+/* Reads the operands of a warp's 16 rows, from X on, of DEPTH columns. */
 SL_INLINE void read_rows(const uint16_t *x, size_t depth, const int columns, struct operand *to) {
     SL_UNROLL
     for (int k = 0; k < columns / 16; k++) {
@@ -89,8 +89,8 @@ SL_INLINE void read_rows(const uint16_t *x, size_t depth, const int columns, str
 }
 
 /* sums [16 DOWN, 8 TILES] = START + left right^T over DEPTH columns; right's rows are the sums' columns. Left's
- * operands are in the team's memory unless HELD is what read_rows has made of them. Of START, tiles of 16 rows more are
- * NEXT_ROWS apart, and those of 8 columns more NEXT_COLUMNS. What is read of right serves all rows. */
+ * operands are HELD, from read_rows, or, if HELD is NULL, in the team's memory. In START, tiles 16 rows further are
+ * NEXT_ROWS apart, tiles 8 columns further NEXT_COLUMNS apart. Each read of right serves all rows. */
 SL_INLINE void multiply_rows(const struct operand (*held)[ACROSS / 2], const uint16_t *left, const uint16_t *right,
                              size_t depth, const int columns, const int down, const int tiles, const struct sums *start,
                              const int next_rows, const int next_columns, struct sums *sums) {
@@ -119,7 +119,7 @@ SL_INLINE void multiply_rows(const struct operand (*held)[ACROSS / 2], const uin
     }
 }
 
-/* to [16 DOWN, WIDTH] += weights [16 DOWN, 8 TILES] right [8 TILES, WIDTH], the weights rounded. */
+/* to [16 DOWN, WIDTH] += weights [16 DOWN, 8 TILES] right [8 TILES, WIDTH], with the weights rounded to bf16. */
 SL_INLINE void add_weighted(const struct sums *weights, const int down, const int tiles, const uint16_t *right,
                             size_t width, const int columns, struct sums (*to)[ACROSS]) {
     SL_UNROLL
@@ -140,10 +140,10 @@ SL_INLINE void add_weighted(const struct sums *weights, const int down, const in
     }
 }
 
-/* ---- what is seen ---- */
+/* ---- visibility ---- */
 
-/* VALUE in place of what the queries of rows [16, 8 TILES], of which FIRST is the first and LAST - 1 the last, have of
- * keys that they do not see. Rows behind the last one are as that. */
+/* Writes VALUE over the elements of x [16, 8 TILES] whose query (row) does not see its key (column). FIRST is the first
+ * row's query, LAST - 1 the last query; rows after it are treated like it. */
 SL_INLINE void hide_keys(const struct head *h, size_t first, size_t last, size_t from, const int tiles, float value,
                          struct sums *x) {
     EACH_LANE(l) {
@@ -151,7 +151,7 @@ SL_INLINE void hide_keys(const struct head *h, size_t first, size_t last, size_t
         for (int half = 0; half < 2; half++) {
             const size_t query = smaller(first + row_of_sum(l, 2 * half) + nothing(), last - 1);
             const int64_t own =
-                (int64_t)(from + column_of_sum(l, 0)); /* so that numbers of tiles are in instructions */
+                (int64_t)(from + column_of_sum(l, 0)); /* so that tile numbers become constants in instructions */
             const int begin = (int)((int64_t)first_key(&h->past, query) - own);
             const int end = (int)((int64_t)smaller(h->past.position + query + 1, h->keys) - own);
             SL_UNROLL
@@ -166,8 +166,8 @@ SL_INLINE void hide_keys(const struct head *h, size_t first, size_t last, size_t
     }
 }
 
-/* 0 in place of what the keys of rows [16, 8 TILES], of which KEY is the first, have of queries from FIRST on that do
- * not see them. */
+/* Writes 0 over the elements of X and ALSO [16, 8 TILES] whose key (row) is not visible to its query (column). KEY is
+ * the first row's key; columns begin at query FIRST. */
 SL_INLINE void hide_queries(const struct head *h, uint32_t key, uint32_t first, uint32_t queries, const int tiles,
                             struct sums *x, struct sums *also) {
     EACH_LANE(l) {
@@ -191,8 +191,8 @@ SL_INLINE void hide_queries(const struct head *h, uint32_t key, uint32_t first, 
     }
 }
 
-/* Keys that all of the queries [first, last) see: [first, end), where there are any. Rows of a sequence are counted in
- * 32 bits, which take one register. */
+/* Keys that all queries [first, last) see: [first, end), empty if end <= first. Rows of a sequence are counted in 32
+ * bits, which take one register. */
 struct clear {
     uint32_t first, end;
 };
@@ -202,8 +202,8 @@ SL_INLINE struct clear clear_keys(const struct head *h, size_t first, size_t las
                           (uint32_t)smaller(h->past.position + first + 1, h->keys)};
 }
 
-/* What the queries of a warp see whose first one is ROW of a block's, each of which has ROWS: keys that they all do,
- * and where those end that any does. */
+/* Visible keys of a warp's queries, which are ROWS rows of a block from ROW on: keys that all of them see, and the end
+ * of the keys that any of them sees. */
 struct view {
     struct clear clear;
     uint32_t end;
@@ -216,12 +216,12 @@ SL_INLINE struct view view_of(const struct block *b, size_t row, size_t rows) {
     return (struct view){clear_keys(&b->head, first, last), (uint32_t)smaller(past->position + last, b->head.keys)};
 }
 
-/* Whether they are all keys [from, end). */
+/* Returns whether all of these queries see all keys [from, end). */
 SL_INLINE bool sees_all(const struct clear *clear, uint32_t from, uint32_t end) {
     return from >= clear->first && end <= clear->end;
 }
 
-/* The first of the queries [first, end) that comes too late to see KEY, or END. */
+/* Returns the first of the queries [first, end) that comes too late to see KEY, or END. */
 SL_INLINE uint32_t first_behind(const struct head *h, uint32_t key, uint32_t first, uint32_t end) {
     if (!is_limited(&h->past)) return end;
     while (first < end) {
@@ -234,9 +234,9 @@ SL_INLINE uint32_t first_behind(const struct head *h, uint32_t key, uint32_t fir
     return first;
 }
 
-/* ---- what is written ---- */
+/* ---- results ---- */
 
-/* Two neighbours in a row at Y + AT, or as bf16 alone where Y is NULL. ALIGNED: both are stored at once. */
+/* Writes two neighbours of a row at Y + AT; as bf16 only, if Y is NULL. ALIGNED: both bf16 can be stored at once. */
 SL_INLINE void write_pair(float first, float second, float *y, size_t at, struct sl_settled left, bool aligned) {
     const uint32_t both = pack_bf16(first, second);
     if (left.stored && aligned) {
@@ -250,8 +250,8 @@ SL_INLINE void write_pair(float first, float second, float *y, size_t at, struct
     y[at + 1] = left.rounds ? sl_float_of_bits(both & 0xffff0000u) : second;
 }
 
-/* y [16, COLUMNS], rows STRIDE apart, = sums from tile FIRST on; rows from COUNT on are not there. AT: of y's first
- * element in an array that is left as LEFT says; Y may be NULL. */
+/* y [16, COLUMNS], rows STRIDE apart, = sums from tile FIRST on; rows from COUNT on do not exist. AT: y's first element
+ * in an array with the form LEFT; Y may be NULL. */
 SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t columns, const int most, size_t count,
                            float *y, size_t at, size_t stride, struct sl_settled left) {
     const bool aligned = stride % 2 == 0 && ((uintptr_t)left.stored + at * sizeof *left.stored) % sizeof(one_word) == 0;

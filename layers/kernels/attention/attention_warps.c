@@ -1,17 +1,16 @@
-/* attention_warps.c - attention whose products tensor cores make: forward, and the gradients of queries, and of keys
- * and values.
+/* attention_warps.c - attention by tensor cores: forward, and the gradients of queries, and of keys and values.
  *
- * A team has 64 queries of a head, 16 for each warp, and takes them through its keys; in kernels called deep it has
- * 128, and each warp 32, so that what it reads of keys serves twice as many products. For the gradients of keys and
- * values it has 64 keys, and takes them through the queries of all heads that read them. Scores stay in registers. So
- * backward makes scores twice, and nothing is added up in memory: seven products in place of five, whose order depends
+ * A team has 64 queries of a head, 16 per warp, and takes them through the head's keys; kernels called deep have 128,
+ * 32 per warp, so that each read of keys serves twice as many products. For the gradients of keys and values a team has
+ * 64 keys, and takes them through the queries of all heads that read them. Scores stay in registers. So backward
+ * computes scores twice, and adds nothing up in memory: seven products instead of five, in an order that depends
  * neither on the number of sequences nor on the device. */
 #include "layers/kernels/attention/attention_backward_internal.h"
 #include "layers/kernels/attention/attention_forward_internal.h"
 
 /* ---- regions ---- */
 
-/* SHAPE as a region takes it: numbers. */
+/* SHAPE as scalars, which a region receives. */
 #define SL_SHAPE(shape)                                                                                                \
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position,                   \
                  key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope,           \
@@ -32,7 +31,7 @@
      .keys = dtype,                                                                                                    \
      .places = places}
 
-/* The last queries see most keys: their blocks come first. */
+/* The last queries see most keys, so their blocks come first. */
 #define FORWARD(NAME, COLUMNS, KEYS, WHOLE, DOWN)                                                                      \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
                                  const void *v, const void *k_rope, float *o, float *logsum) {                         \
@@ -82,7 +81,7 @@
         }                                                                                                              \
     }
 
-/* The first keys are seen by most queries. */
+/* Most queries see the first keys. */
 #define BACKWARD_KEYS(NAME, COLUMNS, QUERIES, WHOLE)                                                                   \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
                                  const void *v, const void *k_rope, const float *logsum, const void *d_o, float *dk,   \

@@ -1,7 +1,7 @@
-/* tiles_internal.h - small matrix products, made of tiles whose sums stay in registers, for kernels that are built once
- * per CPU level or for devices.
+/* tiles_internal.h - small matrix products, in tiles whose sums stay in registers, for kernels that are built once per
+ * CPU level or for devices.
  *
- * On NVIDIA the threads of a team share the tiles. */
+ * On NVIDIA GPUs the threads of a team share the tiles. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 
@@ -11,10 +11,10 @@
 #include "spmd/device/offload.h"
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
- * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. ASKS: 1 if tiles ask
- * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. SETTLE: a
- * pointer is in a register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy that lies in the team's
- * memory, as a parallel loop names it; a product whose address threads share would lie in memory of their own. */
+ * has TALL rows. REST: most rows and depth of a product whose columns do not fill whole vectors. ASKS: 1 if tiles
+ * prefetch. TILES: a function that contains the code of all tiles, so that the code stays small. SETTLE: forces a
+ * pointer into a register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy in the team's memory,
+ * because a parallel loop names it; a product whose address threads share would be in a separate memory. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
 #define TILES SL_INLINE
@@ -22,11 +22,11 @@
 #define SHARED_PRODUCT(p) const struct product shared = *(p)
 #define PRODUCT(p) (&shared + nothing())
 enum { DOWN = 4, TALL = 4, PAIR = 1, REST = 32 };
-typedef uint32_t tile_count; /* GPUs divide these by a few instructions, and greater numbers by many */
+typedef uint32_t tile_count; /* GPUs divide 32-bit numbers with a few instructions, larger ones with many */
 enum { ASKS = 0 };
 
-/* 0, which compilers do not know: added to a stride in a loop's body it keeps them from computing ahead of the loop,
- * and of all loops around it, what they make of that stride, which would take registers throughout. */
+/* Returns 0, unknown to compilers: added to a stride in a loop's body, it prevents them from computing values of that
+ * stride before the loop and all enclosing loops. Such values would take registers throughout. */
 SL_INLINE uint32_t nothing(void) {
     uint32_t zero = 0;
     __asm__ volatile("" : "+r"(zero));
@@ -49,7 +49,7 @@ typedef size_t tile_count;
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 enum { ASKS = 1 };
 #endif
-/* SL_TERMS: of a product, at most, where a file needs fewer and says so. */
+/* SL_TERMS: most terms of a product; a file that needs fewer defines it. */
 #if !defined(SL_TERMS)
 #define SL_TERMS 2
 #endif
@@ -58,7 +58,7 @@ enum { TERMS = SL_TERMS, WANTED = 8, ASKED = 2 * LANES };
  * costs registers, and compilers minutes. */
 enum { SCALES = PAIR > 1 };
 
-/* A product is rounded before it is added to anything. */
+/* Rounds a product before it is added: prevents a fused a * b + c. */
 #if defined(SL_DEVICE_CUDA)
 SL_INLINE vector rounded(vector x) {
     uint32_t bits = sl_bits_of_float(x[0]);
@@ -75,20 +75,20 @@ SL_INLINE vector rounded(vector x) {
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 SL_INLINE size_t clamp(int64_t x, size_t most) { return x < 0 ? 0 : smaller((size_t)x, most); }
 
-struct rows { /* from some row on */
+struct rows { /* of a matrix, from some row on */
     const float *at;
     size_t stride, cols;
-    const uint16_t *bf16; /* unless NULL, the rows are here, and nothing is at AT */
+    const uint16_t *bf16; /* if not NULL, the rows are here, and AT is not used */
 };
 
-/* What tiles ask the memory for while they multiply: the first ROWS rows of each array, the last array first. Of that
- * one they have asked for DONE rows. */
+/* Rows that tiles prefetch while they multiply: the first ROWS rows of each array, the last array first. DONE:
+ * prefetched rows of that array. */
 struct wanted {
     struct rows array[WANTED];
     size_t count, rows, done;
 };
 
-/* Element FIRST begins the rows in each of COUNT arrays. */
+/* Adds COUNT arrays, whose rows begin at element FIRST. */
 SL_INLINE void want(struct wanted *wanted, size_t count, const float *const *arrays, size_t first, size_t stride,
                     size_t cols) {
     for (size_t i = 0; i < count; i++)
@@ -98,7 +98,7 @@ SL_INLINE void want(struct wanted *wanted, size_t count, const float *const *arr
 #if defined(SL_DEVICE_CUDA)
 #define ask(wanted) ((void)(wanted))
 #else
-/* A tile's part: so many lines reach the second-level cache while it is multiplied. */
+/* Prefetches one tile's share of lines into the second-level cache while the tile is multiplied. */
 TILES void ask(struct wanted *wanted) {
     for (size_t asked = 0; asked < ASKED && wanted->count;) {
         struct rows *last = &wanted->array[wanted->count - 1];
@@ -112,17 +112,17 @@ TILES void ask(struct wanted *wanted) {
 }
 #endif
 
-/* a [rows, depth] b [depth, cols]; b's rows are contiguous. */
+/* A term a [rows, depth] b [depth, cols]; b's rows are contiguous. */
 struct term {
     size_t depth;
     const float *a;
-    size_t a_row, a_column; /* from one row, or column, to the next; one of them is better 1 */
+    size_t a_row, a_column; /* from one row, or column, to the next; one of them should be 1 */
     const float *b;
     size_t b_row;
 };
 
-/* c [rows, cols] (+)= the sum of the terms; c's rows are contiguous. Rows of the first term's a may be neighbours if
- * there is no second one. */
+/* c [rows, cols] (+)= sum of the terms; c's rows are contiguous. Rows of the first term's a may be neighbours if there
+ * is no second term. */
 struct product {
     size_t rows, cols;
     bool accumulate;
@@ -130,37 +130,36 @@ struct product {
     size_t c_row;
     struct term term[TERMS];     /* the second may have depth 0 */
     struct wanted *wanted;       /* or NULL */
-    const float *before, *after; /* [rows], or NULL: where a tile SCALES, c's rows are multiplied before they are added
-                                    to, and behind it */
-    /* STAIRS: row r reads the first term's depth only up to r + 1 - AHEAD, where a tile SCALES. Behind that a is 0, as
-     * far as another row of a tile reads; where tiles do not scale, to its end. */
+    const float *before, *after; /* [rows], or NULL; if SCALES: factors of c's rows before the addition, and after it */
+    /* STAIRS, if SCALES: row r reads the first term's depth only up to r + 1 - AHEAD. Beyond, a is 0 as far as other
+     * rows of its tile read; without SCALES, to its end. */
     bool stairs;
     int64_t ahead;
 };
 
-/* Where a tile reads. Every third row of a has a pointer, or every third term, and so have b's rows: an address that it
- * is part of can name the two behind it, and more where elements are neighbours. So additions of addresses are few, and
- * it is the multiplications that have the CPU's units. */
+/* Read positions of a tile. Every third row of a, or every third term, has a pointer, and so do b's rows: addresses
+ * relative to it reach the two after it, or more if elements are neighbours. So there are few additions of addresses,
+ * and multiplications use most of the CPU's units. */
 enum { THIRD = 3, POINTERS = (TALL + THIRD - 1) / THIRD, RUN = 4, RUNS = (RUN + THIRD - 1) / THIRD };
 struct cursor {
     const float *a[POINTERS], *b[RUNS];
 };
 
-/* For GPUs, whose compiler makes one loop of both ways, all of them: a pointer that only one way sets would be kept in
- * a register from one tile to the next. */
+/* Returns all pointers on GPUs: their compiler makes one loop of both cases, and would keep a pointer that only one
+ * case sets in a register from one tile to the next. */
 SL_INLINE int pointers_of(const bool by_rows, const int rows) {
     if (PAIR == 1) return POINTERS;
     return by_rows ? (rows + THIRD - 1) / THIRD : RUNS;
 }
 
-/* Settled, or the compiler makes one pointer and additions of them all. */
+/* SETTLE prevents the compiler from deriving all pointers from one by additions. */
 SL_INLINE void advance(const float **at, size_t by) {
     *at += by;
     SETTLE(*at);
 }
 
-/* The next TERMS terms. BY_ROWS: it is rows of a that have pointers, and of several terms its columns are neighbours.
- * Otherwise terms have them, and rows are neighbours. */
+/* Adds the next TERMS terms. BY_ROWS: rows of a have pointers, and, for several terms, a's columns are neighbours.
+ * Otherwise terms have pointers, and rows are neighbours. */
 SL_INLINE void add_run(struct cursor *at, const struct term *term, vector sum[TALL][PAIR], const bool by_rows,
                        const int rows, const int vectors, const int terms) {
     const size_t a_row = term->a_row, a_column = term->a_column, b_row = term->b_row;
@@ -184,7 +183,7 @@ SL_INLINE void add_run(struct cursor *at, const struct term *term, vector sum[TA
     for (int i = 0; i < RUNS; i++) advance(&at->b[i], (size_t)terms * b_row);
 }
 
-/* TERMS of its depth. */
+/* Adds the first TERMS of TERM's depth. */
 SL_INLINE void add_term(const struct term *term, size_t terms, size_t row, size_t column, vector sum[TALL][PAIR],
                         const bool by_rows, const int rows, const int vectors) {
     struct cursor at;
@@ -201,7 +200,7 @@ SL_INLINE void add_term(const struct term *term, size_t terms, size_t row, size_
     for (; terms; terms--) add_run(&at, term, sum, by_rows, rows, vectors, 1);
 }
 
-/* sum += c, whose rows are multiplied by BY [rows] first unless it is NULL. */
+/* sum += c; c's rows are multiplied by BY [rows] first, unless BY is NULL. */
 SL_INLINE void add_tile(const float *c, size_t c_row, const float *by, vector sum[TALL][PAIR], const int rows,
                         const int vectors) {
     if (!by) {
@@ -227,7 +226,7 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bo
         SL_UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
-    for (int t = 0; t < count; t++) { /* without depth it may have no arrays */
+    for (int t = 0; t < count; t++) { /* a term without depth may have no arrays */
         const bool climbs = SCALES && t == 0 && p->stairs;
         const size_t all = p->term[t].depth, terms = climbs ? clamp((int64_t)row + rows - p->ahead, all) : all;
         if (terms) add_term(&p->term[t], terms, row, column, sum, by_rows, rows, vectors);
@@ -249,7 +248,7 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bo
     }
 }
 
-/* Up to DOWN rows from ROW on, of COUNT terms. */
+/* Computes up to DOWN rows from ROW on, of COUNT terms. */
 SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const bool by_rows, const int count,
                      const int down, const int vectors) {
     const size_t end = smaller(row + (size_t)down, p->rows);
@@ -272,8 +271,8 @@ SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const b
     for (; row < end; row++) tile(p, row, column, by_rows, count, 1, vectors);
 }
 
-/* BY_ROWS and MOST are words of the loops' bodies: arguments would be in memory there, where threads share the tiles.
- */
+/* BY_ROWS and MOST are macro arguments in the loops' bodies: function arguments would be in memory there, because
+ * threads share the tiles. */
 #define ALL_TILES(p, all, by_rows, most)                                                                               \
     const tile_count across = (all) / (PAIR * LANES), down = ((p)->rows + DOWN - 1) / DOWN;                            \
     const size_t paired = across * (PAIR * LANES);                                                                     \
@@ -292,7 +291,8 @@ TILES void tiles_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, c
 TILES void first_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, 1); }
 TILES void first_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, 1); }
 
-/* Of COUNT terms. COLS: a multiple of LANES. A CPU has the code for all terms alone, as there is little of it. */
+/* Multiplies whole vectors, of COUNT terms. COLS: a multiple of LANES. CPUs use the code for all terms in every case,
+ * to have less code. */
 SL_INLINE void multiply_vectors(const struct product *p, size_t cols, const int count) {
     const struct term *term = &p->term[0];
     const bool by_terms = term->a_row == 1 && term->a_column > 1, first = PAIR == 1 && count == 1;
@@ -306,7 +306,7 @@ SL_INLINE void multiply_vectors(const struct product *p, size_t cols, const int 
         tiles_by_rows(p, cols);
 }
 
-/* Columns that fill no vector are multiplied in a copy that does. There the product has one term. */
+/* Multiplies columns that do not fill a vector, in a padded copy. Such a product has one term. */
 SL_INLINE void multiply_rest(const struct product *p, size_t column) {
     _Alignas(SL_CACHE_LINE) float b[REST * LANES], c[REST * LANES];
     const struct term *term = &p->term[0];
@@ -338,20 +338,20 @@ SL_INLINE void multiply(struct product p) {
     if (whole < p.cols) multiply_rest(&p, whole);
 }
 
-/* The sum of all terms, in whole vectors. */
+/* Adds up all terms, in whole vectors. */
 SL_INLINE void multiply_terms(struct product p) { multiply_vectors(&p, p.cols, TERMS); }
 
 /* ---- rows of a matrix ---- */
 
-/* Made anew: of a struct that threads share, a member that changes under a condition changes for thread 0 alone, where
- * clang 19 makes code for GPUs, and then all threads store their own (tests/spmd/device/stores.py). */
+/* Returns a new struct: if a member of a struct that threads share changes under a condition, code by clang 19 for GPUs
+ * changes it for thread 0 alone, and then all threads store their own (tests/spmd/device/stores.py). */
 SL_INLINE struct rows from_row(struct rows rows, size_t row) {
     const size_t by = row * rows.stride;
     return (struct rows){rows.bf16 ? rows.at : rows.at + by, rows.stride, rows.cols,
                          rows.bf16 ? rows.bf16 + by : rows.bf16};
 }
 
-/* Y [COLS, WIDE] = columns FROM on of COUNT rows, transposed, times FACTOR; a vector's last lanes may be no rows. */
+/* Y [COLS, WIDE] = columns from FROM on of COUNT rows, transposed, times FACTOR; surplus lanes of a vector become 0. */
 SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, float factor, float *y, size_t wide) {
     EACH_TILE()
     for (size_t i = 0; i < count; i += LANES) {
@@ -385,7 +385,7 @@ SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t stride
             for (int v = 0; v < PIECE; v++) x[v] = load(in + c + v * LANES);
             SL_UNROLL
             for (int v = 0; v < PIECE; v++) store(out + c + v * LANES, x[v]);
-            SETTLE(out); /* or the compiler calls memcpy for each row */
+            SETTLE(out); /* otherwise the compiler calls memcpy for each row */
         }
         for (; c < cols; c++) out[c] = in[c];
     }
@@ -403,7 +403,7 @@ SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t st
     }
 }
 
-/* X is bf16 if HALF: the bits are those of the floats that it is. */
+/* Dot product. X is bf16 if HALF: the bits are those of the widened x. */
 SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     const enum sl_dtype dtype = half ? SL_BF16 : SL_F32;
     vector sum = {0};
@@ -413,8 +413,7 @@ SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     store(lane, sum);
     for (; LANES > 1 && i < n; i++) {
         const float *factor = y + i;
-        SETTLE(factor); /* a compiler that multiplied vectors here would round products for one type, and not for the
-                           other */
+        SETTLE(factor); /* otherwise a compiler that vectorizes this loop would round products for one type only */
         rest += sl_load_float(sl_f32_or_bf16(dtype), x, i) * *factor;
     }
     for (int step = LANES / 2; step > 0; step /= 2) {

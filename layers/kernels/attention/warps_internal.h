@@ -1,12 +1,12 @@
 /* warps_internal.h - the warps of a team, and products of small tiles by their tensor cores.
  *
- * A team has WARPS warps of 32 lanes. A tile of sums [16, 8] of floats, or two tiles of operands of bf16, lie in the
- * registers of a warp's lanes, as NVIDIA's instructions want them (PTX ISA: mma.m16n8k16 and ldmatrix). In what follows
- * lane l has row l / 4, and columns 2 (l % 4) and the next one, of each 8 x 8 elements.
+ * A team has WARPS warps of 32 lanes. A tile of sums [16, 8] of floats, or two tiles of operands of bf16, are in the
+ * registers of a warp's lanes, in the layout of NVIDIA's instructions (PTX ISA: mma.m16n8k16 and ldmatrix). In each 8 x
+ * 8 elements, lane l has row l / 4, and columns 2 (l % 4) and the next one.
  *
  * A thread on a GPU is one lane of one warp. Tests on a CPU define SL_WARPS_EMULATED: there one thread is all lanes of
- * all warps, and does in loops what the instructions do. So what a lane has are arrays [LANES_HERE], and kernels are
- * written for either: loops over warps and lanes have one step on a GPU. */
+ * all warps, and replaces the instructions by loops. So a lane's values are arrays [LANES_HERE], and kernels work for
+ * both: loops over warps and lanes have one step on a GPU. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_WARPS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_WARPS_INTERNAL_H
 
@@ -16,9 +16,9 @@
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 
-enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP }; /* a team is as many threads as regions have (device/regions.c) */
+enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP }; /* a team has as many threads as a region (device/regions.c) */
 
-/* BUSY: teams that keep a device busy; in tests few, so that small sizes meet what is for many. */
+/* BUSY: teams that keep a device busy; few in tests, so that small sizes run the code for many teams. */
 #if defined(SL_WARPS_EMULATED)
 enum { WARPS_HERE = WARPS, LANES_HERE = WARP, THREADS_HERE = TEAM, BUSY = 4 };
 #define SL_TEAM()
@@ -27,20 +27,19 @@ enum { WARPS_HERE = 1, LANES_HERE = 1, THREADS_HERE = 1, BUSY = SL_TEAMS };
 #define SL_TEAM() SL_PRAGMA(omp parallel)
 #endif
 
-/* All warps, or lanes, that this thread is: NUMBER_OF tells which. */
+/* Loop over all warps, or lanes, of this thread. */
 #define EACH_WARP(w) for (int w = 0; w < WARPS_HERE; w++)
 #define EACH_LANE(l) for (int l = 0; l < LANES_HERE; l++)
 
-struct sums { /* [16, 8]: rows l / 4 and 8 more; two columns of each */
+struct sums { /* [16, 8]: two columns of row l / 4, and of the row 8 below it */
     float x[LANES_HERE][4];
 };
-/* [16, 16] on the left of a product, of which a register has two neighbours of a row; or two tiles [8, 16] on its
- * right, two registers each, whose rows are columns of the product. */
+/* The left operand of a product [16, 16], with two neighbours of a row per register; or two tiles [8, 16] of the right
+ * operand, two registers each, whose rows are columns of the product. */
 struct operand {
     uint32_t x[LANES_HERE][4];
 };
-/* How an operand lies in memory: on the left, its rows; on the right, its rows; on the right, its columns [16, 2 * 8].
- */
+/* Layout of an operand in memory: left operand by rows; right operand by rows; right operand by columns [16, 2 * 8]. */
 enum operand_rows { LEFT, RIGHT, TURNED };
 
 /* ---- this thread ---- */
@@ -55,7 +54,7 @@ static inline int thread_of(int here) { return here + __nvvm_read_ptx_sreg_tid_x
 static inline int warp_of(int here) { return thread_of(here) / WARP; }
 static inline int lane_of(int here) { return thread_of(here) % WARP; }
 SL_INLINE void wait_for_team(void) { SL_PRAGMA(omp barrier) }
-#else /* the host's pass of a build for GPUs: nothing runs here */
+#else /* the host's pass of a build for GPUs: never executed */
 static inline int thread_of(int here) { return here; }
 static inline int warp_of(int here) { return here; }
 static inline int lane_of(int here) { return here; }
@@ -70,19 +69,20 @@ SL_INLINE uint32_t pack_bf16(float low, float high) {
     __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
-/* Two digits less than a float has: for what is rounded to bf16. */
+/* Two digits less precise than a float: for results that are rounded to bf16. */
 SL_INLINE float rough_exp2(float x) {
     float y;
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* Where row ROW of X begins, APART bytes from one to the next. */
+/* Returns row ROW of X, with rows APART bytes apart. */
 SL_INLINE const char *line(const char *x, uint32_t row, uint32_t apart) {
     const char *at;
     __asm__("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(row), "r"(apart), "l"(x));
     return at;
 }
-/* X, of which compilers make nothing ahead of a loop: what they made would take registers throughout. */
+/* Returns X, but prevents compilers from computing values of it before a loop: such values would take registers
+ * throughout. */
 SL_INLINE uint32_t afresh(uint32_t x) {
     __asm__ volatile("" : "+r"(x));
     return x;
@@ -98,7 +98,7 @@ SL_INLINE uint32_t afresh(uint32_t x) { return x; }
 
 /* ---- tiles ---- */
 
-/* The row and the first of 8 columns whose address lane L gives when an operand is read. */
+/* The row, and the first of 8 columns, of the address that lane L passes when an operand is read. */
 SL_INLINE size_t row_of_lane(int l, enum operand_rows how) {
     return (size_t)(how == RIGHT ? l % 8 + l / 16 * 8 : l % 16);
 }
@@ -107,8 +107,8 @@ SL_INLINE size_t column_of_lane(int l, enum operand_rows how) {
 }
 
 #if defined(__NVPTX__)
-/* [16, 16] in a team's memory, rows PITCH apart, that begin at element FIRST of X, at 16 bytes. Addresses there have 32
- * bits. FIRST is added to them last: where it is a constant, it is part of the instruction, and takes no register. */
+/* Reads [16, 16] from a team's memory, rows PITCH apart, at element FIRST of X, aligned to 16 bytes. Addresses there
+ * have 32 bits. FIRST is added last: a constant FIRST becomes part of the instruction, and takes no register. */
 SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
                             struct operand *to) {
     const int l = lane_of(0);
@@ -128,7 +128,7 @@ SL_INLINE void read_operand(const uint16_t *x, size_t first, size_t pitch, const
                          : "memory");
 }
 
-/* sums = START + left [16, 16] right^T, of the right operand's tile HALF. */
+/* sums = START + left [16, 16] right^T, for tile HALF of the right operand. */
 SL_INLINE void product_from(const struct sums *start, const struct operand *left, const struct operand *right,
                             const int half, struct sums *sums) {
     const uint32_t *a = left->x[0], *b = right->x[0] + 2 * half;
@@ -141,7 +141,7 @@ SL_INLINE void product_from(const struct sums *start, const struct operand *left
               "f"(from[2]), "f"(from[3]));
 }
 
-/* Of the four lanes that have the same rows. */
+/* Maximum, or sum, over the four lanes that have the same rows. */
 SL_INLINE void largest_of_row(float x[LANES_HERE]) {
     for (int step = 1; step < 4; step *= 2) {
         const float other = __nvvm_shfl_sync_bfly_f32(0xffffffffu, x[0], step, 0x1f);
@@ -153,8 +153,8 @@ SL_INLINE void sum_of_row(float x[LANES_HERE]) {
 }
 SL_INLINE bool any_of_warp(const bool x[LANES_HERE]) { return __nvvm_vote_any_sync(0xffffffffu, x[0]); }
 
-/* BYTES, 4 or 16 and as aligned, come from a device's memory into a team's, or zeros unless they are THERE, while the
- * thread goes on. It waits for all that it has asked for. */
+/* Copies BYTES, 4 or 16 with the same alignment, from a device's memory to a team's, or writes zeros unless THERE,
+ * asynchronously. wait_for_copies waits for all copies of the thread. */
 SL_INLINE void copy_ahead(const void *from, const int bytes, bool there, void *to) {
     const uint32_t at = (uint32_t)(uintptr_t)(__attribute__((address_space(3))) void *)to;
     const __attribute__((address_space(1))) void *x = (const __attribute__((address_space(1))) void *)from;
@@ -168,11 +168,11 @@ SL_INLINE void copy_ahead(const void *from, const int bytes, bool there, void *t
                          : "memory");
 }
 SL_INLINE void wait_for_copies(void) { __asm__ volatile("cp.async.wait_all;" ::: "memory"); }
-#elif defined(SL_WARPS_EMULATED) /* not inlined: kernels call them in loops that are unrolled whole */
+#elif defined(SL_WARPS_EMULATED) /* not inlined: kernels call them in fully unrolled loops */
 static inline void read_operand(const uint16_t *x, size_t first, size_t pitch, const enum operand_rows how,
                                 struct operand *to) {
     EACH_LANE(l) {
-        for (int i = 0; i < 4; i++) { /* 8 x 8 elements, whose rows lanes 8 i to 8 i + 7 name */
+        for (int i = 0; i < 4; i++) { /* 8 x 8 elements, with row addresses from lanes 8 i to 8 i + 7 */
             uint16_t pair[2];
             for (int e = 0; e < 2; e++) {
                 const int row = how == TURNED ? l % 4 * 2 + e : l / 4, column = how == TURNED ? l / 4 : l % 4 * 2 + e;
@@ -184,7 +184,7 @@ static inline void read_operand(const uint16_t *x, size_t first, size_t pitch, c
     }
 }
 
-/* Puts the numbers that lanes have in registers FIRST and, of columns from 8 on, FIRST + STEP into X [8, 16]. */
+/* Unpacks the lanes' registers FIRST and, for columns from 8 on, FIRST + STEP into X [8, 16]. */
 static inline void unpack(const struct operand *from, int first, int step, float x[8][16]) {
     EACH_LANE(l) {
         for (int i = 0; i < 4; i++) {
@@ -256,7 +256,7 @@ SL_INLINE void add_product(const struct operand *left, const struct operand *rig
     product_from(sums, left, right, half, sums);
 }
 
-/* Two tiles of sums, side by side, as an operand on the left. */
+/* Rounds two tiles of sums, side by side, to a left operand. */
 SL_INLINE void round_sums(const struct sums *first, const struct sums *second, struct operand *to) {
     EACH_LANE(l) {
         for (int i = 0; i < 2; i++) {
@@ -266,7 +266,7 @@ SL_INLINE void round_sums(const struct sums *first, const struct sums *second, s
     }
 }
 
-/* The row of a tile that element I of lane HERE's sums is of, and its column. */
+/* The row, and the column, in a tile of element I of lane HERE's sums. */
 SL_INLINE size_t row_of_sum(int here, int i) { return (size_t)(lane_of(here) / 4 + i / 2 * 8); }
 SL_INLINE size_t column_of_sum(int here, int i) { return (size_t)(lane_of(here) % 4 * 2 + i % 2); }
 

@@ -1,4 +1,4 @@
-/* few_columns.c - products with weights of few columns: a row of the weights is a vector, or less. */
+/* few_columns.c - products with weights of few columns: a row of weights fits one vector. */
 #include "layers/kernels/rows/few_terms.h"
 
 #include <immintrin.h>
@@ -6,7 +6,7 @@
 enum {
     LANES = SL_FEW_COLUMNS,
     TILE = 8,   /* rows of C that share a load of the weights */
-    PART = 384, /* of sums whose terms are added one by one */
+    PART = 384, /* terms of a part of the sums; they are added one by one */
 };
 
 static inline __mmask16 first_lanes(size_t count) {
@@ -22,7 +22,7 @@ struct product {
     float *c;
 };
 
-/* Of LEFT terms those of the next part: the last two are equal. */
+/* Returns the terms of the next part, of LEFT terms: the last two parts are equal. */
 static size_t next_part(size_t left) { return left >= 2 * PART ? PART : left > PART ? (left + 1) / 2 : left; }
 
 static inline __attribute__((always_inline)) void tile(const struct product *p, size_t row, const int rows) {
@@ -55,7 +55,7 @@ void sl_few_columns_multiply(size_t m, size_t n, size_t k, const float *a, const
 
 /* ---- C = A B^T ---- */
 
-/* to [LANES, LANES] = ROWS rows of B, transposed, with zeros beyond its edges. */
+/* to [LANES, LANES] = ROWS rows of B, transposed, padded with zeros. */
 static void copy_transposed(const float *b, size_t rows, size_t k, float to[LANES][LANES]) {
     for (size_t l = 0; l < LANES; l++) {
         for (size_t j = 0; j < LANES; j++) to[l][j] = l < k && j < rows ? b[j * k + l] : 0.0f;

@@ -1,39 +1,39 @@
 /* few_rows.c - matrix products with few rows, built once per CPU level.
  *
  * The build defines SL_FEW_ROWS, the table's name, and its type, SL_FEW_ROWS_TABLE, and lets the compiler fuse a * b +
- * c. No row's bits depend on the other rows: a tile may have any number of them. */
+ * c. A row's bits do not depend on the other rows: a tile may have any number of them. */
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_rows_internal.h"
 #include "spmd/base/memory.h"
 
 enum {
     PART = 320,                                         /* of sums whose terms are added one by one */
-    BLOCK = 128,                                        /* rows of A that are copied at a time */
-    LINE = SL_CACHE_LINE / (int)sizeof(weight) / LANES, /* vectors of a line */
-    EVERY = 8,                                          /* steps, of which one asks for a line of C */
-    AHEAD = 2, /* rows of B between what is multiplied and what is asked for: rows that lie a power of two apart share
-                  few places of the first-level cache */
+    BLOCK = 128,                                        /* rows of A per copy */
+    LINE = SL_CACHE_LINE / (int)sizeof(weight) / LANES, /* vectors of a cache line */
+    EVERY = 8,                                          /* steps per prefetched line of C */
+    AHEAD = 2, /* rows of B of prefetch distance: rows that are a power of two apart share few sets of the first-level
+                  cache */
 };
 
-/* The parts that Eigen makes of sums with so few rows: XLA's bits. */
+/* Returns the part of sums that Eigen uses for so few rows, to get XLA's bits. */
 static inline size_t part_of_sums(size_t k) {
     const size_t parts = (k + PART - 1) / PART;
     return sl_round_up((k + parts - 1) / parts, 8);
 }
 
-/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full and never
- * empty: a row of it in one of EVERY steps. */
+/* Rows of the next panel that tiles prefetch, one row in EVERY steps, so that the path from the caches is never full
+ * and never empty. */
 struct wanted {
     const weight *at;
     size_t every;
 };
 
 /* Some columns of B over a part of the sums. The first tile of rows reads them from B, row by row, and copies them side
- * by side for the other tiles. All ask for the next panel meanwhile. */
+ * by side for the other tiles. All tiles prefetch the next panel meanwhile. */
 struct panel {
     size_t depth;
     const weight *b;    /* first row and column */
-    const weight *next; /* those of the next panel */
+    const weight *next; /* first row and column of the next panel */
     float *copy;
     const float *bias;
     struct wanted wanted;
@@ -41,12 +41,12 @@ struct panel {
 
 enum source { FROM_B, FROM_B_COPYING, FROM_COPY };
 
-/* ROWS rows of C, VECTORS vectors of columns, over a part of the sums. A: the rows' terms, packed. */
+/* Computes ROWS rows of C and VECTORS vectors of columns over a part of the sums. A: the rows' terms, packed. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, struct panel *panel, const float *a,
                                                        float *c, const int rows, const int vectors,
                                                        const enum source source) {
     vector sum[TILE][WIDE];
-    const weight *b = panel->b, *ahead = b + AHEAD * p->n; /* unless from the copy */
+    const weight *b = panel->b, *ahead = b + AHEAD * p->n; /* not used if the source is the copy */
     const size_t depth = panel->depth;
     float *copy = panel->copy;
     SL_UNROLL
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
             SL_UNROLL
             for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(ahead + v * LANES, 0, 3);
         }
-        if (source == FROM_B || --wait == 0) { /* who is alone asks in each step */
+        if (source == FROM_B || --wait == 0) { /* a single tile prefetches in each step */
             wait = panel->wanted.every;
             SL_UNROLL
             for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(panel->wanted.at + v * LANES, 0, 2);
@@ -96,7 +96,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     }
 }
 
-/* Tiles of a panel that was copied. */
+/* Computes the tiles of a copied panel. */
 static inline __attribute__((always_inline)) void tiles(const struct product *p, struct panel *panel, const float *a,
                                                         float *c, size_t rows, const int vectors) {
     for (; rows >= TILE; rows -= TILE, a += TILE * panel->depth, c += TILE * p->n) {
@@ -117,10 +117,11 @@ static inline __attribute__((always_inline)) void columns(const struct product *
     }
 }
 
-/* Vectors of the next panel where LEFT are left: no panel is narrow if another one can be narrower. */
+/* Returns the vectors of the next panel, of LEFT vectors: widths are balanced, so that no panel is unnecessarily
+ * narrow. */
 static inline size_t across(size_t left) { return left == WIDE + 1 ? (left + 1) / 2 : smaller(left, WIDE); }
 
-/* Up to BLOCK rows of C, over the part of the sums that begins at FROM. A: the terms of A, packed. */
+/* Computes up to BLOCK rows of C, over the part of the sums that begins at FROM. A: the terms of A, packed. */
 static void multiply_part(const struct product *p, size_t from, size_t depth, const float *a) {
     _Alignas(SL_CACHE_LINE) float copy[PART * WIDE * LANES];
     const weight *b = p->b + from * p->n;
@@ -150,8 +151,8 @@ static inline void pack_four(const float *const x[4], size_t from, size_t step, 
     store_four(to + 3 * step, mix_high(ac_high, bd_high));
 }
 
-/* to [depth, rows] = the transpose of ROWS rows of A. The last rows come first: where they are no four, what is stored
- * beyond them is stored again later, or lies beyond the end. */
+/* to [depth, rows] = the transpose of ROWS rows of A. The last rows come first: if they are fewer than four, surplus
+ * elements are overwritten later, or lie beyond the end. */
 static void pack_tile(const float *a, size_t k, size_t depth, size_t rows, float *to) {
     for (size_t i = (rows - 1) / 4 * 4 + 4; i > 0;) {
         i -= 4;
@@ -165,7 +166,7 @@ static void pack_tile(const float *a, size_t k, size_t depth, size_t rows, float
     }
 }
 
-/* The sums are computed in parts, for up to BLOCK rows of C at a time. */
+/* Adds up the sums in parts, for up to BLOCK rows of C at a time. */
 static void multiply(size_t m, size_t n, size_t k, const float *a, const weight *b, const float *bias, bool accumulate,
                      float *c) {
     _Alignas(SL_CACHE_LINE) float packed[BLOCK * PART + 4];

@@ -10,9 +10,9 @@ enum {
     PAIRED = 2 * LANES,  /* bf16 in a vector */
     PAIR = 2,            /* rows of B^T that share a load of A */
     TILE = LANES / PAIR, /* rows of A that share a load of B: 16 sums hide the instruction's latency */
-    FEWER = 2,           /* that share one where there are not so many */
-    DEPTH = 1024,        /* of dot products whose rows of A stay in the first-level cache */
-    AHEAD = 6,           /* rows of B^T between what is multiplied and what is asked for */
+    FEWER = 2,           /* rows of A that share a load of B if fewer than TILE remain */
+    DEPTH = 1024,        /* terms of dot products; so many of the rows of A stay in the first-level cache */
+    AHEAD = 6,           /* rows of B^T of prefetch distance */
 };
 
 struct product {
@@ -31,7 +31,7 @@ static inline __m512 add_products(__m512 sum, __m512i a, __m512i b) {
 
 /* ---- C = A B ---- */
 
-/* Two neighbours of a row of A, in all lanes. */
+/* Broadcasts two neighbours of a row of A to all lanes. */
 static inline __m512i spread(const uint16_t *pair) {
     int32_t bits;
     memcpy(&bits, pair, sizeof bits);
@@ -45,8 +45,8 @@ static inline void finish(const struct product *p, size_t row, size_t column, __
     _mm512_storeu_ps(c, sum);
 }
 
-/* ROWS rows of C, PAIRED columns. Two rows of B are interleaved, four columns at a time: the low sums are those of
- * columns 0-3, 8-11, 16-19, 24-27. The next tile's weights are asked for meanwhile. */
+/* Computes ROWS rows and PAIRED columns of C. Two rows of B are interleaved, four columns at a time: the low sums are
+ * of columns 0-3, 8-11, 16-19, 24-27. Prefetches the next tile's weights. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, size_t row, size_t column,
                                                        const int rows) {
     const uint16_t *a = p->a + row * p->k, *b = p->b + column;
@@ -84,14 +84,14 @@ static void multiply(size_t m, size_t n, size_t k, const uint16_t *a, const uint
 
 /* ---- C = A B^T ---- */
 
-/* Lane i is the sum of the lanes of x[i]. */
+/* Returns the vector whose lane i is the sum of the lanes of x[i]. */
 static inline __attribute__((always_inline)) __m512 sum_lanes(__m512 x[LANES]) {
-    for (int i = 0; i < 8; i++) { /* 8 vectors: in each quarter sums of x[2i], x[2i + 1] in turns */
+    for (int i = 0; i < 8; i++) { /* 8 vectors: each quarter has alternating sums of x[2i], x[2i + 1] */
         const __m512 even = _mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]);
         const __m512 odd = _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]);
         x[i] = _mm512_add_ps(even, odd);
     }
-    for (int i = 0; i < 4; i++) { /* 4 vectors: in each quarter one of x[4i] to x[4i + 3] */
+    for (int i = 0; i < 4; i++) { /* 4 vectors: each quarter has one sum of each of x[4i] to x[4i + 3] */
         const __m512 even = _mm512_shuffle_ps(x[2 * i], x[2 * i + 1], 0x44);
         const __m512 odd = _mm512_shuffle_ps(x[2 * i], x[2 * i + 1], 0xee);
         x[i] = _mm512_add_ps(even, odd);
@@ -105,7 +105,8 @@ static inline __attribute__((always_inline)) __m512 sum_lanes(__m512 x[LANES]) {
     return _mm512_add_ps(even, odd);
 }
 
-/* ROWS rows of C, COLUMNS columns, over DEPTH of the sums: dot products of the packed rows of A and rows of B. */
+/* Computes ROWS rows and COLUMNS columns of C over DEPTH of the sums: dot products of packed rows of A and rows of B.
+ */
 static inline __attribute__((always_inline)) void dots(const struct product *p, const __m512i *a, const uint16_t *b,
                                                        size_t depth, float *c, const int rows, const int columns) {
     __m512 sum[LANES];
@@ -128,8 +129,8 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
     }
 }
 
-/* LANES columns of a row of C, over DEPTH of the sums. The rows of B are read one after another, each from end to end,
- * as a CPU fetches them ahead. */
+/* Computes LANES columns of a row of C over DEPTH of the sums. Reads the rows of B one after another, each from end to
+ * end, as a CPU's own prefetcher does. */
 static void row_columns(const struct product *p, const __m512i *a, const uint16_t *b, size_t depth, float *c) {
     __m512 sum[LANES];
     for (int j = 0; j < LANES; j++, b += p->k) {
@@ -139,7 +140,8 @@ static void row_columns(const struct product *p, const __m512i *a, const uint16_
     _mm512_storeu_ps(c, _mm512_add_ps(_mm512_loadu_ps(c), sum_lanes(sum)));
 }
 
-/* All columns of ROWS rows of C. A's are packed first, so that they lie side by side in the first-level cache. */
+/* Computes all columns of ROWS rows of C. Packs A's rows first, so that they are contiguous in the first-level cache.
+ */
 static inline __attribute__((always_inline)) void dot_rows(const struct product *p, size_t row, const int rows) {
     __m512i packed[DEPTH / PAIRED * TILE];
     float *c = p->c + row * p->n;

@@ -1,11 +1,11 @@
-/* few_rows_internal.h - what few_rows.c and few_rows_transposed.c share. */
+/* few_rows_internal.h - declarations shared by few_rows.c and few_rows_transposed.c. */
 #ifndef SL_LAYERS_KERNELS_ROWS_FEW_ROWS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_FEW_ROWS_INTERNAL_H
 
 #include "layers/kernels/rows/lanes_internal.h"
 #include "layers/kernels/rows/product_internal.h"
 
-/* CALL with COUNT as a constant: 1 to MOST, which is 4 to 8. */
+/* Calls CALL with COUNT as a constant, from 1 to MOST; MOST is 4 to 8. */
 #define SL_WITH_CONSTANT(count, most, call)                                                                            \
     switch (count) {                                                                                                   \
     case 1:                                                                                                            \

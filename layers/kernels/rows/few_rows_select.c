@@ -1,4 +1,4 @@
-/* few_rows_select.c - picks the products with few rows for the CPU that the process runs on. */
+/* few_rows_select.c - selects the products with few rows for this CPU. */
 #include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
 

@@ -1,23 +1,23 @@
 /* few_rows_transposed.c - C = A B^T with few rows, built once per CPU level.
  *
- * Sums are made lane by lane, as vectors that run along the rows of B make them. */
+ * Sums are added lane by lane, for vectors along the rows of B. */
 #include "layers/kernels/rows/few_rows_internal.h"
 #include "spmd/base/memory.h"
 
 enum {
     PAIR = 2,       /* rows of B that share a load of A */
-    FAR = 4 * PAIR, /* rows from those to the ones that are asked for, for the second-level cache */
+    FAR = 4 * PAIR, /* rows of prefetch distance for the second-level cache */
     LINE = SL_CACHE_LINE / (int)sizeof(weight),
     SUMS = PAIR * TILE > LANES ? PAIR *TILE : LANES,
-    DEPTH = 512,      /* of dot products whose rows of A stay in the first-level cache */
-    DOT_ROWS = 64,    /* rows of A that are packed at a time */
-    DOT_COLUMNS = 64, /* rows of B that stay in the second-level cache for all of them */
-    LEAST_AHEAD = 4,  /* tiles, from which on the next rows of B are asked for while these are multiplied */
+    DEPTH = 512,      /* terms of dot products; so many of the rows of A stay in the first-level cache */
+    DOT_ROWS = 64,    /* rows of A per packing */
+    DOT_COLUMNS = 64, /* rows of B that stay in the second-level cache for all rows of A */
+    LEAST_AHEAD = 4,  /* fewest tiles for which the next rows of B are prefetched */
 };
 
-/* ROWS rows of C, COLUMNS columns, over DEPTH of the sums: dot products of packed rows of A and rows of B. The next
- * rows of B are asked for meanwhile: the first-level cache, which waits for few lines at a time, cannot ask for what is
- * still in memory. */
+/* Computes ROWS rows and COLUMNS columns of C over DEPTH of the sums: dot products of packed rows of A and rows of B.
+ * It prefetches the next rows of B into both caches: the first-level cache waits for few lines at a time, so it cannot
+ * prefetch from memory. */
 static inline __attribute__((always_inline)) void dots(const struct product *p, const vector *a, const weight *b,
                                                        size_t depth, float *c, const int rows, const int columns) {
     vector sum[SUMS];
@@ -49,11 +49,11 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
     }
 }
 
-/* The rows of B that are multiplied after these, for the second-level cache: each tile asks for SHARE lines of them. */
+/* The next rows of B, for the second-level cache: each tile prefetches SHARE lines of them. */
 struct ahead {
     const weight *row;
-    size_t rows, share; /* rows that are left */
-    size_t at;          /* in the row */
+    size_t rows, share; /* rows: remaining rows */
+    size_t at;          /* position in the row */
 };
 
 static inline void ask(struct ahead *ahead, const struct product *p, size_t depth) {
@@ -67,7 +67,7 @@ static inline void ask(struct ahead *ahead, const struct product *p, size_t dept
     }
 }
 
-/* So many COLUMNS of C, ROWS rows. */
+/* Computes ROWS rows and COLUMNS columns of C. */
 static inline __attribute__((always_inline)) void dot_columns(const struct product *p, const vector *a, const weight *b,
                                                               size_t depth, size_t columns, struct ahead *ahead,
                                                               float *c, const int rows) {
@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) void dot_columns(const struct produ
     if (j < columns) dots(p, a, b + j * p->k, depth, c + j, rows, 1);
 }
 
-/* Up to DOT_ROWS rows of C, over DEPTH of the sums. The rows of A of each tile are packed vector by vector. */
+/* Computes up to DOT_ROWS rows of C, over DEPTH of the sums. Packs the rows of A of each tile vector by vector. */
 static void dot_rows(const struct product *p, size_t depth) {
     _Alignas(SL_CACHE_LINE) vector packed[DEPTH / LANES * DOT_ROWS];
     vector *to = packed;
@@ -90,7 +90,7 @@ static void dot_rows(const struct product *p, size_t depth) {
             for (size_t i = 0; i < rows; i++) *to++ = load(a + i * p->k + l);
         }
     }
-    /* Few tiles multiply as fast as weights arrive: to ask for more would only cost time. */
+    /* Few tiles multiply as fast as weights arrive, so more prefetches would only cost time. */
     const size_t tiles = (p->m + TILE - 1) / TILE, lines = PAIR * depth * sizeof(weight) / SL_CACHE_LINE;
     const size_t share = tiles < LEAST_AHEAD ? 0 : lines / tiles + 1;
     for (size_t column = 0; column < p->n; column += DOT_COLUMNS) {
@@ -106,9 +106,9 @@ static void dot_rows(const struct product *p, size_t depth) {
     }
 }
 
-/* ---- one row: the rows of B are read one after another, each from end to end, as a CPU fetches them ahead ---- */
+/* ---- one row: reads the rows of B one after another, each from end to end, as a CPU's own prefetcher does ---- */
 
-/* LANES columns of C. */
+/* Computes LANES columns of C. */
 static void row_columns(const struct product *p, size_t depth) {
     const weight *b = p->b;
     vector sum[LANES];
@@ -119,7 +119,7 @@ static void row_columns(const struct product *p, size_t depth) {
     store(p->c, (p->accumulate ? load(p->c) : (vector){0}) + sum_lanes(sum));
 }
 
-/* All parts of LANES columns follow each other, because the weights lie side by side. */
+/* Processes LANES columns at a time with all their parts, because their weights are contiguous. */
 static void one_row(size_t n, size_t k, const float *a, const weight *b, bool accumulate, float *c) {
     for (; n; b += LANES * k, c += LANES, n -= smaller(n, LANES)) {
         for (size_t l = 0; l < k; l += DEPTH) {
@@ -132,17 +132,17 @@ static void one_row(size_t n, size_t k, const float *a, const weight *b, bool ac
     }
 }
 
-/* ---- many rows: the same sums, lane by lane, as vectors that run along the rows of A ---- */
+/* ---- many rows: the same sums, lane by lane, with vectors along the rows of A ---- */
 
 enum {
     TURNED = LANES == 16 ? 4 : 2, /* vectors of rows of a tile */
     TURNED_ROWS = TURNED * LANES,
     TURNED_TILE = LANES == 4 ? 4 : 6, /* columns of a tile: its sums fill the registers */
-    TURNED_COLUMNS = 48,              /* that are computed before they are turned back */
-    EARLY = 4, /* terms of turned rows, which come from the second-level cache, between asking and multiplying */
+    TURNED_COLUMNS = 48,              /* columns that are computed before they are transposed back */
+    EARLY = 4, /* terms of prefetch distance for transposed rows, which come from the second-level cache */
 };
 
-/* Rows of A over DEPTH of the sums, transposed, so that terms of one lane of B's vectors are neighbours:
+/* Transposes rows of A over DEPTH of the sums, so that terms for one lane of B's vectors are neighbours:
  * to [LANES, depth / LANES, TURNED_ROWS]. */
 static void turn(const float *a, size_t k, size_t depth, float *to) {
     const size_t terms = depth / LANES;
@@ -161,13 +161,13 @@ typedef vector turned_sums[TURNED_TILE][TURNED];
 /* Some columns of C. */
 struct turned {
     const struct product *p;
-    const float *a; /* turned */
+    const float *a; /* transposed */
     size_t depth;
-    size_t column, columns; /* the first one, how many */
+    size_t column, columns; /* first column; number of columns */
     float *sums;            /* [columns, TURNED_ROWS] */
 };
 
-/* Asks for the lines of C that are stored next: a row in every so many lanes of all the tiles. */
+/* Prefetches the next lines of C: each row in one of EVERY (tile, lane) steps. */
 static inline void ask_for_row(const struct turned *t, size_t tile, size_t lane) {
     enum { EVERY = TURNED_COLUMNS / TURNED_TILE * LANES / TURNED_ROWS };
     const size_t slot = tile * LANES + lane;
@@ -176,7 +176,7 @@ static inline void ask_for_row(const struct turned *t, size_t tile, size_t lane)
     for (size_t j = 0; j < t->columns; j += SL_CACHE_LINE / sizeof *c) __builtin_prefetch(c + j, 1, 3);
 }
 
-/* What dots computes of COLUMNS rows of B, lane by lane. The next rows are asked for meanwhile. */
+/* Computes the same sums as dots for COLUMNS rows of B, lane by lane, and prefetches the next rows. */
 static inline __attribute__((always_inline)) void turned_dots(const struct turned *turned, size_t tile,
                                                               const int columns) {
     const struct product *p = turned->p;
@@ -185,7 +185,7 @@ static inline __attribute__((always_inline)) void turned_dots(const struct turne
     const weight *b = p->b + first * p->k;
     float *to = turned->sums + tile * TURNED_TILE * TURNED_ROWS;
     struct ahead ahead = {p->b + next * p->k, smaller(p->n - next, TURNED_TILE), 1, 0};
-    turned_sums part[4]; /* sums of every fourth lane, as sum_lanes makes them */
+    turned_sums part[4]; /* sums of every fourth lane, in sum_lanes's order */
     for (size_t lane = 0; lane < LANES; lane++) {
         ask_for_row(turned, tile, lane);
         vector sum[TURNED_TILE][TURNED];
@@ -245,7 +245,7 @@ static void turn_back(const struct product *p, const float *x, size_t columns, f
     }
 }
 
-/* TURNED_ROWS rows of C, over DEPTH of the sums. */
+/* Computes TURNED_ROWS rows of C, over DEPTH of the sums. */
 static void turned_rows(const struct product *p, size_t depth) {
     _Alignas(SL_CACHE_LINE) float a[DEPTH * TURNED_ROWS], sums[TURNED_COLUMNS * TURNED_ROWS];
     turn(p->a, p->k, depth, a);
@@ -259,7 +259,7 @@ static void turned_rows(const struct product *p, size_t depth) {
     }
 }
 
-/* Where rows fill tiles of them, these are faster, and have the same bits. */
+/* Full groups of TURNED_ROWS rows are faster by turned_rows, with the same bits. */
 void SL_FEW_ROWS_TRANSPOSED(size_t m, size_t n, size_t k, const float *a, const weight *b, bool accumulate, float *c) {
     for (; m >= TURNED_ROWS; m -= TURNED_ROWS, a += TURNED_ROWS * k, c += TURNED_ROWS * n) {
         for (size_t l = 0; l < k; l += DEPTH) {

@@ -1,4 +1,4 @@
-/* few_terms.c - C = A^T B of few terms: both are copied to the stack, tile by tile, with zeros beyond their edges. */
+/* few_terms.c - C = A^T B of few terms: copies both operands to the stack, tile by tile, padded with zeros. */
 #include "layers/kernels/rows/few_terms.h"
 
 #include <immintrin.h>
@@ -7,9 +7,9 @@ enum {
     LANES = 16,
     PAIR = 2,             /* vectors of columns that share a load of A */
     WIDTH = PAIR * LANES, /* columns of a panel of B */
-    TILE = 12,            /* rows of C that share a load of B, whose panels come from the second-level cache */
-    AHEAD = 2,            /* tiles of C between what is multiplied and what is asked for */
-    COLUMNS = 512,        /* of B that are copied at a time */
+    TILE = 12,            /* rows of C that share a load of B; panels of B come from the second-level cache */
+    AHEAD = 2,            /* tiles of C of prefetch distance */
+    COLUMNS = 512,        /* columns of B that are copied at a time */
 };
 
 struct product {
@@ -21,14 +21,14 @@ struct product {
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The lanes that vector V of a panel at COLUMN has among N columns. */
+/* Returns the mask of the lanes of vector V, of a panel at COLUMN, that are inside N columns. */
 static inline __mmask16 inside(size_t n, size_t column, size_t v) {
     const size_t first = column + v * LANES, count = first < n ? n - first : 0;
     return count < LANES ? (__mmask16)((1u << count) - 1) : (__mmask16)-1;
 }
 
-/* to [k, TILE] = columns of A from ROW on. What is stored beyond a row is stored again later, or lies beyond the
- * end. */
+/* to [k, TILE] = columns of A from ROW on. Elements stored beyond a row are overwritten later, or lie beyond the end.
+ */
 static void copy_a(const struct product *p, size_t row, float *to) {
     const __mmask16 in = inside(p->m, row, 0);
     for (size_t l = 0; l < p->k; l++, to += TILE)
@@ -47,14 +47,14 @@ static void copy_b(const struct product *p, size_t column, size_t columns, float
     }
 }
 
-/* What a tile asks for, term by term: two rows of a later tile of C, then a row of columns of A that are copied later.
+/* Prefetches of a tile, term by term: two rows of a later tile of C, then a row of columns of A that are copied later.
  */
 struct wanted {
     const float *c, *a;
     size_t rows;
 };
 
-/* WHOLE: no row or column is beyond C's edges. */
+/* Computes a tile. WHOLE: no row or column is beyond C's edges. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, size_t row, size_t column,
                                                        const float *a, const float *b, const struct wanted *wanted,
                                                        const bool whole) {
@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         }
     }
     float *c = p->c + row * p->n + column;
-    for (size_t i = 0; i < TILE; i++, c += p->n) { /* all of them, so that the sums stay in registers */
+    for (size_t i = 0; i < TILE; i++, c += p->n) { /* a loop over all rows, so that the sums stay in registers */
         for (size_t v = 0; v < PAIR; v++) {
             const __mmask16 in = whole ? (__mmask16)-1 : row + i < p->m ? inside(p->n, column, v) : 0;
             if (p->accumulate) sum[i][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(in, c + v * LANES), sum[i][v]);
@@ -89,7 +89,8 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     }
 }
 
-/* TILE rows of C from ROW on, and COLUMNS columns from FIRST on. The tiles ask for the lines of A at AHEAD. */
+/* Computes TILE rows of C from ROW on, and COLUMNS columns from FIRST on. The tiles prefetch the lines of A at AHEAD.
+ */
 static void multiply_rows(const struct product *p, size_t row, size_t first, size_t columns, const float *a,
                           const float *b, const float *ahead) {
     const size_t tiles = (columns + WIDTH - 1) / WIDTH, share = p->k / tiles + 1;

@@ -1,10 +1,9 @@
 /* few_terms.h - C = A^T B of few terms, and products with weights of few columns, for CPUs with AVX-512.
  *
- * A weight gradient is a sum over the rows of a batch: A^T B with as many terms. Weights of few columns are a
- * classifier's last layer. For the first such product in a process oneDNN generates all the code that it may ever need,
- * on one core: that takes longer than a step of a small model. These products need no generated code, are about as
- * fast, and have the bits that oneDNN 2.6 gives them with AVX-512. Each row's bits are its own: they do not depend on
- * the other rows. */
+ * A weight gradient is a sum over the rows of a batch: A^T B with one term per row. A classifier's last layer has
+ * weights of few columns. For the first such product in a process oneDNN generates all code that it may ever need, on
+ * one core: this takes longer than a step of a small model. The products here need no generated code, are about as
+ * fast, and have the same bits as oneDNN 2.6 with AVX-512. A row's bits do not depend on the other rows. */
 #ifndef SL_LAYERS_KERNELS_ROWS_FEW_TERMS_H
 #define SL_LAYERS_KERNELS_ROWS_FEW_TERMS_H
 
@@ -22,8 +21,8 @@ void sl_few_terms_multiply(size_t m, size_t n, size_t k, const float *a, const f
 void sl_few_columns_multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias,
                              bool accumulate, float *c);
 
-/* C [m, n] (+)= A [m, k] B^T, B stored [n, k]; k <= SL_FEW_COLUMNS. The terms' second half is added to their first, and
- * so on. */
+/* C [m, n] (+)= A [m, k] B^T, B stored [n, k]; k <= SL_FEW_COLUMNS. The second half of the terms is added to the first
+ * half, and so on. */
 void sl_few_columns_multiply_transposed(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
                                         float *c);
 

@@ -1,5 +1,5 @@
-/* hash_internal.h - sums of keys times words, for hashes by places (spmd/base/places.h) that a kernel makes of what it
- * has at hand: of a block at a time, which is small enough that the processor computes the next one meanwhile. */
+/* hash_internal.h - sums of keys times words, for hashes by places (spmd/base/places.h) inside a kernel: of one small
+ * block at a time, so that the processor computes the next block meanwhile. */
 #ifndef SL_LAYERS_KERNELS_ROWS_HASH_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_HASH_INTERNAL_H
 
@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* Words, two by two: a product is of the lower halves of 64 bits, for which CPUs have an instruction. Compilers would
- * widen each word of a loop. */
+/* Words in pairs: a product is of the lower halves of 64 bits, for which CPUs have an instruction. From a plain loop,
+ * compilers would widen each word. */
 typedef uint64_t pairs __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 static inline pairs pairs_at(const void *at) { return *(const pairs *)at; }
 static inline pairs pairs_of(const float *a, const float *b) { return (pairs)(load(a) + load(b)); }
 
-/* Of gradients and of values, each of even and of odd words; and of those that fill no vector. */
+/* Sums of gradients and of values, each for even and odd words; and of the words behind the last full vector. */
 struct pass_sums {
     pairs gradients[2], values[2];
     uint64_t gradient, value;

@@ -1,5 +1,4 @@
-/* lanes_internal.h - sums of the lanes of as many vectors as a vector has lanes, transposes, and pairs of bf16, without
- * a way through memory. */
+/* lanes_internal.h - sums of the lanes of LANES vectors, transposes, and pairs of bf16, in registers without memory. */
 #ifndef SL_LAYERS_KERNELS_ROWS_LANES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_LANES_INTERNAL_H
 
@@ -8,14 +7,13 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What a shuffle of two vectors takes for quarter Q of four lanes: elements 0 to 3 are the first's, 4 to 7 the
- * second's. */
+/* Shuffle indices for quarter Q of four lanes: elements 0 to 3 are of the first vector, 4 to 7 of the second. */
 #define SL_ELEMENT(i, q) (((i) & 3) + 4 * (q) + ((i) > 3 ? LANES : 0))
 #define SL_QUARTER(q, i, j, k, l) SL_ELEMENT(i, q), SL_ELEMENT(j, q), SL_ELEMENT(k, q), SL_ELEMENT(l, q)
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 
-/* Four neighbouring lanes of each vector: its quarters, added one after another. */
+/* Adds the quarters (four neighbouring lanes) of each vector, one after another. */
 #if defined(__AVX512F__)
 #define SL_QUARTERS(...)                                                                                               \
     SL_QUARTER(0, __VA_ARGS__), SL_QUARTER(1, __VA_ARGS__), SL_QUARTER(2, __VA_ARGS__), SL_QUARTER(3, __VA_ARGS__)
@@ -32,7 +30,7 @@ static inline vector fold(const vector *x) {
     return sum + __builtin_shufflevector(ab23, cd23, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
 }
 
-/* A vector of fours that lie STEP apart. */
+/* Loads a vector of fours that are STEP apart. */
 static inline vector load_fours(const float *x, size_t step) {
     const eight ab = __builtin_shufflevector(load_four(x), load_four(x + step), 0, 1, 2, 3, 4, 5, 6, 7);
     const eight cd = __builtin_shufflevector(load_four(x + 2 * step), load_four(x + 3 * step), 0, 1, 2, 3, 4, 5, 6, 7);
@@ -69,7 +67,7 @@ static inline vector load_fours(const float *x, size_t step) {
 #define SL_HIGH_PAIRS 2, 6, 3, 7
 #endif
 
-/* Lane i is the sum of the lanes of x[i]. */
+/* Returns the vector whose lane i is the sum of the lanes of x[i]. */
 static inline __attribute__((always_inline)) vector sum_lanes(const vector x[LANES]) {
     const vector a = fold(x), b = fold(x + 1), c = fold(x + 2), d = fold(x + 3);
     const vector ab = __builtin_shufflevector(a, b, SL_QUARTERS(0, 4, 1, 5)) +
@@ -80,7 +78,7 @@ static inline __attribute__((always_inline)) vector sum_lanes(const vector x[LAN
            __builtin_shufflevector(ab, cd, SL_QUARTERS(2, 3, 6, 7));
 }
 
-/* to[0 to 3] = the first four columns of LANES rows of X, which lie ROW apart. */
+/* to[0 to 3] = the first four columns of LANES rows of X, ROW apart. */
 static inline __attribute__((always_inline)) void load_columns(const float *x, size_t row, vector to[4]) {
     const vector a = load_fours(x, 4 * row), b = load_fours(x + row, 4 * row);
     const vector c = load_fours(x + 2 * row, 4 * row), d = load_fours(x + 3 * row, 4 * row);
@@ -94,14 +92,14 @@ static inline __attribute__((always_inline)) void load_columns(const float *x, s
     to[3] = __builtin_shufflevector(ac23, bd23, SL_QUARTERS(2, 6, 3, 7));
 }
 
-/* Two vectors of bf16 as floats: the even ones of them, then the odd ones. */
+/* Loads two vectors of bf16 as floats: first the even elements, then the odd ones. */
 static inline void load_pairs(const uint16_t *from, vector to[2]) {
     words pairs;
     memcpy(&pairs, from, sizeof pairs);
     to[0] = (vector)(pairs << 16);
     to[1] = (vector)(pairs & 0xffff0000u);
 }
-/* The same in the order in which they lie. */
+/* Restores memory order after load_pairs. */
 static inline void order_pairs(vector x[2]) {
     const vector even = x[0], odd = x[1];
     x[0] = __builtin_shufflevector(even, odd, SL_LOW_PAIRS);

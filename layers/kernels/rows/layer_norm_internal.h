@@ -1,4 +1,4 @@
-/* layer_norm_internal.h - the kernels of layer norms, as norms.h describes them; norms.c includes it. */
+/* layer_norm_internal.h - the kernels of layer norms (norms.h); norms.c includes it. */
 #ifndef SL_LAYERS_KERNELS_ROWS_LAYER_NORM_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_LAYER_NORM_INTERNAL_H
 
@@ -24,7 +24,7 @@ static void layer_norm_forward(size_t rows, size_t cols, const float *x, const f
             squares += in[c] * in[c];
         }
         const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN remains a NaN */
         const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
         SL_LANES()
         for (size_t c = 0; c < cols; c++) {
@@ -49,7 +49,7 @@ static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const f
             squares += in[c] * in[c];
         }
         const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN remains a NaN */
         const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
         SL_LANES()
         for (size_t c = 0; c < cols; c++) {
@@ -61,7 +61,7 @@ static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const f
     }
 }
 
-/* Row R, inside SL_ROWS, with FLOATS, ROUNDS and STORES as constants on hosts, too. */
+/* Computes row R, inside SL_ROWS. FLOATS, ROUNDS and STORES are constants, on hosts, too. */
 SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, const float *scale, const float *bias,
                          float epsilon, const bool floats, const bool rounds, const bool stores, uint16_t *normalized,
                          float *rstd, float *y, uint16_t *stored) {
@@ -73,7 +73,7 @@ SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, 
         squares += element(x, half, at + c) * element(x, half, at + c);
     }
     const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-    const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+    const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN remains a NaN */
     const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
     SL_LANES()
     for (size_t c = 0; c < cols; c++) {
@@ -121,8 +121,8 @@ static void forward_layer_norm(size_t rows, size_t cols, struct sl_rows x, const
 
 /* ---- backward ---- */
 
-/* dx = rstd (g - mean(g) - normalized mean(g normalized)) (+ summand), g = dy scale. The callers pass a constant ADDS,
- * so that loops are made for each. */
+/* dx = rstd (g - mean(g) - normalized mean(g normalized)) (+ summand), g = dy scale. Callers pass a constant ADDS, so
+ * that each case has its own loops. */
 SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
                                          const float *rstd, const float *scale, const bool adds, const float *summand,
                                          float *dx) {
@@ -146,8 +146,8 @@ SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *
     }
 }
 
-/* Row R, inside SL_ROWS. SUMMAND: NULL, or what is to be added, unless it is HALF_SUMMAND; DX: NULL where only what is
- * stored will be read. */
+/* Computes row R, inside SL_ROWS. The addend is SUMMAND or HALF_SUMMAND, if not NULL. If only STORED is used, DX is
+ * NULL. */
 SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const bool half_dy, const void *normalized,
                                   const bool half, const float *rstd, const float *scale, const float *summand,
                                   const uint16_t *half_summand, bool rounds, float *dx, uint16_t *stored) {
@@ -185,8 +185,8 @@ BACKWARD(whole_layer_norm_backward_kept, false, true)
 BACKWARD(whole_layer_norm_backward_half, true, true)
 #undef BACKWARD
 
-/* Of PARTS of ROWS rows: dscale [parts, cols] = sums over a part's rows of dy normalized, dbias [parts, cols] = sums
- * over them of dy. HALF, HALF_DY: as any_gradient; constants on hosts. */
+/* For PARTS parts of ROWS rows: dscale [parts, cols] = sums of dy normalized over a part's rows, dbias [parts, cols] =
+ * sums of dy. HALF, HALF_DY: as in any_gradient; constants on hosts. */
 SL_INLINE void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, const void *dy, const bool half_dy,
                                           const void *normalized, const bool half, float *dscale, float *dbias) {
     const size_t groups = column_groups(cols), stripes = stripes_of(rows, cols);
@@ -228,7 +228,7 @@ SL_INLINE void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols
     add_stripes(parts, stripes, cols, all_bias, false, dbias);
 }
 
-/* Dx of all rows. */
+/* Computes dx of all rows. */
 static void layer_norm_backward_rows(size_t rows, size_t cols, struct sl_rows dy, struct sl_rows normalized,
                                      const float *rstd, const float *scale, struct sl_rows summand, struct sl_out dx) {
     const float *added = summand.type == SL_F32 ? summand.at : NULL;

@@ -1,8 +1,8 @@
-/* many_rows.c - matrix products with many rows, built twice per CPU level: for floats, and to widen what lies as bf16.
+/* many_rows.c - matrix products with many rows, built twice per CPU level: for floats, and to widen bf16.
  *
  * The build defines SL_MANY_ROWS_TABLE, the table's struct, and SL_MANY_ROWS, its name, and lets the compiler fuse
  * multiplications and additions. Every element of C is the sum of parts, which depend on k alone; within a part, terms
- * are added one by one. So no row's bits depend on the other rows, nor on the sizes of tiles and blocks. */
+ * are added one by one. So a row's bits depend neither on the other rows nor on the sizes of tiles and blocks. */
 #include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/lanes_internal.h"
 #include "layers/kernels/rows/product_internal.h"
@@ -11,25 +11,26 @@
 #include <string.h>
 
 /* A tile of C is the product of rows of op(A) and columns of op(B), and its sums fill the registers. A block of op(A)
- * stays in the second-level cache. op(B) passes by, a tile's width at a time. */
+ * stays in the second-level cache. op(B) is streamed, a tile's width at a time. */
 enum {
     ROWS = LANES == 16 ? 12 : 6, /* of a tile */
-    STEP = ROWS / 3,             /* tiles at the edge have a multiple of it */
+    STEP = ROWS / 3,             /* tiles at the edge have a multiple of so many rows */
     VECTORS = 2,                 /* of columns of a tile */
     WIDTH = VECTORS * LANES,
-    DEPTH = 512,            /* terms of a part, at most */
-    BLOCK = 22 * ROWS,      /* rows of a block, at most */
-    SPACE = 16,             /* behind a copied row or tile: the next one falls into other sets of the caches */
+    DEPTH = 512,       /* most terms of a part */
+    BLOCK = 22 * ROWS, /* most rows of a block */
+    SPACE = 16,        /* gap after a copied row or tile, so that the next one falls into other sets of the caches */
     STRIDE = DEPTH + SPACE, /* between copied rows */
-    FAR = 1024,             /* rows of A that are a multiple of it apart fall into few sets of a cache; */
-    OFTEN = 1024,           /* with so many columns a copy pays, with fewer where the rows are twice as far apart */
-    AHEAD = 8,              /* terms between what is copied and what is asked for */
-    LINE = 16,              /* floats of a cache's line */
-    TURNED = 4,             /* terms that become columns at once */
-    PIECES = VECTORS * LINE / TURNED, /* of so many terms, for a line of each row */
+    FAR = 1024, /* rows of A that are a multiple of this apart fall into few sets of a cache, and are copied: */
+    OFTEN =
+        1024,   /* from this number of columns on; with fewer columns, only rows that are a multiple of 2 * FAR apart */
+    AHEAD = 8,  /* terms of prefetch distance for the copy */
+    LINE = 16,  /* floats of a cache line */
+    TURNED = 4, /* terms that are transposed at once */
+    PIECES = VECTORS * LINE / TURNED, /* pieces of TURNED terms per line of each row */
 };
 
-/* ALL is cut into parts of at most MOST. They have this size, a multiple of UNIT, but for the last one. */
+/* Cuts ALL into parts of at most MOST, and returns their size, a multiple of UNIT; the last part may be smaller. */
 static inline size_t part_of(size_t all, size_t most, size_t unit) {
     const size_t parts = (all + most - 1) / most;
     return sl_round_up((all + parts - 1) / parts, unit);
@@ -46,7 +47,7 @@ static inline struct part part_from(size_t from, size_t k) {
     return (struct part){from, depth, from + depth == k};
 }
 
-/* to[c][r] = from[r][c] for WIDTH rows, and less than a line of each; STRIDE is that of FROM. */
+/* to[c][r] = from[r][c] for WIDTH rows and less than a line of each; STRIDE is FROM's. */
 static void copy_transposed(const weight *from, size_t stride, size_t cols, float *to) {
     for (size_t r = 0; r < WIDTH; r += LANES) {
         float rows[LANES * LINE];
@@ -63,26 +64,26 @@ static void copy_transposed(const weight *from, size_t stride, size_t cols, floa
     }
 }
 
-/* ---- the left operand: a block of op(A), where it lies or copied ---- */
+/* ---- the left operand: a block of op(A), in place or copied ---- */
 
 /* Element l of row i is at[i * row + l * term]. */
 struct left {
     const float *at;
     size_t row, term; /* one of them is 1 */
-    size_t tile;      /* from a tile's first row to that of the next one */
+    size_t tile;      /* from a tile's first row to the next tile's */
 };
 
 struct copy {
     _Alignas(SL_CACHE_LINE) float at[BLOCK * STRIDE];
 };
 
-/* to[i * STRIDE + l] = element l of row i of A; behind them rows of zeros, as many as a tile needs. */
+/* to[i * STRIDE + l] = element l of row i of A, then rows of zeros to fill a tile. */
 static void copy_rows(const float *a, size_t k, size_t rows, size_t depth, float *to) {
     for (size_t i = 0; i < rows; i++) memcpy(to + i * STRIDE, a + i * k, depth * sizeof *to);
     memset(to + rows * STRIDE, 0, (sl_round_up(rows, STEP) - rows) * STRIDE * sizeof *to);
 }
 
-/* to[tile][depth][ROWS] = columns of A; behind them zeros, as many as a tile needs. */
+/* to[tile][depth][ROWS] = columns of A, then zeros to fill a tile. */
 static void copy_terms(const weight *a, size_t m, size_t rows, size_t depth, float *to) {
     const size_t whole = rows / ROWS * ROWS, tile = depth * ROWS + SPACE;
     for (size_t l = 0; l < depth; l++, a += m, to += ROWS) {
@@ -94,21 +95,21 @@ static void copy_terms(const weight *a, size_t m, size_t rows, size_t depth, flo
     }
 }
 
-/* ---- what passes by: the next tile's width of it is copied while tiles are multiplied ---- */
+/* ---- the stream of B: the next tile's width is copied while tiles are multiplied ---- */
 
-/* A line of each of WIDTH rows of B, side by side. */
+/* One line of each of WIDTH rows of B, side by side. */
 struct lines {
     _Alignas(SL_CACHE_LINE) float at[WIDTH * LINE];
 };
 
-/* Its pieces are WIDTH floats of a term or, where they become columns, TURNED floats of LANES rows. */
+/* A copy in progress. A piece is WIDTH floats of a term or, for a transposed B, TURNED floats of LANES rows. */
 struct stream {
     const weight *from;
     float *to;
-    size_t row;          /* from a row of B to the next one */
-    size_t left;         /* pieces to copy */
+    size_t row;          /* from a row of B to the next */
+    size_t left;         /* remaining pieces */
     size_t pace;         /* terms that are multiplied between two pieces */
-    struct lines *lines; /* [2], where rows become columns: what becomes columns, and the next line of each row */
+    struct lines *lines; /* [2], for a transposed B: the lines being transposed, and the next line of each row */
 };
 
 static inline __attribute__((always_inline)) void copy_term(struct stream *stream) {
@@ -126,8 +127,8 @@ static inline __attribute__((always_inline)) void take_line(const weight *line, 
     for (int i = 0; i < LINE; i += LANES) store(lines->at + row * LINE + i, load_weights(line + i));
 }
 
-/* Rows may lie so far apart that few sets of a cache hold their lines: so each line is read once, and at once. Each
- * piece takes the next line of some rows, and asks for the one behind it. */
+/* Rows may be so far apart that few sets of a cache hold their lines: so each line is read once, as a whole. Each piece
+ * reads the next line of some rows, and prefetches the line after it. */
 static inline __attribute__((always_inline)) void turn_terms(struct stream *stream) {
     const size_t piece = PIECES - 1 - (stream->left - 1) % PIECES, which = (stream->left - 1) / PIECES % 2;
     const size_t group = piece / (LINE / TURNED), term = piece % (LINE / TURNED) * TURNED;
@@ -162,18 +163,18 @@ static inline void copy_rest(struct stream *stream, const bool turns) {
 
 /* ---- tiles ---- */
 
-/* Where a tile's sums go: rows and columns of the tile that C has. */
+/* Destination of a tile's sums: the rows and columns of the tile that are inside C. */
 struct place {
     float *c;
     size_t stride, rows, cols;
     const float *bias; /* or NULL */
     bool accumulate;
-    const float *next; /* tile of C */
+    const float *next; /* next tile of C */
 };
 
-/* Where a tile's rows of op(A) are read. Every third row has a pointer: an address that it is part of can name the two
- * rows behind it and a few terms. So there is one addition a pointer and run of terms, and it is the multiplications
- * that have the CPU's units. */
+/* Read positions of a tile's rows of op(A). Every third row has a pointer: addresses relative to it reach the two rows
+ * after it and a few terms. So there is one addition per pointer and run of terms, and multiplications use most of the
+ * CPU's units. */
 enum { THIRD = 3, POINTERS = ROWS / THIRD, RUN = 4 };
 struct cursor {
     const float *at[POINTERS];
@@ -186,7 +187,7 @@ static inline __attribute__((always_inline)) struct cursor cursor_at(struct left
     return cursor;
 }
 
-/* The next TERMS terms. */
+/* Adds the next TERMS terms. */
 static inline __attribute__((always_inline)) void add_run(struct cursor *cursor, struct left left, const float **right,
                                                           vector sum[ROWS][VECTORS], const int rows, const int terms) {
     SL_UNROLL
@@ -204,7 +205,7 @@ static inline __attribute__((always_inline)) void add_run(struct cursor *cursor,
     SL_UNROLL
     for (int i = 0; i < POINTERS; i++) {
         cursor->at[i] += (size_t)terms * left.term;
-        __asm__("" : "+r"(cursor->at[i])); /* or the compiler makes one pointer and additions of them all */
+        __asm__("" : "+r"(cursor->at[i])); /* otherwise the compiler derives all pointers from one by additions */
     }
 }
 
@@ -215,7 +216,7 @@ static inline __attribute__((always_inline)) void add_terms(struct cursor *curso
     for (; terms; terms--) add_run(cursor, left, right, sum, rows, 1);
 }
 
-/* Some rows of a tile of C. */
+/* Prefetches some rows of a tile of C. */
 static inline __attribute__((always_inline)) void ask_for(const float *c, size_t stride, const int rows) {
     SL_UNROLL
     for (int i = 0; i < rows; i++, c += stride) {
@@ -224,8 +225,8 @@ static inline __attribute__((always_inline)) void ask_for(const float *c, size_t
     }
 }
 
-/* Every so many terms a piece of what passes by is copied, and rows of the next tile of C are asked for. Asked for all
- * at once, they would keep what is multiplied from arriving. */
+/* Every PACE terms it copies a piece of the stream, and prefetches rows of the next tile of C. All prefetches at once
+ * would delay the operands. */
 static inline __attribute__((always_inline)) void multiply_tile(struct left left, const float *right, size_t depth,
                                                                 struct stream *open, const struct place *place,
                                                                 vector sum[ROWS][VECTORS], const int rows,
@@ -279,7 +280,7 @@ static inline __attribute__((always_inline)) void store_tile(const struct place 
     }
 }
 
-/* A tile at the right edge of C. */
+/* Stores a tile at the right edge of C. */
 static void store_narrow(const struct place *place, const float *sums) {
     for (size_t i = 0; i < place->rows; i++, sums += WIDTH) {
         float *c = place->c + i * place->stride;
@@ -317,7 +318,7 @@ static inline __attribute__((always_inline)) void tile(struct left left, const f
         tile_of(left, right, depth, stream, place, turns, STEP);
 }
 
-/* ---- what is rounded ---- */
+/* ---- rounding ---- */
 
 static inline void settle_row(size_t n, float *restrict c, uint16_t *restrict stored) {
     if (stored) {
@@ -327,7 +328,7 @@ static inline void settle_row(size_t n, float *restrict c, uint16_t *restrict st
     for (size_t j = 0; j < n; j++) sl_settle(c, NULL, j);
 }
 
-/* A tile that is complete, while it is in the first-level cache. It begins at element FIRST of C. */
+/* Rounds a complete tile, while it is in the first-level cache. It begins at element FIRST of C. */
 static inline void settle_tile(const struct place *place, uint16_t *copy, size_t first) {
     for (size_t i = 0; i < place->rows; i++)
         settle_row(place->cols, place->c + i * place->stride, copy ? copy + first + i * place->stride : NULL);
@@ -348,7 +349,8 @@ struct panel {
     _Alignas(SL_CACHE_LINE) float at[DEPTH * WIDTH];
 };
 
-/* All is copied a little before the tiles end, and a tile is long enough to ask for all rows of the next one. */
+/* Returns the pace: the copy ends a little before the tiles do, and a tile is long enough to prefetch all rows of the
+ * next one. */
 static inline size_t pace_of(size_t depth, size_t tiles, const bool turns) {
     const size_t terms = turns ? TURNED / VECTORS : 1, ahead = tiles < 2 ? 1 : (tiles - 1) * terms;
     return depth < ROWS ? 1 : smaller(ahead, depth * terms / ROWS);
@@ -364,7 +366,7 @@ static inline struct stream open_terms(const struct product *p, struct part part
     return (struct stream){.from = b, .to = to, .row = p->n, .left = part.depth, .pace = pace};
 }
 
-/* Of a B that is stored [n, k]. */
+/* Opens a stream of a B that is stored [n, k]. */
 static inline struct stream open_rows(const struct product *p, struct part part, size_t column, size_t pace,
                                       struct lines *lines, float *to) {
     const weight *b = p->b + column * p->k + part.from;
@@ -380,7 +382,7 @@ static inline struct stream open_rows(const struct product *p, struct part part,
         .from = b + LINE, .to = to, .row = p->k, .left = count * PIECES, .pace = pace, .lines = lines};
 }
 
-/* Columns that are fewer are copied at once, with zeros beside them. */
+/* Opens a stream of a panel. If it has fewer than WIDTH columns, copies it at once, padded with zeros. */
 static inline struct stream open_panel(const struct product *p, struct part part, size_t column, size_t tiles,
                                        struct lines *lines, float *to, const bool turns) {
     const size_t cols = smaller(p->n - column, WIDTH), pace = pace_of(part.depth, tiles, turns);
@@ -395,7 +397,7 @@ static inline struct stream open_panel(const struct product *p, struct part part
     return (struct stream){.pace = pace};
 }
 
-/* Transposed, A lies as B does. */
+/* A transposed A is stored as B is. */
 static inline __attribute__((always_inline)) struct left open_block(const struct product *p, struct part part,
                                                                     size_t row, size_t rows, struct copy *copy,
                                                                     const bool transpose_a) {
@@ -410,7 +412,7 @@ static inline __attribute__((always_inline)) struct left open_block(const struct
     return (struct left){copy->at, STRIDE, 1, ROWS * STRIDE};
 }
 
-/* The block's last tile. It is copied where it would be read beyond A's end. */
+/* Returns the block's last tile, copied if it would be read beyond A's end. */
 static inline struct left open_edge(const struct left *block, size_t tiles, size_t rows, size_t depth,
                                     struct copy *copy) {
     const float *at = block->at + (tiles - 1) * block->tile;
@@ -419,12 +421,12 @@ static inline struct left open_edge(const struct left *block, size_t tiles, size
     return (struct left){copy->at, STRIDE, 1, 0};
 }
 
-/* C's ROWS rows from ROW on, over a part of the sums. */
+/* Computes ROWS rows of C from ROW on, over a part of the sums. */
 static inline __attribute__((always_inline)) void multiply_block(const struct product *p, struct part part, size_t row,
                                                                  size_t rows, const bool transpose_a,
                                                                  const bool transpose_b, bool rounds,
                                                                  uint16_t *copied) {
-    struct panel panel[2]; /* what is multiplied, and the next one */
+    struct panel panel[2]; /* the current panel, and the next one */
     struct copy copy;
     struct lines lines[2];
     const size_t tiles = (rows + ROWS - 1) / ROWS, n = p->n;
@@ -439,7 +441,7 @@ static inline __attribute__((always_inline)) void multiply_block(const struct pr
         for (size_t i = 0; i < tiles; i++, c += ROWS * n) {
             struct left left = i + 1 < tiles ? block : edge;
             if (i + 1 < tiles) left.at += i * block.tile;
-            if (transpose_a) left.row = 1, left.term = ROWS; /* as constants they are quicker */
+            if (transpose_a) left.row = 1, left.term = ROWS; /* constants are faster */
             if (!transpose_a) left.term = 1;
             const struct place place = {.c = c,
                                         .stride = n,

@@ -1,4 +1,4 @@
-/* many_rows_select.c - picks the products with many rows for the CPU that the process runs on. */
+/* many_rows_select.c - selects the products with many rows for this CPU. */
 #include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/many_rows.h"
 

@@ -1,9 +1,9 @@
-/* norms.c - norms, built as kernels.c is: RMS norms of whole rows, and the table. Layer norms are those of
- * layer_norm_internal.h, RMS norms step by step those of rms_norm_internal.h.
+/* norms.c - norms, built as kernels.c is: RMS norms of whole rows, and the table. Layer norms are in
+ * layer_norm_internal.h, RMS norms step by step in rms_norm_internal.h.
  *
- * A team has some rows. Its threads read them first for their sums along columns, ALONG threads a row;
- * then, in forward, for y; in backward, a thread a column, for dx and for what these rows add to the parameters'
- * gradients. What all teams add is summed up by a second region.
+ * A team has some rows. First its threads, ALONG per row, read them for sums along columns. Then forward computes y;
+ * backward computes, one thread per column, dx and these rows' part of the parameters' gradients. A second region adds
+ * up the parts of all teams.
  *
  * The build defines SL_NORM_KERNELS, the table's name. */
 #include "layers/kernels/rows/norms.h"
@@ -16,7 +16,7 @@
 #include "spmd/device/offload.h"
 
 enum {
-    TOGETHER = 8, /* rows of a team: all that its threads read first is asked for at once */
+    TOGETHER = 8, /* rows of a team: its threads request all first reads at once */
     ALONG = 16,   /* threads of a row: with TOGETHER rows the 128 threads of a team */
 };
 
@@ -25,19 +25,19 @@ static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; 
 
 /* ---- forward of RMS norms ---- */
 
-/* SUM and the squares of elements of X from I on. With HALF as a constant, here and below. */
+/* Returns SUM plus the squares of elements of X from I on. HALF is a constant, here and below. */
 SL_INLINE float square_few(const size_t count, size_t i, const bool half, const void *x, float sum) {
     const few_floats all = load_elements(count, half, x, i);
     for (size_t k = 0; k < count; k++) sum += OF(all, k) * OF(all, k);
     return sum;
 }
 
-/* The row of X that begins AT. */
+/* Returns the row of X that begins at element AT. */
 SL_INLINE const void *row_of(const void *x, const bool half, size_t at) {
     return half ? (const void *)((const uint16_t *)x + at) : (const float *)x + at;
 }
 
-/* Elements from column C on of the row IN, which become those of y from AT on. */
+/* Normalizes elements from column C on of the row IN, and writes them to y, whose row begins at AT. */
 SL_INLINE void norm_few(const size_t count, size_t c, size_t at, const bool half, const void *in, float reciprocal,
                         const float *gamma, const float *beta, float *y, bool rounds, uint16_t *stored) {
     const few_floats scale = load_floats(count, gamma + c), shift = load_floats(count, beta + c);
@@ -46,7 +46,7 @@ SL_INLINE void norm_few(const size_t count, size_t c, size_t at, const bool half
     leave_few(count, at + c, values, y, rounds, stored, y, stored);
 }
 
-/* Block B of ROWS, inside SL_ROWS: ALONG threads a row, whose sums of squares are SUMS. */
+/* Computes block B of ROWS, inside SL_ROWS: ALONG threads per row; SUMS are their sums of squares. */
 SL_INLINE void forward_block(size_t b, size_t rows, size_t cols, const void *x, const bool half, const float *gamma,
                              const float *beta, float epsilon, float *rstd, float *y, bool rounds, uint16_t *stored,
                              float *sums) {
@@ -75,7 +75,7 @@ SL_INLINE void forward_block(size_t b, size_t rows, size_t cols, const void *x, 
     }
 }
 
-/* A region each, so that no device asks in its loops what x is. */
+/* One region per type of x, so that device loops do not test it. */
 #define FORWARD(NAME, HALF)                                                                                            \
     static void NAME(size_t rows, size_t cols, const void *x, const float *gamma, const float *beta, float epsilon,    \
                      float *rstd, float *y, bool rounds, uint16_t *stored) {                                           \
@@ -89,7 +89,7 @@ FORWARD(whole_norm_forward, false)
 FORWARD(whole_norm_forward_half, true)
 #undef FORWARD
 
-/* Without SUMS the rows are whole. */
+/* If SUMS is NULL, rows are whole. */
 static void forward_rms_norm(size_t rows, size_t cols, size_t whole, struct sl_rows x, const float *sums,
                              const float *gamma, const float *beta, float epsilon, float *rstd, struct sl_out y) {
     float *floats = out_floats(&y);
@@ -107,9 +107,8 @@ static void forward_rms_norm(size_t rows, size_t cols, size_t whole, struct sl_r
 
 static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
 
-/* Block B, which has COUNT rows from FIRST on, inside SL_ROWS. SUMMAND: NULL, or what is to be added, unless it is
- * HALF_SUMMAND; DX: NULL where only what is stored will be read. SUMS [blocks, 2, cols]: what the rows add to dgamma
- * and dbeta, if the block WEIGHS. */
+/* Computes block B, COUNT rows from FIRST on, inside SL_ROWS. The addend is SUMMAND or HALF_SUMMAND, if not NULL. If
+ * only STORED is used, DX is NULL. SUMS [blocks, 2, cols]: the rows' parts of dgamma and dbeta, if WEIGHS. */
 SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols, const void *dy, const bool half_dy,
                               const void *x, const bool half, const float *rstd, const float *gamma,
                               const float *summand, const uint16_t *half_summand, bool rounds, float *dx,
@@ -150,7 +149,7 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
     }
 }
 
-/* Of all parts, whose blocks follow each other. */
+/* Computes all parts, whose blocks follow each other. */
 #define BACKWARD(NAME, HALF_DY, HALF)                                                                                  \
     static void NAME(size_t parts, size_t rows, size_t cols, const void *dy, const void *x, const float *rstd,         \
                      const float *gamma, const float *summand, const uint16_t *half_summand, bool rounds, float *dx,   \
@@ -165,13 +164,13 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
                            along);                                                                                     \
         }                                                                                                              \
     }
-/* A region each, so that no device asks in its loops what dy and x are. */
+/* One region per combination of types, so that device loops do not test them. */
 BACKWARD(whole_norm_backward, false, false)
 BACKWARD(whole_norm_backward_kept, false, true)
 BACKWARD(whole_norm_backward_half, true, true)
 #undef BACKWARD
 
-/* Dgamma and dbeta [parts, cols] of SUMS, in the order of slices. */
+/* Adds up SUMS into dgamma and dbeta [parts, cols], in the order of slices. */
 static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *sums, float *dgamma, float *dbeta) {
     const size_t groups = column_groups(cols);
     SL_ROWS(is_device_ptr(sums, dgamma, dbeta))
@@ -197,7 +196,7 @@ static void add_blocks(size_t parts, size_t blocks, size_t cols, const float *su
     }
 }
 
-/* Without ROOM step by step. */
+/* Without ROOM, step by step. */
 static void backward_rms_norm(size_t parts, size_t rows, size_t cols, size_t whole, struct sl_rows dy, struct sl_rows x,
                               const float *rstd, const float *gamma, const float *dots, struct sl_rows summand,
                               struct sl_out dx, float *dgamma, float *dbeta, float *room) {

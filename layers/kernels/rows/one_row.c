@@ -6,18 +6,19 @@
 #include "spmd/base/memory.h"
 
 enum {
-    /* Vectors of columns whose sums stay in registers: CPUs without AVX-512 have 16, of which two are for operands; */
+    /* Vectors of columns whose sums stay in registers: CPUs without AVX-512 have 16 registers, two of them for
+       operands; */
     STRIP = LANES < 16 ? 14 : 16,
-    WIDEST_STRIP = 16, /* of any CPU */
-    SPLIT_STRIP = 8,   /* or of bf16, where CPUs have 16 registers and need some to widen them */
-    AHEAD = 16,        /* rows of B between what is multiplied and what is asked for */
-    NEAR = 2 << 20,    /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
-    TOGETHER = 8,      /* rows of B that are read side by side, where they are far */
-    COLUMNS = 1024,    /* whose sums stay in the first-level cache */
-    BF16_PART = 128,   /* gemm_blocked.c's */
+    WIDEST_STRIP = 16, /* of all CPUs */
+    SPLIT_STRIP = 8,   /* vectors for bf16 on CPUs with 16 registers, some of which widen it */
+    AHEAD = 16,        /* rows of B of prefetch distance */
+    NEAR = 2 << 20,    /* bytes of weights up to which strips are faster: they stay in caches, which respond fast */
+    TOGETHER = 8,      /* rows of B that are read side by side if they are not in cache */
+    COLUMNS = 1024,    /* columns whose sums stay in the first-level cache */
+    BF16_PART = 128,   /* as in gemm_blocked.c */
 };
 
-/* Rows of B are N elements apart. Functions below are made for each type: their callers pass a constant TYPES. */
+/* Rows of B are N elements apart. Functions below are compiled for each type: callers pass a constant TYPES. */
 struct operands {
     const void *a, *b;
     size_t n;
@@ -27,8 +28,8 @@ struct types {
     enum sl_dtype a, b;
 };
 
-/* Two vectors of columns, of bf16 in another order: the even columns, then the odd ones. That takes fewer instructions,
- * and sums take the order back. */
+/* Loads two vectors of columns; bf16 in another order: the even columns, then the odd ones. This takes fewer
+ * instructions, and order_sums restores the order in the sums. */
 static inline void load_two(const enum sl_dtype dtype, const void *b, size_t at, vector w[2]) {
     if (dtype == SL_BF16) {
         load_pairs((const uint16_t *)b + at, w);
@@ -42,7 +43,7 @@ static inline void order_sums(const enum sl_dtype dtype, vector sums[2]) {
     if (dtype == SL_BF16) order_pairs(sums);
 }
 
-/* c = sum, + c where it is not the FIRST part, + bias. */
+/* c = sum, + c in parts after the first, + bias. */
 static inline void finish_vector(vector sum, bool first, const float *bias, float *c) {
     if (!first) sum += load(c);
     if (bias) sum += load(bias);
@@ -53,10 +54,10 @@ static inline void finish_vector(vector sum, bool first, const float *bias, floa
 struct part {
     size_t from, end;
     bool first;
-    const float *bias; /* in the last part; NULL: none */
+    const float *bias; /* for the last part; NULL: none */
 };
 
-/* Asks for elements [AT, AT + COUNT), AHEAD rows on, for the second-level cache. */
+/* Prefetches elements [AT, AT + COUNT) of the row AHEAD rows on, for the second-level cache. */
 static inline __attribute__((always_inline)) void ask_ahead(const struct operands *o, const enum sl_dtype dtype,
                                                             size_t at, const size_t count) {
     const size_t size = dtype == SL_BF16 ? sizeof(uint16_t) : sizeof(float);
@@ -64,12 +65,12 @@ static inline __attribute__((always_inline)) void ask_ahead(const struct operand
     for (size_t i = 0; i < count * size; i += SL_CACHE_LINE) __builtin_prefetch(from + i, 0, 2);
 }
 
-/* ---- near weights: strips of columns, from the first row to the last ---- */
+/* ---- cached weights: strips of columns, from the first row to the last ---- */
 
-/* Whether strips of B are narrow: a CPU does not fetch their next rows by itself. */
+/* Returns whether strips of B are narrow: a CPU does not prefetch their next rows by itself. */
 static inline bool splits(const struct types types) { return types.b == SL_BF16 && LANES < 16; }
 
-/* VECTORS vectors of columns from COLUMN on. */
+/* Computes VECTORS vectors of columns from COLUMN on. */
 static inline __attribute__((always_inline)) void add_strip(const struct operands *o, const struct part *part,
                                                             size_t column, float *c, const int vectors,
                                                             const struct types types) {
@@ -96,8 +97,8 @@ static inline __attribute__((always_inline)) void add_strip(const struct operand
         finish_vector(sum[v], part->first, part->bias ? part->bias + column + v * LANES : NULL, c + column + v * LANES);
 }
 
-/* The next strip's vectors, of LEFT: strips of about one width, as few as there may be. A narrow one at the end would
- * take a line or two of each row, which CPUs do not fetch ahead. */
+/* Returns the vectors of the next strip, of LEFT vectors: as few strips as possible, of about equal width. A narrow
+ * last strip would read a line or two of each row, and CPUs would not prefetch it. */
 static inline size_t next_strip(size_t left, size_t widest) {
     const size_t strips = (left + widest - 1) / widest, width = sl_round_up((left + strips - 1) / strips, 2);
     return left == 1 ? 1 : width <= left ? width : left - 1;
@@ -126,9 +127,9 @@ add_strips(const struct operands *o, size_t columns, const struct part *part, fl
     }
 }
 
-/* ---- far weights: several rows side by side, from their beginnings to their ends ---- */
+/* ---- weights in memory: several rows side by side, from their beginnings to their ends ---- */
 
-/* sums [cols] of ROWS terms more: of rows ROW on of B, columns COLUMN on. FRESH: there are none yet. */
+/* Adds ROWS terms to sums [cols]: rows of B from ROW on, columns from COLUMN on. FRESH: no sums exist yet. */
 static inline __attribute__((always_inline)) void add_rows(const struct operands *o, size_t row, size_t column,
                                                            size_t cols, bool fresh, float *sums, const int rows,
                                                            const struct types types) {
@@ -181,7 +182,7 @@ add_all_rows(const struct operands *o, size_t columns, const struct part *part, 
 
 /* ---- a product ---- */
 
-/* The sums are taken in parts of DEPTH terms. */
+/* Adds up the sums in parts of DEPTH terms. */
 static inline __attribute__((always_inline)) void multiply(const struct operands *o, size_t columns, size_t k,
                                                            size_t depth, const float *bias, float *c,
                                                            const struct types types) {

@@ -11,24 +11,24 @@ enum {
     PAIRED = 2 * LANES, /* bf16 in a vector */
     STRIP = SL_STRIP_COLUMNS / PAIRED,
     TOGETHER = 8,   /* pairs of rows of B that are read side by side */
-    AHEAD = 32,     /* rows of B between what is multiplied and what is asked for */
-    FAR = 1 << 18,  /* weights, beyond which they are asked for: fewer may be in a cache */
-    COLUMNS = 2048, /* whose sums stay in the first-level cache */
+    AHEAD = 32,     /* rows of B of prefetch distance */
+    FAR = 1 << 18,  /* number of weights above which they are prefetched: fewer may be in a cache */
+    COLUMNS = 2048, /* columns whose sums stay in the first-level cache */
 };
 
-/* Two neighbours of A, in all lanes. */
+/* Broadcasts two neighbours of A to all lanes. */
 static inline __m512bh spread(const uint16_t *pair) {
     int32_t bits;
     memcpy(&bits, pair, sizeof bits);
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* Where threads share columns, a thread's part of a row is short, and a CPU that fetches ahead by itself fetches the
- * other's columns, too. What is asked for waits in the second-level cache. */
+/* If threads share columns, a thread's part of a row is short, and a CPU's own prefetcher also fetches the other
+ * threads' columns. This prefetches into the second-level cache instead. */
 static inline void ask_for(const uint16_t *row) { __builtin_prefetch(row, 0, 2); }
 
-/* sums [cols] of the products of PAIRS pairs more; every 32 lie as few_rows_bf16.c's low and high sums do. ASKS: for
- * rows that come later, which may lie behind B's end. */
+/* Adds the products of PAIRS pairs to sums [cols]; each 32 sums have the order of few_rows_bf16.c's low and high sums.
+ * ASKS: prefetches later rows, whose addresses may be beyond B's end. */
 static inline __attribute__((always_inline)) void add_pairs(size_t cols, size_t n, const uint16_t *a, const uint16_t *b,
                                                             bool fresh, float *sums, const int pairs, const bool asks) {
     __m512bh x[TOGETHER];
@@ -66,7 +66,7 @@ static void finish(size_t cols, const float *sums, const float *bias, float *c) 
     }
 }
 
-/* WIDTH times 32 columns, which are all that B has: its rows lie one after another, and so are read. */
+/* Computes WIDTH times 32 columns, all columns of B: its rows are contiguous, and are read so. */
 static inline __attribute__((always_inline)) void add_strip(size_t k, const uint16_t *a, const uint16_t *b, float *sums,
                                                             const int width) {
     __m512 low[STRIP], high[STRIP];

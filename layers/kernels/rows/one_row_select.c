@@ -1,9 +1,9 @@
-/* one_row_select.c - picks the products of one row for the CPU that the process runs on. */
+/* one_row_select.c - selects the products of one row for this CPU. */
 #include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/one_row.h"
 #include "spmd/base/memory.h"
 
-enum { PART = 320 }; /* few_rows.c's */
+enum { PART = 320 }; /* as in few_rows.c */
 
 size_t sl_one_row_depth(size_t k) {
     const size_t parts = (k + PART - 1) / PART;

@@ -1,4 +1,4 @@
-/* packed_weights.c - copies weights into strips of columns, which threads multiply by. */
+/* packed_weights.c - copies weights into strips of columns, and multiplies strips by several threads. */
 #include "layers/kernels/rows/packed_weights.h"
 
 #include <stdatomic.h>
@@ -6,9 +6,9 @@
 
 #include "spmd/base/memory.h"
 
-enum { ROWS = 16 }; /* that are copied together: each is read from end to end, and strips get a page at once */
+enum { ROWS = 16 }; /* rows that are copied together: each is read from end to end, and each strip gets about a page */
 
-/* The end of the strip that begins at COLUMN. */
+/* Returns the end of the strip that begins at COLUMN. */
 static size_t end_of_strip(const struct sl_packed_weights *shape, size_t column) {
     const size_t part = column / shape->columns * shape->columns + shape->columns;
     const size_t end = column + SL_STRIP_COLUMNS < part ? column + SL_STRIP_COLUMNS : part;
@@ -40,7 +40,7 @@ void sl_packed_weights_fill(const struct sl_packed_weights *shape, const void *b
 
 /* ---- a product ---- */
 
-/* The strips of a thread's columns, of which one after another is taken. */
+/* The next strip of a thread's columns. */
 struct queue {
     _Alignas(SL_CACHE_LINE) atomic_size_t taken;
 };
@@ -54,7 +54,8 @@ struct product {
     struct queue *queue; /* [parts] */
 };
 
-/* First a thread's own columns, from end to end; then what others have not come to: cores do not read equally fast. */
+/* Processes a thread's own columns in order; then the other threads' remaining strips, because cores do not read
+ * equally fast. */
 static void multiply_part(void *arg, int part) {
     const struct product *p = arg;
     const struct sl_packed_weights *shape = p->shape;

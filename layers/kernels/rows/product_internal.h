@@ -1,15 +1,15 @@
-/* product_internal.h - what a matrix product is called with.
+/* product_internal.h - arguments of a matrix product.
  *
- * What is asked for ahead (__builtin_prefetch) may lie past an array's end: nothing is read there, and an address that
- * is none is no error. */
+ * Prefetches (__builtin_prefetch) may go past an array's end: they read nothing there, and an invalid address is no
+ * error. */
 #ifndef SL_LAYERS_KERNELS_ROWS_PRODUCT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_PRODUCT_INTERNAL_H
 
 #include "layers/kernels/rows/lanes_internal.h"
 #include "spmd/base/bf16.h"
 
-/* What B lies as, and the A of a weight's gradient. Sources that are built with SL_BF16_WEIGHTS widen it as they read
- * it. */
+/* Type of B, and of A in a weight's gradient. Sources that are built with SL_BF16_WEIGHTS widen it while they read it.
+ */
 #if defined(SL_BF16_WEIGHTS)
 typedef uint16_t weight;
 static inline vector load_weights(const weight *from) { return load_bf16(from); }

@@ -1,4 +1,4 @@
-/* rms_norm_internal.h - RMS norms step by step, as norms.h describes them; norms.c includes it. */
+/* rms_norm_internal.h - RMS norms step by step (norms.h); norms.c includes it. */
 #ifndef SL_LAYERS_KERNELS_ROWS_RMS_NORM_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_RMS_NORM_INTERNAL_H
 
@@ -11,7 +11,7 @@
 #include "spmd/device/offload.h"
 
 enum {
-    AHEAD = 4, /* rows from the one in work to the one that is asked for */
+    AHEAD = 4, /* rows of prefetch distance */
 };
 
 static void square_sums(size_t rows, size_t cols, const float *x, float *sums) {
@@ -147,7 +147,7 @@ SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const 
             for (size_t c = 0; c < s.count; c++) gamma[c] = beta[c] = 0.0f;
             size_t r = stripe.first + s.begin;
             const size_t end = stripe.first + s.end;
-            for (; r + 2 <= end; r += 2) { /* sums are loaded and stored once for two rows */
+            for (; r + 2 <= end; r += 2) { /* sums are loaded and stored once per two rows */
                 const size_t at = r * cols + s.first, at1 = at + cols;
                 const float factor = rstd[r], factor1 = rstd[r + 1];
                 for (size_t row = r + AHEAD; row < r + AHEAD + 2 && row < end; row++)
