@@ -1,8 +1,8 @@
 /* dropout.h - dropout, with or without silu, that draws its own random words: for devices, whose memory takes longer
  * than a hash. One source (dropout.c), built as kernels.c is.
  *
- * The words, and so the bits, are those of sl_draws' words_each and words_global; the results are those of
- * sl_operand_kernels' dropout. */
+ * The words, and so the bits, are as by sl_draws' words_each and words_global; the results as by sl_operand_kernels'
+ * dropout. */
 #ifndef SL_LAYERS_KERNELS_DROPOUT_H
 #define SL_LAYERS_KERNELS_DROPOUT_H
 

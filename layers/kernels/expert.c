@@ -107,8 +107,7 @@ static void route_backward(const struct sl_routing *routing, const float *probab
                            const float *gates, const float *dgates, const float *shares, float factor, float *dlogits) {
     const size_t rows = routing->rows, experts = routing->experts, choices = routing->choices;
     const size_t length = rows / routing->sequences;
-    const float each =
-        factor * (float)experts / (float)length; /* gradient of a probability, divided by its expert's share */
+    const float each = factor * (float)experts / (float)length; /* gradient of a probability over its expert's share */
     SL_ROWS(is_device_ptr(probabilities, chosen, gates, dgates, shares, dlogits))
     for (size_t r = 0; r < rows; r++) {
         const float *p = probabilities + r * experts, *share = shares + r / length * experts;

@@ -39,8 +39,7 @@ SL_INLINE float gelu_slope(float x) {
     return s * (1.0f + v * (e * s) * (gelu_linear + 3.0f * gelu_cubic * (v * v)));
 }
 
-/* Functions of one element. Callers pass constants: the types of arrays that are read, and which optional arrays are
- * written. */
+/* Functions of one element. Callers pass constants: the types of the inputs, and the presence of optional outputs. */
 
 /* Writes VALUE to element I of y (FLOATS) and of STORED (STORES); with STORES, y is rounded. */
 SL_INLINE void leave(size_t i, float value, const bool floats, const bool stores, float *y, uint16_t *stored) {

@@ -78,9 +78,8 @@ extern const struct sl_gemm_backend sl_gemm_cpu;     /* chooses the fastest CPU 
 extern const struct sl_gemm_backend sl_gemm_onednn;  /* oneDNN, which generates code for this CPU */
 extern const struct sl_gemm_backend sl_gemm_blocked; /* few_rows.c over copied blocks, for shapes without oneDNN code */
 extern const struct sl_gemm_backend sl_gemm_cublas;  /* NVIDIA's cuBLASLt */
-extern const struct sl_gemm_backend
-    sl_gemm_cublas_tf32;                               /* cuBLASLt with floats rounded to TF32's 10 bits of mantissa */
-extern const struct sl_gemm_backend sl_gemm_reference; /* plain loops: the oracle, and visible to sanitizers */
+extern const struct sl_gemm_backend sl_gemm_cublas_tf32; /* cuBLASLt, floats rounded to TF32's 10 bits of mantissa */
+extern const struct sl_gemm_backend sl_gemm_reference;   /* plain loops: the oracle, and visible to sanitizers */
 
 /* Returns the backend called NAME, or the build's default if NAME is NULL. Returns NULL with a line in ERROR if there
  * is no such backend. */

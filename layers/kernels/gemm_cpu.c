@@ -23,10 +23,8 @@ enum {
     MANY_ROWS = 256,    /* at least so many rows, or terms of a weight's gradient: a tile's width of weights is used so
                            often that the library, which waits for memory, is slower even if weights are few */
     WHOLE_COLUMNS = 32, /* a tile's width at every CPU level: the library is faster with partial tiles */
-    FAR_ROWS =
-        1024, /* rows of A from this length on: few sets of a cache hold them all, which slows the library's A^T B */
-    CACHED_WEIGHTS =
-        1 << 18, /* at most so many floats of weights stay in a core's own cache, and the library is as fast */
+    FAR_ROWS = 1024,    /* so long rows of A fall into few sets of a cache, which slows the library's A^T B */
+    CACHED_WEIGHTS = 1 << 18, /* so many floats of weights stay in a core's own cache, where the library is as fast */
     SMALL_WEIGHTS = 1 << 14,
     SMALL_GRADIENT = 1 << 16, /* with fewer floats the library is faster for any number of rows */
     /* If transposed weights have few columns, the library's bits are those of few_columns.c up to this number of rows.
@@ -36,7 +34,7 @@ enum {
        part. */
     SHARED_WEIGHTS = 1 << 15,
     SHARED_COLUMNS = 32,
-    SHARED_ROWS = 8, /* fewest rows of a part, if threads share rows of C; parts end at multiples of */
+    SHARED_ROWS = 8, /* fewest rows of a part, if threads share rows of C; parts end at multiples of ROWS_STEP */
     ROWS_STEP = 4,
     PART_ROWS = 192,  /* for bf16, the library multiplies this many rows, or some more, in a product of their own */
     UNTILED_ROWS = 8, /* for bf16, a matrix unit (AMX) is faster than vectors for more rows */
@@ -51,8 +49,7 @@ struct cpu {
     const struct sl_few_rows_widening *few_widening;
     const struct sl_few_rows_bf16 *few_bf16;
     const struct sl_many_rows *many;
-    struct sl_gemm library,
-        rest; /* products of a microbatch's rows: LIBRARY of each equal part, REST of the remaining rows */
+    struct sl_gemm library, rest; /* of a microbatch's rows: of each equal part; of the remaining rows */
 };
 
 /* LANES: of a vector. */

@@ -64,7 +64,7 @@ static void free_of_queue(void *products) {
     free(of_queue);
 }
 
-/* Returns the queue's objects, or NULL on failure, which the queue reports. */
+/* Returns the queue's objects, or NULL on failure. */
 static const struct of_queue *of(struct sl_cuda_queue *queue) {
     if (queue->products) return queue->products;
     struct of_queue *of_queue = calloc(1, sizeof *of_queue);

@@ -15,9 +15,7 @@ SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) {
     return sl_load_float(sl_f32_or_bf16(dtype), operand, i);
 }
 
-enum {
-    ABREAST = 4
-}; /* rows of op(B) per pass over a row of C: one addition after another, in the same order as in four passes */
+enum { ABREAST = 4 }; /* rows of op(B) per pass over a row of C: added one by one, as in four passes */
 
 /* row [n] += row of A [k] op(B); A's elements begin at FIRST and are STRIDE apart, op(B)'s rows begin NEXT_ROW apart
  * and have elements COLUMN apart. */

@@ -6,7 +6,7 @@ set_source_files_properties(kernels/attention/attention.c kernels/attention/atte
     kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
     kernels/blocks/block_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
-# What only tensor cores run.
+# Kernels for tensor cores only.
 set(device_kernels)
 if(SL_DEVICE STREQUAL cuda)
     set(device_kernels kernels/attention/attention_warps.c)
@@ -16,8 +16,8 @@ endif()
 # Optimizers, a file each; the table is in training/optimizer.c.
 set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 
-# What has target regions, where devices compute: in the program once, and linked as objects, for the images that they
-# carry are not found in archives.
+# Sources with target regions, in builds for devices: a program contains each once, linked as an object, because linkers do not
+# find the images of objects in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
     set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
         ../spmd/device/${SL_DEVICE}.c)
@@ -29,7 +29,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
         set_property(TARGET sl_target PROPERTY C_COMPILER_LAUNCHER ${SL_REGION_LAUNCHER} ${CMAKE_C_COMPILER_LAUNCHER})
         set_source_files_properties(${regions} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
     endif()
-    if(SL_DEVICE_SOURCES) # which have no regions
+    if(SL_DEVICE_SOURCES) # sources without regions
         add_library(sl_device OBJECT ${SL_DEVICE_SOURCES} ${SL_REGIONS})
         target_link_libraries(sl_device PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
         target_compile_options(sl_device PRIVATE ${SL_DEVICE_OPTIONS})
@@ -52,9 +52,9 @@ if(SL_DEVICE STREQUAL cpu)
 else()
     set(SL_KERNELS_SELECT kernels/kernels_device.c)
 endif()
-# Checks of undefined behaviour make of a second of compiling six. Level v2 has them: its sources are the others', and the
-# kernels' tests run every level. Little else does run v2 and v3, so that under sanitizers they are not optimized: of checks
-# that makes ten seconds of compiling one, and leaves none out.
+# Checks of undefined behaviour lengthen one second of compiling to six. Only level v2 has them: all levels have the same sources,
+# and the kernels' tests run every level. Little else runs v2 and v3, so builds with sanitizers do not optimize them: this reduces
+# ten seconds of compiling checks to one, and omits no check.
 set(lower_levels)
 if(SL_SANITIZE)
     set(lower_levels -O0)
@@ -64,8 +64,8 @@ add_library(sl_checked_elsewhere INTERFACE)
 if(SL_SANITIZE MATCHES undefined)
     target_compile_options(sl_checked_elsewhere INTERFACE -fno-sanitize=undefined)
 endif()
-# Plain products are most of what a test under sanitizers does, and an element at a time makes them ten times as slow.
-# gemm.c tells sanitizers which arrays they read and write; integers are checked.
+# Plain products take most of a test's time under sanitizers; checks of each element would make them ten times as slow.
+# Instead gemm.c reports the arrays that they read and write; integers are checked.
 if(SL_SANITIZE AND SL_DEVICE STREQUAL cpu)
     set_source_files_properties(kernels/gemm_reference.c PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=thread,address,pointer-overflow,alignment,null")
 endif()
@@ -102,7 +102,7 @@ endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
-# What CPUs with AVX-512 have in addition, and some of them.
+# Additional kernels for CPUs with AVX-512, and for CPUs with its bf16 instructions.
 add_library(sl_level_avx512 OBJECT kernels/rows/few_terms.c kernels/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)
 target_compile_options(sl_level_avx512 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512)

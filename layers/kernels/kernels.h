@@ -103,9 +103,9 @@ struct sl_kernels {
     /* *bits = the maximum of *bits and the bits of the largest absolute value in x [n]. Bits compare as the numbers do;
      * a NaN's bits are larger than all others. Room [SL_SUM_ROOM]. */
     void (*largest_bits)(size_t n, const float *x, double *room, int32_t *bits);
-    /* Adds the squares of x [n] times scale, each product below 1 and each square rounded down to a multiple of 2^-63.
-     * sums[0] counts multiples of 2^-31; sums[1], always below 2^32, counts the remaining multiples of 2^-63. The
-     * result does not depend on the order. n < 2^32. Room [SL_SUM_ROOM]. */
+    /* Adds (x scale)^2 for x [n], with x scale below 1, each rounded down to a multiple of 2^-63. sums[0] counts
+     * multiples of 2^-31; sums[1], always below 2^32, counts the remaining multiples of 2^-63. The result does not
+     * depend on the order. n < 2^32. Room [SL_SUM_ROOM]. */
     void (*add_squares)(size_t n, const float *x, double scale, double *room, uint64_t *sums);
     /* Adds the hash by places of X [n] to SUMS [SL_HASH_SUMS], modulo 2^64. X is float32, or bf16 if HALF, which is
      * hashed as the same values in float32. Keys [SL_PLACES]: low of struct sl_places, aligned to 16 bytes. Devices

@@ -5,8 +5,8 @@
  * device reaches. They are dense unless a stride (elements from one row to the next) is given. No kernel allocates;
  * each has finished when it returns.
  *
- * "LEFT: the form of y" is a struct sl_settled (spmd/base/dtype.h): whether floats are rounded to bf16, and a bf16 copy
- * (stored) of them. If callers use only the copy, some kernels accept NULL for y, as their comments say. */
+ * LEFT, the form of y, is a struct sl_settled (spmd/base/bf16.h): whether y is rounded to bf16, and a bf16 copy of it,
+ * or NULL. Some kernels accept NULL for y if callers use only the copy. */
 #ifndef SL_LAYERS_KERNELS_SEQUENCE_H
 #define SL_LAYERS_KERNELS_SEQUENCE_H
 

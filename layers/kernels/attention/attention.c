@@ -15,9 +15,9 @@
 #include "layers/kernels/attention/attention_warps_internal.h"
 
 /* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. COPIES_KEYS, COPIES_VALUES:
- * whether forward makes dense copies of rows with a stride of at least APART floats, because the first-level cache has
- * few places for such rows; COPIES: whether either does. CPUs with more registers read values less often. WIDENS:
- * whether backward reads bf16, and widens a block at a time. ON_WARPS: whether there are tensor cores. */
+ * whether forward makes dense copies of rows with a stride of at least APART floats, for which the first-level cache
+ * has few places; COPIES: whether either does. With more registers values are read less often. WIDENS: whether backward
+ * reads bf16, and widens a block at a time. ON_WARPS: whether there are tensor cores. */
 #if defined(SL_DEVICE_CUDA)
 enum { BLOCK = 32, DEPTH = 32 }; /* local arrays share a team's 48 KB */
 enum { COPIES_KEYS = 0, COPIES_VALUES = 0, WIDENS = 0, ON_WARPS = 1 };
@@ -42,8 +42,8 @@ SL_INLINE size_t columns_from(struct rows rows, size_t from) {
     return rows.cols > from ? smaller(DEPTH, rows.cols - from) : 0;
 }
 
-/* Returns COLS columns from column FIRST on of COUNT rows, at most DEPTH columns. If they are bf16, or have a large
- * stride and COPIES is set, they are copied as floats into ROOM [BLOCK * DEPTH]. */
+/* Returns COLS columns from column FIRST on of COUNT rows, at most DEPTH. If they are bf16, or have a large stride and
+ * COPIES is set, they are copied as floats into ROOM [BLOCK * DEPTH]. */
 SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, bool copies, float *room) {
     const bool far = copies && x.stride >= APART;
     if (!x.bf16 && !far) return (struct rows){x.at + first, x.stride, cols, NULL};
@@ -107,8 +107,7 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
                                float *scores) {
     float *column = scores + group, *largest = s->largest + group, *factor = s->factor + group;
     float high[LANES], also[LANES], sum[LANES];
-    size_t key =
-        hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* from this key on some lanes do not see it */
+    size_t key = hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* from here on some lanes do not see it */
     for (; LANES > 1 && key < keys; key++) hide(column + key * BLOCK, (int32_t)(ahead + (int64_t)key - (int64_t)group));
     for (int l = 0; l < LANES; l++) also[l] = high[l] = largest[l];
     for (key = 0; key + 2 <= keys; key += 2) {
@@ -142,8 +141,7 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
     for (int l = 0; l < LANES; l++) s->sum[group + (size_t)l] = sum[l];
 }
 
-/* Computes exponentials of all queries, for the keys that a query of their vector sees; 0 for later keys in their tile.
- */
+/* Computes exponentials of all queries, for keys that a query of their vector sees; 0 for later keys in their tile. */
 SL_INLINE void exponentials(const struct sight *sight, struct softmax *s, float *scores) {
     const bool hidden = !all_see_all(sight);
     EACH_TILE()
@@ -291,8 +289,7 @@ static void merge(const struct sl_attention *shape, const float *others, const f
 /* ---- backward: a block of keys ---- */
 
 /* Gradients of one head, each beginning at the head's first element; dk_rope's rows are the head's own. ADDS: adds to
- * the values in dk and dv of other heads in its group. STEP: keys from one block that is added up in dq and dq_rope to
- * the next. */
+ * other heads' values in dk and dv. STEP: keys from one block that is added up in dq and dq_rope to the next. */
 struct gradients {
     float *dq, *dq_rope, *dk, *dv, *dk_rope;
     bool adds;

@@ -27,11 +27,10 @@ enum { SL_ATTENTION_FEW = 4, SL_ATTENTION_BLOCK = 64 };
 struct sl_attention {
     size_t sequences, queries; /* queries of each sequence */
     size_t position;           /* of each sequence's first query: 0 in training */
-    size_t
-        key_rows; /* rows from one sequence's keys to the next sequence's: QUERIES in training, or a cache's capacity */
+    size_t key_rows;           /* rows from a sequence's keys to the next: QUERIES in training, or a cache's capacity */
     size_t heads, width, rope; /* rope 0: none */
-    size_t group, lead; /* heads that share one head of k and v (0: 1); number of heads of other calls before the first
-                           one here, which read the first columns of k and v */
+    size_t group, lead; /* heads that share one head of k and v (0: 1); heads of other calls before the first head here,
+                           which also read the first columns of k and v */
     size_t key_stride;  /* of k and v, which may be side by side in one array [k | v] */
     size_t leaves;      /* leaves with equally many heads; dk_rope has one sum per leaf, one after another (0: 1) */
     size_t window;      /* maximum number of keys that a query sees, including its own; 0: no limit */
@@ -40,14 +39,12 @@ struct sl_attention {
     /* [sequences * queries]: number of keys before its own that a query sees: 0, or one more than the query before it;
      * in memory that the device reads, only for position 0 and key_rows = queries. NULL: all keys. */
     const int32_t *places;
-    struct sl_settled o, dq, dk,
-        dv; /* forms of forward's result and of backward's results. A stored copy has its array's shape and stride, and
-               exists only if the array is rounded, or if stores_alone */
-    enum sl_dtype stored_o;   /* of backward's o; and */
-    enum sl_dtype stored_d_o; /* of its d_o: SL_BF16 only if stores_alone */
-    enum sl_dtype
-        products;         /* type that operands of products may be rounded to: SL_BF16 if the run's products are bf16 */
-    enum sl_dtype stored; /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
+    struct sl_settled o, dq, dk, dv; /* forms of forward's and backward's results. A stored copy has its array's shape
+                                        and stride; it exists only if the array is rounded, or if stores_alone */
+    enum sl_dtype stored_o;          /* of backward's o; and */
+    enum sl_dtype stored_d_o;        /* of its d_o: SL_BF16 only if stores_alone */
+    enum sl_dtype products; /* SL_BF16 if operands of products may be rounded to it, as the run's are; else SL_F32 */
+    enum sl_dtype stored;   /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
 };
 
 struct sl_attention_kernels {

@@ -17,7 +17,7 @@ SL_INLINE void gradient_of_score(float *s, float *ds, float logsum, float factor
 /* Other inputs and outputs of backward, for all rows. */
 struct outputs {
     const void *o, *d_o;
-    float *dq, *dq_rope; /* shaped as q and q_rope; never NULL, even without columns */
+    float *dq, *dq_rope; /* in the layout of q and q_rope; dq_rope is not used without rotary columns */
     enum sl_dtype stored_o, stored_d_o;
     struct sl_settled left;
 };

@@ -17,10 +17,9 @@ SL_BEGIN_C
 struct sl_latent_attention {
     size_t sequences, queries; /* queries of each sequence */
     size_t position, key_rows;
-    size_t heads, width,
-        rope;      /* width: of q, keys and values; rope: of q_rope and the rotary key that all heads share, or 0 */
-    size_t latent; /* columns of a latent */
-    enum sl_dtype cached; /* of cache and table: SL_F32, or SL_BF16, which is widened while it is read */
+    size_t heads, width, rope; /* width: of q, keys, values; rope: of q_rope and the shared rotary key, or 0 */
+    size_t latent;             /* columns of a latent */
+    enum sl_dtype cached;      /* of cache and table: SL_F32, or SL_BF16, which is widened while it is read */
 };
 
 struct sl_latent_kernels {

@@ -110,7 +110,8 @@
         }                                                                                                              \
     }
 
-/* Heads that have all of a team's columns, none of them rotary, in rows of which 16 bytes are read at once; others. */
+/* Kernels for WHOLE rows: heads with all of a team's columns, none of them rotary, and rows of which 16 bytes can be
+ * read at once; and kernels for other rows. */
 #define KERNELS(COLUMNS, KEYS, QUERIES)                                                                                \
     FORWARD(attention_forward, COLUMNS, KEYS, true, 1)                                                                 \
     FORWARD(attention_forward_any, COLUMNS, KEYS, false, 1)                                                            \
@@ -124,15 +125,15 @@ BACKWARD_QUERIES(attention_queries_deep, 64, KEYS_64, true, DEEP, 16)
 KERNELS(64, KEYS_64, FEW_64)
 KERNELS(128, KEYS_128, FEW_128)
 
-/* Which of them take SHAPE; STORED: q's type. */
+/* Returns whether SHAPE's rows are whole; STORED: q's type. */
 static bool is_whole(const struct sl_attention *shape, size_t columns, enum sl_dtype stored, const void *q,
                      const void *k, const void *v) {
     const struct head h = head_at(shape, 0, 0, stored, q, q, k, v, k);
     return !shape->rope && are_whole(h.q, columns) && are_whole(h.k, columns) && are_whole(h.v, columns);
 }
 
-/* Whether each warp takes more of the queries of rows that are WHOLE: such teams are fewer, and must keep a device
- * busy. */
+/* Returns whether the deep kernels are used, with more queries per warp: for WHOLE rows, and if the fewer teams still
+ * keep a device busy. */
 static bool goes_deep(const struct sl_attention *shape, size_t columns, bool whole) {
     const size_t teams = shape->sequences * shape->heads * blocks_of(shape->queries, DEEP * OWN);
     return columns == 64 && whole && teams >= BUSY;

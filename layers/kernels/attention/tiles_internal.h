@@ -403,7 +403,7 @@ SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t st
     }
 }
 
-/* Dot product. X is bf16 if HALF: the bits are those of the widened x. */
+/* Dot product. X is bf16 if HALF, with the same bits as for the widened x. */
 SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     const enum sl_dtype dtype = half ? SL_BF16 : SL_F32;
     vector sum = {0};

@@ -1,4 +1,4 @@
-/* guard.cpp - catches what oneDNN throws. Of C++'s library it needs what oneDNN itself needs. */
+/* guard.cpp - catches oneDNN's exceptions. It needs no more of C++'s library than oneDNN does. */
 #include <exception>
 
 #include "layers/kernels/onednn/onednn_internal.h"

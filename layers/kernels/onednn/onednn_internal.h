@@ -7,7 +7,7 @@
 
 SL_BEGIN_C
 
-/* Returns CALL(ARG), or false if it throws. Memory and locks that CALL had acquired until then are not released. */
+/* Returns CALL(ARG), or false if it throws. Memory and locks that CALL had acquired by then are not released. */
 bool sl_onednn_guard(bool (*call)(void *arg), void *arg);
 
 /* Makes std::terminate call HANDLER, which must not return; returns the previous handler. */

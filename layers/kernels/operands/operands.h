@@ -1,5 +1,5 @@
-/* operands.h - kernels that write results in the form that the next kernel reads, in the pass that computes them:
- * floats; bf16, if only products read them; or, if storage is bf16, bf16 with or without rounded floats.
+/* operands.h - kernels that write results in the next kernel's input form, in the pass that computes them: floats;
+ * bf16, if only products read them; or, if storage is bf16, bf16 with or without rounded floats.
  *
  * The bf16 results are the float kernels' results, rounded to the nearest, ties to even. All arrays have N elements. */
 #ifndef SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H

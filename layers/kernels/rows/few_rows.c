@@ -7,8 +7,8 @@
 #include "spmd/base/memory.h"
 
 enum {
-    PART = 320,                                         /* of sums whose terms are added one by one */
-    BLOCK = 128,                                        /* rows of A per copy */
+    PART = 320,  /* most terms of a part of the sums; they are added one by one */
+    BLOCK = 128, /* rows of A per copy */
     LINE = SL_CACHE_LINE / (int)sizeof(weight) / LANES, /* vectors of a cache line */
     EVERY = 8,                                          /* steps per prefetched line of C */
     AHEAD = 2, /* rows of B of prefetch distance: rows that are a power of two apart share few sets of the first-level

@@ -21,12 +21,11 @@ enum {
     BLOCK = 22 * ROWS, /* most rows of a block */
     SPACE = 16,        /* gap after a copied row or tile, so that the next one falls into other sets of the caches */
     STRIDE = DEPTH + SPACE, /* between copied rows */
-    FAR = 1024, /* rows of A that are a multiple of this apart fall into few sets of a cache, and are copied: */
-    OFTEN =
-        1024,   /* from this number of columns on; with fewer columns, only rows that are a multiple of 2 * FAR apart */
-    AHEAD = 8,  /* terms of prefetch distance for the copy */
-    LINE = 16,  /* floats of a cache line */
-    TURNED = 4, /* terms that are transposed at once */
+    FAR = 1024,   /* rows of A that are a multiple of this apart fall into few sets of a cache, and are copied: */
+    OFTEN = 1024, /* if C has so many columns; else, if they are a multiple of 2 * FAR apart */
+    AHEAD = 8,    /* terms of prefetch distance for the copy */
+    LINE = 16,    /* floats of a cache line */
+    TURNED = 4,   /* terms that are transposed at once */
     PIECES = VECTORS * LINE / TURNED, /* pieces of TURNED terms per line of each row */
 };
 

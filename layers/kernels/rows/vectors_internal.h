@@ -23,7 +23,7 @@ enum { LANES = 4, TILE = 4, WIDE = 2 };
 #define SL_LANE_NUMBERS 0, 1, 2, 3
 #endif
 
-/* Unrolls the following loop, so that arrays that it indexes become registers. */
+/* Unrolls the following loop, so that its arrays become registers. */
 #if defined(__clang__)
 #define SL_UNROLL _Pragma("clang loop unroll(full)")
 #else
