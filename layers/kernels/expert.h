@@ -14,7 +14,7 @@ SL_BEGIN_C
 struct sl_routing {
     size_t rows, sequences; /* tokens; their sequences */
     size_t experts;
-    size_t choices;  /* experts that a token chooses */
+    size_t choices;  /* experts chosen by a token */
     size_t capacity; /* slots of an expert per sequence */
 };
 

@@ -241,7 +241,7 @@ static const struct choice *choice_of(const struct sl_gemm *gemm, const struct c
 
 static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
     const struct cublas *cublas = gemm->state;
-    memset(&call->description, 0, sizeof call->description); /* also bytes that the library does not set */
+    memset(&call->description, 0, sizeof call->description); /* also bytes not set by the library */
     if (!has_vector(gemm->epilogue)) call->vector = NULL;
     call->alignment = alignment_of(call);
     call->second = cublas->second;

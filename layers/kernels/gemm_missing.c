@@ -1,5 +1,4 @@
-/* gemm_missing.c - placeholders for backends that are not in this build; errors name the CMake setting that adds them.
- */
+/* gemm_missing.c - placeholders for backends outside this build; errors name the CMake setting that adds them. */
 #include "layers/kernels/gemm.h"
 
 #ifdef SL_NO_ONEDNN

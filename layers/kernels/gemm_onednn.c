@@ -1,9 +1,9 @@
-/* gemm_onednn.c - matrix products by oneDNN: dnnl_sgemm, or the matmul primitive if that is faster.
+/* gemm_onednn.c - matrix products by oneDNN: by dnnl_sgemm, or by the matmul primitive if it is faster.
  *
  * dnnl_sgemm reaches the peak for C = A B and C = A^T B. For C = A B^T from 16 rows on it copies B slowly, and the
- * primitive is 1.2 to 2 times faster up to 64 rows, 1.05 at 512. For bf16 only primitives exist, one that overwrites C
- * and one that adds to it. The choice follows from the plan and ACCUMULATE alone, and any number of threads may execute
- * a plan at once: so the same operands always give the same bits. */
+ * primitive is 1.2 to 2 times faster up to 64 rows, 1.05 at 512. For bf16 only primitives exist: one overwrites C, one
+ * adds to it. The choice follows from the plan and ACCUMULATE alone, and any number of threads may execute a plan at
+ * once: so the same operands always give the same bits. */
 #include "layers/kernels/gemm.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ struct operands {
 struct onednn {
     int (*get_threads)(void); /* OpenMP's, or NULL if this oneDNN does not use OpenMP */
     void (*set_threads)(int);
-    dnnl_engine_t engine; /* the following are NULL in a plan that uses only dnnl_sgemm */
+    dnnl_engine_t engine; /* the following are NULL in plans for dnnl_sgemm only */
     dnnl_stream_t stream;
     dnnl_memory_desc_t a, b, c, scratchpad[PRIMITIVES];
     dnnl_primitive_t primitive[PRIMITIVES];          /* NULL: dnnl_sgemm */
@@ -63,8 +63,8 @@ static bool has_tiles(enum sl_dtype dtype) {
     return dtype == SL_BF16 && sl_onednn_guard(has_amx, &has) && has;
 }
 
-/* Each coordinate is one thread and computes alone. oneDNN asks the OpenMP runtime that it was linked with (libgomp, or
- * libomp in its place), which stores the number of threads per calling thread. */
+/* Each coordinate is one thread and computes alone. oneDNN asks its OpenMP runtime (libgomp, or libomp in its place),
+ * which stores the number of threads per calling thread. */
 static int begin_alone(const struct onednn *state) {
     if (!state->set_threads) return 1;
     const int threads = state->get_threads();
@@ -272,7 +272,7 @@ static void add_bias(const struct sl_gemm *gemm, const float *bias, float *c) {
     }
 }
 
-/* *REST: the bias that the caller still has to add, or NULL. */
+/* *REST: the bias still to be added by the caller, or NULL. */
 static int multiply(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                     float *c, const float **rest) {
     const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS, before = biased && gemm->m <= BIAS_FIRST_ROWS;

@@ -47,8 +47,8 @@ struct sl_adamw_step {
     const struct sl_pass_hash *hash; /* NULL: no hash, as in every step by a table without hashes */
 };
 
-enum { SL_SUM_ROOM = 1024 }; /* doubles: partial sums of an array that a device adds up */
-enum { SL_HASH_SUMS = 128 }; /* partial sums of a hash that a device computes */
+enum { SL_SUM_ROOM = 1024 }; /* doubles: partial sums of an array added up by a device */
+enum { SL_HASH_SUMS = 128 }; /* partial sums of a hash computed by a device */
 
 /* Random numbers (draws.c). */
 struct sl_draws {
@@ -150,7 +150,7 @@ extern const struct sl_kernels sl_kernels_device;                           /* i
 /* Returns the table to compute with: of this CPU's highest level, or of the devices. */
 const struct sl_kernels *sl_kernels_select(void);
 
-/* Returns table I of all tables that this machine can run, best first; NULL after the last. */
+/* Returns table I of this machine's tables, best first; NULL after the last. */
 const struct sl_kernels *sl_kernels_available(int i);
 
 SL_END_C

@@ -1,5 +1,5 @@
-/* published.c - kernels that only published models use: rotated heads, gated silu, gelu with erf, centered rows. Built
- * as kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
+/* published.c - kernels for published models only: rotated heads, gated silu, gelu with erf, centered rows. Built as
+ * kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/operands/fours_internal.h"
 #include "layers/kernels/rows/settle_internal.h"

@@ -1,6 +1,5 @@
-/* sanitizers_internal.h - reports memory that a function reads and writes to sanitizers, in one call: for code that
- * they do not see, such as a library, or whose single elements would take them long. Empty in builds without
- * sanitizers. */
+/* sanitizers_internal.h - reports memory that a function reads and writes to sanitizers, in one call: for code
+ * invisible to them, such as a library, or slow to check element by element. Empty in builds without sanitizers. */
 #ifndef SL_LAYERS_KERNELS_SANITIZERS_INTERNAL_H
 #define SL_LAYERS_KERNELS_SANITIZERS_INTERNAL_H
 
@@ -37,7 +36,7 @@ enum { SL_SANITIZED = 1 };
 
 void *__asan_region_is_poisoned(void *memory, size_t bytes);
 
-/* Reads the first byte that must not be read, so that the sanitizer reports it. */
+/* Reads the first forbidden byte, so that the sanitizer reports it. */
 static inline void sl_will_read(const void *memory, size_t bytes) {
     const volatile char *bad = __asan_region_is_poisoned((void *)memory, bytes);
     if (bad) (void)*bad;

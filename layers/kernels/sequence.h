@@ -18,7 +18,7 @@ SL_BEGIN_C
 struct sl_sequence_kernels {
     /* y [rows, cols] = x [rows, cols], each with its own stride. The two must not overlap. */
     void (*copy_block)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride);
-    /* copy_block that rounds y to bf16, as kernels.h's round_bf16 does. */
+    /* copy_block to bf16, rounded as by kernels.h's round_bf16. */
     void (*round_block)(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride);
     /* copy_block with a form. LEFT: the form of y; the bf16 copy has y's stride. */
     void (*copy_settled)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
@@ -98,7 +98,7 @@ struct sl_sequence_kernels {
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;
 extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds for devices */
 
-/* Kernels that only published models use (published.c). */
+/* Kernels for published models only (published.c). */
 struct sl_published_kernels {
     /* Rotates each of HEADS heads of x [rows, heads * width] in place by the same angles, of the row's position: row
      * position + r % sequence of cosine and sine [positions, width / 2], or position + places[r] as in rope. Pair i is

@@ -26,7 +26,7 @@ enum { BLOCK = SL_ATTENTION_BLOCK, DEPTH = 128 };
 enum { COPIES_KEYS = 1, COPIES_VALUES = LANES < 16, WIDENS = 1, ON_WARPS = 0 };
 #endif
 enum { COPIES = COPIES_KEYS || COPIES_VALUES };
-/* BEYOND: keys that a tile reads after the last key that a vector of queries sees, for its other queries; without
+/* BEYOND: keys in a tile after the last visible key of a vector of queries, for the tile's other queries; without
  * SCALES, all keys. */
 enum { APART = 256, BEYOND = !SCALES ? BLOCK : (LANES % DOWN) + (LANES % TALL) ? TALL : 0 };
 enum { SOON = 128 }; /* rows of the next head that are prefetched */
@@ -55,7 +55,7 @@ SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size
 }
 
 /* scores [x's rows, BLOCK] = (x y^T + x_rope y_rope^T) factor. OF_KEYS: x is the block's keys and y its queries; else
- * the reverse. TURNED holds y transposed; FRESH: not yet. Scores of keys that no query of a strip sees are not written.
+ * the reverse. TURNED holds y transposed; FRESH: not yet. Scores of keys invisible to a whole strip are not written.
  * ROOM [2, BLOCK * DEPTH], or NULL: for copies of x, which may be bf16. */
 SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct rows x, struct rows x_rope,
                            struct rows y, struct rows y_rope, float factor, bool fresh, struct turned *turned,
@@ -141,7 +141,7 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
     for (int l = 0; l < LANES; l++) s->sum[group + (size_t)l] = sum[l];
 }
 
-/* Computes exponentials of all queries, for keys that a query of their vector sees; 0 for later keys in their tile. */
+/* Computes exponentials of all queries, for keys visible to a query of their vector; 0 for later keys in their tile. */
 SL_INLINE void exponentials(const struct sight *sight, struct softmax *s, float *scores) {
     const bool hidden = !all_see_all(sight);
     EACH_TILE()
@@ -364,7 +364,7 @@ static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
     }
 }
 
-/* Returns the number of teams that share the blocks of keys of a head. */
+/* Returns the number of teams per head of keys. */
 static size_t teams_of(const struct sl_attention *shape) {
     if (ON_WARPS && sl_attention_warps_take(shape)) return 1;
     const size_t heads = shape->sequences * sl_attention_key_heads(shape);

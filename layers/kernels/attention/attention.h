@@ -29,11 +29,11 @@ struct sl_attention {
     size_t position;           /* of each sequence's first query: 0 in training */
     size_t key_rows;           /* rows from a sequence's keys to the next: QUERIES in training, or a cache's capacity */
     size_t heads, width, rope; /* rope 0: none */
-    size_t group, lead; /* heads that share one head of k and v (0: 1); heads of other calls before the first head here,
-                           which also read the first columns of k and v */
+    size_t group, lead; /* heads per head of k and v (0: 1); heads of other calls before the first head here, which also
+                           read the first columns of k and v */
     size_t key_stride;  /* of k and v, which may be side by side in one array [k | v] */
     size_t leaves;      /* leaves with equally many heads; dk_rope has one sum per leaf, one after another (0: 1) */
-    size_t window;      /* maximum number of keys that a query sees, including its own; 0: no limit */
+    size_t window;      /* most keys of a query, including its own; 0: no limit */
     enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
     enum sl_dtype stored_q; /* of forward's q and q_rope: SL_BF16 only if stores_alone */
     /* [sequences * queries]: number of keys before its own that a query sees: 0, or one more than the query before it;
@@ -43,8 +43,8 @@ struct sl_attention {
                                         and stride; it exists only if the array is rounded, or if stores_alone */
     enum sl_dtype stored_o;          /* of backward's o; and */
     enum sl_dtype stored_d_o;        /* of its d_o: SL_BF16 only if stores_alone */
-    enum sl_dtype products; /* SL_BF16 if operands of products may be rounded to it, as the run's are; else SL_F32 */
-    enum sl_dtype stored;   /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
+    enum sl_dtype products;          /* SL_BF16 if operands of products may be rounded to bf16; else SL_F32 */
+    enum sl_dtype stored;            /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
 };
 
 struct sl_attention_kernels {
@@ -58,8 +58,8 @@ struct sl_attention_kernels {
     void (*merge)(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
                   float *logsum);
     /* Returns the bytes of backward's scratch: numbers for each head's queries, the head's part of dk_rope, and on
-     * devices parts of dq for teams that share a head. With more heads, fewer teams share one: so the number of parts
-     * is bounded by the device's teams. The bytes grow in proportion to QUERIES. */
+     * devices parts of dq if teams share heads. With more heads, fewer teams share one: so the number of parts is
+     * bounded by the device's teams. The bytes grow in proportion to QUERIES. */
     size_t (*scratch)(const struct sl_attention *shape);
     /* Returns whether backward of SHAPE reads bf16. It does not on NVIDIA GPUs without tensor cores, whose teams have
      * no room for blocks of floats, nor for unusually wide heads. */
@@ -69,7 +69,7 @@ struct sl_attention_kernels {
     bool (*stores_alone)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each in its input's layout (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, or has one sum per leaf; dk
-     * and dv are sums over the heads of each group. Columns of k and v that no head reads are not written. O is of the
+     * and dv are sums over the heads of each group. Columns of k and v without readers are not written. O is of the
      * dtype stored_o, D_O of stored_d_o. SCRATCH has scratch(SHAPE) bytes. */
     void (*backward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                      const void *k_rope, const void *o, const float *logsum, const void *d_o, float *dq, float *dq_rope,
@@ -85,7 +85,7 @@ typedef void sl_attention_decode(const struct sl_attention *shape, const float *
 extern sl_attention_decode sl_attention_decode_v2, sl_attention_decode_v3, sl_attention_decode_v4;
 extern sl_attention_decode sl_attention_decode_device; /* in builds for devices */
 
-/* Returns the head of k and v that HEAD reads; the next function returns the number of such heads. */
+/* Returns HEAD's head of k and v; the next function returns the number of such heads. */
 static inline size_t sl_attention_key_head(const struct sl_attention *shape, size_t head) {
     return shape->group > 1 ? (head + shape->lead) / shape->group : head;
 }

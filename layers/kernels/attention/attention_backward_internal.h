@@ -102,7 +102,7 @@ SL_INLINE void write_queries(const struct block *b, const int columns, const boo
 }
 
 /* Each warp has DOWN tiles of 16 rows, and takes STEP keys at a time, so that its values fit in registers. ROOM: for
- * two blocks that a team shares; queries and the result's gradients pass through it. AT, AT_ROPE: of the block's first
+ * two blocks, shared by the team; queries and the result's gradients pass through it. AT, AT_ROPE: of the block's first
  * row. */
 SL_INLINE void queries_block(const struct block *b, const int columns, const bool whole, const int down, const int step,
                              uint16_t *room, const struct outputs *io, size_t at, size_t at_rope, const float *logsum,
@@ -184,7 +184,7 @@ struct key_warp {
     struct operand k[1][ACROSS / 2], v[1][ACROSS / 2];
 };
 
-/* TO [2, FEW] = COUNT elements of LOGSUM and of DELTAS from FIRST on, padded with values that give keys no gradient. */
+/* TO [2, FEW] = COUNT elements of LOGSUM and of DELTAS from FIRST on, padded with values for zero gradients. */
 SL_INLINE void bring_sums(const float *logsum, const float *deltas, uint32_t first, uint32_t count, const uint32_t few,
                           float *to) {
     for (int here = 0; here < THREADS_HERE; here++) {

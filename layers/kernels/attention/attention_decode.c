@@ -14,7 +14,7 @@
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
-/* HEADS: heads that go together; KEYS: keys in a block; STEP: keys whose values are added together. */
+/* HEADS: heads per pass; KEYS: keys in a block; STEP: keys per addition of values. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
@@ -44,7 +44,7 @@ struct query {
     float scale;
 };
 
-/* Returns the first column of keys and values that HEAD reads. */
+/* Returns HEAD's first column of keys and values. */
 SL_INLINE size_t key_column(const struct query *query, size_t head) {
     return sl_attention_key_head(&(struct sl_attention){.group = query->group, .lead = query->lead}, head) *
            query->width;
@@ -73,8 +73,8 @@ struct softmax {
 
 /* ---- scores ---- */
 
-/* Adds products to SUM, lane by lane, and to REST for columns that do not fill a vector. After COUNT rows the last row
- * is repeated. */
+/* Adds products to SUM, lane by lane, and to REST for columns behind the last full vector. After COUNT rows the last
+ * row is repeated. */
 SL_INLINE void add_products(const enum sl_dtype dtype, size_t cols, const float *x, const void *rows, size_t stride,
                             const size_t count, vector sum[LANES], float rest[LANES]) {
     const size_t last = count - 1;

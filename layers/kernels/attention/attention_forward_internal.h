@@ -122,7 +122,7 @@ SL_INLINE void begin_forward(const struct block *b, const int columns, const boo
 }
 
 /* Writes O [rows, heads * width] and LOGSUM [rows] of the block's head; each warp has DOWN tiles of 16 rows. ROOM: for
- * two blocks that a team shares; the next one is copied while one is used. Queries pass through it, and stay in
+ * two blocks, shared by the team; the next one is copied while one is used. Queries pass through it, and stay in
  * registers. */
 SL_INLINE void forward_block(const struct block *b, const int columns, const bool whole, const int down, uint16_t *room,
                              float *o, size_t at, struct sl_settled left, float *logsum) {

@@ -39,7 +39,7 @@ struct query {
     float *rooms, *rows;  /* scratch of groups; for each part: KEYS rows of the cache as floats, if the cache is bf16 */
 };
 
-/* A group and its scratch, which no other thread writes: cores that write to one cache line wait for each other. */
+/* A group and its scratch, written by one thread only: cores that write to one cache line wait for each other. */
 struct group {
     size_t first, end, lanes; /* heads; number of lanes */
     float *q;                 /* [depth / pack, lanes]: lane h * pack + i has head h's element i of pack */

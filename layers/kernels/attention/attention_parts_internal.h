@@ -13,7 +13,7 @@
 enum { FEW_BLOCKS = 4 }; /* most blocks of keys that one team processes alone: a second region takes about as long */
 
 /* Returns the keys of a part, whole blocks of BLOCK, for at most SEEN visible keys and UNITS teams without parts.
- * NUMBERS: floats that each part writes. */
+ * NUMBERS: floats written per part. */
 SL_INLINE size_t keys_of_part(size_t seen, size_t block, size_t units, size_t numbers) {
     const size_t wanted = (SL_TEAMS + units - 1) / units, room = SL_DEVICE_ROOM / sizeof(float) / numbers;
     const size_t parts = wanted < room ? wanted : room;

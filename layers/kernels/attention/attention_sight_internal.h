@@ -55,7 +55,7 @@ struct past {
 
 SL_INLINE bool is_limited(const struct past *past) { return past->places || past->window; }
 
-/* first_key returns the first key that QUERY sees; first_block the first key of its block. Later queries see no earlier
+/* first_key returns QUERY's first visible key; first_block the first key of its block. Later queries see no earlier
  * ones. */
 SL_INLINE size_t first_key(const struct past *past, size_t query) {
     const size_t own = past->position + query, window = past->window;
@@ -66,8 +66,8 @@ SL_INLINE size_t first_block(const struct past *past, size_t query, size_t block
     return first_key(past, query) / block * block;
 }
 
-/* Writes VALUE into X, and into ALSO unless it is NULL, for keys before the first key that a query sees; keys from FROM
- * on, queries from FIRST on. Elements of neighbouring keys are KEY apart, of neighbouring queries QUERY apart. */
+/* Writes VALUE into X, and into ALSO unless it is NULL, for keys before a query's first visible key; keys from FROM on,
+ * queries from FIRST on. Elements of neighbouring keys are KEY apart, of neighbouring queries QUERY apart. */
 SL_INLINE void fill_others(const struct past *past, const struct sight *sight, size_t from, size_t first, float value,
                            size_t key, size_t query, float *x, float *also) {
     EACH_TILE()
@@ -164,8 +164,8 @@ SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head
 
 /* ---- prefetches ---- */
 
-/* Sets WANTED to the rows of forward's block NUMBER, with BLOCKS blocks of up to BLOCK queries per head: rows that no
- * earlier block of its head has read or written. Rows of a head have a large stride. For heads of 128 columns and long
+/* Sets WANTED to the rows of forward's block NUMBER, with BLOCKS blocks of up to BLOCK queries per head: rows not read
+ * or written by earlier blocks of its head. Rows of a head have a large stride. For heads of 128 columns and long
  * sequences, prefetches were slower than none. Keys in bf16 are not prefetched. */
 SL_INLINE void want_block(const struct sl_attention *shape, size_t number, size_t blocks, size_t block, const float *q,
                           const void *k, const void *v, const float *o, struct wanted *wanted) {

@@ -7,8 +7,8 @@
 
 /* ---- blocks ---- */
 
-/* Rows per block that teams stream, by columns of a head: keys, or queries if a team has keys. Two blocks of two arrays
- * are in the team's memory of 48 KB; the team's own rows pass through the same room. */
+/* Rows per streamed block, by columns of a head: keys, or queries if a team has keys. Two blocks of two arrays are in
+ * the team's memory of 48 KB; the team's own rows pass through the same room. */
 #define SL_NEAR(columns, narrow, wide) ((columns) == 64 ? (narrow) : (wide))
 enum { KEYS_64 = 64, KEYS_128 = 32, FEW_64 = 32, FEW_128 = 16 };
 
@@ -191,7 +191,7 @@ SL_INLINE void hide_queries(const struct head *h, uint32_t key, uint32_t first, 
     }
 }
 
-/* Keys that all queries [first, last) see: [first, end), empty if end <= first. Rows of a sequence are counted in 32
+/* Keys visible to all queries [first, last): [first, end), empty if end <= first. Rows of a sequence are counted in 32
  * bits, which take one register. */
 struct clear {
     uint32_t first, end;
@@ -202,8 +202,8 @@ SL_INLINE struct clear clear_keys(const struct head *h, size_t first, size_t las
                           (uint32_t)smaller(h->past.position + first + 1, h->keys)};
 }
 
-/* Visible keys of a warp's queries, which are ROWS rows of a block from ROW on: keys that all of them see, and the end
- * of the keys that any of them sees. */
+/* Visible keys of a warp's queries, which are ROWS rows of a block from ROW on: keys visible to all of them, and the
+ * end of the keys visible to any of them. */
 struct view {
     struct clear clear;
     uint32_t end;

@@ -12,9 +12,9 @@
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
  * has TALL rows. REST: most rows and depth of a product whose columns do not fill whole vectors. ASKS: 1 if tiles
- * prefetch. TILES: a function that contains the code of all tiles, so that the code stays small. SETTLE: forces a
- * pointer into a register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy in the team's memory,
- * because a parallel loop names it; a product whose address threads share would be in a separate memory. */
+ * prefetch. TILES: a function with the code of all tiles, so that the code stays small. SETTLE: forces a pointer into a
+ * register from here on. SHARED_PRODUCT, PRODUCT: on GPUs tiles read a copy in the team's memory, because a parallel
+ * loop names it; a product whose address threads share would be in a separate memory. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
 #define TILES SL_INLINE
@@ -49,7 +49,7 @@ typedef size_t tile_count;
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 enum { ASKS = 1 };
 #endif
-/* SL_TERMS: most terms of a product; a file that needs fewer defines it. */
+/* SL_TERMS: most terms of a product; defined by files with fewer. */
 #if !defined(SL_TERMS)
 #define SL_TERMS 2
 #endif
@@ -145,8 +145,8 @@ struct cursor {
     const float *a[POINTERS], *b[RUNS];
 };
 
-/* Returns all pointers on GPUs: their compiler makes one loop of both cases, and would keep a pointer that only one
- * case sets in a register from one tile to the next. */
+/* Returns all pointers on GPUs: their compiler makes one loop of both cases, and would keep a pointer set by only one
+ * case in a register from one tile to the next. */
 SL_INLINE int pointers_of(const bool by_rows, const int rows) {
     if (PAIR == 1) return POINTERS;
     return by_rows ? (rows + THIRD - 1) / THIRD : RUNS;
@@ -306,7 +306,7 @@ SL_INLINE void multiply_vectors(const struct product *p, size_t cols, const int 
         tiles_by_rows(p, cols);
 }
 
-/* Multiplies columns that do not fill a vector, in a padded copy. Such a product has one term. */
+/* Multiplies columns behind the last full vector, in a padded copy. Such a product has one term. */
 SL_INLINE void multiply_rest(const struct product *p, size_t column) {
     _Alignas(SL_CACHE_LINE) float b[REST * LANES], c[REST * LANES];
     const struct term *term = &p->term[0];
@@ -343,7 +343,7 @@ SL_INLINE void multiply_terms(struct product p) { multiply_vectors(&p, p.cols, T
 
 /* ---- rows of a matrix ---- */
 
-/* Returns a new struct: if a member of a struct that threads share changes under a condition, code by clang 19 for GPUs
+/* Returns a new struct: if a member of a struct shared by threads changes under a condition, code by clang 19 for GPUs
  * changes it for thread 0 alone, and then all threads store their own (tests/spmd/device/stores.py). */
 SL_INLINE struct rows from_row(struct rows rows, size_t row) {
     const size_t by = row * rows.stride;
@@ -413,7 +413,7 @@ SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     store(lane, sum);
     for (; LANES > 1 && i < n; i++) {
         const float *factor = y + i;
-        SETTLE(factor); /* otherwise a compiler that vectorizes this loop would round products for one type only */
+        SETTLE(factor); /* otherwise, by vectorizing this loop, a compiler would round products for one type only */
         rest += sl_load_float(sl_f32_or_bf16(dtype), x, i) * *factor;
     }
     for (int step = LANES / 2; step > 0; step /= 2) {

@@ -141,7 +141,7 @@ SL_INLINE void product_from(const struct sums *start, const struct operand *left
               "f"(from[2]), "f"(from[3]));
 }
 
-/* Maximum, or sum, over the four lanes that have the same rows. */
+/* Maximum, or sum, over the four lanes with the same rows. */
 SL_INLINE void largest_of_row(float x[LANES_HERE]) {
     for (int step = 1; step < 4; step *= 2) {
         const float other = __nvvm_shfl_sync_bfly_f32(0xffffffffu, x[0], step, 0x1f);

@@ -18,7 +18,7 @@ enum {
     DEPTH = 512,              /* as in few_rows_transposed.c: whole blocks of every type */
     TOGETHER = 4,             /* rows of weights with interleaved sums, because a sum waits for its last term */
     AHEAD = 16384,            /* bytes of prefetch distance: a CPU's own prefetcher does not follow several rows */
-    ROWS = 2                  /* rows of A that share a load of weights */
+    ROWS = 2                  /* rows of A per load of weights */
 };
 
 /* Types with blocks that are widened in registers; sl_quantized's read widens all others. */

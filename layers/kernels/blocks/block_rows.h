@@ -22,7 +22,7 @@ struct sl_block_rows {
 
 extern const struct sl_block_rows sl_block_rows_v2, sl_block_rows_v3, sl_block_rows_v4;
 
-/* Returns table I of all tables that this CPU can run, highest level first; NULL after the last. */
+/* Returns table I of this CPU's tables, highest level first; NULL after the last. */
 const struct sl_block_rows *sl_block_rows_available(int i);
 
 /* Computes all columns of C. CREW helps; it may be NULL. */

@@ -1,4 +1,4 @@
-/* operands.c - kernels that write results in the next kernel's input form; built as kernels.c is.
+/* operands.c - kernels with results in the next kernel's input form; built as kernels.c is.
  *
  * The build defines SL_OPERAND_KERNELS, the table's name. */
 #include "layers/kernels/operands/operands.h"

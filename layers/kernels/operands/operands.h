@@ -1,4 +1,4 @@
-/* operands.h - kernels that write results in the next kernel's input form, in the pass that computes them: floats;
+/* operands.h - kernels with results in the next kernel's input form, written in the pass that computes them: floats;
  * bf16, if only products read them; or, if storage is bf16, bf16 with or without rounded floats.
  *
  * The bf16 results are the float kernels' results, rounded to the nearest, ties to even. All arrays have N elements. */

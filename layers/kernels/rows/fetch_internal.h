@@ -1,6 +1,6 @@
 /* fetch_internal.h - prefetches parts of arrays, and writes past the caches.
  *
- * A core that prefetches computes while it waits for memory. On NVIDIA GPUs threads hide each other's waits, and
+ * With prefetches a core computes while it waits for memory. On NVIDIA GPUs threads hide each other's waits, and
  * nothing is prefetched. */
 #ifndef SL_LAYERS_KERNELS_ROWS_FETCH_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_FETCH_INTERNAL_H
@@ -49,9 +49,9 @@ SL_INLINE void fetch_half_to_write(uint16_t *array, size_t first, size_t end) {
 #define SL_STREAM_END() ((void)0)
 #endif
 
-/* Writes PIECE to ARRAY past the caches, without a request to a core that has read the same line: if two cores share no
- * cache, a store with such a request takes 100 ns, and the next store waits for it. Other cores see the bytes after
- * end_streams. */
+/* Writes PIECE to ARRAY past the caches, without a request to another core that has read the same line: if two cores
+ * share no cache, a store with such a request takes 100 ns, and the next store waits for it. Other cores see the bytes
+ * after end_streams. */
 SL_INLINE void stream(const void *piece, void *array, size_t bytes) {
     typedef float line __attribute__((vector_size(SL_CACHE_LINE)));
     typedef float some_line __attribute__((vector_size(SL_CACHE_LINE), aligned(1)));

@@ -5,7 +5,7 @@
 
 enum {
     LANES = SL_FEW_COLUMNS,
-    TILE = 8,   /* rows of C that share a load of the weights */
+    TILE = 8,   /* rows of C per load of the weights */
     PART = 384, /* terms of a part of the sums; they are added one by one */
 };
 

@@ -15,14 +15,14 @@ enum {
                   cache */
 };
 
-/* Returns the part of sums that Eigen uses for so few rows, to get XLA's bits. */
+/* Returns Eigen's part of sums for so few rows, to get XLA's bits. */
 static inline size_t part_of_sums(size_t k) {
     const size_t parts = (k + PART - 1) / PART;
     return sl_round_up((k + parts - 1) / parts, 8);
 }
 
-/* Rows of the next panel that tiles prefetch, one row in EVERY steps, so that the path from the caches is never full
- * and never empty. */
+/* Rows of the next panel to prefetch, one row in EVERY steps, so that the path from the caches is never full and never
+ * empty. */
 struct wanted {
     const weight *at;
     size_t every;

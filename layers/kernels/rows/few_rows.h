@@ -52,7 +52,7 @@ const struct sl_few_rows_bf16 *sl_few_rows_bf16_select(void);
 /* Returns the table of this CPU's highest level. */
 const struct sl_few_rows *sl_few_rows_select(void);
 
-/* Returns table I of all tables that this CPU can run, highest level first; NULL after the last. */
+/* Returns table I of this CPU's tables, highest level first; NULL after the last. */
 const struct sl_few_rows *sl_few_rows_available(int i);
 /* Returns the widening table of the same level. */
 const struct sl_few_rows_widening *sl_few_rows_widening_available(int i);

@@ -8,9 +8,9 @@
 enum {
     LANES = 16,
     PAIRED = 2 * LANES,  /* bf16 in a vector */
-    PAIR = 2,            /* rows of B^T that share a load of A */
-    TILE = LANES / PAIR, /* rows of A that share a load of B: 16 sums hide the instruction's latency */
-    FEWER = 2,           /* rows of A that share a load of B if fewer than TILE remain */
+    PAIR = 2,            /* rows of B^T per load of A */
+    TILE = LANES / PAIR, /* rows of A per load of B: 16 sums hide the instruction's latency */
+    FEWER = 2,           /* rows of A per load of B if fewer than TILE remain */
     DEPTH = 1024,        /* terms of a part of the sums, so that its rows of A stay in the first-level cache */
     AHEAD = 6,           /* rows of B^T of prefetch distance */
 };

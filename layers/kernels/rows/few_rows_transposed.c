@@ -5,13 +5,13 @@
 #include "spmd/base/memory.h"
 
 enum {
-    PAIR = 2,       /* rows of B that share a load of A */
+    PAIR = 2,       /* rows of B per load of A */
     FAR = 4 * PAIR, /* rows of prefetch distance for the second-level cache */
     LINE = SL_CACHE_LINE / (int)sizeof(weight),
     SUMS = PAIR * TILE > LANES ? PAIR *TILE : LANES,
     DEPTH = 512,      /* terms of a part of the sums, so that its rows of A stay in the first-level cache */
     DOT_ROWS = 64,    /* rows of A per packing */
-    DOT_COLUMNS = 64, /* rows of B that stay in the second-level cache for all rows of A */
+    DOT_COLUMNS = 64, /* rows of B, in the second-level cache for all rows of A */
     LEAST_AHEAD = 4,  /* fewest tiles for which the next rows of B are prefetched */
 };
 

@@ -5,9 +5,9 @@
 
 enum {
     LANES = 16,
-    PAIR = 2,             /* vectors of columns that share a load of A */
+    PAIR = 2,             /* vectors of columns per load of A */
     WIDTH = PAIR * LANES, /* columns of a panel of B */
-    TILE = 12,            /* rows of C that share a load of B; panels of B come from the second-level cache */
+    TILE = 12,            /* rows of C per load of B; panels of B come from the second-level cache */
     AHEAD = 2,            /* tiles of C of prefetch distance */
     COLUMNS = 512,        /* columns of B that are copied at a time */
 };

@@ -1,10 +1,10 @@
-/* many_rows.h - matrix products with more rows than few_rows.h is for: blocks of operands are copied, so that elements
- * that are read repeatedly are contiguous and in cache.
+/* many_rows.h - matrix products with more rows than few_rows.h is for: repeatedly read blocks of operands are copied,
+ * to be contiguous and in cache.
  *
  * B, usually weights, is streamed: the next part is copied while the previous part is multiplied. A is read in place,
  * unless its columns are multiplied, or its rows fall into few sets of a cache. One source (many_rows.c) is built twice
- * per CPU level. The copies are on the stack; a call needs up to 700 KB of it. So threads that share a plan share no
- * memory that they write, and a call allocates none. */
+ * per CPU level. The copies are on the stack; a call needs up to 700 KB of it. So threads with a common plan write to
+ * no common memory, and a call allocates none. */
 #ifndef SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 #define SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 
@@ -45,7 +45,7 @@ extern const struct sl_many_rows_widening sl_many_rows_widening_v2, sl_many_rows
 /* Returns the table of this CPU's highest level. */
 const struct sl_many_rows *sl_many_rows_select(void);
 
-/* Returns table I of all tables that this CPU can run, highest level first; NULL after the last. */
+/* Returns table I of this CPU's tables, highest level first; NULL after the last. */
 const struct sl_many_rows *sl_many_rows_available(int i);
 /* Returns the widening table of the same level. */
 const struct sl_many_rows_widening *sl_many_rows_widening_available(int i);

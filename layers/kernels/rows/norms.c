@@ -32,7 +32,7 @@ SL_INLINE float square_few(const size_t count, size_t i, const bool half, const 
     return sum;
 }
 
-/* Returns the row of X that begins at element AT. */
+/* Returns the row of X at element AT. */
 SL_INLINE const void *row_of(const void *x, const bool half, size_t at) {
     return half ? (const void *)((const uint16_t *)x + at) : (const float *)x + at;
 }

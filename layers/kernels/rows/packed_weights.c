@@ -8,7 +8,7 @@
 
 enum { ROWS = 16 }; /* rows that are copied together: each is read from end to end, and each strip gets about a page */
 
-/* Returns the end of the strip that begins at COLUMN. */
+/* Returns the end of the strip at COLUMN. */
 static size_t end_of_strip(const struct sl_packed_weights *shape, size_t column) {
     const size_t part = column / shape->columns * shape->columns + shape->columns;
     const size_t end = column + SL_STRIP_COLUMNS < part ? column + SL_STRIP_COLUMNS : part;

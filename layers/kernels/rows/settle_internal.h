@@ -43,7 +43,7 @@ SL_INLINE void settle_block(size_t first, size_t end, float *x, uint16_t *stored
     SL_SETTLE(SL_IN_BLOCK, first, end, x, stored);
 }
 
-/* settle_block that does not change X. */
+/* settle_block without changes to X. */
 SL_INLINE void store_block(size_t first, size_t end, const float *x, uint16_t *stored) {
     SL_IN_BLOCK()
     for (size_t i = first; i < end; i++) stored[i] = sl_bf16_of_float(x[i]);

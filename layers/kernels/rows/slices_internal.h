@@ -15,7 +15,7 @@
 
 enum {
     SLICED = SL_SLICES > 1,
-    ACROSS = SL_COLUMNS / SL_BLOCK, /* threads that share a slice */
+    ACROSS = SL_COLUMNS / SL_BLOCK, /* threads of a slice */
     SLICE_THREADS = SL_SLICES * ACROSS,
     SLICE_SUMS = SL_SLICES * SL_COLUMNS,
     TALL = 16 * SL_SLICES, /* fewest rows, */

@@ -1,5 +1,4 @@
-/* vectors_internal.h - the compilers' vectors of floats, as wide as the registers of the CPU level that a file is built
- * for.
+/* vectors_internal.h - the compilers' vectors of floats, as wide as the registers of a file's CPU level.
  *
  * C has no other way to keep a tile of sums in registers. */
 #ifndef SL_LAYERS_KERNELS_ROWS_VECTORS_INTERNAL_H
