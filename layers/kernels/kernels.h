@@ -116,15 +116,15 @@ struct sl_kernels {
     void (*add_up_hashes)(size_t count, const uint64_t *sums, uint64_t *hashes);
     /* sums [cols] (+)= column sums of x [rows, cols]; rows are added in ascending order, slice by slice */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
-    /* sums [parts, cols] = column sums of each part of x [parts, rows, cols]. HALF: x is bf16. */
+    /* sums [parts, cols] (+)= column sums of each part of x [parts, rows, cols]. HALF: x is bf16. */
     void (*part_sums)(size_t parts, size_t rows, size_t cols, const void *x, bool half, bool accumulate, float *sums);
     /* sums [rows] = row sums of x [rows, cols], with 1, 2, 4, ... columns: adds neighbours, then neighbouring sums, and
      * overwrites x. SUMS must not be X. */
     void (*row_trees)(size_t rows, size_t cols, float *x, float *sums);
 
-    /* Softmax cross entropy of logits [rows, classes] with labels [rows] below classes; label -1 skips a row. dlogits =
-     * (softmax - onehot) * weight. losses [rows, 2]: the loss of a row, and 1 if its largest logit (the first of
-     * equals) is the label's, else 0. */
+    /* Softmax cross entropy of logits [rows, classes] with labels [rows] below classes. dlogits = (softmax - onehot) *
+     * weight, or zeros in rows with label -1, which add_losses skips. losses [rows, 2]: the loss of a row, and 1 if its
+     * largest logit (the first of equals) is the label's, else 0. */
     void (*softmax_cross_entropy)(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
                                   float *dlogits, float *losses);
     /* sums[0] += losses of labelled rows, sums[1] += their second column (correct rows), sums[2] += number of labelled
