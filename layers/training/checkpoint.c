@@ -10,15 +10,15 @@
 #include "layers/training/exchange.h"
 
 static const char version_key[] = "shardloop.checkpoint", config_prefix[] = "config.";
-/* Files of the second version have checksums. '1' and '2' differ in two bits: no single one that is wrong makes a file
- * with checksums a file that needs none. */
+/* Version 2 has checksums. '1' and '2' differ in two bits, so a single wrong bit cannot turn a file with checksums into
+ * one that needs none. */
 static const char first_version[] = "1", version[] = "2";
-static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files that do not name theirs */
+static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files that name none */
 
 static bool saves_adapters(struct sl_trainer *trainer) { return sl_trainer_parameters(trainer)->alone.saved; }
 static const char *optimizer_of(const struct sl_trainer *trainer) {
     const struct sl_optimizer *method = sl_trainer_optimizer(trainer)->method;
-    return method ? method->name : "none"; /* a trainer that only goes forward may have none */
+    return method ? method->name : "none"; /* a trainer that only runs forward may have none */
 }
 
 struct sl_setting sl_setting_text(const char *key, const char *value) {
@@ -105,7 +105,7 @@ static int compare_settings(const struct sl_store *store, const char *path, cons
 
 /* ---- opening ---- */
 
-/* PATH is damaged, as ERROR says: adds which file the run could go on from in its place. */
+/* Adds to ERROR the name of an older checkpoint to resume from, if there is one. PATH is damaged. */
 static int name_older(const char *path, struct sl_error *error) {
     char older[SL_MAX_PATH];
     if (!error || !sl_checkpoint_older(path, older)) return error ? error->status : SL_BAD_INPUT;
@@ -113,7 +113,7 @@ static int name_older(const char *path, struct sl_error *error) {
     return sl_error_set(error, reason.status, "%s; an older checkpoint is %s", reason.message, older);
 }
 
-/* 0: FILE is no checkpoint. */
+/* Reads the file's version; 0: FILE is not a checkpoint. */
 static int read_version(const struct sl_store *file, const char *path, int *number, struct sl_error *error) {
     const char *found = sl_store_note(file, version_key);
     const bool first = found && !strcmp(found, first_version);
@@ -128,7 +128,7 @@ static int read_version(const struct sl_store *file, const char *path, int *numb
     return name_older(path, error);
 }
 
-/* A file of a directory tells its step twice. */
+/* Reads the step of a file; its name, if it has a step, must agree. */
 static int read_step(const struct sl_store *file, const char *path, uint64_t *step, struct sl_error *error) {
     const int64_t named = sl_checkpoint_step_of(path);
     SL_TRY(read_number(file, path, "step", INT64_MAX, step, error));
@@ -153,7 +153,7 @@ int sl_checkpoint_map(struct sl_store *file, const char *path, int *number, stru
     return map_file(file, path, number, &step, error);
 }
 
-/* Maps PATH, the notes of which are those of a checkpoint with these settings. Free FILE also after a failure. */
+/* Maps PATH and checks that its notes are those of a checkpoint with these settings. Free FILE also after a failure. */
 static int open_file(struct sl_store *file, const char *path, const struct sl_setting *settings,
                      struct sl_checkpoint *about, struct sl_error *error) {
     int number = 0;
@@ -234,7 +234,8 @@ int sl_checkpoint_copy(struct sl_spmd *self, struct sl_trainer *trainer, struct 
     return sl_barrier(self, world);
 }
 
-/* A path that could be written when the run began may be gone now: that is a failure of the run, not bad input. */
+/* Creates the file. If a path that was writable when the run began is gone now, the run fails: this is not bad
+ * input. */
 static void create(struct sl_store *file, struct sl_trainer *trainer, const char *path,
                    const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
                    struct sl_error *error) {
@@ -274,7 +275,7 @@ static bool same_shape(const struct sl_array *a, const struct sl_array *b) {
            !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof *a->shape);
 }
 
-/* "[8,16] of F32", for messages. */
+/* Writes "[8,16] of F32", for messages. */
 static const char *describe(const struct sl_array *array, char text[160]) {
     int used = snprintf(text, 160, "[");
     for (int d = 0; d < array->dims; d++)
@@ -283,7 +284,7 @@ static const char *describe(const struct sl_array *array, char text[160]) {
     return text;
 }
 
-/* The file has the tensors that the model and its optimizer need, and no others. */
+/* Checks that the file has exactly the tensors that the model and its optimizer need. */
 static int compare_tensors(const struct sl_store *file, const struct sl_store *wanted, const char *path,
                            struct sl_error *error) {
     char there[160], here[160];

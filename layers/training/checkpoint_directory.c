@@ -1,6 +1,5 @@
 /* checkpoint_directory.c - finds and removes the checkpoints of a run in a directory: whole files, and indices of
- * parts.
- */
+ * parts. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +17,7 @@ enum { DIGITS = 8, MOST_DIGITS = 18 };
 
 /* ---- names ---- */
 
-/* END is what comes after the steps. */
+/* Writes a checkpoint's path; END follows the number of steps. */
 static int print_name(const char *directory, int64_t step, const char *end, char path[SL_MAX_PATH],
                       struct sl_error *error) {
     const int length = snprintf(path, SL_MAX_PATH, "%s/%s%0*" PRId64 "%s", directory, prefix, DIGITS, step, end);
@@ -41,7 +40,7 @@ int sl_checkpoint_part_name(const char *directory, int64_t step, int part, int p
     return print_name(directory, step, end, path, error);
 }
 
-/* What a name of a checkpoint's directory means. */
+/* Kinds of names in a checkpoint directory. */
 enum kind { NONE, WHOLE, INDEX, PART, TORN };
 
 static bool ends_with(const char *text, const char *end) {
@@ -62,7 +61,7 @@ static bool skip_number(const char **at) {
     return digits > 0;
 }
 
-/* Reads NAME; the number of steps goes to *STEP. */
+/* Kind of NAME; *STEP receives the number of steps. */
 static enum kind kind_of(const char *name, int64_t *step) {
     if (!skip(&name, prefix)) return NONE;
     const size_t digits = strspn(name, "0123456789");
@@ -87,9 +86,9 @@ static bool is_cut(const char *path, struct sl_error *error) {
     return (sl_parts_is_index(path) ? sl_parts_are_cut : sl_safetensors_is_cut)(path, error);
 }
 
-/* ---- what there is ---- */
+/* ---- listing ---- */
 
-/* An entry of a directory that is no checkpoint's is not listed. */
+/* Entry of a checkpoint; other entries of the directory are not listed. */
 struct entry {
     int64_t step;
     enum kind kind;
@@ -105,7 +104,7 @@ static void free_list(struct list *list) {
     free(list->entry);
 }
 
-/* The most steps first; of one step the whole file, then the index, then parts. */
+/* Most steps first; within a step the whole file, then the index, then parts. */
 static int by_step(const void *a, const void *b) {
     const struct entry *x = a, *y = b;
     if (x->step != y->step) return x->step < y->step ? 1 : -1;
@@ -120,7 +119,7 @@ static bool add(struct list *list, const char *name, int64_t step, enum kind kin
     return grown[list->count++].name;
 }
 
-/* Free LIST also after a failure. */
+/* Lists the directory. Free LIST also after a failure. */
 static int list_all(const char *directory, struct list *list, struct sl_error *error) {
     DIR *open = opendir(directory);
     *list = (struct list){0};
@@ -163,7 +162,7 @@ int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct s
                         prefix, suffix);
 }
 
-/* Cuts PATH into DIRECTORY and the checkpoint's step, which is returned; -1 where its name is no checkpoint's. */
+/* Splits PATH into DIRECTORY and the checkpoint's step, which is returned; -1 if the name is not a checkpoint's. */
 static int64_t split(const char *path, char directory[SL_MAX_PATH]) {
     const char *slash = strrchr(path, '/');
     int64_t step;
@@ -205,7 +204,7 @@ bool sl_checkpoint_at(const char *directory, int64_t step, char path[SL_MAX_PATH
     return false;
 }
 
-/* ---- what goes ---- */
+/* ---- removing ---- */
 
 static int remove_entry(const char *directory, const struct entry *entry, struct sl_error *error) {
     char path[SL_MAX_PATH];
@@ -215,7 +214,7 @@ static int remove_entry(const char *directory, const struct entry *entry, struct
     return sl_error_set(error, SL_FAILED, "%s: cannot be removed: %s", path, strerror(errno));
 }
 
-/* Entries of one step, FIRST to END, which a run keeps as a checkpoint or not. A step without one keeps no parts. */
+/* Removes entries FIRST to END of one step; KEEPS: the step's checkpoint stays. Without a checkpoint, no parts stay. */
 static int prune_step(const char *directory, const struct entry *first, const struct entry *end, bool keeps,
                       struct sl_error *error) {
     bool whole = false, index = false;
@@ -224,7 +223,7 @@ static int prune_step(const char *directory, const struct entry *first, const st
         whole |= entry->kind == WHOLE;
         if (entry->kind == INDEX && stays) index = true;
         if (entry->kind == TORN || !stays) SL_TRY(remove_entry(directory, entry, error));
-        /* Parts go once that is on the disk. */
+        /* Parts are removed after the removal of the index is on the disk. */
         if (entry->kind == INDEX && !stays) {
             char path[SL_MAX_PATH];
             SL_TRY(path_of(directory, entry, path, error));
@@ -239,7 +238,7 @@ int sl_checkpoint_prune(const char *directory, int64_t step, int keep, int64_t b
     struct sl_error reason;
     int status = list_all(directory, &list, &reason);
     if (status) status = sl_error_set(error, SL_FAILED, "%s", reason.message);
-    int older = 0; /* checkpoints so far of fewer steps */
+    int older = 0; /* checkpoints with fewer steps so far */
     for (int i = 0, end; i < list.count && status == SL_OK; i = end) {
         const struct entry *entry = &list.entry[i];
         for (end = i; end < list.count && list.entry[end].step == entry->step;) end++;

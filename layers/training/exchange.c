@@ -1,4 +1,4 @@
-/* exchange.c - copies shards from and to a store of whole tensors. */
+/* exchange.c - copies shards to and from a store of whole tensors. */
 #include "layers/training/exchange.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-/* Floats that travel at once, and that one coordinate copies at once, which a core's cache holds; bf16 that are
- * converted at once. */
+/* Floats sent at a time; floats that one coordinate copies at a time, which fit a core's cache; bf16 values converted
+ * at a time. */
 enum { PIECE = 1 << 20, COPIED = 1 << 15, HALVES = 4096 };
 
 /* Elements [first, first + count) of a coordinate's shard of a parameter. */
@@ -19,24 +19,24 @@ struct part {
     size_t first, count;
 };
 
-/* What one coordinate sends or receives, one after another. */
+/* Parts that one coordinate sends or receives, one after another. */
 struct parts {
     int32_t count;
     struct part *list;
     size_t elements;
 };
 
-/* Work under way. */
+/* An exchange under way. */
 struct exchange {
     struct sl_spmd *self;
     const struct sl_group *world;
     const struct sl_parameters *parameters;
     enum sl_state state;
     bool imports;
-    enum which { ALL, BASE, ADAPTERS } which; /* parameters: all, all but adapters, adapters alone */
-    bool spreads;                             /* replicas that have the same values export each its own share of them */
+    enum which { ALL, BASE, ADAPTERS } which; /* parameters: all, all but adapters, adapters only */
+    bool spreads;                             /* replicas with the same values each export a share */
     float scale;
-    struct sl_store *store; /* at coordinate 0 */
+    struct sl_store *store; /* on coordinate 0 */
     float *sent, *received; /* [PIECE] */
 };
 
@@ -50,7 +50,7 @@ static struct exchange exchange_of(struct sl_spmd *self, const struct sl_group *
                              .scale = 1.0f};
 }
 
-/* ---- what there is ---- */
+/* ---- parts ---- */
 
 static bool is_shared_out(const struct sl_range *range) { return range->shard_count < range->count; }
 
@@ -58,26 +58,26 @@ static bool has_own_floats(const struct exchange *x, int range) {
     return x->state == SL_VALUES && x->parameters->range[range].own_floats;
 }
 
-/* Whether coordinates along data have different parts of RANGE: those that they are given apart, where all values are
- * rounded; or that they export apart. */
+/* Whether coordinates along data have different parts of RANGE: they import or export them separately. Values are
+ * imported whole, because all of them are rounded. */
 static bool keeps_parts(const struct exchange *x, int range) {
     if (x->spreads && sl_range_trains(x->parameters, range)) return true;
     return x->state != SL_VALUES || (!x->imports && has_own_floats(x, range));
 }
 
-/* The part of parameter I's shard that this coordinate keeps, in the parameter's elements. */
+/* The part of parameter I's shard that this coordinate holds, in elements of the parameter. */
 static void kept_part(const struct exchange *x, int i, struct part *part) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
     *part = (struct part){*parameter, 0, parameter->count};
     if (keeps_parts(x, parameter->range)) sl_parameter_share(x->parameters, i, &part->first, &part->count);
 }
 
-/* Of the coordinates that hold values together the first one does. */
+/* Whether this coordinate writes the values; if coordinates hold values together, only the first one does. */
 static bool writes_values(const struct exchange *x, int range) {
     return !sl_range_is_common(x->parameters, range) || x->parameters->range[range].shard == 0;
 }
 
-/* Whether parameter I's part is this coordinate's to send, or to receive. */
+/* Whether this coordinate sends, or receives, parameter I's part. */
 static bool takes_part(const struct exchange *x, int i) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
     if (x->which != ALL && parameter->adapter != (x->which == ADAPTERS)) return false;
@@ -86,7 +86,7 @@ static bool takes_part(const struct exchange *x, int i) {
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
 
-/* Of values that are bf16 alone: the host converts them. */
+/* Copies values that are held only as bf16; the host converts them. */
 static void copy_rounded(const struct exchange *x, uint16_t *own, size_t count, float *at) {
     uint16_t piece[HALVES];
     for (size_t begin = 0, some; begin < count; begin += some) {
@@ -101,7 +101,7 @@ static void copy_rounded(const struct exchange *x, uint16_t *own, size_t count, 
     }
 }
 
-/* Values of RANGE from element IN_RANGE on that have come: all are rounded, and this coordinate's stay as floats. */
+/* Writes received values of RANGE, from element IN_RANGE on: all as bf16, and this coordinate's part also as floats. */
 static void take_floats(const struct exchange *x, const struct sl_range *range, size_t in_range, size_t count,
                         float *at) {
     const size_t begin = in_range > range->shard ? in_range : range->shard;
@@ -112,13 +112,13 @@ static void take_floats(const struct exchange *x, const struct sl_range *range, 
         sl_device.copy(sl_range_values(range, begin), at + (begin - in_range), (stop - begin) * sizeof *at);
 }
 
-/* Copies elements [FIRST, FIRST + COUNT) of the parameter's shard between their place and AT. */
+/* Copies elements [FIRST, FIRST + COUNT) of the parameter's shard between its memory and AT. */
 static int copy_own(const struct exchange *x, const struct sl_parameter *parameter, size_t first, size_t count,
                     float *at) {
     const struct sl_range *range = &x->parameters->range[parameter->range];
     const int state = (int)x->state - SL_STATES;
     const size_t in_range = parameter->offset + first;
-    if (state >= 0) { /* it begins with the range's share */
+    if (state >= 0) { /* the state begins with the range's share */
         const size_t in_shard = in_range - range->shard;
         return x->imports ? sl_parameters_write_state(x->parameters, parameter->range, state, in_shard, count, at,
                                                       &x->self->error)
@@ -156,7 +156,7 @@ static int list_own(struct exchange *x, struct parts *parts) {
     return SL_OK;
 }
 
-/* Names and shapes differ between stages, so OWNER tells all others about its parts. Free PARTS' list. */
+/* Sends OWNER's list of parts to all, because names and shapes differ between stages. Free PARTS' list. */
 static int tell(struct exchange *x, int owner, struct parts *parts) {
     _Static_assert(sizeof(struct part) % sizeof(int32_t) == 0, "sent as words");
     *parts = (struct parts){0};
@@ -194,7 +194,7 @@ static int find_tensor(const struct exchange *x, const struct sl_parameter *para
     return sl_fail(x->self, SL_BAD_INPUT, "parameter %s: the given values have another shape or type", name);
 }
 
-/* Copies elements [FIRST, END) of OWNER's shard between their places in TENSOR and PIECE. */
+/* Copies elements [FIRST, END) of OWNER's shard between TENSOR and PIECE. */
 static void copy_runs(const struct exchange *x, int owner, const struct sl_parameter *parameter,
                       const struct sl_tensor *tensor, size_t first, size_t end, float *piece) {
     const struct sl_shard shard =
@@ -216,11 +216,11 @@ static void copy_runs(const struct exchange *x, int owner, const struct sl_param
 
 /* ---- the stream ---- */
 
-/* Calls for elements [BEGIN, END) of the stream, which lie in PIECE, part by part: at coordinate 0 between PIECE and
- * tensors, at the owner between PIECE and its own state. */
+/* Copies elements [BEGIN, END) of the stream, held in PIECE, part by part: between PIECE and tensors at coordinate 0,
+ * between PIECE and its own memory at the owner. */
 static int walk(struct exchange *x, int owner, const struct parts *parts, size_t begin, size_t end, bool tensors,
                 float *piece) {
-    size_t start = 0; /* of the part in the stream */
+    size_t start = 0; /* of the part, in the stream */
     for (int i = 0; i < parts->count && start < end; start += parts->list[i++].count) {
         const struct part *part = &parts->list[i];
         if (start + part->count <= begin) continue;
@@ -238,7 +238,7 @@ static int walk(struct exchange *x, int owner, const struct parts *parts, size_t
     return SL_OK;
 }
 
-/* OWNER's parts travel from coordinate 0 to it, or the other way. */
+/* Sends OWNER's parts from coordinate 0 to OWNER, or back. */
 static int stream(struct exchange *x, int owner, const struct parts *parts) {
     const int pair[1][2] = {{x->imports ? 0 : owner, x->imports ? owner : 0}}, me = x->self->coordinate;
     for (size_t begin = 0, count; begin < parts->elements; begin += count) {
@@ -252,7 +252,7 @@ static int stream(struct exchange *x, int owner, const struct parts *parts) {
 }
 
 static int exchange_all(struct exchange *x) {
-    x->sent = sl_memory_take(2 * PIECE * sizeof *x->sent); /* the heap would keep it */
+    x->sent = sl_memory_take(2 * PIECE * sizeof *x->sent); /* not by malloc: the heap would not return it */
     if (!x->sent) return sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
     x->received = x->sent + PIECE;
     int status = SL_OK;
@@ -270,10 +270,10 @@ static int import(struct exchange x, struct sl_parameters *parameters, const str
     struct sl_spmd *self = x.self;
     const struct sl_group *world = x.world;
     x.imports = true;
-    x.store = (struct sl_store *)(uintptr_t)store; /* it is only read */
+    x.store = (struct sl_store *)(uintptr_t)store; /* only read */
     SL_TRY(exchange_all(&x));
     if (x.state != SL_VALUES) return SL_OK;
-    if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
+    if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* other members' values are rounded, and then read */
     SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, world) : SL_OK;
 }
@@ -337,13 +337,13 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
     return status;
 }
 
-/* ---- each coordinate by itself ---- */
+/* ---- each coordinate separately ---- */
 
 static int no_memory(struct sl_spmd *self, const char *name) {
     return sl_fail(self, SL_FAILED, "no memory to declare %s", name);
 }
 
-/* OWNER's PART: a tensor of its own there, and at coordinate 0 a piece of the whole one. */
+/* Declares OWNER's PART: a tensor of its own at OWNER, a piece of the whole tensor at coordinate 0. */
 static int declare_part(const struct exchange *x, int owner, const struct part *part, struct sl_store *own,
                         struct sl_store *whole) {
     const struct sl_parameter *parameter = &part->parameter;
@@ -396,7 +396,7 @@ int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, 
     return status;
 }
 
-/* ---- whatever coordinates have ---- */
+/* ---- records and traces ---- */
 
 int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
     struct sl_group world;
@@ -409,7 +409,7 @@ int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
 int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
     struct sl_group world, pair;
     const int me = self->coordinate;
-    if (!self->engine->table->apart) return SL_OK; /* they are all in place */
+    if (!self->engine->table->apart) return SL_OK; /* all events are in place */
     SL_TRY(sl_group_axes(self, "*", &world));
     int32_t count[self->mesh->size][2];
     count[me][0] = trace[me].count;

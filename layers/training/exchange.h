@@ -1,7 +1,7 @@
 /* exchange.h - moves tensors between the coordinates' shards and a store of whole tensors under their global names.
  *
- * Coordinate 0 has the store. Data moves between it and another coordinate as one stream, in pieces of a few megabytes.
- * So no more memory is needed beside the store, which may itself be in a file. */
+ * Coordinate 0 has the store. Data moves between it and another coordinate as one stream, in pieces of a few megabytes,
+ * so no more memory is needed beside the store, which may itself be in a file. */
 #ifndef SL_LAYERS_TRAINING_EXCHANGE_H
 #define SL_LAYERS_TRAINING_EXCHANGE_H
 
@@ -11,54 +11,52 @@
 
 SL_BEGIN_C
 
-/* What is exchanged: values, gradients, the values of adapters (sl_parameters.adapters) alone, where all others keep
- * those that they have, or SL_STATES + s for the optimizer's state tensor number s. A state's tensors are called
+/* Kinds of tensors to exchange: values, gradients, adapters' values only (sl_parameters.adapters; all other values stay
+ * unchanged), or SL_STATES + s for the optimizer's state tensor number s. A state's tensors are called
  * optimizer.STATE.NAME ("optimizer.first_moment.norm.gamma"); values and gradients have the parameter's name. Under
  * ZeRO each coordinate along data exchanges its own part of state and gradients. */
 enum sl_state { SL_VALUES, SL_GRADIENTS, SL_ADAPTERS, SL_STATES };
 
-/* Collective over WORLD (the whole mesh): copies values or state from STORE to every coordinate's shards, and rounds
- * the values as sl_parameters_round does. STORE is read on coordinate 0 alone. SL_BAD_INPUT names the tensor that is
- * missing or that differs in shape or type. */
+/* Copies values or state from STORE to every coordinate's shards, and rounds the values as sl_parameters_round does.
+ * Only coordinate 0 reads STORE. Collective over WORLD (the whole mesh). SL_BAD_INPUT names a tensor that is missing or
+ * differs in shape or type. */
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store);
 
-/* The same of values, but adapters (sl_parameters.adapters) keep those that they have. */
+/* As sl_import for values, but adapters (sl_parameters.adapters) stay unchanged. */
 int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
                    const struct sl_store *store);
 
-/* Collective over WORLD: assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on
- * coordinate 0. Tensors that STORE lacks are added. If several coordinates hold the same shard, the first one sends
- * it. */
+/* Assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on coordinate 0. Tensors that
+ * STORE lacks are added. If several coordinates hold the same shard, the first one sends it. Collective over WORLD. */
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
               enum sl_state state, float scale, struct sl_store *store);
 
-/* The same of all values or state where coordinates share memory and pass the same STORE, which has all tensors: each
- * copies its own parts, beside the others. STORE is whole once all of them have returned. SL_FAILED without memory. */
+/* As sl_export for values or state, for coordinates that share memory and pass the same STORE, which has all tensors:
+ * each copies its own parts. STORE is complete once all coordinates have returned. SL_FAILED if memory is short. */
 int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                      enum sl_state state, struct sl_store *store);
 
-/* Collective over WORLD: declares in STORE on coordinate 0 the tensors that sl_export would write. */
+/* Declares in STORE on coordinate 0 the tensors that sl_export would write. Collective over WORLD. */
 int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                enum sl_state state, struct sl_store *store);
 
-/* Where each coordinate has a store of its own, OWN, for what it alone writes: of a shard that several hold, its share
- * if they share out the range, otherwise all of it at the first one.
- * Collective over WORLD: declares OWN's tensors, of one dim, and in WHOLE, on coordinate 0, the whole tensors, with a
- * piece for each coordinate (layers/storage/store.h). */
+/* Declares the tensors, of one dim, of OWN, this coordinate's own store, and in WHOLE on coordinate 0 the whole
+ * tensors, with a piece for each coordinate (layers/storage/store.h). If several coordinates hold a shard, each writes
+ * its share if they share out the range; otherwise the first one writes all of it. Collective over WORLD. */
 int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                    enum sl_state state, struct sl_store *own, struct sl_store *whole);
-/* Copies this coordinate's values or state to OWN, whose declared tensors have their memory. */
+/* Copies this coordinate's values or state to the declared tensors of OWN, which have memory. */
 int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
                   struct sl_store *own);
 
-/* Collective over the mesh: coordinate 0 gets the record of every coordinate. RECORDS is [coordinates], each of BYTES,
- * a multiple of 4; a coordinate fills in its own before the call. If coordinates share memory, all must pass the same
- * array. */
+/* Gathers the record of every coordinate on coordinate 0. RECORDS is [coordinates] of BYTES each, a multiple of 4; each
+ * coordinate fills in its own before the call. If coordinates share memory, all must pass the same array. Collective
+ * over the mesh. */
 int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes);
 
-/* Collective over the mesh: coordinate 0 gets the events of every coordinate in TRACE [coordinates], whose entries must
- * have room for them. */
+/* Gathers the events of every coordinate in TRACE [coordinates] on coordinate 0, whose entries must have room.
+ * Collective over the mesh. */
 int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace);
 
 SL_END_C

@@ -6,7 +6,7 @@
 #include "layers/modules/modules.h"
 #include "layers/training/trainer.h"
 
-/* The most layers of a stage; 0 where one has none, or where they do not add up. */
+/* The most layers of a stage; 0 if a stage has none or the numbers do not add up. */
 static int most_layers(struct sl_layers layers, int stages) {
     const int all = layers.halves ? 2 * layers.count : layers.count;
     int most = 0, sum = 0;
@@ -56,14 +56,14 @@ void sl_model_ends(const struct sl_schedule *schedule, int rank, int ends[2]) {
     ends[1] = sl_schedule_rank_of(schedule, last);
 }
 
-/* A layer may be wrapped, as in sl_recompute. */
+/* The layer in CHILD, which may wrap it, as sl_recompute does; NULL if there is none. */
 static struct sl_module *layer_in(struct sl_module *child) {
     while (!child->is_layer && child->children == 1) child = child->child[0];
     return child->is_layer ? child : NULL;
 }
 
-/* Gives each layer that is a child of a sequential stage a part of its own, which is numbered behind the loops, or,
- * unless APART is set, takes it away. Returns how many have one. */
+/* Makes each layer that is a child of a sequential stage a part of its own, numbered after the loops; without APART,
+ * resets this. Returns the number of parts. */
 static int part_layers(struct sl_model *model, bool apart) {
     int parts = 0;
     for (int l = 0; l < model->loops; l++) {
@@ -76,8 +76,8 @@ static int part_layers(struct sl_model *model, bool apart) {
     return parts;
 }
 
-/* Whether whole gradients are soon gone. Those that all passes, or both ends of a pipeline, add to stay where they are;
- * so do those that take turns. */
+/* Whether whole gradients can be freed early. Not if they accumulate over passes or over both ends of a pipeline, nor
+ * if they take turns in memory. */
 static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_options *options) {
     const int data = sl_axis_size(self, options->data_axis);
     const bool one_pass = options->accumulate <= 1 && (!options->exact || options->exact == data);
@@ -86,8 +86,8 @@ static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_
            !options->pipeline.forward_only;
 }
 
-/* Of how many microbatches a layer's gradient is complete at once: all of them, or the groups that have their W after
- * one action. Returns false without memory. */
+/* Finds *DUE, the microbatches for which a layer's gradient is complete at the same time: all, or the groups whose W
+ * follows one action. Returns false if memory is short. */
 static bool find_due(struct sl_spmd *self, const struct sl_pipeline_options *pipeline, int *due) {
     const struct sl_schedule *schedule = pipeline->schedule;
     const int group = pipeline->wgrad_group, run = sl_schedule_run(schedule, SL_BACKWARD);
@@ -97,9 +97,9 @@ static bool find_due(struct sl_spmd *self, const struct sl_pipeline_options *pip
     return true;
 }
 
-/* Layers complete their gradients one after another, and, unless bits must not follow the layout, parts of them: their
- * sums over data are then added up. What is offloaded comes back a group at a time. With FSDP little is left of a
- * layer's. */
+/* Layers complete their gradients one after another and, unless bits must not depend on the layout, in several sums
+ * over data, which are added up. Offloaded activations are read one group at a time. With FSDP, little remains of a
+ * layer's gradient. */
 int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
                              struct sl_parameters *parameters) {
     struct sl_pipeline_options *pipeline = &options->pipeline;
@@ -114,21 +114,21 @@ int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *op
     if (pipeline->offload_activations && due != pipeline->wgrad_group) apart = false;
     if (options->exact && due != microbatches) apart = false;
     int layers = part_layers(model, apart);
-    if (layers * (data - 1) <= data) layers = part_layers(model, false); /* a room and all shares are no less */
+    if (layers * (data - 1) <= data) layers = part_layers(model, false); /* a room and all shares take no less memory */
     if (sl_parameters_open(parameters, model->loops + layers)) return sl_fail(self, SL_FAILED, "no memory to train");
     pipeline->layer_sums = parameters->layer_sums = layers ? microbatches / due : 0;
     return SL_OK;
 }
 
-/* Whether the layer that is PART of PARAMETERS leaves its room to others. Of what is sharded over data there is little
- * to free, and of several sums much to send. */
+/* Whether the layer that is PART of PARAMETERS shares its room with others. Not if parameters are sharded over data and
+ * there are several sums: little memory would be freed, and much sent. */
 static bool uses_room(const struct sl_parameters *parameters, int part) {
     const struct sl_range *own = &parameters->range[part], *sharded = own + parameters->loops;
     if (parameters->layer_sums > 1 && sharded->used > own->used) return false;
     return own->written == SL_WRITTEN_BY_INPUT || own->written == SL_WRITTEN_BY_WEIGHT;
 }
 
-/* Layers use one room, one after another: it comes behind those of loops. */
+/* Layers use one room, one after another; its number follows those of the loops' rooms. */
 int sl_model_plan_rooms(struct sl_spmd *self, const struct sl_trainer_options *options, const struct sl_model *model,
                         struct sl_parameters *parameters) {
     const struct sl_pipeline_options *pipeline = &options->pipeline;

@@ -1,4 +1,4 @@
-/* optimizer.c - the table of optimizers, and the runs of a range that are updated alike. */
+/* optimizer.c - the table of optimizers, and updates of a range in runs of elements with the same settings. */
 #include "layers/training/optimizer.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "collectives/reduce.h"
 #include "spmd/device/device.h"
 
-/* The table: rows are defined in the files optimizer_NAME.c. */
+/* The table; its rows are defined in the files optimizer_NAME.c. */
 extern const struct sl_optimizer sl_adamw, sl_sgd;
 static const struct sl_optimizer *const optimizers[] = {&sl_adamw, &sl_sgd};
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
@@ -48,7 +48,7 @@ struct sl_optimizer_options sl_sgd_defaults(float learning_rate) {
     return sl_optimizer_defaults(&sl_sgd, learning_rate);
 }
 
-/* A row of one's own may lack what the table's have. */
+/* Checks a method: a user's row may be incomplete. */
 static int check_method(const struct sl_optimizer *method, struct sl_error *error) {
     enum { LONGEST = 20 };
     if (!method->name || !method->name[0])
@@ -108,26 +108,26 @@ int sl_optimizer_states(const struct sl_optimizer_options *options) {
 
 /* ---- a range ---- */
 
-/* Elements whose sum is made at once: it stays in the cache, beside values and state. The same of those that are hashed
- * behind an update that makes no hash. */
+/* Elements summed at a time: the sum stays in the cache, beside values and state. Also the elements hashed at a time
+ * after an update that computes no hash. */
 enum { PIECE = 2048 };
 
 struct update {
     const struct sl_optimizer_options *options;
     const struct sl_kernels *kernels;
     const struct sl_parameters *parameters;
-    int number; /* of the range */
+    int number; /* number of the range */
     const struct sl_range *range;
     float *state[SL_OPTIMIZER_STATES]; /* from element state_first of the flat range on */
     size_t state_first;
     int members;
     const float *const *gradient; /* [members], from element gradient_first on */
     size_t gradient_first;
-    struct sl_prints *prints; /* NULL: nothing is hashed */
-    bool rounds;              /* new values are rounded as they are made */
+    struct sl_prints *prints; /* NULL: no hashes */
+    bool rounds;              /* whether the update rounds new values */
 };
 
-/* What an update hashes goes to the prints. */
+/* An update's hash, which adds to the prints. */
 struct pass {
     struct sl_pass_hash hash;
     const struct update *update;
@@ -146,12 +146,12 @@ static void add(const struct sl_pass_hash *hash, size_t first, size_t count, uin
 
 static bool hashes_itself(const struct update *u) { return u->options->method->hashes && u->kernels->hashes; }
 
-/* The COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) are theirs. */
+/* Updates COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) begin at FIRST. */
 static void update_some(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
                         const float *gradient, const float *addend) {
     const struct pass pass = {.hash = {keys, add}, .update = u, .first = first};
     const bool apart = sl_range_is_whole(u->parameters, u->number);
-    alignas(SL_CACHE_LINE) float values[PIECE]; /* those that lie apart */
+    alignas(SL_CACHE_LINE) float values[PIECE]; /* of values that peers hold, copied here */
     if (apart) sl_parameters_copy_values(u->parameters, u->number, first, count, values, false);
     run.count = count;
     run.gradient = gradient;
@@ -166,8 +166,9 @@ static void update_some(const struct update *u, struct sl_optimizer_run run, siz
     if (apart) sl_parameters_copy_values(u->parameters, u->number, first, count, values, true);
 }
 
-/* The same; what lies apart, or is hashed behind an update, piece by piece. What that wrote past the caches would have
- * to be read again. Where the host has to bring it from a device, it is one piece. */
+/* Updates COUNT elements from FIRST on. Values that peers hold are copied piece by piece. Elements that are hashed
+ * after the update also go piece by piece, and are not written past the caches, so that the hash need not read them
+ * from memory again; if the host must copy them from a device, they are one piece. */
 static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
                        const float *gradient, const float *addend) {
     const bool behind = u->prints && !hashes_itself(u), apart = sl_range_is_whole(u->parameters, u->number);
@@ -179,8 +180,8 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
     }
 }
 
-/* Elements [FIRST, END), piece by piece: the sum of the members' gradients, but for the last one's if the update adds
- * that itself. */
+/* Updates elements [FIRST, END) piece by piece with the sum of the members' gradients; the update itself adds the last
+ * member's if it can. */
 static void update_pieces(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     alignas(SL_CACHE_LINE) float sum[PIECE];
     void *const output = sum;
@@ -194,7 +195,7 @@ static void update_pieces(const struct update *u, struct sl_optimizer_run run, s
     }
 }
 
-/* Elements [FIRST, END), whose state is there. */
+/* Updates elements [FIRST, END), whose state is in memory. */
 static void update_near(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     const size_t at = first - u->gradient_first;
     const float *const one = u->gradient[0] + at;
@@ -206,8 +207,8 @@ static void update_near(const struct update *u, struct sl_optimizer_run run, siz
         update_pieces(u, run, first, end);
 }
 
-/* The same where the state is far: a piece is brought, while the next one is on its way to the host's memory, and taken
- * back. */
+/* Updates elements [FIRST, END) with offloaded state: reads a piece while the next one is on its way to the host's
+ * memory, and writes it back. */
 static int update_far(const struct update *near, struct sl_optimizer_run run, size_t first, size_t end,
                       struct sl_error *error) {
     const struct sl_parameters *parameters = near->parameters;
@@ -229,7 +230,7 @@ static int update_far(const struct update *near, struct sl_optimizer_run run, si
     return SL_OK;
 }
 
-/* What of elements [FIRST, END) of the flat range lies in the shard. */
+/* Updates the part of elements [FIRST, END) of the flat range that lies in the shard. */
 static int update_shard(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end,
                         struct sl_error *error) {
     const size_t shard_end = u->range->shard + u->range->shard_count;
@@ -256,12 +257,12 @@ static int update_range(struct update *update, int64_t step, float gradient_scal
                             parameters->states, update->options->method->name, states);
     struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
     run.shared =
-        sl_range_is_common(parameters, update->number) && !parameters->rounds; /* else what is rounded is read */
+        sl_range_is_common(parameters, update->number) && !parameters->rounds; /* else readers use the rounded values */
     update->range = &parameters->range[update->number];
     update->rounds = sl_optimizer_rounds(update->options, parameters, update->number);
     update->state_first = update->range->shard;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++) update->state[s] = update->range->state[s];
-    /* A run ends where the next parameter with another decay begins; the last one takes the padding along. */
+    /* A run ends before the next parameter with another decay; the last run includes the padding. */
     size_t first = 0;
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];

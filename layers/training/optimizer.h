@@ -1,22 +1,22 @@
 /* optimizer.h - the table of optimizers, and how they update flat storage.
  *
- * An optimizer is a row of the table: a name, the names of the tensors that it keeps beside each value (its state), and
- * a function that updates a run of elements. No other code knows what state there is: it is allocated, sharded (ZeRO),
- * saved and compared under the row's names.
+ * An optimizer is a row of the table: a name, the names of its state tensors (one element per value), and a function
+ * that updates a run of elements. Other code does not depend on the meaning of the state: it allocates, shards (ZeRO),
+ * saves and compares the tensors under the row's names.
  *
  * A new optimizer needs a file optimizer_NAME.c, which defines a row; the row's name in the table of optimizer.c; and
  * the file in layers/kernels/kernels.cmake. Its loops stand under SL_ELEMENTWISE (spmd/device/offload.h), so that the
  * same source runs on CPUs and on devices.
  *
- * An optimizer of one's own needs no change of the library: a row of one's own, which need not be in the table, is
- * given as the method. Its name and update are enough:
+ * A user's optimizer needs no change of the library: pass its row, which need not be in the table, as the method. A
+ * name and an update function are enough:
  *
  *     static const struct sl_optimizer signs = {.name = "signs", .update = follow_signs};
  *     options.optimizer = sl_optimizer_defaults(&signs, 1e-3f);
- *     options.optimizer.arg = &mine;      (handed on to follow_signs as options->arg)
+ *     options.optimizer.arg = &mine;      (passed to follow_signs as options->arg)
  *
- * State that it declares is sharded, saved and resumed as that of the others, under the row's name: a checkpoint of
- * another name is refused. */
+ * State that a row declares is sharded, saved and resumed as that of the table's optimizers, under the row's name; a
+ * checkpoint of another optimizer is refused. */
 #ifndef SL_LAYERS_TRAINING_OPTIMIZER_H
 #define SL_LAYERS_TRAINING_OPTIMIZER_H
 
@@ -30,12 +30,12 @@ struct sl_optimizer;
 
 /* An optimizer and its settings. The row's `settings` say which of the fields from beta1 on it uses. */
 struct sl_optimizer_options {
-    const struct sl_optimizer *method; /* a row of the table or of one's own; must outlive the trainer */
-    void *arg;                         /* for a row of one's own: the library hands it on and does not look at it */
+    const struct sl_optimizer *method; /* a row of the table or the user's; must outlive the trainer */
+    void *arg;                         /* for a user's row: passed on unchanged */
     float learning_rate;
     float decay;                        /* weight decay */
-    const struct sl_decay_rule *decays; /* which parameters have weight decay; NULL: all; must outlive the trainer */
-    /* Factors of moving means; double, because 1 - beta is computed before it is rounded to float. */
+    const struct sl_decay_rule *decays; /* parameters with weight decay; NULL: all; must outlive the trainer */
+    /* Factors of moving means; double, because 1 - beta is computed before rounding to float. */
     double beta1, beta2;
     float epsilon;
     bool exact; /* adamw: compute 1 - beta^step in double; otherwise in float, as optax does */
@@ -43,42 +43,42 @@ struct sl_optimizer_options {
     bool nesterov;
 };
 
-/* Consecutive elements that are updated alike. GRADIENT, VALUE and STATE are in device memory. */
+/* Consecutive elements with the same settings. GRADIENT, VALUE and STATE are in device memory. */
 struct sl_optimizer_run {
     size_t count;
-    const float *gradient;             /* [count], still to be multiplied by gradient_scale */
-    const float *addend;               /* [count]: the gradient is gradient + addend. NULL: it is gradient */
+    const float *gradient;             /* [count], not yet multiplied by gradient_scale */
+    const float *addend;               /* [count]: the gradient is gradient + addend; NULL: it is gradient */
     float *value;                      /* [count], updated in place */
-    uint16_t *rounded;                 /* [count]: the new values as bf16; NULL: they are not wanted yet */
+    uint16_t *rounded;                 /* [count]: receives the new values as bf16; NULL: not needed yet */
     float *state[SL_OPTIMIZER_STATES]; /* [count] each, in the row's order, updated in place; zeros before the first
                                           step */
     float gradient_scale;
-    bool shared;  /* other coordinates read the values from here, and may be on cores that share no cache */
-    float decay;  /* weight decay of these elements: 0 if the parameters have none */
-    int64_t step; /* counts from 1 */
-    const struct sl_pass_hash *hash; /* made of gradients and new values, as kernels->adamw does; NULL: none is */
+    bool shared;                     /* other coordinates read these values, possibly on cores that share no cache */
+    float decay;                     /* weight decay of these elements: 0 if the parameters have none */
+    int64_t step;                    /* counts from 1 */
+    const struct sl_pass_hash *hash; /* hash of gradients and new values, computed as kernels->adamw does; NULL: none */
 };
 
 struct sl_optimizer {
-    const char *name, *help; /* what it is called in checkpoints; help may be NULL */
+    const char *name, *help; /* name: also in checkpoints; help may be NULL */
     /* Names of the state tensors, at most 20 characters each, all different; NULL after the last. */
     const char *state[SL_OPTIMIZER_STATES + 1];
-    /* Names of the fields of sl_optimizer_options that it uses, "beta1"; NULL after the last. */
+    /* Names of the fields of sl_optimizer_options that it uses, such as "beta1"; NULL after the last. */
     const char *settings[8];
     struct sl_optimizer_options defaults; /* default values of the settings and of decay */
-    bool adds;   /* its update heeds addend, which saves a pass over the gradients; otherwise addend is always NULL */
-    bool rounds; /* its update writes rounded, which saves a pass over the values; otherwise rounded is always NULL */
-    bool hashes; /* its update makes hash, which saves a pass over both; otherwise hash is always NULL */
-    /* How many of the state tensors OPTIONS need. NULL: all of them. */
+    bool adds;   /* whether update reads addend, which saves a pass over the gradients; if not, addend is always NULL */
+    bool rounds; /* whether update writes rounded, which saves a pass over the values; if not, rounded is always NULL */
+    bool hashes; /* whether update computes hash, which saves a pass over both; if not, hash is always NULL */
+    /* Number of state tensors that OPTIONS need. NULL: all of them. */
     int (*states)(const struct sl_optimizer_options *options);
-    /* SL_BAD_INPUT if settings do not fit each other. NULL: they always do. */
+    /* Returns SL_BAD_INPUT if settings do not fit each other. NULL: they always do. */
     int (*check)(const struct sl_optimizer_options *options, struct sl_error *error);
     /* Updates the values and the state of RUN. */
     void (*update)(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                    const struct sl_optimizer_run *run);
 };
 
-/* The row called NAME; NULL if there is none, with an error that lists the names there are. */
+/* Row called NAME; NULL if there is none, with an error that lists all names. */
 const struct sl_optimizer *sl_optimizer_find(const char *name, struct sl_error *error);
 /* Row number I; NULL after the last. */
 const struct sl_optimizer *sl_optimizer_at(int i);
@@ -94,24 +94,24 @@ struct sl_optimizer_options sl_sgd_defaults(float learning_rate);
 
 /* SL_BAD_INPUT if a setting is out of its range or does not fit the others; the line names it. */
 int sl_optimizer_check(const struct sl_optimizer_options *options, struct sl_error *error);
-/* How many state tensors OPTIONS need. */
+/* Number of state tensors that OPTIONS need. */
 int sl_optimizer_states(const struct sl_optimizer_options *options);
 
-/* Whether an update of RANGE rounds its values to bf16, too, so that sl_parameters_round need not. */
+/* Whether an update of RANGE also rounds its values to bf16, so that sl_parameters_round need not. */
 bool sl_optimizer_rounds(const struct sl_optimizer_options *options, const struct sl_parameters *parameters, int range);
 
 /* Updates the elements [shard, shard + shard_count) of RANGE with the gradients multiplied by GRADIENT_SCALE. STEP
- * counts from 1. SL_BAD_INPUT if PARAMETERS hold less state than the optimizer keeps; SL_FAILED only if state is far
- * and a file gives or takes less. */
+ * counts from 1. SL_BAD_INPUT if PARAMETERS have fewer state tensors than the optimizer needs; SL_FAILED only if
+ * reading or writing offloaded state fails. */
 int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                         struct sl_error *error);
-/* The same, with hashes of the gradients and of the new values in PRINTS; NULL: there are none. */
+/* As sl_optimizer_update, with hashes of gradients and new values in PRINTS; NULL: none. */
 int sl_optimizer_update_hashed(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                                struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                                struct sl_prints *prints, struct sl_error *error);
-/* The same with the sum of the MEMBERS gradients GRADIENT[i] [count of the range], in their order, of host memory. The
- * sum is made while the optimizer uses it, and is stored nowhere. */
+/* As sl_optimizer_update_hashed, with the sum, in order, of MEMBERS gradients GRADIENT[i] [count of the range] in host
+ * memory. The sum is computed piece by piece during the update, and is not stored. */
 int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                             int members, const float *const *gradient, struct sl_prints *prints,

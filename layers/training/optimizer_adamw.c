@@ -1,13 +1,13 @@
 /* optimizer_adamw.c - AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019) in optax's order
- * of operations. The formula is with struct sl_adamw_step in layers/kernels/kernels.h. */
+ * of operations. The formula is at struct sl_adamw_step in layers/kernels/kernels.h. */
 #include <math.h>
 
 #include "layers/training/optimizer.h"
 
 enum { FIRST_MOMENT, SECOND_MOMENT };
 
-/* 1 - beta^step; in float, as JAX computes it, the cancellation in the first steps is part of optax's numbers: up to
- * 3e-5 of an update. */
+/* 1 - beta^step. In float, as JAX computes it, cancellation in the first steps changes up to 3e-5 of an update, as in
+ * optax. */
 static float correction(const struct sl_optimizer_options *options, double beta, int64_t step) {
     return options->exact ? (float)(1.0 - pow(beta, (double)step)) : 1.0f - powf((float)beta, (float)step);
 }

@@ -1,6 +1,6 @@
 /* optimizer_sgd.c - stochastic gradient descent as torch.optim.SGD defines it (PyTorch's documentation; dampening 0):
  *
- *     g = gradient + decay p                  weight decay is part of the gradient, and so goes into the momentum
+ *     g = gradient + decay p                  weight decay is part of the gradient, and so of the momentum
  *     m = momentum m + g                      m begins as 0; without momentum there is no m, and d = g
  *     d = m, with Nesterov g + momentum m
  *     p = p - learning_rate d */

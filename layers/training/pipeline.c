@@ -1,10 +1,10 @@
 /* pipeline.c - walks a rank's schedule: the same few steps for every table.
  *
  * forward_step is the looping pipeline's step, index for index:
- *     update  a state that came round is kept in a row of the stage-input buffer      (take_activation)
+ *     update  a received state is copied to a row of the stage-input buffer           (take_activation)
  *     input   x is a row of that buffer, or the state last received
- *     params  which loop's stage is applied
- *     output  y is a row of the output buffer, or goes on round the ring              (send_activation: ppermute by +1)
+ *     params  of the stage of which loop
+ *     output  y is a row of the output buffer, or is sent on round the ring           (send_activation: ppermute by +1)
  * and backward_step is its transpose: gradients of rows, gradients round the ring by -1.
  * drivers/examples/looping_step.c is the same step without schedules, channels and modules that store bf16. */
 #include <string.h>
@@ -25,13 +25,13 @@ static int take_activation(struct sl_pipeline *p, const struct sl_action *action
     return sl_channel_release(p->self, channel);
 }
 
-/* The microbatch's rows of the batch; NULL on ranks that were given none. */
+/* The microbatch's rows of the batch; NULL on ranks without inputs. */
 static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
     const float *inputs = p->batch.inputs;
     return inputs ? inputs + input_row(p, microbatch) : NULL;
 }
 
-/* A call for COUNT microbatches, MICROBATCH the first of them. */
+/* Sets the context for a call over COUNT microbatches from MICROBATCH on. */
 static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     const int first_row = microbatch * p->options.rows;
     p->context.microbatch = microbatch;
@@ -41,8 +41,8 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     p->context.positions = p->step->positions ? p->step->positions + first_row / p->options.sequence : NULL;
 }
 
-/* Keys are those of the breadth-first pass, whatever the schedule: so a backward that recomputes draws its forward's
- * dropout. */
+/* Sets the microbatches and dropout keys of ACTION. Keys are those of the breadth-first pass for every schedule, so a
+ * backward that recomputes draws its forward's dropout. */
 static void set_microbatches(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const size_t keys = (size_t)p->model->layers;
@@ -58,20 +58,20 @@ static void set_microbatches(struct sl_pipeline *p, const struct sl_action *acti
     };
 }
 
-/* ---- what is kept and handed over ---- */
+/* ---- rows saved and sent ---- */
 
-/* Whether stages hand over rows of COLUMNS columns as bf16. */
+/* Whether stages send rows of COLUMNS columns as bf16. */
 static bool rounds(const struct sl_pipeline *p, int columns) { return sl_pipeline_dtype(p, columns) != SL_F32; }
 
 static size_t elements(const struct sl_pipeline *p, int columns) { return (size_t)p->context.rows * (size_t)columns; }
 
-/* For the call of a module: its ROWS lie as bf16, too. */
+/* Tells the call's module that its ROWS also exist as bf16, at STORED. */
 static const float *note_rows(struct sl_pipeline *p, int columns, const float *rows, const void *stored) {
     p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns)};
     return rows;
 }
 
-/* The call's rows at FROM, as they were handed over, as floats, which a module that READS_STORED does without. */
+/* The call's received rows at FROM as floats; a module that READS_STORED needs no floats. */
 static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_stored, const void *from) {
     if (!from || !rounds(p, columns)) return from;
     float *rows = sl_at(&p->context, &p->taken);
@@ -79,7 +79,7 @@ static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_sto
     return note_rows(p, columns, rows, from);
 }
 
-/* Where a stage writes rows that are handed over at TO; and hands them over. */
+/* Buffer for a stage's rows that are sent from TO; and rounds them to TO. */
 static float *rows_for(const struct sl_pipeline *p, int columns, void *to) {
     return rounds(p, columns) ? sl_at(&p->context, &p->given) : to;
 }
@@ -87,25 +87,25 @@ static void give_rows(const struct sl_pipeline *p, int columns, const float *row
     if (rounds(p, columns)) p->context.kernels->round_bf16(elements(p, columns), rows, to);
 }
 
-/* How the stage's module should leave rows for TO, which is NULL where they are not handed over. */
+/* Asks the stage's module to write its result for TO, which is NULL if it is not sent. */
 static void ask(struct sl_pipeline *p, int columns, void *to, struct sl_result *result) {
     *result = (struct sl_result){.stored = to, .unread = to != NULL};
     p->context.result = rounds(p, columns) ? result : NULL;
 }
-/* The module has returned. */
+/* Whether the module has done so; call it after the module has returned. */
 static bool is_done(struct sl_pipeline *p, const struct sl_result *result) {
     p->context.result = NULL;
     return result->done;
 }
 
-/* Rows of floats that no stage hands over are rounded as if one did, and kept where that is a PLACE in the stash. */
+/* Rounds float rows that are not sent, as if they were, and saves them if PLACE is in the stash. */
 static void settle(const struct sl_pipeline *p, int columns, float *rows, const struct sl_place *place) {
     const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
     if (rounds(p, columns))
         p->context.kernels->settle_bf16(elements(p, columns), rows, keeps ? sl_at(&p->context, place) : NULL);
 }
 
-/* The x of the call, kept for backward. FROM is of the batch, or was handed over. */
+/* The call's x, saved for backward. FROM is in the batch or was received. */
 static const float *take_x(struct sl_pipeline *p, const struct sl_action *action, const void *from) {
     const struct sl_module *stage = p->model->stage[action->loop];
     const int columns = stage->in;
@@ -125,7 +125,7 @@ static const float *take_x(struct sl_pipeline *p, const struct sl_action *action
     return take_rows(p, columns, stage->x.reads == SL_BF16, from);
 }
 
-/* For the step's journal: KIND of rows that ACTION's stage hands over, ROWS as they lie there. */
+/* Records KIND of rows that ACTION's stage sends in the step's journal, from ROWS. */
 static void record(const struct sl_pipeline *p, enum sl_journal_kind kind, const struct sl_action *action, int columns,
                    enum sl_dtype dtype, const void *rows) {
     if (p->step->journal && p->context.phase == SL_TRAIN)
@@ -135,7 +135,7 @@ static void record(const struct sl_pipeline *p, enum sl_journal_kind kind, const
 
 /* ---- forward and backward ---- */
 
-/* What the last stage has given is Y; SETTLED: rounded as it is to be. */
+/* Runs the loss on Y, the output of the last stage. SETTLED: Y is rounded. */
 static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y, bool settled) {
     static const struct sl_place nowhere = {0};
     const int columns = p->model->stage[action->loop]->out;
@@ -194,7 +194,7 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return sl_channel_release(p->self, channel);
 }
 
-/* x and dy of MICROBATCH as the stage's first and last module find them again; NULL where they are not kept. */
+/* Saved x and dy of MICROBATCH for the stage's first and last module; NULL if not saved. */
 static const float *kept_x(const struct sl_pipeline *p, int loop, int microbatch) {
     if (p->kept[loop].x.stashed) return sl_at(&p->context, &p->kept[loop].x);
     return is_first(p, loop) ? batch_row(p, microbatch) : NULL;
@@ -205,7 +205,7 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
     return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
-/* The dy of the action; modules are told where it lies as bf16. */
+/* The dy of the action; note_rows tells modules of its bf16 copy. */
 static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->loop];
     const struct sl_place *kept = &p->kept[action->loop].dy;
@@ -216,7 +216,7 @@ static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *a
     return from && rounds(p, stage->out) ? note_rows(p, stage->out, dy, from) : dy;
 }
 
-/* Before gradients of LOOP's parameters are written. */
+/* Calls the step's begin before gradients of LOOP's parameters are written. */
 static int begin_weight_gradients(struct sl_pipeline *p, int loop) {
     struct weight_gradients *weights = &p->weights[loop];
     if ((weights->begun && p->options.layer_sums < 2) || !p->step->begin) return SL_OK;
@@ -277,13 +277,13 @@ static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_actio
     return event;
 }
 
-/* W of the groups from microbatch FIRST on: of the stage, and of a loss that has parameters. */
+/* Computes W of the groups from microbatch FIRST on: of the stage, and of a loss with parameters. */
 static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
     const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
     SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
     if (!loss) return SL_OK;
-    struct sl_context whole = p->context; /* what the last stage gives is kept as floats */
+    struct sl_context whole = p->context; /* the last stage's output is saved as floats */
     whole.storage = SL_F32;
     return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
 }
@@ -295,8 +295,7 @@ bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_g
     return true;
 }
 
-/* Runs the groups of a loop's weight gradients that are due; where layers complete their gradients one after another,
- * all of a sum at once. */
+/* Runs the groups of a loop's weight gradients that are due; if layers are parts, all groups of a sum at once. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     struct weight_gradients *weights = &p->weights[action->loop];
     const int sums = p->options.layer_sums, count = sums ? p->microbatches / sums : p->options.wgrad_group;
@@ -318,12 +317,12 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     return SL_OK;
 }
 
-/* The kind of work that an action is, products in it apart. */
+/* Kind of work of an action, products in it excluded. */
 static enum sl_work work_of(enum sl_action_kind kind) {
     return kind <= SL_WEIGHT_GRADIENT ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
 }
 
-/* The action's own work; weight gradients apart. */
+/* Runs the action, except its weight gradients. */
 static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
     switch (action->kind) {
     case SL_FORWARD:
@@ -349,22 +348,22 @@ static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
     return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
 }
 
-/* Whether the gradient of ACTION, a backward, is sent at once: it may be kept until the previous stage needs it. */
+/* Whether the gradient of ACTION, a backward, is sent at once; it may wait until the previous stage needs it. */
 static bool is_sent(const struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_action *next = action + 1, *end = p->actions->action + p->actions->count;
     return next < end && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
            next->microbatch == action->microbatch;
 }
 
-/* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
- * and nobody needs them before the reduction. They do not wait any longer, for their microbatches' room is another's
- * from the next backward on. */
+/* Weight gradients that are due after a backward run once its gradient has been sent: the previous stage needs that
+ * first, and they are not needed before the reduction. They run before the next backward, which may reuse their
+ * microbatches' slots. */
 bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action) {
     return action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
            (sl_has_weight_gradient(action->kind) && !is_sent(p, action));
 }
 
-/* For verdicts. */
+/* Records the current action in sl_doing, for verdicts. */
 static void tell(struct sl_pipeline *p, const struct sl_action *action) {
     static const char *const what[SL_ACTION_KINDS] = {"forward",
                                                       "backward",
@@ -469,7 +468,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
 }
 
 static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
-    int end = p->actions->count; /* after the last that goes forward */
+    int end = p->actions->count; /* after the last forward action */
     while (end > 0 && !sl_goes_forward(p->actions->action[end - 1].kind)) end--;
     SL_TRY(begin_step(p, step, phase));
     for (int i = 0; i < end; i++) {

@@ -4,19 +4,19 @@
  * axis of the mesh ("model"). Two ranks that hold neighbouring stages are connected by a channel in each direction; on
  * a ring all channels together are a persistent ppermute. A rank does no work while it is idle (in a bubble).
  *
- * sl_trainer (layers/training/trainer.h) has one, and trains with it. A loop of one's own makes these calls, in this
- * order; drivers/examples/regression.c is one:
+ * sl_trainer (layers/training/trainer.h) contains a pipeline and trains with it. A user's own training loop makes these
+ * calls, in this order; drivers/examples/regression.c is an example:
  *
  *     sl_schedule_make          and sl_schedule_lower: once, before sl_run
- *     sl_group_axes             the groups over data and others; on every coordinate in the same order
- *     sl_parameters_open        an empty list of parameters; set data_axis, stage_axis, decays, and what the optimizer
- *                               keeps: states and state_name
+ *     sl_group_axes             groups over data and other axes; on every coordinate in the same order
+ *     sl_parameters_open        an empty list of parameters; set data_axis, stage_axis, decays, and the optimizer's
+ *                               states and state_name
  *     sl_pipeline_plan          declares the model's parameters and computes the pipeline's memory
  *     sl_parameters_layout      pads and shards them for the data axis
  *     sl_parameters_seed        gives each parameter its random key
- *     sl_parameters_take        takes their memory
- *     sl_parameters_initialize  draws the initial values and rounds them (sl_import does so with given ones)
- *     sl_pipeline_open          takes the pipeline's memory and opens its channels
+ *     sl_parameters_take        allocates their memory
+ *     sl_parameters_initialize  draws and rounds the initial values (sl_import reads and rounds given ones)
+ *     sl_pipeline_open          allocates the pipeline's memory and opens its channels
  *     sl_pipeline_train         a step's forward and backward; then, for each range that is not empty, sl_pmean of
  *                               its gradients over data, unless sl_range_is_sharded; sl_optimizer_update; and
  *                               sl_parameters_round, which modules with bf16 operands need
@@ -33,8 +33,8 @@
 SL_BEGIN_C
 
 /* Slots of a channel. A schedule is proven with the smallest number, at least SL_PIPELINE_FEWEST_SLOTS, that works.
- * More slots let a stage run ahead of the next one, so that a core which several coordinates share computes many
- * microbatches with the weights of one stage in its cache. */
+ * With more slots a stage can run ahead of the next one, so that a core shared by several coordinates computes many
+ * microbatches with one stage's weights in its cache. */
 enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
 
 struct sl_pipeline; /* opaque */
@@ -42,128 +42,128 @@ struct sl_pipeline; /* opaque */
 struct sl_pipeline_options {
     const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
     const char *axis;            /* axis of the ranks */
-    /* Other axes, over which modules communicate (layers/modules/groups.h); may be NULL. */
+    /* Other axes, for communication of modules (layers/modules/groups.h); may be NULL. */
     const char *const *group_axes;
-    /* One of group_axes: sums over it are those of LEAVES, 1, 2, 4, ..., a multiple of its size, in the order of a
-     * tree, so that bits do not depend on that size (layers/modules/leaves.h). NULL: they are in the order of
+    /* One of group_axes. Sums over it are in the order of a tree of LEAVES, which is 1, 2, 4, ... and a multiple of the
+     * axis's size, so that bits do not depend on that size (layers/modules/leaves.h). NULL: sums are in the order of
      * coordinates. */
     const char *leaf_axis;
     int leaves;
     const struct sl_schedule *schedule; /* lowered; must outlive the pipeline */
     const struct sl_gemm_backend *gemm;
-    enum sl_dtype precision; /* of the operands of products: SL_F32 or SL_BF16 */
-    /* Of what is kept for backward and handed over: SL_F32 or SL_BF16. With bf16, rows are rounded after every layer,
-     * whether they are handed over or not, so that bits do not follow the stages. The first plan over the parameters
-     * decides how kernels are held: bf16 is refused over those of a plan with floats. */
+    enum sl_dtype precision; /* type of the operands of products: SL_F32 or SL_BF16 */
+    /* Type of saved activations and of messages between stages: SL_F32 or SL_BF16. With bf16, rows are rounded after
+     * every layer, also inside a stage, so that bits do not depend on the stages. The first plan over the parameters
+     * sets the type of kernels: bf16 is refused after a plan with floats. */
     enum sl_dtype storage;
-    int slots;          /* slots of a channel with which the schedule is proven; 0: as many as sl_schedule_slots says */
+    int slots;          /* slots per channel with which the schedule is proven; 0: as sl_schedule_slots computes */
     int rows;           /* rows of a microbatch */
-    int sequence;       /* rows of a sequence; 0: rows are independent of each other */
+    int sequence;       /* rows of a sequence; 0: rows are independent */
     bool forward_only;  /* the pipeline will never train */
-    bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions have the rows of all microbatches, as they
-                         * do where it is forward_only; else those that W still needs, and there is less memory */
-    bool sizes_only;    /* the pipeline will never be opened: it tells of parameters and bytes */
-    struct sl_load *load;     /* counts the work of a microbatch while it is planned; NULL: nobody does */
-    struct sl_crew *crew;     /* of this coordinate, which helps with forward_only's work; NULL: none */
+    bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
+                           forward_only; else only rows that W still needs are held, in less memory */
+    bool sizes_only;    /* the pipeline is planned for its parameters and bytes, and never opened */
+    struct sl_load *load;     /* counts the work of a microbatch during planning; NULL: not counted */
+    struct sl_crew *crew;     /* this coordinate's helpers for forward_only; NULL: none */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
-    /* What the stages keep for backward lies further away (spmd/device/window.h), where the host computes in a file in
-     * offload_directory, and comes back ahead of its use. */
+    /* Offload saved activations (spmd/device/window.h), if the host computes to a file in offload_directory; they are
+     * read back ahead of use. */
     bool offload_activations;
     const char *offload_directory;
     int wgrad_group; /* microbatches of one weight-gradient product; must divide the number of microbatches */
-    /* Where layers are parts of the parameters (sl_model_open_parameters), in how many sums over data a layer's
-     * gradient is made in a step: one, of all microbatches, or one of each weight-gradient product's. 0: layers are no
-     * parts. */
+    /* If layers are parts of the parameters (sl_model_open_parameters), sums over data per step for a layer's gradient:
+     * one, of all microbatches, or one per weight-gradient product. 0: layers are not parts. */
     int layer_sums;
     /* Receives the gradient of the batch's inputs in each call of sl_pipeline_train: [rows of a call, in] in the
-     * caller's device memory. All coordinates with the first stage set it, or none (NULL). SL_BAD_INPUT if that stage
-     * reads tokens. */
+     * caller's device memory. Set it on all coordinates with the first stage, or on none (NULL). SL_BAD_INPUT if that
+     * stage reads tokens. */
     float *batch_gradient;
-    int passes; /* calls of sl_pipeline_train with UNREAD that follow each other at most; 0 counts as 1 */
+    int passes; /* the most consecutive calls of sl_pipeline_train with UNREAD; 0 counts as 1 */
 };
 
-/* The fewest of MICROBATCHES, into groups of which they divide, whose ROWS each make together a product that is deep
- * enough to be fast; else all. Shapes alone decide, so that a wgrad_group of this size keeps the bits that it gives. */
+/* Default wgrad_group: the smallest divisor of MICROBATCHES for which a group's rows, ROWS per microbatch, make a
+ * product deep enough to be fast; else all. It depends on shapes only, so the bits of a given size do not change. */
 int sl_pipeline_wgrad_group(int microbatches, int rows);
 
-/* What sl_pipeline_plan checks first, and sl_trainer_plan, too: SL_BAD_INPUT names the field of OPTIONS or MODEL that
- * is missing or does not fit, and what is allowed. */
+/* The first check of sl_pipeline_plan and sl_trainer_plan: SL_BAD_INPUT names the field of OPTIONS or MODEL that is
+ * missing or does not fit, and the allowed values. */
 int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model);
 
 /* Plans MODEL: declares its parameters in PARAMETERS, and computes the sizes of stash, workspace and buffers. Allocates
  * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh: groups are opened and names
  * compared. SL_BAD_INPUT if options, schedule and model do not fit each other, or if two stages declare a parameter of
- * the same name and it is not tied. Free with sl_pipeline_close, also after a failure. */
+ * the same name that is not tied. Free with sl_pipeline_close, also after a failure. */
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters);
-/* Bytes that sl_pipeline_open will take, and those that planning has taken: stash, workspace, buffers, channel slots,
- * tables; all together, and added to BUDGET by category. */
+/* Bytes that sl_pipeline_open will allocate and planning has allocated: stash, workspace, buffers, channel slots,
+ * tables. The total, or added to BUDGET by category. */
 size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
 void sl_pipeline_plan_bytes(const struct sl_pipeline *pipeline, struct sl_budget *budget);
-/* Columns of the batch's inputs; 0 if this coordinate lacks the first stage and so reads no inputs. */
+/* Columns of the batch's inputs; 0 if this coordinate lacks the first stage. */
 int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
 /* Columns of the batch's targets; 0 if this coordinate has no loss that reads targets. */
 int sl_pipeline_targets(const struct sl_pipeline *pipeline);
-/* Rows that the batch of a call has: microbatches times the rows of one. */
+/* Rows of the batch of a call: microbatches times the rows of one. */
 int sl_pipeline_rows(const struct sl_pipeline *pipeline);
-/* Takes the memory and opens the channels. SL_BAD_INPUT if the parameters have no memory yet or, without a line,
- * PIPELINE is NULL; SL_FAILED if there is not enough. */
+/* Allocates the memory and opens the channels. SL_BAD_INPUT if the parameters have no memory yet, or if PIPELINE is
+ * NULL (without an error message); SL_FAILED if memory is short. */
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
-/* Called when the gradients of LOOP are complete, while other loops still compute; or before the first of them, and so
- * for each layer that is a part of the parameters, by its part's number: then those of the part before are complete.
- * Where a layer has several sums in a step, so again for each of them. */
+/* Called in two roles. reduce: when the gradients of LOOP are complete, while other loops still compute. begin: before
+ * the first gradient of a loop, and, if layers are parts of the parameters, before the first gradient of each layer, by
+ * its part's number; the part before is then complete. If a layer has several sums in a step, begin is called for each
+ * of them. */
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
     struct sl_batch batch; /* this coordinate's sl_pipeline_rows rows, in the order of the microbatches */
-    uint32_t first_row;    /* global number of this coordinate's first row */
-    /* For generation: the position of each sequence's first row; where sequences of one row have different ones, that
-     * of each [sequences], else NULL; the first of the step's sequences in the caches; whether what caches keep of the
-     * parameters is made anew, as the first call has it with new parameters. */
+    uint32_t first_row;    /* global number of the batch's first row */
+    /* For generation. position: of each sequence's first row. positions: [sequences], if sequences of one row have
+     * different ones, else NULL. first_sequence: the first of the step's sequences in the caches. begins: recompute
+     * what the caches derive from the parameters; the first call with new parameters sets it. */
     int position;
     const int *positions;
     int first_sequence;
     bool begins;
-    bool accumulate;                /* add the gradients to those of the calls before */
+    bool accumulate;                /* add the gradients to those of earlier calls */
     int pass;                       /* number of this call among the PASSES between which the host does not wait */
-    struct sl_key step_key;         /* key of dropout by global position */
+    struct sl_key step_key;         /* dropout key by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
-    /* Factor of each row's loss in the gradient; to train, not 0. For the gradient of the mean loss it is 1 / this
-     * coordinate's rows if sl_pmean over data follows, and 1 / the rows of all of data's coordinates if sl_psum does.
-     */
+    /* Factor of each row's loss in the gradient; in training, not 0. For the gradient of the mean loss: 1 / this
+     * coordinate's rows if sl_pmean over data follows; 1 / the rows of all coordinates of data if sl_psum does. */
     float weight;
     sl_reduce_function *begin;  /* before a loop's first weight gradient; may be NULL */
     sl_reduce_function *reduce; /* may be NULL */
-    int (*between)(void *arg);  /* may be NULL; called between actions, so that complete loops can be reduced */
+    int (*between)(void *arg);  /* called between actions, to reduce complete loops; may be NULL */
     void *callback_arg;
-    struct sl_profile *profile; /* may be NULL */
-    struct sl_trace *trace;     /* may be NULL */
-    struct sl_journal *journal; /* records what stages hand over (layers/journal/journal.h); may be NULL */
-    struct sl_not_finite
-        *not_finite;           /* looks at the results of all modules (layers/modules/not_finite.h); may be NULL */
-    bool unread;               /* metrics stay on the device, until sl_pipeline_read or the next call */
-    struct sl_metrics metrics; /* out: sums over this coordinate's rows; zero unless it has the last stage */
+    struct sl_profile *profile;       /* may be NULL */
+    struct sl_trace *trace;           /* may be NULL */
+    struct sl_journal *journal;       /* records rows sent between stages (layers/journal/journal.h); may be NULL */
+    struct sl_not_finite *not_finite; /* checks the results of all modules (layers/modules/not_finite.h); may be NULL */
+    bool unread;                      /* metrics stay on the device until sl_pipeline_read or the next call */
+    struct sl_metrics metrics;        /* out: sums over this coordinate's rows; zero unless it has the last stage */
 };
 
-/* Runs forward and backward of all microbatches. The gradients are in the parameters afterwards. SL_BAD_INPUT if the
- * batch has another number of rows, or lacks what the first stage or the loss reads; fails if a communication call or a
- * product fails. The same holds for the two functions below. Here SL_BAD_INPUT also if step->weight is 0. */
+/* Runs forward and backward of all microbatches; the parameters then hold the gradients. SL_BAD_INPUT if the batch has
+ * another number of rows, or lacks an array that the first stage or the loss reads; fails if a communication call or a
+ * product fails. This also holds for sl_pipeline_evaluate and sl_pipeline_generate. SL_BAD_INPUT also if step->weight
+ * is 0. */
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
-/* Where the step's kernels add up, once the pipeline is open. */
+/* Device memory for the sums of the step's kernels, once the pipeline is open. */
 struct sl_sums *sl_pipeline_sums(const struct sl_pipeline *pipeline);
-/* Of a step that has been trained with UNREAD: fills in its metrics, which waits for what is on the device's queue. */
+/* Fills in the metrics of a step that was trained with UNREAD; waits for the device's queue. */
 void sl_pipeline_read(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
-/* Runs only the forward actions, and adds the tokens to the caches from step->position on (or positions). PHASE is
+/* Runs only the forward actions, and adds the tokens to the caches from step->position (or positions) on. PHASE is
  * SL_PREFILL for a prompt, or SL_DECODE for one token of each sequence. */
 int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
-/* What the loss wrote in the last call: [microbatches][rows, its out] in device memory; NULL unless this coordinate has
+/* Output of the loss in the last call: [microbatches][rows, its out] in device memory; NULL unless this coordinate has
  * the last stage, and options.keeps_outputs or options.forward_only. */
 const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
-/* What the last stage gave in the last call, and the loss took: [microbatches][rows, its out]; NULL as well. */
+/* Output of the last stage in the last call, the loss's input: [microbatches][rows, its out]; NULL under the same
+ * conditions. */
 const float *sl_pipeline_predictions(const struct sl_pipeline *pipeline);
 
 SL_END_C

@@ -1,6 +1,5 @@
-/* pipeline_check.c - what a pipeline is given: options and model before it is planned, the batch before each call. A
- * field that was forgotten is NULL or 0, and is named before anything is read through it. And what its stages have
- * declared: the names of parameters. */
+/* pipeline_check.c - checks a pipeline's options and model before planning, the batch before each call, and the names
+ * of the parameters that stages have declared. A forgotten field is NULL or 0, and is reported before it is used. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +54,8 @@ static int check_options(struct sl_spmd *self, const struct sl_pipeline_options 
     return check_leaves(self, options);
 }
 
-/* Two ranks have the same parts of the model in the same order, so that their gradients can be added up. */
+/* Checks that the second copies of a rank's stages are on one rank, in the same order, so that gradients can be added
+ * up. */
 static int check_copies(struct sl_spmd *self, const struct sl_schedule *schedule) {
     for (int s = 0; s < sl_schedule_stages(schedule) && schedule->copies > 1; s++) {
         const int twin = sl_schedule_twin(schedule, s), rank = sl_schedule_rank_of(schedule, s);
@@ -124,7 +124,8 @@ int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *op
 
 /* ---- names ---- */
 
-/* What names are compared by. The lowest bit says that the parameter is tied: the first and the last stage share it. */
+/* Mark by which names are compared: a hash, and in the lowest bit whether the parameter is tied, i.e. shared by the
+ * first and the last stage. */
 static uint64_t mark_of(const struct sl_parameter *parameter) {
     return sl_hash(parameter->name, strlen(parameter->name)) << 1 | (uint64_t)parameter->tied;
 }
@@ -143,7 +144,8 @@ static int refuse_name(const struct sl_pipeline *p, const struct sl_parameters *
                    parameters->list[i].name, rank, p->rank);
 }
 
-/* MARKS has MOST for each rank, of which COUNT[rank] are set. Each rank looks for its own names in the ranks before. */
+/* Compares names: each rank looks for its own names in those of lower ranks. MARKS has MOST entries per rank;
+ * COUNT[rank] are set. */
 static int compare_names(const struct sl_pipeline *p, const struct sl_parameters *parameters, const int32_t *count,
                          const uint64_t *marks, size_t most, uint64_t *own) {
     const size_t mine = (size_t)parameters->count;
@@ -195,7 +197,7 @@ static int lacks(const struct sl_pipeline *p, const char *array, const char *who
 /* Whether the host can read the array. */
 static bool is_near(const int32_t *array) { return array && (sl_device.shares_memory || !sl_device.reaches(array)); }
 
-/* Whether all ROWS of VALUES are LEAST to BOUND - 1, whom somebody has told (0: nobody). */
+/* Checks that all ROWS of VALUES are in LEAST to BOUND - 1; BOUND 0: unknown. */
 static int check_values(const struct sl_pipeline *p, const char *array, const int32_t *values, int rows, int least,
                         int bound) {
     bool beyond = false;
@@ -208,7 +210,7 @@ static int check_values(const struct sl_pipeline *p, const char *array, const in
     return SL_OK;
 }
 
-/* They lead to the tokens of the same document. */
+/* Checks places: each is 0 or follows that of the row before, so that documents are contiguous. */
 static int check_places(const struct sl_pipeline *p, const struct sl_batch *batch) {
     const int32_t *places = batch->places;
     const int sequence = p->options.sequence;

@@ -1,4 +1,4 @@
-/* pipeline_internal.h - what planning a pipeline (pipeline_plan.c) prepares for walking its schedule (pipeline.c). */
+/* pipeline_internal.h - the plan of a pipeline (pipeline_plan.c), for walking its schedule (pipeline.c). */
 #ifndef SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 #define SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 
@@ -6,15 +6,14 @@
 #include "layers/training/pipeline.h"
 #include "spmd/device/window.h"
 
-/* Where a stage's x and dy are kept for W, as sl_pipeline_dtype says. A place that is not stashed is not used: the rows
- * lie elsewhere, or W does not need them. */
+/* Places of a stage's x and dy, saved for W in the type of sl_pipeline_dtype. A place that is not stashed is unused:
+ * the rows lie elsewhere, or W does not need them. */
 struct kept {
     struct sl_place x, dy;
-    size_t begin; /* of the loop's part of the stash, in elements of one slot */
+    size_t begin; /* start of the loop's part of the stash, in elements of one slot */
 };
 
-/* The channels of one loop's stage: to and from the stage after it and the stage before it. NULL at the two ends of the
- * pipeline. */
+/* Channels of one loop's stage, to and from its neighbours. NULL at the ends of the pipeline. */
 struct ends {
     struct sl_channel *take_activation, *send_activation, *take_gradient, *send_gradient;
 };
@@ -26,11 +25,11 @@ struct link {
     struct sl_channel channel;
 };
 
-/* The weight gradients of one loop. A group of microbatches is computed when all of them are ready, and groups are
- * computed in ascending order. */
+/* Weight gradients of one loop. A group of microbatches is computed when all of them are ready; groups are computed in
+ * ascending order. */
 struct weight_gradients {
     bool *ready;    /* [microbatches] */
-    int first, end; /* microbatches that the stage sees */
+    int first, end; /* microbatches of the stage */
     int next;       /* first microbatch of the next group */
     bool begun;
 };
@@ -42,33 +41,33 @@ struct sl_pipeline {
     const struct sl_rank_schedule *actions;
     int rank, microbatches;
     int run;             /* microbatches of a forward, an input gradient and their messages */
-    int in, hidden, out; /* columns of the batch's inputs, between stages, and of what the last stage gives; 0 for those
-                            that this rank does not have */
-    unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
+    int in, hidden, out; /* columns of the batch's inputs, of rows between stages, and of the last stage's output; 0 if
+                            this rank has none */
+    unsigned reads;      /* arrays of the batch that this rank's stages and loss read, as in struct sl_module_type */
     struct sl_batch_bounds bounds;
-    bool reads_inputs; /* the first stage takes the batch's inputs */
+    bool reads_inputs; /* whether the first stage reads the batch's inputs */
     struct sl_stash stash;
-    struct sl_stash again, once;        /* of recomputed modules: what waits for W, and what passes */
+    struct sl_stash again, once; /* stashes of recomputed modules: tensors that wait for W, and tensors for one call */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
-    /* With frames, the stash is one unit of the window at a time, of stash.slots microbatches of a loop. */
+    /* With frames, the stash is one unit of the window at a time: stash.slots microbatches of a loop. */
     struct sl_window window;
-    int frames, turns; /* units that are near, 0: nothing leaves; units of a loop */
+    int frames, turns; /* units in near memory, 0: nothing is offloaded; units of a loop */
     struct sl_groups groups;
-    bool unshards; /* UNSHARD and RESHARD are carried out, with */
+    bool unshards; /* whether UNSHARD and RESHARD are carried out, with the next two */
     struct sl_gathers gathers;
     struct sl_scatters scatters;
     struct kept *kept; /* [loops] */
-    /* Where stages hand over bf16: floats of a call's x or dy, and of its y or dx. */
+    /* If stages send bf16: float buffers for a call's x or dy, and for its y or dx. */
     struct sl_place taken, given;
     struct weight_gradients *weights;    /* [loops] */
-    size_t workspace_bytes, table_bytes; /* of a call; of what layers share (rotary positions) */
-    size_t sums_at;                      /* behind what modules use of the workspace */
+    size_t workspace_bytes, table_bytes; /* of a call; of tables that layers share (rotary positions) */
+    size_t sums_at;                      /* offset of the sums, after the modules' workspace */
     struct sl_context context;
-    /* The stage-input buffer, if the schedule keeps states, and its gradients; then what the last stage gives, and what
-     * the loss makes of it: the gradients, unless the model generates. */
-    char *inputs, *input_gradients;    /* [microbatches * rows, hidden], as they are handed over */
+    /* Buffers of stage inputs, if the schedule keeps states, and of their gradients; then outputs of the last stage,
+     * and of the loss: the gradients, unless the model generates. */
+    char *inputs, *input_gradients;    /* [microbatches * rows, hidden], in the type in which they are sent */
     float *outputs, *output_gradients; /* [output_slots * rows, out], [output_slots * rows, the loss's out] */
-    int output_slots;                  /* microbatches that lie there at the same time */
+    int output_slots;                  /* microbatches held at the same time */
     struct ends *ends;                 /* [loops] */
     struct link *link;                 /* [links], at most 4 for each loop */
     int links;
@@ -79,8 +78,8 @@ struct sl_pipeline {
     struct sl_pipeline_step *step;
 };
 
-/* In which type rows of COLUMNS columns leave their stage and are kept. What is handed over beside rows of layers has
- * sums in it, which stay floats. */
+/* Type in which rows of COLUMNS columns are sent and saved. Rows as wide as `handed` contain sums, which stay
+ * floats. */
 static inline enum sl_dtype sl_pipeline_dtype(const struct sl_pipeline *p, int columns) {
     return columns == p->model->handed ? SL_F32 : p->options.storage;
 }
@@ -89,7 +88,7 @@ static inline size_t sl_pipeline_row_bytes(const struct sl_pipeline *p, int coun
     return (size_t)count * (size_t)columns * sl_dtype_size(sl_pipeline_dtype(p, columns));
 }
 
-/* Bytes before MICROBATCH in arrays of rows that stages hand over. */
+/* Bytes before MICROBATCH in arrays of rows sent between stages. */
 static inline size_t hidden_bytes(const struct sl_pipeline *p, int microbatch) {
     return sl_pipeline_row_bytes(p, microbatch * p->options.rows, p->hidden);
 }
@@ -98,12 +97,12 @@ static inline size_t hidden_bytes(const struct sl_pipeline *p, int microbatch) {
 static inline size_t slot_row(const struct sl_pipeline *p, int microbatch, int columns) {
     return (size_t)(microbatch % p->output_slots) * (size_t)p->options.rows * (size_t)columns;
 }
-/* In what the last stage gives, and in what the loss makes of it. */
+/* Elements before MICROBATCH's slot in the outputs of the last stage, and of the loss. */
 static inline size_t output_row(const struct sl_pipeline *p, int microbatch) { return slot_row(p, microbatch, p->out); }
 static inline size_t loss_row(const struct sl_pipeline *p, int microbatch) {
     return slot_row(p, microbatch, p->model->loss->out);
 }
-/* Of the batch's inputs. */
+/* Elements before MICROBATCH in the batch's inputs. */
 static inline size_t input_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->in;
 }
@@ -130,9 +129,9 @@ static inline bool has_loss(const struct sl_pipeline *p) {
 
 /* ---- weight gradients (pipeline.c) ---- */
 
-/* ACTION, which has one: its weight gradient may be computed. */
+/* Marks the weight gradient of ACTION as ready to compute. */
 void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action);
-/* Whether the groups of ACTION's loop that are due are computed after it. */
+/* Whether the groups of ACTION's loop that are due run after it. */
 bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action);
 /* Whether the loop has a next group, and all of it is due. */
 bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights);
@@ -145,41 +144,41 @@ static inline bool sl_pipeline_uses_stash(const struct sl_pipeline *p, const str
            (action->kind == SL_TAKE_GRADIENT && p->kept[action->loop].dy.stashed);
 }
 
-/* Once the stages have been planned. */
+/* Plans the window once the stages are planned; opens it; brings a unit into memory. */
 int sl_pipeline_plan_offload(struct sl_pipeline *p);
 int sl_pipeline_open_offload(struct sl_pipeline *p);
 int sl_pipeline_bring_stash(struct sl_pipeline *p, int loop, int microbatch);
-/* The stash becomes that of MICROBATCH in LOOP, and of those beside it. */
+/* Makes the unit of MICROBATCH in LOOP the current stash. */
 static inline int sl_pipeline_use_stash(struct sl_pipeline *p, int loop, int microbatch) {
     return p->frames ? sl_pipeline_bring_stash(p, loop, microbatch) : SL_OK;
 }
-/* The weight gradients of LOOP have been computed up to microbatch END, excluded. */
+/* Drops units of LOOP whose weight gradients have been computed, up to microbatch END (exclusive). */
 void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end);
 
 /* ---- parameters that take turns in memory (pipeline_offload.c) ---- */
 
 int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters);
-/* What ACTION reads and writes of its loop's parameters is in memory. */
+/* Brings the parameters that ACTION reads or writes into memory. */
 int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action);
 
 /* ---- sharded kernels (pipeline_shards.c) ---- */
 
-/* Before the stages are planned. Collective over the mesh. */
+/* Plans gathers and scatters before the stages are planned. Collective over the mesh. */
 int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *parameters);
-/* At the beginning of a step; for an UNSHARD or RESHARD; between actions; before an action that may read kernels; and
- * after the last one. */
+/* Called at the beginning of a step; for an UNSHARD or RESHARD; between actions; before an action that may read
+ * kernels. After the last action, sl_pipeline_end_shards is called. */
 int sl_pipeline_begin_shards(struct sl_pipeline *p);
 int sl_pipeline_shard_step(struct sl_pipeline *p, const struct sl_action *action);
 int sl_pipeline_advance_shards(struct sl_pipeline *p);
 int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action);
-/* Before the gradients are read. */
+/* Call before the gradients are read. */
 int sl_pipeline_end_scatters(struct sl_pipeline *p);
 int sl_pipeline_end_shards(struct sl_pipeline *p);
 
-/* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over
- * the mesh. */
+/* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name that is not tied. Collective over the
+ * mesh. */
 int sl_pipeline_check_names(struct sl_pipeline *p, const struct sl_parameters *parameters);
-/* SL_BAD_INPUT if BATCH is not what a call in PHASE takes. */
+/* SL_BAD_INPUT if BATCH does not fit a call in PHASE. */
 int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase);
 
 #endif

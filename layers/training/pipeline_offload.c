@@ -1,8 +1,8 @@
-/* pipeline_offload.c - the stash in a window (spmd/device/window.h): a unit is what one loop keeps of the microbatches
- * that a call takes together, be it a run of them forward or a group of weight gradients.
+/* pipeline_offload.c - the stash in a window (spmd/device/window.h). A unit is the saved activations of one loop for
+ * microbatches that are used together: a run of them forward, or a group of weight gradients.
  *
- * The schedule says which unit every action uses. So a unit leaves after its forwards when others come next, and comes
- * back ahead of its backwards. What is in the stash of modules that recompute stays: it lives for a backward only. */
+ * The schedule determines the unit of every action. So a unit is offloaded after its forwards if others come next, and
+ * read back ahead of its backwards. The stash of recomputed modules is not offloaded: it lives for a backward only. */
 #include "layers/training/pipeline_internal.h"
 
 enum { MOST_FRAMES = 3 }; /* one for forwards, one for backwards, one on its way */
@@ -49,7 +49,7 @@ static int plan_uses(struct sl_pipeline *p) {
     return SL_OK;
 }
 
-/* At most half of the units are near: where there is only one, nothing leaves. */
+/* At most half of the units are near; if there is only one, nothing is offloaded. */
 int sl_pipeline_plan_offload(struct sl_pipeline *p) {
     const int slots = p->stash.slots, unit = least_multiple(p->run, p->options.wgrad_group);
     if (!p->options.offload_activations || p->options.forward_only) return SL_OK;
@@ -77,7 +77,7 @@ int sl_pipeline_open_offload(struct sl_pipeline *p) {
 
 /* ---- steps ---- */
 
-/* Where nothing is trained, nothing is kept, and any frame does. */
+/* Brings a unit into memory. Without training nothing is saved, and any frame does. */
 int sl_pipeline_bring_stash(struct sl_pipeline *p, int loop, int microbatch) {
     void *memory = p->window.memory;
     if (p->context.phase == SL_TRAIN)
@@ -95,12 +95,13 @@ void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end) {
 
 static bool uses_values(const struct sl_action *action) { return action->kind <= SL_WEIGHT_GRADIENT; }
 
-/* Where weight gradients follow, a backward writes them; they may also come after its gradient has been sent. */
+/* Whether ACTION writes gradients: a backward does if weight gradients follow it; otherwise they may come after its
+ * gradient has been sent. */
 static bool uses_gradients(const struct sl_pipeline *p, const struct sl_action *action) {
     return sl_has_weight_gradient(action->kind) || sl_pipeline_runs_weights(p, action);
 }
 
-/* The optimizer uses both once a loop is complete. */
+/* Plans which parameters each action uses. The optimizer uses values and gradients once a loop is complete. */
 int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters) {
     for (int i = 0; i < p->actions->count; i++) {
         const struct sl_action *action = &p->actions->action[i];

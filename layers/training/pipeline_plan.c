@@ -1,4 +1,4 @@
-/* pipeline_plan.c - plans a rank's stages, and takes the memory and the channels that walking its schedule needs. */
+/* pipeline_plan.c - plans a rank's stages, and opens the memory and channels for walking its schedule. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 /* ---- planning ---- */
 
-/* The stash tensor for rows that a stage's first or last module wants kept; what lies in the batch or in the output
- * gradients need not be copied. */
+/* Plans the stash tensor for rows that a stage's first or last module wants saved; rows that are in the batch or in the
+ * output gradients as floats need no copy. */
 static int plan_kept(struct sl_pipeline *p, struct sl_plan *plan, bool wanted, bool elsewhere, int columns,
                      struct sl_place *place) {
     const size_t count = (size_t)plan->rows * (size_t)columns;
@@ -19,7 +19,7 @@ static int plan_kept(struct sl_pipeline *p, struct sl_plan *plan, bool wanted, b
     return whole ? sl_plan_stash(plan, count, place) : sl_plan_stored(plan, count, SL_UNTIL_WEIGHT, place);
 }
 
-/* Stages read and write floats. */
+/* Plans float buffers for bf16 messages, because stages read and write floats. */
 static void plan_handed(struct sl_pipeline *p, struct sl_plan *plan) {
     size_t columns = 0;
     for (int l = 0; l < p->model->loops; l++) {
@@ -48,7 +48,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(p, plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
-/* All that stages hand over goes through the same buffers. */
+/* Sets the width of rows between stages; all of them use the same buffers. */
 static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
     if (p->model->handed >= columns) {
         p->hidden = p->model->handed;
@@ -60,7 +60,7 @@ static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
                    columns, p->hidden);
 }
 
-/* Widths are the modules'. */
+/* Sets all widths from the modules. */
 static int set_widths(struct sl_pipeline *p) {
     const struct sl_model *model = p->model;
     for (int l = 0; l < model->loops; l++) {
@@ -80,8 +80,8 @@ static int set_widths(struct sl_pipeline *p) {
                    p->out);
 }
 
-/* Where recomputed tensors have as many slots as all others, the first forward writes those for W where the second one
- * will. */
+/* Plans slots. If recomputed tensors have as many slots as all others, the first forward writes the tensors for W to
+ * the place that the second one uses. */
 static int plan_slots(struct sl_pipeline *p) {
     const struct sl_pipeline_options *options = &p->options;
     p->again.once = &p->once;
@@ -132,8 +132,8 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
     if (options->load) options->load->handed = (double)hidden_bytes(p, 1);
-    plan.workspace = 0;        /* the last stage has ended where the loss begins */
-    plan.storage = SL_F32;     /* and is given floats */
+    plan.workspace = 0;        /* the loss begins after the last stage has ended */
+    plan.storage = SL_F32;     /* and reads floats */
     plan.nobody_waits = false; /* a loss has no I that its W could follow */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->sums_at = (plan.workspace_peak + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
@@ -142,7 +142,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     return SL_OK;
 }
 
-/* A first stage that reads tokens takes no inputs. */
+/* Finds the arrays that the modules read. A first stage that reads tokens reads no inputs. */
 static int find_reads(struct sl_pipeline *p) {
     for (int l = 0; l < p->model->loops; l++) {
         const unsigned reads = sl_module_reads(p->model->stage[l]);
@@ -173,7 +173,7 @@ static int make_arrays(struct sl_pipeline *p) {
     return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
 }
 
-/* The channel by which FROM's stage reaches its neighbour on TO; a new one where no other stage has needed it. */
+/* The channel from FROM to TO for this kind of data; a new one if no other stage has needed it. */
 static struct sl_channel *find_link(struct sl_pipeline *p, int from, int to, bool gradients) {
     for (int i = 0; i < p->links; i++)
         if (p->link[i].from == from && p->link[i].to == to && p->link[i].gradients == gradients)
@@ -182,8 +182,8 @@ static struct sl_channel *find_link(struct sl_pipeline *p, int from, int to, boo
     return &p->link[p->links++].channel;
 }
 
-/* All coordinates go through the stages in the same order, so that the ends of a pair agree on which opening is which.
- */
+/* Plans the channels. All coordinates go through the stages in the same order, so both ends of a pair open channels in
+ * the same order. */
 static void plan_links(struct sl_pipeline *p) {
     const struct sl_schedule *schedule = p->options.schedule;
     for (int gradients = 0; gradients < 2; gradients++) {
@@ -279,7 +279,7 @@ int sl_pipeline_rows(const struct sl_pipeline *p) { return (int)batch_rows(p); }
 static size_t stash_bytes(const struct sl_stash *stash) {
     return stash->elements * (size_t)stash->slots * sizeof(float);
 }
-/* What is near of the stash, where a part of it is offloaded. */
+/* Bytes of the stash in near memory. */
 static size_t near_stash_bytes(const struct sl_pipeline *p) {
     return p->frames ? sl_window_near_bytes(&p->window, p->frames) : stash_bytes(&p->stash);
 }
@@ -288,7 +288,7 @@ static size_t input_bytes(const struct sl_pipeline *p) {
     for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].has_update;
     return keeps ? hidden_bytes(p, p->microbatches) : 0;
 }
-/* Of rows of COLUMNS columns, where there is a loss. */
+/* Bytes of the slots for rows of COLUMNS columns, if there is a loss. */
 static size_t slots_bytes(const struct sl_pipeline *p, int columns) {
     return (size_t)p->output_slots * (size_t)p->options.rows * (size_t)columns * sizeof(float);
 }
@@ -296,7 +296,7 @@ static size_t output_bytes(const struct sl_pipeline *p) { return has_loss(p) ? s
 static size_t loss_bytes(const struct sl_pipeline *p) { return has_loss(p) ? slots_bytes(p, p->model->loss->out) : 0; }
 static size_t slot_bytes(const struct sl_pipeline *p) { return sl_round_up(hidden_bytes(p, p->run), SL_CACHE_LINE); }
 
-/* The coordinate that has the same place as this one, but RANK. */
+/* The coordinate at this one's place, on RANK. */
 static int coordinate_of(const struct sl_pipeline *p, int rank) {
     const struct sl_mesh *mesh = p->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;
@@ -349,7 +349,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
                        "sl_pipeline_open");
-    if (!p->context.parameters->turns) /* else they have no fixed place */
+    if (!p->context.parameters->turns) /* else they have no fixed address */
         SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
     struct sl_budget *held = &p->self->held;
     SL_TRY(sl_gathers_open(&p->gathers, p->self, p->context.parameters, held));

@@ -1,9 +1,9 @@
 /* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
  * (layers/modules/parameters/gathers.h).
  *
- * Where nothing trains, or parameters take turns in memory, modules gather for each use instead. Where all kernels of a
- * coordinate would be whole at once, and its peers do not hold them with it, they gather the large ones so: those that
- * make out the memory. To gather a small one for each use takes a call and saves little. */
+ * Without training, or if parameters take turns in memory, modules gather for each use instead. If all kernels of a
+ * coordinate would be whole at the same time, and its peers do not hold them with it, large kernels are also gathered
+ * for each use: they need most of the memory. A small one costs a call per use and saves little. */
 #include <stdio.h>
 
 #include "layers/training/pipeline_internal.h"
@@ -22,14 +22,14 @@ int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *p
     return sl_scatters_plan(&p->scatters, p->self, axis, parameters->sums_by_tree);
 }
 
-/* What shows in the trace. */
+/* Adds an event to the trace. */
 static void note(const struct sl_pipeline *p, const char *name, int loop, double began, double end) {
     struct sl_trace_event event = {.begin = began, .end = end, .work = SL_TRACE_GATHER, .loop = loop, .stage = -1};
     snprintf(event.name, sizeof event.name, "%s", name);
     sl_trace_add(p->step->trace, event);
 }
 
-/* The gathers that have ended. */
+/* Adds events of gathers that have ended. */
 static void note_ended(struct sl_pipeline *p) {
     for (int l = 0; l < p->model->loops; l++) {
         if (p->gathers.left[l] || p->gathers.began[l] == 0) continue;
@@ -38,7 +38,7 @@ static void note_ended(struct sl_pipeline *p) {
     }
 }
 
-/* What is held together is gathered here, and by no UNSHARD. */
+/* Gathers kernels that members hold together; UNSHARD does not gather those. */
 int sl_pipeline_begin_shards(struct sl_pipeline *p) {
     if (!p->unshards) return SL_OK;
     const double began = sl_now();

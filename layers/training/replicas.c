@@ -1,4 +1,4 @@
-/* replicas.c - compares what several coordinates hold in common. */
+/* replicas.c - compares tensors that several coordinates hold. */
 #include "layers/training/replicas.h"
 
 #include <md5.h>
@@ -8,14 +8,14 @@
 
 #include "spmd/device/device.h"
 
-enum { PIECE = 1 << 18 }; /* floats that are copied from the device at once */
+enum { PIECE = 1 << 18 }; /* floats copied from the device at a time */
 
-/* A parameter's shard, or the state of its elements from FIRST on: coordinates whose sums have the same name, SHARD and
- * FIRST should have the same DIGEST. */
+/* Digest of a parameter's shard, or of the state of its elements from FIRST on. Coordinates with sums of the same name,
+ * SHARD and FIRST should have the same DIGEST. */
 struct sum {
     char name[128];
     uint64_t first;
-    int32_t shard; /* a coordinate that says which one it is */
+    int32_t shard; /* the shard, named by its first replica's coordinate */
     uint8_t digest[MD5_DIGEST_LENGTH];
 };
 
@@ -24,14 +24,13 @@ struct sums {
     struct sum *list;
 };
 
-/* What one coordinate has found first. */
+/* First difference that a coordinate has found. */
 struct difference {
     int32_t found, other;
     char name[128];
 };
 
-/* Whether some coordinate that has the same stage as this one holds the same shard; tied parameters' other stage does.
- */
+/* Whether another coordinate of this one's stage holds the same shard; true if the parameter is tied. */
 static bool has_replicas(const struct sl_spmd *self, const struct sl_parameters *parameters,
                          const struct sl_parameter *parameter) {
     const struct sl_mesh *mesh = self->mesh;
@@ -57,7 +56,7 @@ static void digest(const void *values, size_t bytes, float *piece, uint8_t sum[M
     MD5Final(sum, &context);
 }
 
-/* The same of parameter I's values that lie apart. */
+/* Digest of parameter I's values, copied from the members that hold them. */
 static void digest_values(const struct sl_parameters *parameters, int i, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
     const struct sl_parameter *parameter = &parameters->list[i];
     MD5_CTX context;
@@ -70,7 +69,7 @@ static void digest_values(const struct sl_parameters *parameters, int i, float *
     MD5Final(sum, &context);
 }
 
-/* Parameter I's next sum, to be named and made. */
+/* Appends a sum of parameter I; the caller sets name and digest. */
 static struct sum *add_sum(const struct sl_spmd *self, const struct sl_parameters *parameters, int i, size_t first,
                            struct sums *sums) {
     struct sum *sum = &sums->list[sums->count++];
@@ -79,7 +78,7 @@ static struct sum *add_sum(const struct sl_spmd *self, const struct sl_parameter
     return sum;
 }
 
-/* State tensor STATE of parameter I, elements [FIRST, FIRST + COUNT) of its shard, wherever they lie. */
+/* Digest of elements [FIRST, FIRST + COUNT) of parameter I's shard of state tensor STATE, offloaded or not. */
 static int digest_state(struct sl_spmd *self, const struct sl_parameters *parameters, int i, int state, size_t first,
                         size_t count, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
     const struct sl_parameter *parameter = &parameters->list[i];
@@ -107,7 +106,7 @@ static int list_states(struct sl_spmd *self, const struct sl_parameters *paramet
     return SL_OK;
 }
 
-/* Of all values, as they are everywhere; and of this coordinate's floats, where others have others. */
+/* Adds sums of all values, as every coordinate has them, and of the floats that only this coordinate has. */
 static void list_values(struct sl_spmd *self, const struct sl_parameters *parameters, int i, struct sums *sums,
                         float *piece) {
     const struct sl_parameter *parameter = &parameters->list[i];
@@ -152,7 +151,7 @@ static int make_sums(struct sl_spmd *self, const struct sl_parameters *parameter
     return status;
 }
 
-/* The sum of the same shard, which tends to have the same number I. */
+/* The sum with the same name, shard and first element; searched from number I, its likely place. */
 static const struct sum *find(const struct sums *sums, int i, const struct sum *like) {
     for (int k = 0; k < sums->count; k++) {
         const struct sum *sum = &sums->list[(i + k) % sums->count];
@@ -170,7 +169,7 @@ static void compare(const struct sums *own, const struct sums *others, int other
     }
 }
 
-/* Each coordinate's sums go to all, which compare them with their own. */
+/* Sends each coordinate's sums to all, which compare them with their own. */
 static int find_difference(struct sl_spmd *self, const struct sl_group *world, const struct sums *own,
                            struct difference *difference) {
     _Static_assert(sizeof *own->list % sizeof(int32_t) == 0, "sent as words");
@@ -188,7 +187,7 @@ static int find_difference(struct sl_spmd *self, const struct sl_group *world, c
     return SL_OK;
 }
 
-/* What a coordinate has of the sum that is spoken of. */
+/* A coordinate's copy of the sum in question. */
 struct copy {
     int32_t has, shard;
     uint64_t first;
@@ -209,7 +208,7 @@ static bool alike(const struct copy *a, const struct copy *b) {
     return a->has && b->has && a->shard == b->shard && a->first == b->first;
 }
 
-/* Whether copy C differs from all others, of which there are two at least, and these are the same. */
+/* Whether copy C differs from all others, and these, at least two, are equal. */
 static bool is_odd(const struct copy *copy, int count, int c, int *others) {
     const struct copy *first = NULL;
     *others = 0;
@@ -223,14 +222,14 @@ static bool is_odd(const struct copy *copy, int count, int c, int *others) {
     return *others > 1;
 }
 
-/* Of the copies LIKE and those that should be the same, the one that differs; -1: no majority says which it is. */
+/* The one copy that differs from all copies of LIKE; -1: no majority shows which it is. */
 static int find_odd(const struct copy *copy, int count, const struct copy *like, int *others) {
     for (int c = 0; c < count; c++)
         if (alike(&copy[c], like) && is_odd(copy, count, c, others)) return c;
     return -1;
 }
 
-/* All speak of the same difference. */
+/* Reports the same difference on all coordinates. */
 static int report(struct sl_spmd *self, const struct sl_group *world, const struct sums *sums,
                   const struct difference *own) {
     struct difference all[world->size];

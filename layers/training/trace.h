@@ -1,11 +1,11 @@
-/* trace.h - what a coordinate did when: one event for each piece of work, in memory that the caller provides.
+/* trace.h - a coordinate's activity over time: one event for each piece of work, in memory that the caller provides.
  *
  *     const struct sl_trace_mark mark = sl_trace_begin(trace);
  *     ...
  *     sl_trace_end(trace, mark, (struct sl_trace_event){.name = "F", .work = SL_TRACE_COMPUTE, .stage = 4, ...});
  *
- * The time that communication calls in between wait for peers becomes an event of its own, before the work. The engine
- * counts that time only while self->timed is set. What transfer and no core are, modules/profile.h tells. */
+ * The time for which communication calls in between wait for peers becomes an event of its own, before the work. The
+ * engine counts that time only while self->timed is set. modules/profile.h defines transfer and no core. */
 #ifndef SL_LAYERS_TRAINING_TRACE_H
 #define SL_LAYERS_TRAINING_TRACE_H
 
@@ -15,27 +15,27 @@ SL_BEGIN_C
 
 enum sl_trace_work {
     SL_TRACE_COMPUTE,
-    SL_TRACE_COMMUNICATION, /* activations and gradients handed over, metrics summed */
+    SL_TRACE_COMMUNICATION, /* activations and gradients sent and taken, metrics summed */
     SL_TRACE_REDUCE,        /* gradients summed and values gathered over data, from start to end, beside other work */
     SL_TRACE_WAITING,
     SL_TRACE_OPTIMIZER,
-    SL_TRACE_GATHER, /* parameters gathered over data ahead of use, from start to end, beside other work; what computes
-                        waits in it */
+    SL_TRACE_GATHER, /* parameters gathered over data ahead of use, from start to end, beside other work; compute waits
+                        in it */
     SL_TRACE_WORKS
 };
 
 struct sl_trace_event {
     char name[24];     /* "F", "I", "W", "send activation", ... */
     double begin, end; /* in seconds on sl_now's clock */
-    double transfer;   /* of waiting: seconds for which it was for what was on its way */
-    double no_core;    /* seconds for which there was no core: of work, for it; of waiting, for it or the peer */
+    double transfer;   /* of waiting: seconds during which the data was on its way */
+    double no_core;    /* seconds without a core: of work, for it; of waiting, for it or the peer */
     enum sl_trace_work work;
     int step, loop;
-    int stage;             /* -1: the work belongs to no stage, and microbatch and count mean nothing */
-    int microbatch, count; /* the first microbatch, and how many there are */
+    int stage;             /* -1: the work belongs to no stage; microbatch and count are then unused */
+    int microbatch, count; /* the first microbatch, and their number */
 };
 
-/* The events of one coordinate. `dropped` counts events for which there was no room. */
+/* Events of one coordinate. `dropped` counts events for which there was no room. */
 struct sl_trace {
     struct sl_spmd *self;
     struct sl_trace_event *event; /* [capacity] */
@@ -47,7 +47,7 @@ struct sl_trace_mark {
     double began, waited, transferred, starved, starved_at_work;
 };
 
-/* Adds EVENT with the trace's step. If TRACE is NULL nothing is recorded; the same holds for the functions below. */
+/* Adds EVENT with the trace's step. If TRACE is NULL, nothing is recorded; this also holds for the functions below. */
 static inline void sl_trace_add(struct sl_trace *trace, struct sl_trace_event event) {
     if (!trace) return;
     event.step = trace->step;
@@ -66,8 +66,8 @@ static inline struct sl_trace_mark sl_trace_begin(const struct sl_trace *trace) 
                                   sl_starved_at_work(self, began, sl_cpu_now())};
 }
 
-/* Ends the piece of work that began at MARK, and adds its event. The caller fills in EVENT but for its times. A pause
- * that looking at the clocks brings about is the event's, not work. */
+/* Ends the piece of work that began at MARK, and adds its event. The caller sets all fields of EVENT but its times. A
+ * pause caused by reading the clocks counts as the event's no_core, not as work. */
 static inline void sl_trace_end(struct sl_trace *trace, struct sl_trace_mark mark, struct sl_trace_event event) {
     if (!trace) return;
     const struct sl_spmd *self = trace->self;

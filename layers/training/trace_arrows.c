@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A send or a take. A message is one of its pipeline, step, direction, pair of stages and microbatch; passes through
- * the pipeline repeat it in order. */
+/* A send or a take. Its pipeline, step, direction, pair of stages and microbatch identify a message; passes through the
+ * pipeline repeat it in order. */
 struct end {
-    int pipeline, step, stage /* the earlier one of the pair */, microbatch;
+    int pipeline, step, stage /* the earlier stage of the pair */, microbatch;
     bool activation, takes;
     int coordinate;
     double begin, end;
@@ -46,7 +46,7 @@ static int compare_keys(const struct end *a, const struct end *b) {
     return (a->microbatch > b->microbatch) - (a->microbatch < b->microbatch);
 }
 
-/* The ends of one message and of its repetitions, sends first, in the order of time. */
+/* Orders the ends of one message and of its repetitions: sends first, then by time. */
 static int in_order(const void *left, const void *right) {
     const struct end *a = left, *b = right;
     const int keys = compare_keys(a, b);
@@ -66,7 +66,7 @@ static int collect(struct end *list, const struct sl_trace *trace, const struct 
     return count;
 }
 
-/* The taker may have the message before the sender's event ends, but not before it begins. */
+/* Adds an arrow. The taker may have the message before the sender's event ends, but not before it begins. */
 static void add_arrow(struct sl_trace_arrows *arrows, const struct end *send, const struct end *take) {
     if (take->end < send->begin) return;
     arrows->arrow[arrows->count++] = (struct sl_trace_arrow){.activation = send->activation,

@@ -1,4 +1,4 @@
-/* trace_arrows.h - the messages in coordinates' traces: which send belongs to which take. */
+/* trace_arrows.h - the messages in coordinates' traces: pairs of a send and a take. */
 #ifndef SL_LAYERS_TRAINING_TRACE_ARROWS_H
 #define SL_LAYERS_TRAINING_TRACE_ARROWS_H
 
@@ -15,15 +15,16 @@ struct sl_trace_arrow {
 
 struct sl_trace_arrows {
     int count;
-    struct sl_trace_arrow *arrow; /* to be freed */
+    struct sl_trace_arrow *arrow; /* the caller frees it */
 };
 
-/* Finds the messages in the traces of RUN's coordinates, TRACE [coordinates]. One whose send or take is not recorded is
- * left out, and so is one that arrives before it is sent: the coordinates are on hosts whose clocks differ. */
+/* Finds the messages in the traces of RUN's coordinates, TRACE [coordinates]. Left out are messages whose send or take
+ * is not recorded, and messages that arrive before they are sent: those coordinates are on hosts whose clocks
+ * differ. */
 int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_trace_run *run,
                          struct sl_error *error);
 
-/* The number of a coordinate's pipeline: they are counted along all axes but their own, the last one fastest. */
+/* Number of a coordinate's pipeline, counted along all axes but the pipeline's, the last one fastest. */
 int sl_trace_pipeline_of(const struct sl_trace_run *run, int coordinate);
 
 SL_END_C

@@ -19,7 +19,7 @@ static int index_along(const struct sl_trace_run *run, int coordinate, const cha
     return axis < 0 ? 0 : sl_mesh_index(run->mesh, coordinate, axis);
 }
 
-/* What a step leaves: each action may wait and work, a loop is weighed, reduced, used. */
+/* Most events of a step: each action may wait and work; a loop computes weight gradients, reduces and updates. */
 static int64_t events_a_step(const struct sl_trace_run *run, int rank) {
     const struct sl_schedule *schedule = run->schedule;
     const int64_t weights = 2 * (int64_t)schedule->loops * (schedule->microbatches + 4);
@@ -70,9 +70,9 @@ void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin
 
 /* ---- rows ---- */
 
-/* Chrome's format knows processes and their threads, which are rows; neither has the number 0, which is the kernel's.
- * The steps are the first process, then each pipeline is one. Events of a row must not overlap: reductions and gathers
- * that are under way together lie in rows below their coordinate's own. */
+/* Chrome's format has processes with threads, which are rows; the kernel uses number 0 of both, so it is not used here.
+ * The steps are the first process; each pipeline is one more. Events of a row must not overlap, so reductions and
+ * gathers that run at the same time lie in rows below their coordinate's own. */
 enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT + SL_MOST_UNSHARDED };
 
 static int process_of(const struct sl_trace_run *run, int coordinate) {
@@ -84,10 +84,10 @@ static int thread_of(const struct sl_trace_run *run, int coordinate, int row) {
     return STEPS + 1 + coordinate + row * run->mesh->size;
 }
 
-/* The rows of a coordinate so far. */
+/* Rows of a coordinate so far. */
 struct rows {
     int count;
-    double end[MAX_ROWS]; /* of a reduction's row: when the last one in it ends */
+    double end[MAX_ROWS]; /* end time of the last event in a row of reductions */
 };
 
 static int find_row(struct rows *rows, const struct sl_trace_event *event) {
@@ -104,7 +104,7 @@ static int find_row(struct rows *rows, const struct sl_trace_event *event) {
 static const char *const category[SL_TRACE_WORKS] = {"compute", "communication", "reduce",
                                                      "waiting", "optimizer",     "gather"};
 
-/* "4F0", "4W0-7" for compute; what the executor calls it for the rest. */
+/* Writes the event's name: "4F0", "4W0-7" for compute, "waiting", or the executor's name for other work. */
 static void name_event(const struct sl_trace_event *event, char *name, size_t size) {
     if (event->work == SL_TRACE_WAITING)
         snprintf(name, size, "waiting");
@@ -148,7 +148,7 @@ static json_t *object_of_step(const struct sl_trace_step *step, double first) {
                      STEPS, "args", "step", (json_int_t)step->number, "loss", loss);
 }
 
-/* One end of arrow number ID: where it begins, or the event that it points to. */
+/* One end of arrow number ID: its begin, or the event that it points to. */
 static json_t *end_of_arrow(const struct sl_trace_arrow *arrow, int id, bool taken, const struct sl_trace_run *run,
                             double first) {
     const int coordinate = taken ? arrow->taker : arrow->sender;
@@ -160,13 +160,14 @@ static json_t *end_of_arrow(const struct sl_trace_arrow *arrow, int id, bool tak
 
 /* ---- names ---- */
 
-/* What WHAT ("thread_name", "process_sort_index") of a row or process is: a NAME, or where that is NULL the ORDER. */
+/* Metadata event KIND ("thread_name", "process_sort_index") of a row or process: its NAME, or, if NAME is NULL, its
+ * ORDER. */
 static json_t *metadata(const char *what, int process, int row, const char *name, int order) {
     json_t *args = name ? json_pack("{ss}", "name", name) : json_pack("{si}", "sort_index", order);
     return json_pack("{ss ss si si so*}", "name", what, "ph", "M", "pid", process, "tid", row, "args", args);
 }
 
-/* "pipeline 3 (data=1, tensor=1)": where COORDINATE is along all axes but the pipeline's. */
+/* Writes "pipeline 3 (data=1, tensor=1)": COORDINATE's index along each axis except the pipeline's. */
 static void name_pipeline(const struct sl_trace_run *run, int coordinate, char *name, size_t size) {
     const struct sl_mesh *mesh = run->mesh;
     size_t used = (size_t)snprintf(name, size, "pipeline %d", sl_trace_pipeline_of(run, coordinate));
@@ -187,7 +188,7 @@ static int write_object(struct sl_trace_file *file, json_t *object, const char *
     return written ? SL_OK : sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));
 }
 
-/* Names a row, or its process, and says where it lies. */
+/* Names a row or a process, and sets its position. */
 static int write_name(struct sl_trace_file *file, const char *kind, int process, int row, const char *name, int order,
                       struct sl_error *error) {
     char what[40];
@@ -197,7 +198,7 @@ static int write_name(struct sl_trace_file *file, const char *kind, int process,
     return write_object(file, metadata(what, process, row, NULL, order), ",\n", error);
 }
 
-/* Names the rows of a coordinate; the first of a pipeline its process, too. */
+/* Names the rows of a coordinate; the first rank of a pipeline also names the process. */
 static int write_names_of(struct sl_trace_file *file, int c, int rows, struct sl_error *error) {
     const struct sl_trace_run *run = &file->run;
     char own[160], name[200];
@@ -232,7 +233,7 @@ static int write_arrows(struct sl_trace_file *file, double first, struct sl_erro
     return status;
 }
 
-/* Of all events: a gather comes into the list when it ends. */
+/* Begin of the earliest event. All events are searched: a gather is listed only when it ends. */
 static double first_time(const struct sl_trace_file *file, int coordinates) {
     double first = file->steps ? file->step[0].begin : 0;
     for (int c = 0; c < coordinates; c++) {
@@ -243,7 +244,7 @@ static double first_time(const struct sl_trace_file *file, int coordinates) {
     return first;
 }
 
-/* What coordinates did before the arrows between them: each end finds its event. */
+/* Writes events before arrows: an end of an arrow must find its event. */
 static int write_events(struct sl_trace_file *file, struct sl_error *error) {
     const struct sl_trace_run *run = &file->run;
     const double first = first_time(file, run->mesh->size);

@@ -22,17 +22,17 @@ struct sl_trainer {
     int64_t step;
     struct sl_profile *profile;
     struct sl_trace *trace;
-    struct sl_journal *journal, *recording; /* the latter in a step that is recorded */
-    struct sl_key dropout;                  /* root of the keys of dropout by global position */
-    struct sl_leaves leaves;                /* with exact; and what each of this coordinate's has counted, */
-    struct sl_metrics *counts;              /* [leaves], and [coordinates, leaves] */
-    struct sl_pass_sums sums;               /* of the step's passes */
-    bool lost;                              /* the last step had gradients that are not finite, on any coordinate */
+    struct sl_journal *journal, *recording; /* recording: the journal if the current step is recorded, else NULL */
+    struct sl_key dropout;                  /* root of the dropout keys by global position */
+    struct sl_leaves leaves;                /* used with exact; the metrics of this coordinate's leaves: [leaves], */
+    struct sl_metrics *counts;              /* then [coordinates, leaves] for those of all */
+    struct sl_pass_sums sums;               /* sums of the step's passes */
+    bool lost;                              /* whether gradients of the last step were not finite, on any coordinate */
 };
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
 
-/* Finds who has the same tied parameters as this coordinate: the first of them holds those that count. */
+/* Opens the group of the coordinates with the same tied parameters; the first member's values count. */
 static int tie(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_schedule *schedule = t->options.pipeline.schedule;
     const struct sl_mesh *mesh = t->self->mesh;
@@ -48,7 +48,7 @@ static int tie(struct sl_trainer *t, const struct sl_model *model) {
     return sl_updates_tie(&t->updates, members, member);
 }
 
-/* What the optimizer keeps becomes part of the parameters' storage. */
+/* Adds the optimizer's state tensors to the parameters' storage. */
 static int name_states(struct sl_trainer *t) {
     const struct sl_optimizer_options *optimizer = &t->options.optimizer;
     if (t->options.pipeline.forward_only) return SL_OK;
@@ -59,7 +59,7 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
-/* Whether LIST, names of axes with commas between them or "*", has AXIS. */
+/* Whether LIST, names of axes separated by commas, or "*", has AXIS. */
 static bool has_axis(const char *list, const char *axis) {
     const size_t length = strlen(axis);
     if (!strcmp(list, "*")) return true;
@@ -68,7 +68,7 @@ static bool has_axis(const char *list, const char *axis) {
     return false;
 }
 
-/* Along an axis that nobody uses, each coordinate would train a model of its own. */
+/* Refuses unused axes: along such an axis, each coordinate would train a model of its own. */
 static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *options) {
     const struct sl_pipeline_options *pipeline = &options->pipeline;
     for (int a = 0; a < self->mesh->axes; a++) {
@@ -85,7 +85,7 @@ static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *opt
     return SL_OK;
 }
 
-/* Those of the pipeline apart. */
+/* Checks the options, except the pipeline's. */
 static int check_options(struct sl_spmd *self, const struct sl_trainer_options *options) {
     if (!options->data_axis)
         return sl_fail(self, SL_BAD_INPUT,
@@ -129,20 +129,20 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
     return SL_OK;
 }
 
-/* Leaves of this coordinate; one without exact. */
+/* Leaves of this coordinate; 1 without exact. */
 static int leaves(const struct sl_trainer *t) { return t->options.exact ? t->options.exact / data_of(t)->size : 1; }
 /* Passes of a leaf. */
 static int parts(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
 static int passes(const struct sl_trainer *t) { return parts(t) * leaves(t); }
 int sl_trainer_passes(const struct sl_trainer *t) { return passes(t); }
 
-/* Whether the members of data, of which each updates a part of the values, hold these together. */
+/* Whether the members of data hold values together; each of them updates a part. */
 static bool holds_together(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && data_of(t)->size > 1 && sl_device.shares_memory &&
            sl_reads_peers(t->self);
 }
 
-/* Whether they hold kernels that are sharded over data whole: those that are gathered ahead of use. */
+/* Whether the members of data hold whole kernels together, which are sharded over data and gathered ahead of use. */
 static bool holds_wholes(const struct sl_trainer *t) {
     const struct sl_pipeline_options *options = &t->options.pipeline;
     return options->schedule->sharded && !options->forward_only && !t->parameters.turns && data_of(t)->size > 1 &&
@@ -150,7 +150,7 @@ static bool holds_wholes(const struct sl_trainer *t) {
            options->storage == SL_F32;
 }
 
-/* Whether they do not, and need floats of kernels only to update them. */
+/* Whether members hold float kernels only for the part that they update. They hold no values together then. */
 static bool shards_floats(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && !t->parameters.one_copy && !t->parameters.values_only &&
            data_of(t)->size > 1 && t->parameters.working_bf16;
@@ -209,7 +209,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     return SL_OK;
 }
 
-/* Of sums that wait for other leaves, and of what leaves have counted. */
+/* Bytes of sums that wait for other leaves, and of the leaves' metrics. */
 static size_t waiting_bytes(const struct sl_trainer *t) {
     return t->options.pipeline.forward_only ? 0 : sl_leaves_bytes(&t->parameters, leaves(t));
 }
@@ -266,7 +266,7 @@ void sl_trainer_close(struct sl_trainer *t) {
     free(t);
 }
 
-/* The pipeline's callbacks. */
+/* Callbacks of the pipeline. */
 static int part_begins(struct sl_spmd *self, int part, void *arg) {
     struct sl_trainer *t = arg;
     (void)self;
@@ -286,7 +286,7 @@ static int between_actions(void *arg) {
 
 /* ---- steps ---- */
 
-/* Coordinates that differ along other axes than data and the pipeline's count the same rows. */
+/* Coordinates that differ along axes other than data and the pipeline's count the same rows. */
 static struct sl_counting counting_of(const struct sl_trainer *t) {
     const int copies = t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
     return (struct sl_counting){&t->updates.world, copies, t->options.data_axis};
@@ -310,7 +310,7 @@ static int sum_leaves(struct sl_trainer *t, struct sl_metrics *metrics) {
     return sl_sum_leaves(t->self, &counting, count, t->counts, t->counts + count, metrics);
 }
 
-/* Of one pass. */
+/* Rows of one pass. */
 static uint32_t local_rows(const struct sl_trainer *t) {
     return (uint32_t)(t->options.pipeline.schedule->microbatches * t->options.pipeline.rows);
 }
@@ -327,7 +327,7 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.optimizer.learning_rate = learning_rate;
 }
 
-/* After the last pass everything of the step is in the queue before the host waits for the sums of all. */
+/* Ends the step's passes: all work of the step is queued before the host waits for the sums of all passes. */
 static int end_passes(struct sl_trainer *t, int each, struct sl_metrics *sums) {
     SL_TRY(sl_updates_finish(&t->updates));
     if (t->recording) sl_journal_complete(t->recording);
@@ -335,13 +335,13 @@ static int end_passes(struct sl_trainer *t, int each, struct sl_metrics *sums) {
     return sl_device.settle(&t->self->error);
 }
 
-/* A row's part in the mean loss of this replica, or of its leaf, of whose gradients the mean over all follows. */
+/* Weight of a row in the mean loss of this replica or leaf; the mean of their gradients follows. */
 static float weight_of(const struct sl_trainer *t, const struct sl_batch *batch) {
     if (batch->counted > 0) return (float)(data_of(t)->size * leaves(t) / batch->counted);
     return 1.0f / (float)(local_rows(t) * (uint32_t)parts(t));
 }
 
-/* Pass number PASS of this step over the pipeline: its rows of the batch. */
+/* Pass number PASS of this step over the pipeline, with its rows of the batch. */
 static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
     return (struct sl_pipeline_step){
@@ -357,7 +357,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
     };
 }
 
-/* Gradients are summed over data after the last one. */
+/* Runs one pass. Gradients are summed over data after the last one. */
 static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
     const bool last = pass == passes(t) - 1;
     struct sl_pipeline_step step = pass_of(t, batch, pass);
@@ -371,7 +371,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     sl_pass_sums_keep(&t->sums, pass, sl_pipeline_sums(t->pipeline));
-    sl_add_counts(sums, &step.metrics); /* what modules have added on the host */
+    sl_add_counts(sums, &step.metrics); /* metrics that modules have added on the host */
     if (last || !t->updates.leaves || (pass + 1) % parts(t)) return SL_OK;
     return sl_updates_end_leaf(&t->updates, pass / parts(t));
 }
@@ -386,7 +386,7 @@ const struct sl_group *sl_trainer_world(const struct sl_trainer *t) { return &t-
 int64_t sl_trainer_steps(const struct sl_trainer *t) { return t->step; }
 void sl_trainer_set_steps(struct sl_trainer *t, int64_t steps) { t->step = steps; }
 
-/* The parts of an accumulated batch have the rows that the pipeline takes, whatever the whole has. */
+/* Checks the number of rows of the whole batch; the pipeline sees only a pass's rows. */
 static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) {
     const int rows = sl_pipeline_rows(t->pipeline) * passes(t);
     if (batch->rows == rows) return SL_OK;
@@ -395,8 +395,8 @@ static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) 
                    batch->rows, rows, t->options.pipeline.rows, t->options.pipeline.schedule->microbatches, passes(t));
 }
 
-/* Takes the step again, without an update, and looks at all results; TEXT becomes where the first one is that is not
- * finite. Collective over the mesh. Parameters that take turns are not all in memory. */
+/* Runs the step again, without an update, and checks all results; TEXT names the first that is not finite. Does nothing
+ * if parameters take turns in memory, because not all are there. Collective over the mesh. */
 static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char text[SL_NOT_FINITE_TEXT]) {
     struct sl_not_finite found;
     *text = 0;
@@ -413,7 +413,7 @@ static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char t
     return sl_not_finite_agree(&found, &t->updates.world, text);
 }
 
-/* Steps in messages count from 0. Metrics and norm are the same everywhere, and so is what follows from them. */
+/* Reports a loss or gradients that are not finite; metrics and norm, and so the decision, are the same everywhere. */
 static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, const struct sl_metrics *metrics) {
     const long long step = (long long)t->step - 1;
     char first[SL_NOT_FINITE_TEXT];
@@ -432,7 +432,7 @@ static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, cons
 
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     struct sl_metrics sums = {0}, *own = t->counts ? t->counts : &sums;
-    const int each = t->counts ? parts(t) : passes(t); /* passes, whose sums come together */
+    const int each = t->counts ? parts(t) : passes(t); /* passes whose metrics are summed together */
     SL_TRY(check_rows(t, batch));
     if (t->counts) memset(t->counts, 0, (size_t)leaves(t) * sizeof *t->counts);
     t->recording = t->journal && sl_journal_begin(t->journal, t->step) ? t->journal : NULL;
@@ -460,7 +460,7 @@ int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct s
     sl_device.begin_step(t, t->options.graphs);
     const int status = take_step(t, batch, metrics, stop);
     sl_device.end_step();
-    /* sl_trainer_close may have to see reductions off, and peers must know then that this coordinate has failed. */
+    /* Peers must know of the failure before sl_trainer_close waits for reductions under way. */
     if (status && !t->self->error.status) sl_fail(t->self, status, "step %lld failed", (long long)t->step - 1);
     return status;
 }

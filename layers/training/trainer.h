@@ -1,7 +1,8 @@
 /* trainer.h - a training run of one coordinate: pipeline, reduction of gradients over data, optimizer, metrics.
  *
  * When the last weight gradient of a loop is complete, the loop's gradients are summed over the data axis, the
- * optimizer uses them, and the new values are gathered, while other loops still compute (layers/training/update.h). */
+ * optimizer uses the sums, and the new values are gathered, while other loops still compute
+ * (layers/training/update.h). */
 #ifndef SL_LAYERS_TRAINING_TRAINER_H
 #define SL_LAYERS_TRAINING_TRAINER_H
 
@@ -16,43 +17,46 @@ SL_BEGIN_C
 
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
-    /* Axis whose coordinates have different rows. Every axis of the mesh with more than one coordinate is this one, the
-     * pipeline's axis, or in its group_axes. */
+    /* Axis of data parallelism: its coordinates train on different rows. Every axis of the mesh with more than one
+     * coordinate must be this axis, the pipeline's axis, or in its group_axes. */
     const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
-    float clip;                            /* the largest norm of all gradients together; 0: no limit */
-    const char *freeze; /* patterns of names with commas between them: parameters that stay as they are; NULL: none */
-    /* Patterns of the parameters of adapters (struct sl_lora), which alone train; where values are given, adapters
-     * begin with their own. NULL: there are none. */
+    float clip;                            /* limit on the norm of all gradients together; 0: no limit */
+    const char *freeze; /* patterns of names, separated by commas: parameters that are not trained; NULL: none */
+    /* Patterns of the parameters of adapters (struct sl_lora). Only adapters train. They are initialized even if all
+     * other values are loaded. NULL: there are no adapters. */
     const char *adapters;
-    const struct sl_block_source *source; /* of kernels whose values stay in a file's blocks; NULL: none do */
-    struct sl_adapters_alone alone;       /* checkpoints that it writes, or goes on from, have their values alone */
-    int accumulate;                       /* passes of the pipeline in a step, each over as many rows; 0: one */
-    /* Leaves, of equally many rows, which the coordinates of data_axis share: each takes the passes of one leaf after
-     * the other, and bits do not depend on how many coordinates there are (layers/training/exact/leaves.h). What
-     * is sharded over data has modules that leave parts of its gradient (sl_gradient_parts), or each coordinate has one
-     * leaf, with one weight gradient of it. 0: sums over data are in the order of coordinates. */
+    const struct sl_block_source *source; /* source of kernels that stay in the blocks of a file; NULL: none do */
+    struct sl_adapters_alone alone;       /* whether checkpoints are saved, or loaded, with adapters' values only */
+    int accumulate;                       /* passes of the pipeline per step, with equally many rows each; 0: one */
+    /* Leaves, with equally many rows each, that the coordinates of data_axis share. A coordinate computes its leaves
+     * one after another, and the bits do not depend on the number of coordinates (layers/training/exact/leaves.h). If a
+     * parameter is sharded over data, its module must leave parts of the gradient (sl_gradient_parts), or each
+     * coordinate must have one leaf with one weight gradient of it. 0: sums over data are in the order of
+     * coordinates. */
     int exact;
-    /* 1: shard optimizer state over data (ZeRO-1). 2: sums of gradients, too, where that takes less memory: a whole
-     * gradient is there for loops that compute theirs at once; for all of them if there are several passes. */
+    /* 1: shard optimizer state over data (ZeRO-1). 2: also shard sums of gradients if this takes less memory. With 2, a
+     * whole gradient is held only for the loops that compute theirs at the same time; with several passes, for all
+     * loops. */
     int zero;
     bool overlap; /* reduce while other loops compute */
-    /* The optimizer's tensors lie further away (sl_parameters.far_states): where the host computes, in a file in
+    /* Offload the optimizer's state (sl_parameters.far_states); if the host computes, to a file in
      * offload_directory. */
     bool offload_optimizer;
-    /* So do values and gradients of the loops that do not compute (sl_parameters_begin_turns); then nothing overlaps.
-     */
+    /* Offload values and gradients of the loops that do not compute (sl_parameters_begin_turns); this turns overlap
+     * off. */
     bool offload_weights;
-    /* Of the pipeline's offload_activations, too. */
+    /* Folder of the offloaded files, of the pipeline's offload_activations, too. */
     const char *offload_directory;
-    /* Go on with a loss, or with gradients, that are not finite. */
+    /* Continue if the loss or gradients are not finite. */
     bool ignore_nan;
-    enum sl_graphs graphs; /* of steps, on devices that have them (spmd/device/device.h); no bit changes */
+    enum sl_graphs graphs; /* whether to use graphs of steps, on devices that have them (spmd/device/device.h); bits do
+                              not change */
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys. May be NULL. */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
-    /* Called before each pass of a training step; returns the dropout keys [iterations][layers of a stage] of that
-     * pass. NULL: the key of step number n, from 1, is fold_in(fold_in(key of `seed`, 1), n), and words follow from the
+    /* Called before each pass of a training step; returns the pass's dropout keys [iterations][layers of a stage].
+     * NULL: step number n, from 1, has the key fold_in(fold_in(key of `seed`, 1), n), and random words follow from the
      * global position. */
     const struct sl_key *(*step_keys)(void *arg);
     void *arg;
@@ -61,37 +65,37 @@ struct sl_trainer_options {
 struct sl_trainer; /* opaque; each coordinate has its own */
 
 /* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
- * yet. MODEL must outlive the trainer, and so must what OPTIONS points to. Collective over the mesh. SL_BAD_INPUT if
+ * yet. MODEL and everything that OPTIONS points to must outlive the trainer. Collective over the mesh. SL_BAD_INPUT if
  * options, schedule, model and mesh do not fit each other, or if two stages declare a parameter of the same name; the
- * line names what is missing or wrong. SL_FAILED if there is no
- * memory. Free with sl_trainer_close, also after a failure. */
+ * error names the missing or wrong item. SL_FAILED if memory is short. Free with sl_trainer_close, also after a
+ * failure. */
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model);
 /* *STATE: bytes of parameters, gradients and optimizer state. *ACTIVATIONS: bytes of stash, workspace, buffers and
  * channels. */
 void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *activations);
-/* Adds to BUDGET what planning and sl_trainer_open take, by category. */
+/* Adds the memory that planning and sl_trainer_open take to BUDGET, by category. */
 void sl_trainer_plan_bytes(const struct sl_trainer *trainer, struct sl_budget *budget);
-/* Takes the memory. The initial values are drawn, or, if FROM is not NULL, copied from its tensors of the same names.
- * All coordinates pass a store or all pass NULL; the store is read on coordinate 0 alone. Collective over the mesh.
- * SL_BAD_INPUT names a tensor that does not fit, or, without a line, TRAINER is NULL; SL_FAILED if there is not enough
- * memory. */
+/* Allocates the memory. Initial values are drawn or, if FROM is not NULL, copied from its tensors of the same names.
+ * All coordinates pass a store or all pass NULL; only coordinate 0 reads it. Collective over the mesh. SL_BAD_INPUT if
+ * a tensor does not fit (the error names it) or TRAINER is NULL (without an error message); SL_FAILED if memory is
+ * short. */
 int sl_trainer_open(struct sl_trainer *trainer, const struct sl_store *from);
-/* Frees the trainer, but not its model. TRAINER may be NULL. */
+/* Frees the trainer, not its model. TRAINER may be NULL. */
 void sl_trainer_close(struct sl_trainer *trainer);
 
 /* Sets the learning rate from the next step on. */
 void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rate);
 
-/* The norm of all gradients of the last step, before clipping; 0 if gradients are not clipped. */
+/* Norm of all gradients of the last step, before clipping; 0 if gradients are not clipped. */
 double sl_trainer_norm(const struct sl_trainer *trainer);
-/* Its pipeline, for predictions after an evaluation. */
+/* The trainer's pipeline, for predictions after an evaluation. */
 const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *trainer);
 /* The trainer's parameters, for other pipelines and for checkpoints. The trainer owns them. */
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
-/* Passes of a step, of all leaves. */
+/* Passes per step, over all leaves of this coordinate. */
 int sl_trainer_passes(const struct sl_trainer *trainer);
-/* Its coordinate, and the options that it was planned with. */
+/* The trainer's coordinate, and the options that it was planned with. */
 struct sl_spmd *sl_trainer_self(const struct sl_trainer *trainer);
 const struct sl_trainer_options *sl_trainer_options_of(const struct sl_trainer *trainer);
 /* The optimizer's settings. */
@@ -100,45 +104,44 @@ const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer 
 const struct sl_group *sl_trainer_world(const struct sl_trainer *trainer);
 /* Steps taken so far. The optimizer and dropout's keys count them. */
 int64_t sl_trainer_steps(const struct sl_trainer *trainer);
-/* Sets the number of steps taken, when a run goes on from a checkpoint. */
+/* Sets the number of steps taken, to resume from a checkpoint. */
 void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
 
-/* Takes one training step on this coordinate's rows: first those of the first pass, then those of the next. *METRICS
- * receives the sums over the whole mesh, on every coordinate. Set *STOP before the call if this coordinate wants to
- * stop; afterwards *STOP says whether any coordinate wants to, and is the same on all. Collective over the mesh.
+/* Takes one training step on this coordinate's rows: the first pass takes the first rows, the next pass the next.
+ * *METRICS receives the sums over the whole mesh, on every coordinate. Set *STOP before the call if this coordinate
+ * wants to stop; afterwards *STOP is true on all coordinates if any coordinate wanted to. Collective over the mesh.
  *
- * SL_BAD_INPUT if the batch has not as many rows as all passes together take, or lacks what is read. SL_FAILED, on all
- * coordinates, if the loss is not finite, or if gradients are not, as far as their norm tells where they are clipped,
- * and otherwise a look at a few of them; unless the option ignore_nan says otherwise. Then the step is taken once more,
- * and the message names the first module whose result is not finite, its stage, microbatch and coordinate
- * (layers/modules/not_finite.h). Some of the values may have been updated by then: go on from a checkpoint. Messages
- * count steps from 0: that of the first call is step 0. */
+ * SL_BAD_INPUT if the number of rows of the batch is not that of all passes together, or if an array that the model
+ * reads is missing. SL_FAILED, on all coordinates, if the loss or gradients are not finite, unless the option
+ * ignore_nan is set. With clipping, the norm shows whether gradients are finite; otherwise a few of them are checked.
+ * After such a failure the step runs once more, and the error names the first module whose result is not finite, with
+ * stage, microbatch and coordinate (layers/modules/not_finite.h). Some values may have been updated by then: resume
+ * from a checkpoint. Messages count steps from 0: the first call is step 0. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
-/* Counts times in PROFILE from the next step on; NULL: no longer. The caller owns it and calls sl_profile_start. */
+/* Adds times to PROFILE from the next step on; NULL: stops. The caller owns PROFILE and calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
-/* Records events in TRACE from the next step on; NULL: no longer. The caller owns it. */
+/* Records events in TRACE from the next step on; NULL: stops. The caller owns TRACE. */
 void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
-/* Adds to BUDGET what a journal of TRAINER takes, as sl_journal_plan_bytes. */
+/* Adds the memory of a journal of TRAINER to BUDGET, as sl_journal_plan_bytes does. */
 void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budget);
-/* Opens a journal of TRAINER, which trains MODEL, is open and has resumed, and records the steps from the next one on
- * in it. As sl_journal_open (layers/journal/journal.h). The caller closes it after the trainer. */
+/* Opens a journal of TRAINER and records steps in it from the next one on. TRAINER trains MODEL, is open, and has
+ * resumed. As sl_journal_open (layers/journal/journal.h). The caller closes the journal after the trainer. */
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
                             const struct sl_journal_options *options, struct sl_journal **journal);
-/* Records steps in JOURNAL from the next one on; NULL: no longer. */
+/* Records steps in JOURNAL from the next one on; NULL: stops. */
 void sl_trainer_set_journal(struct sl_trainer *trainer, struct sl_journal *journal);
-/* Evaluates the rows of one pass, without training. *METRICS as for a step. Collective over the mesh. */
+/* Evaluates the rows of one pass, without training. *METRICS as in sl_trainer_step. Collective over the mesh. */
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
-/* The same for passes that follow each other through the pipeline: adds this coordinate's sums to *OWN, records in
- * TRACE (NULL: nowhere), and does not wait for the others, which may still be at it. sl_trainer_sum comes after the
- * last. */
+/* Evaluates one of several passes that follow each other through the pipeline: adds this coordinate's sums to *OWN,
+ * records in TRACE (may be NULL), and does not wait for other coordinates. Call sl_trainer_sum after the last pass. */
 int sl_trainer_stream(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_trace *trace,
                       struct sl_metrics *own);
-/* Collective over the mesh: METRICS [count], each as for a step, of what the coordinates have in OWN [count]. SL_FAILED
- * without memory. */
+/* Sums OWN [count] of all coordinates into METRICS [count], each as in sl_trainer_step. Collective over the mesh.
+ * SL_FAILED if memory is short. */
 int sl_trainer_sum(struct sl_trainer *trainer, size_t count, const struct sl_metrics *own, struct sl_metrics *metrics);
 
-/* Collective: assembles all values, or the mean gradients of the last step, under their global names in STORE on
- * coordinate 0. */
+/* Assembles all values, or the mean gradients of the last step, under their global names in STORE on coordinate 0.
+ * Collective over the mesh. */
 int sl_trainer_export(struct sl_trainer *trainer, bool gradients, struct sl_store *store);
 
 SL_END_C

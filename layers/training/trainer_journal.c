@@ -1,9 +1,9 @@
-/* trainer_journal.c - what a journal is told of a training run. */
+/* trainer_journal.c - gives a journal its data of a training run. */
 #include <stdlib.h>
 
 #include "layers/training/trainer.h"
 
-/* FIRST [loops]: where this rank's stages begin, in halves of layers. */
+/* Writes FIRST [loops]: the first layer of each of this rank's stages, in halves of layers. */
 static void list_layers(const struct sl_schedule *schedule, int rank, const struct sl_model *model, int *first) {
     for (int l = 0; l < schedule->loops; l++)
         first[l] = model->first_half

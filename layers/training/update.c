@@ -1,4 +1,4 @@
-/* update.c - sums a loop's gradients, lets the optimizer use them, and gathers the new values. */
+/* update.c - sums a loop's gradients, runs the optimizer on the sums, and gathers the new values. */
 #include "layers/training/update.h"
 
 #include <math.h>
@@ -9,13 +9,13 @@
 #include "layers/training/exact/squares.h"
 #include "spmd/device/device.h"
 
-/* An axis that the mesh has not is one of size 1. */
+/* Opens the group over AXIS; an axis that the mesh lacks has size 1. */
 static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *group) {
     if (sl_mesh_find_axis(self->mesh, axis) >= 0) return sl_group_axes(self, axis, group);
     return sl_group_list(self, 1, &self->coordinate, group);
 }
 
-/* Of a range in a step. */
+/* The most sums of a range in a step. */
 static int most_sums(const struct sl_parameters *parameters) {
     return parameters->layer_sums > 1 ? parameters->layer_sums : 1;
 }
@@ -34,7 +34,7 @@ int sl_updates_tie(struct sl_updates *u, int count, const int *coordinates) {
     const int me = u->self->coordinate;
     bool member = false;
     for (int i = 0; i < count; i++) member = member || coordinates[i] == me;
-    /* Coordinates between the ends of a pipeline are no members, and give a list of their own. */
+    /* Coordinates between the ends of a pipeline are not members, and open a group of themselves alone. */
     return sl_group_list(u->self, member ? count : 1, member ? coordinates : &me, &u->tied);
 }
 
@@ -46,22 +46,22 @@ static bool gathers(const struct sl_updates *u, int range) { return u->zero && s
 static bool ends_in_gather(const struct sl_updates *u, const struct sl_completion *of) {
     return !of->more && gathers(u, of->range);
 }
-/* Whether the optimizer takes the gradients of RANGE from all members' memory. */
+/* Whether the optimizer reads the gradients of RANGE from all members' memory. */
 static bool reads(const struct sl_updates *u, int range) { return u->memory && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
-/* Whether sums over data have another order than that of the members. */
+/* Whether sums over data are in the order of a tree, and this differs from the order of members. */
 static bool by_tree(const struct sl_updates *u) { return u->leaves && u->sums.size > 3; }
 
 double sl_updates_parts(const struct sl_updates *u) {
     return (double)u->sums.size * (u->leaves ? u->leaves->count : 1);
 }
 
-/* Addresses travel as integers. What is to be clipped is summed before it is used; the optimizer adds up in members'
- * order. */
+/* Members exchange their addresses as integers. Not used with clipping, which sums all gradients first, nor with sums
+ * by tree, because the optimizer adds up in the order of members. */
 int sl_updates_meet(struct sl_updates *u) {
     const float *const memory = u->parameters->memory;
     for (int r = 0; r < u->parameters->ranges; r++)
-        if (u->parameters->range[r].room) return SL_OK; /* gradients are soon gone */
+        if (u->parameters->range[r].room) return SL_OK; /* rooms are reused soon, so peers could not read them later */
     if (!u->parameters->one_copy || u->parameters->values_only || u->clip > 0.0f || by_tree(u)) return SL_OK;
     u->memory = malloc((size_t)u->sums.size * sizeof *u->memory);
     if (!u->memory) return sl_fail(u->self, SL_FAILED, "no memory for %d members' addresses", u->sums.size);
@@ -82,12 +82,12 @@ void sl_updates_close(struct sl_updates *u) {
 
 /* ---- one range each ---- */
 
-/* Where this coordinate's part of the sum is made: in the gradient, if it is added to what others before have left. */
+/* This coordinate's part of the sum: in the gradient's memory if it is then added to earlier parts. */
 static float *sum_of(const struct sl_range *range, const struct sl_completion *of) {
     return of->adds ? range->gradient + range->shard : range->sum;
 }
 
-/* Where peers' gradients are read, it is enough that they are complete. */
+/* Starts the oldest sum that has not started. If peers' gradients are read in place, a barrier is enough. */
 static int start_sum(struct sl_updates *u) {
     struct sl_completion *of = &u->completed[u->started];
     const int number = of->range;
@@ -111,15 +111,15 @@ static int start_sum(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* The oldest sum is there. */
+/* Ends the oldest sum, which is complete. */
 static void end_sum(struct sl_updates *u) {
     const struct sl_completion *of = &u->completed[u->summed++];
     const struct sl_range *range = &u->parameters->range[of->range];
     if (of->adds) u->kernels->add(range->shard_count, sum_of(range, of), range->sum);
 }
 
-/* The members of data meet where they hold the values together: their own part is all that they have written. Where
- * nobody reads others' floats, bf16 values travel. */
+/* Starts to gather the new values. Members that hold the values together only need a barrier: each has written its own
+ * part. If members hold only their own floats, bf16 values are gathered. */
 static int start_gather(struct sl_updates *u, int number) {
     struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->gather[room(u->used)];
@@ -132,24 +132,24 @@ static int start_gather(struct sl_updates *u, int number) {
                                range->shard_count);
 }
 
-/* What gradients are multiplied with: sums over data become means, and their norm at most what is allowed. */
+/* Factor of the gradients: turns sums over data into means, and limits their norm to clip. */
 static float scale_of(const struct sl_updates *u) {
     const double mean = 1.0 / sl_updates_parts(u);
     return (float)(u->clip > 0.0f && u->norm > (double)u->clip ? mean * (double)u->clip / u->norm : mean);
 }
 
-/* Whether this coordinate rounds its own part of RANGE, and so before others read that. */
+/* Whether this coordinate rounds its own part of RANGE, before others read it. */
 static bool rounds_own(const struct sl_updates *u, int range) {
     return sl_range_is_common(u->parameters, range) || u->parameters->range[range].own_floats;
 }
 
-/* Unless the optimizer has done so as it made them. */
+/* Rounds the values of RANGE, unless the optimizer has done so. */
 static void round_values(const struct sl_updates *u, int range) {
     if (!sl_optimizer_rounds(u->optimizer, u->parameters, range)) sl_parameters_round(u->parameters, u->kernels, range);
 }
 
-/* Looks at a few of COUNT gradients that the optimizer is about to read: where a loss is no number, none of them is.
- * Those of a device would have to be waited for. */
+/* Checks a few of COUNT gradients before the optimizer reads them: if a loss is not a number, no gradient is. Skipped
+ * on a device, whose queue would have to be waited for. */
 static void look(struct sl_updates *u, const float *gradient, size_t count) {
     enum { LOOKS = 16 };
     if (!u->looks || u->lost || !sl_device.shares_memory) return;
@@ -180,8 +180,8 @@ static int update(struct sl_updates *u, int number) {
                                       &u->self->error);
 }
 
-/* The oldest sum that is there: if it is whole, updates the range, or this member's share of it, and starts to gather
- * the values. */
+/* Uses the oldest sum: if all its parts are there, updates the range, or this member's share of it, and starts to
+ * gather the values. */
 static int use_sum(struct sl_updates *u) {
     const int number = u->completed[u->used].range;
     if (u->completed[u->used].more) return u->used++, SL_OK;
@@ -201,7 +201,7 @@ static int use_sum(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* The oldest gather has ended. */
+/* Ends the oldest gather. */
 static void end_update(struct sl_updates *u) {
     const struct sl_completion *of = &u->completed[u->ended];
     const int number = of->range;
@@ -218,7 +218,7 @@ static void end_update(struct sl_updates *u) {
     u->ended++;
 }
 
-/* ---- all of them ---- */
+/* ---- all ranges ---- */
 
 static bool may_start(const struct sl_updates *u) {
     return u->started < u->completions && u->started - u->summed < SL_UPDATES_IN_FLIGHT;
@@ -242,14 +242,14 @@ static void complete(struct sl_updates *u, int range) {
     if (!u->parameters->range[range].parts_count) push(u, range);
 }
 
-/* The layer whose gradients are in a room has all of them. */
+/* Completes the layer whose gradients are in a room. */
 static void complete_layer(struct sl_updates *u) {
     for (int range = u->layer; u->layer && range < sl_tied_range(u->parameters); range += u->parameters->loops)
         if (sl_range_is_freed_early(u->parameters, range)) complete(u, range);
     u->layer = 0;
 }
 
-/* What takes turns in memory is there now. */
+/* With turns and no clipping, sums at once: the gradients are in memory now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
     complete_layer(u);
     for (int range = 0; range < sl_tied_range(u->parameters); range++)
@@ -296,8 +296,8 @@ int sl_updates_advance(struct sl_updates *u) {
 
 /* ---- the norm ---- */
 
-/* The part of parameter I's gradient that this coordinate answers for: in its part of the range, from *FIRST on,
- * *COUNT. */
+/* The part of parameter I's gradient that this coordinate adds to the norm: *COUNT elements from *FIRST on, in its part
+ * of the range. */
 static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t *count) {
     const struct sl_parameter *parameter = &u->parameters->list[i];
     sl_parameter_share(u->parameters, i, first, count);
@@ -305,7 +305,7 @@ static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t 
     if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
 }
 
-/* The squares of this coordinate's part, which are 0 when the step begins. */
+/* Sums the squares of this coordinate's part. They are 0 when the step begins. */
 static int sum_squares(struct sl_updates *u, double *squares) {
     for (int i = 0; i < u->parameters->count; i++) {
         const int range = u->parameters->list[i].range;
@@ -320,7 +320,7 @@ static int sum_squares(struct sl_updates *u, double *squares) {
     return SL_OK;
 }
 
-/* Summed in double; a double travels as the float nearest to it and what that has lost. */
+/* Sums in double; a double is sent as two floats, its nearest float and the rest. */
 static int find_norm(struct sl_updates *u) {
     double squares;
     SL_TRY(sum_squares(u, &squares));
@@ -333,7 +333,7 @@ static int find_norm(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* The same in bits that no layout changes. */
+/* Finds the norm in bits that do not depend on the layout. */
 static int find_exact_norm(struct sl_updates *u) {
     struct sl_sums *sums = u->totals;
     int32_t largest;
@@ -363,7 +363,7 @@ static int find_exact_norm(struct sl_updates *u) {
 
 /* ---- rooms ---- */
 
-/* Without overlap one after another. */
+/* Waits for the oldest sum. Without overlap, sums start one after another. */
 static int wait_for_sum(struct sl_updates *u) {
     const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1;
     while (may_start(u) && u->started - u->summed < ahead) SL_TRY(start_sum(u));
@@ -382,10 +382,10 @@ static int wait_for_room(struct sl_updates *u, int room) {
     return SL_OK;
 }
 
-/* A layer that comes again in a step has its gradient added to what is there: others' until now. */
+/* If a layer's gradient comes again in a step, it starts from 0, because the room holds another layer's. */
 int sl_updates_make_room(struct sl_updates *u, int part) {
     const struct sl_range *range = u->parameters->range;
-    const int number = range[part].room ? part : 2 * u->parameters->loops + part; /* one has it */
+    const int number = range[part].room ? part : 2 * u->parameters->loops + part; /* one of the two ranges has a room */
     const bool layer = range[part].loop != part;
     if (layer && part == u->layer) return SL_OK;
     complete_layer(u);
@@ -414,7 +414,7 @@ static int wait_for_sums(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* The tied parameters' gradients of all stages, in the stages' order whatever coordinates they are on. */
+/* Adds up the tied parameters' gradients in the order of the stages, whichever coordinates they are on. */
 static int add_tied(struct sl_updates *u, int leaf) {
     const int number = sl_tied_range(u->parameters);
     struct sl_range *range = &u->parameters->range[number];
@@ -434,7 +434,7 @@ int sl_updates_end_leaf(struct sl_updates *u, int leaf) {
     return SL_OK;
 }
 
-/* Now that nobody waits for this coordinate's results, and no other sum is under way. */
+/* Sums parts last: no peer waits for this coordinate, and no other sum is under way. */
 static int sum_parts(struct sl_updates *u) {
     for (int range = u->parameters->loops; range < 2 * u->parameters->loops; range++) {
         if (!u->parameters->range[range].parts_count) continue;

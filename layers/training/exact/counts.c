@@ -66,7 +66,7 @@ struct sl_metrics sl_sum_counts(const struct sl_counting *counting, const struct
     return divided(&sum, counting->copies);
 }
 
-/* Of a leaf all coordinates have nothing but those with the last stage. */
+/* Only coordinates with the last stage have metrics of a leaf; the others add zeros. */
 int sl_sum_leaves(struct sl_spmd *self, const struct sl_counting *counting, size_t count, const struct sl_metrics *own,
                   struct sl_metrics *all, struct sl_metrics *metrics) {
     const struct sl_mesh *mesh = self->mesh;

@@ -1,4 +1,5 @@
-/* leaves.c - sums of 1, 2, 4, ... leaves wait for as many after them, as the digits of a number that counts leaves. */
+/* leaves.c - a sum of 1, 2, 4, ... leaves waits for a sum of as many leaves after it, like the digits of a binary
+ * counter. */
 #include "layers/training/exact/leaves.h"
 
 #include "layers/modules/leaves.h"
@@ -14,7 +15,8 @@ void sl_leaves_plan(struct sl_parameters *parameters, int leaves, int members, i
     parameters->scatters_late = leaves > 0 && members > 1 && (leaves != members || gradients > 1);
 }
 
-/* What is sharded over data is summed as soon as it is computed: before the leaf's other parts, and other leaves. */
+/* Whether no parameter is summed too early: if it is sharded over data and has no parts, it is summed as soon as it is
+ * computed, before the leaf's other weight gradients and other leaves. */
 static bool are_whole(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters) {
     const int members = sl_axis_size(self, parameters->data_axis);
     for (int i = 0; i < parameters->count; i++) {
@@ -44,17 +46,17 @@ int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struc
     return are_whole(self, leaves, gradients, parameters) ? SL_OK : SL_BAD_INPUT;
 }
 
-/* The most sums that wait at once: no number below COUNT has more digits that are 1. */
+/* The most sums that wait at the same time: the most binary digits that are 1 in a number below COUNT. */
 static size_t levels_of(int count) {
     size_t levels = 0;
     while (count >>= 1) levels++;
     return levels;
 }
 
-/* What a leaf leaves of RANGE: its gradients, or their parts. */
+/* Floats that a leaf computes of RANGE: gradients, or their parts. */
 static size_t floats_of(const struct sl_range *range) { return range->parts_count ? range->parts_count : range->count; }
 
-/* The same of all ranges below END. */
+/* Floats of all ranges below END. */
 static size_t floats_before(const struct sl_parameters *parameters, int end) {
     size_t floats = 0;
     for (int r = 0; r < end; r++)
@@ -81,7 +83,7 @@ void sl_leaves_close(struct sl_leaves *leaves) {
     *leaves = (struct sl_leaves){0};
 }
 
-/* A sum of two floats has the same bits in either order. */
+/* Bits do not depend on the order of the two summands. */
 void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kernels, int range, int leaf) {
     const struct sl_range *storage = &leaves->parameters->range[range];
     const bool last = leaf == leaves->count - 1;
@@ -96,7 +98,7 @@ void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kern
     if (!last) sl_device.copy(first + waits * leaves->floats, own, floats * sizeof(float));
 }
 
-/* The columns of an array of two dims that is sharded along the second. */
+/* Sums the parts of a parameter of two dims that is sharded along the second. */
 static int scatter_rows(struct sl_spmd *self, const struct sl_group *data, const struct sl_parameters *parameters,
                         int i) {
     const struct sl_parameter *parameter = &parameters->list[i];

@@ -1,7 +1,7 @@
-/* squares.h - sums of squares that no order and no division of the numbers changes.
+/* squares.h - sums of squares whose bits do not depend on the order or division of the numbers.
  *
- * All squares are rounded down to one grid, 2^-63 of the square that none of them reaches, and their multiples of it
- * are whole numbers, of which sums are exact. What is rounded off is less than 2^-61 of the sum for each number. */
+ * All squares are rounded down to a grid of 2^-63 of a bound that no square reaches. Multiples of the grid are whole
+ * numbers, and their sums are exact. Rounding loses less than 2^-61 of the sum for each number. */
 #ifndef SL_LAYERS_TRAINING_EXACT_SQUARES_H
 #define SL_LAYERS_TRAINING_EXACT_SQUARES_H
 
@@ -16,14 +16,14 @@ struct sl_squares {
     int exponent;
 };
 
-/* An empty sum of numbers of which LARGEST has the bits of the largest one (sl_kernels' largest_bits). */
+/* An empty sum for numbers whose largest one has the bits LARGEST (sl_kernels' largest_bits). */
 struct sl_squares sl_squares_of(int32_t largest);
-/* Adds the squares of X [COUNT], in device memory, to those of SUMS, which were cleared; and reads them, after all that
- * is in the queue. */
+/* Adds the squares of X [COUNT], in device memory, to SUMS, which were cleared; and reads SUMS, after all queued
+ * work. */
 void sl_squares_add(const struct sl_squares *squares, const struct sl_kernels *kernels, const float *x, size_t count,
                     struct sl_sums *sums);
 void sl_squares_read(struct sl_squares *squares, const struct sl_sums *sums);
-/* The root of the sum over the members of GROUP, all of which have the same exponent. Collective over it. */
+/* The root of the sum over the members of GROUP, which all have the same exponent. Collective over GROUP. */
 int sl_squares_root(struct sl_spmd *self, const struct sl_group *group, const struct sl_squares *squares, double *root);
 
 SL_END_C
