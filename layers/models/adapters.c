@@ -8,7 +8,7 @@
 
 static const char end_of_a[] = ".lora_a.kernel", end_of_b[] = ".lora_b.kernel", end_of_kernel[] = ".kernel";
 
-/* The bytes of NAME before END; -1 if it does not end so. */
+/* Length of NAME before END; -1 if NAME does not end with END. */
 static int before(const char *name, const char *end) {
     const size_t length = strlen(name), tail = strlen(end);
     return length > tail && !strcmp(name + length - tail, end) ? (int)(length - tail) : -1;
@@ -24,7 +24,7 @@ static bool is_matrix(const struct sl_array *array) {
     return array->dtype == SL_F32 && array->dims == 2 && array->shape[0] > 0 && array->shape[1] > 0;
 }
 
-/* The tensor called as the first LENGTH bytes of NAME and END. */
+/* Finds the tensor named by the first LENGTH bytes of NAME, then END. */
 static int find(const struct sl_store *store, const char *name, int length, const char *end, struct sl_tensor **tensor,
                 struct sl_error *error) {
     char wanted[sizeof(*tensor)->name + 16];
@@ -59,7 +59,7 @@ int sl_adapters_merge(struct sl_store *store, double alpha, struct sl_error *err
         struct sl_tensor *other;
         if (!strncmp(name, "optimizer.", 10)) continue;
         if (a > 0) SL_TRY(merge_one(store, name, a, alpha, error));
-        if (b > 0) SL_TRY(find(store, name, b, end_of_a, &other, error)); /* which is merged */
+        if (b > 0) SL_TRY(find(store, name, b, end_of_a, &other, error)); /* merged at its lora_a */
     }
     return SL_OK;
 }

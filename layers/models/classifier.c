@@ -18,7 +18,7 @@ const char *const *sl_classifier_axes(const struct sl_classifier *classifier) {
     return classifier->fsdp ? data : NULL;
 }
 
-/* Where rules may shard its kernel, a layer whose columns no axis shards. */
+/* A dense layer. If rules may shard its kernel, it is a sharded one whose columns no axis shards. */
 static struct sl_module *build_dense(const struct sl_classifier *classifier, const char *name, int in, int out) {
     static const struct sl_mesh alone = {.size = 1};
     const struct sl_channels channels = {&alone, "tensor", NULL, 1};
@@ -26,8 +26,8 @@ static struct sl_module *build_dense(const struct sl_classifier *classifier, con
     return sharded ? sl_sharded_dense(name, in, out, 1, 1, &channels) : sl_dense(name, in, out);
 }
 
-/* sl_mlp_block's modules. What is recomputed selectively ends before the last product, whose result nobody reads in
- * backward. */
+/* The modules of sl_mlp_block. Selective recomputation leaves out the last product, because backward does not read its
+ * result. */
 static struct sl_module *build_mlp(const struct sl_classifier *classifier, const char *name) {
     const int hidden = classifier->hidden, inside = hidden * classifier->expansion;
     struct sl_module *const layer[] = {
@@ -53,7 +53,7 @@ static struct sl_layers layers_of(const struct sl_classifier *classifier) {
     return (struct sl_layers){.count = classifier->layers, .of_stage = classifier->stage_layers};
 }
 
-/* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */
+/* Stage number STAGE: its layers, with the input layer before the first and the output layers after the last. */
 static struct sl_module *build_stage(const struct sl_classifier *classifier, int stages, int stage) {
     const int first = sl_model_first_layer(layers_of(classifier), stages, stage);
     const int end = sl_model_first_layer(layers_of(classifier), stages, stage + 1);
@@ -66,7 +66,7 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
         part[parts++] = sl_layer_norm("output_norm", classifier->hidden);
         part[parts++] = build_dense(classifier, "output_dense", classifier->hidden, classifier->classes);
     }
-    whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
+    whole = sl_sequential("", parts, part); /* takes ownership of the parts, even if one is NULL */
     free(part);
     return whole;
 }

@@ -1,7 +1,7 @@
-/* classifier_flax.c - the notebook's random streams: every key from the seed, by flax's module paths.
+/* classifier_flax.c - the notebook's random streams: all keys from the seed, by flax's module paths.
  *
- * The seed's key is split in three: the model's, the inputs', the labels'. The model's is split in two: initial values
- * and training. Names and counters in the paths are those of the notebook's modules. */
+ * The seed's key is split into three: for the model, the inputs and the labels. The model's key is split into two: for
+ * initial values and for training. Names and counters in the paths are those of the notebook's modules. */
 #include "layers/models/classifier.h"
 
 #include <string.h>
@@ -10,7 +10,8 @@
 
 static struct sl_key model_key(uint64_t seed) { return sl_split(sl_key_of_seed(seed), 3, 0); }
 
-/* A block's kernel: path and counter differ between the plain pipeline's scan over layers and the looping one's two. */
+/* Key of a block's kernel: path and counter differ between the plain pipeline's scan over layers and the looping
+ * pipeline's two scans. */
 static struct sl_key block_key(struct sl_key rank_key, const struct sl_parameter *parameter, bool looping, int layer,
                                int loops, int layers) {
     const char *dense = strstr(parameter->name, "input_dense") ? "input_dense" : "output_dense";
@@ -46,7 +47,7 @@ void sl_classifier_flax_open(struct sl_classifier_keys *keys, uint64_t seed) {
     keys->pipeline = sl_flax_path(pipeline, 1);
 }
 
-/* The step's own key, folded with the coordinate's number on the (data, model) mesh. */
+/* The step's key, folded with the coordinate's number on the (data, model) mesh. */
 static struct sl_key step_key(struct sl_classifier_keys *keys) {
     const struct sl_key step = sl_split(keys->training, 2, 1);
     keys->training = sl_split(keys->training, 2, 0);

@@ -1,4 +1,4 @@
-/* forecast.c - work that was seen, in the order of the schedule. */
+/* forecast.c - predicts a step from measured work and the schedule. */
 #include "layers/models/forecast.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "spmd/schedule/simulate.h"
 
-/* What takes time beside products. */
+/* Names of the kinds of work, products excluded. */
 static const char *const name_of[SL_WORKS] = {[SL_WORK_OTHER] = "the loop itself",
                                               [SL_WORK_KERNELS] = "norms and other passes over rows",
                                               [SL_WORK_OPTIMIZER] = "the optimizer",
@@ -38,13 +38,14 @@ static int rank_of(const struct sl_trace_run *run, int coordinate) {
     return axis < 0 ? 0 : sl_mesh_index(run->mesh, coordinate, axis);
 }
 
-/* Seconds a step of what the simulator calls a rank's own work, and of the optimizer. */
+/* Seconds per step of a rank's own work, as the simulator defines it, without the optimizer. */
 static double computing(const struct sl_profile *profile) {
     return profile->seconds[SL_WORK_PRODUCTS] + profile->seconds[SL_WORK_KERNELS] +
            profile->seconds[SL_WORK_COMMUNICATION] + profile->seconds[SL_WORK_OTHER];
 }
 
-/* The means over the coordinates of each stage's rank; a third of the work each for the three parts of a microbatch. */
+/* Costs of each stage: means over the coordinates of its rank, with a third of the work for each of the three parts of
+ * a microbatch. */
 static void make_costs(const struct sl_trace_run *run, const struct sl_watch *watch, int64_t steps,
                        struct sl_stage_costs *stage) {
     const int size = run->mesh->size, stages = sl_schedule_stages(run->schedule);
@@ -66,7 +67,7 @@ static void make_costs(const struct sl_trace_run *run, const struct sl_watch *wa
 
 static bool shares_cores(const struct sl_trace_run *run) { return run->cores > 0 && run->cores < run->mesh->size; }
 
-/* Passes but the last one end without the optimizer. */
+/* Simulates a step. All passes but the last end without the optimizer. */
 static int simulate(struct sl_step_forecast *forecast, const struct sl_trace_run *run, struct sl_stage_costs *stage,
                     struct sl_error *error) {
     const struct sl_costs costs = {.count = sl_schedule_stages(run->schedule),
@@ -85,7 +86,7 @@ static int simulate(struct sl_step_forecast *forecast, const struct sl_trace_run
     return SL_OK;
 }
 
-/* What the coordinates' time went to. */
+/* Measures the coordinates' time by kind of work. */
 static void measure(struct sl_step_forecast *forecast, const struct sl_trace_run *run, const struct sl_watch *watch,
                     int64_t steps) {
     const int size = run->mesh->size;

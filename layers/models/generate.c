@@ -1,7 +1,7 @@
-/* generate.c - prefill and decode: groups of sequences take turns at the pipeline.
+/* generate.c - prefill and decode: groups of sequences take turns in the pipeline.
  *
- * Each coordinate goes through the same turns, in the same order. What a turn does follows from positions alone, which
- * all coordinates count; tokens are known at the first stage, and where they are chosen. */
+ * Each coordinate takes the same turns, in the same order. A turn depends only on positions, which all coordinates
+ * count; tokens are known only at the first stage, and at the last, which chooses them. */
 #include <math.h>
 #include <string.h>
 
@@ -10,17 +10,17 @@
 
 /* ---- tokens ---- */
 
-/* Those of the sequence at PLACE. */
+/* Tokens of the sequence at PLACE. */
 static int32_t *tokens_of(const struct sl_generator *g, const struct place *place) {
     return g->generated->tokens + (size_t)place->sequence * (size_t)g->options.length;
 }
 
-/* Whether the token behind those in the caches is chosen, not given. */
+/* Whether the next token after the cached ones is chosen, not given. */
 static bool chooses(const struct sl_generator *g, const struct place *place) {
     return place->sequence != NOBODY && place->position >= g->prompt[place->sequence];
 }
 
-/* Keeps what was chosen for GROUP. */
+/* Stores GROUP's chosen tokens. */
 static void keep(const struct sl_generator *g, const struct group *group) {
     for (int i = 0; i < group->width; i++) {
         const struct place *place = &g->place[group->first + i];
@@ -31,12 +31,12 @@ static void keep(const struct sl_generator *g, const struct group *group) {
     }
 }
 
-/* Whether this coordinate knows that the sequence at PLACE has ended before its length. */
+/* Whether this coordinate knows that the sequence at PLACE has ended before its full length. */
 static bool has_ended(const struct sl_generator *g, const struct place *place) {
     return g->options.ends && place->sequence != NOBODY && g->generated->lengths[place->sequence] < g->most;
 }
 
-/* At the last stage: which sequences end with what was chosen for GROUP. */
+/* Records which sequences of GROUP end with the chosen tokens; called at the last stage. */
 static void note_ends(const struct sl_generator *g, const struct group *group) {
     for (int i = 0; g->options.ends && i < group->width; i++) {
         const struct place *place = &g->place[group->first + i];
@@ -59,7 +59,7 @@ static int choose_one(struct sl_generator *g, const struct place *place, float *
                    place->sequence);
 }
 
-/* At the last stage. */
+/* Chooses GROUP's tokens; called at the last stage. */
 static int choose(struct sl_generator *g, const struct pass *pass, struct group *group) {
     const size_t vocabulary = (size_t)g->options.transformer->vocabulary;
     int made = 0, again = 0;
@@ -94,7 +94,7 @@ static int send_tokens(struct sl_generator *g, const struct group *group) {
     return sl_channel_post(g->self, &g->returns);
 }
 
-/* At the first stage, of the group's last pass. */
+/* Receives the tokens of the group's last pass; called at the first stage. */
 static int take_tokens(struct sl_generator *g, struct group *group) {
     const void *slot;
     if (!group->due) return SL_OK;
@@ -108,11 +108,11 @@ static int take_tokens(struct sl_generator *g, struct group *group) {
 
 /* ---- passes ---- */
 
-/* Runs the pass of WIDTH sequences at the places from FIRST on over TOKENS of each. */
+/* Runs a pass over the WIDTH places from FIRST on, with TOKENS of each. */
 static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     const int width = pass->width, tokens = pass->tokens;
     struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline),
-                                              .tokens = g->is_first ? g->batch : NULL}, /* who reads them has room */
+                                              .tokens = g->is_first ? g->batch : NULL}, /* readers have room */
                                     .position = g->place[first].position,
                                     .positions = g->uniform || width == 1 ? NULL : g->position,
                                     .first_sequence = first,
@@ -120,7 +120,7 @@ static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     for (int i = 0; i < width; i++) {
         const struct place *place = &g->place[first + i];
         const bool here = place->sequence != NOBODY;
-        g->position[i] = here ? place->position : 0; /* what nobody reads */
+        g->position[i] = here ? place->position : 0; /* unused: the place is empty */
         if (here && g->rounds == 0) g->generated->prefill_tokens += tokens;
         if (!g->is_first) continue;
         int32_t *to = g->batch + (size_t)i * (size_t)tokens;
@@ -135,14 +135,14 @@ static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     return SL_OK;
 }
 
-/* What has been added to a conversation but the last token, which is chosen from. */
+/* Runs passes over all new tokens of a conversation but the last, which is left for the pass that chooses. */
 static int run_addition(struct sl_generator *g, const struct place *place) {
     for (int left; (left = g->prompt[0] - 1 - place->position) > 0;)
         SL_TRY(run_pass(g, sl_generator_largest_pass(g, left), 0));
     return SL_OK;
 }
 
-/* The whole parts of the prompts at WIDTH places from FIRST on, which nobody chooses from. */
+/* Runs the whole parts of the prompts at WIDTH places from FIRST on. These passes choose no tokens. */
 static int run_parts(struct sl_generator *g, int first, int width) {
     if (g->options.converses) return run_addition(g, &g->place[first]);
     const int prompt = g->fewest[g->place[first].sequence], parts = (prompt - 1) / g->part * g->part;
@@ -150,7 +150,8 @@ static int run_parts(struct sl_generator *g, int first, int width) {
     return SL_OK;
 }
 
-/* A pass that gives logits: over the rest of the prompts that all have one length, or a token of each sequence. */
+/* Runs a pass that computes logits: over the rest of the prompts if they all have one length, or over one token of each
+ * sequence. */
 static int run_and_choose(struct sl_generator *g, struct group *group) {
     const struct place *place = &g->place[group->first];
     const int given = g->uniform ? g->fewest[0] - place->position : 1;
@@ -164,7 +165,7 @@ static int run_and_choose(struct sl_generator *g, struct group *group) {
 
 /* ---- turns ---- */
 
-/* Sequences with all of their tokens leave their places. Returns how many stay. */
+/* Frees the places of complete sequences. Returns how many sequences stay. */
 static int retire(struct sl_generator *g, const struct group *group) {
     int stay = 0;
     for (int i = 0; i < group->width; i++) {
@@ -175,7 +176,7 @@ static int retire(struct sl_generator *g, const struct group *group) {
     return stay;
 }
 
-/* The next sequence that lacks tokens comes to PLACE; false where nobody waits. */
+/* Puts the next incomplete sequence into PLACE; false if none waits. */
 static bool admit(struct sl_generator *g, struct place *place) {
     while (g->waiting < g->options.sequences && g->fewest[g->waiting] >= g->most) g->waiting++;
     if (g->waiting == g->options.sequences) return false;
@@ -183,8 +184,8 @@ static bool admit(struct sl_generator *g, struct place *place) {
     return true;
 }
 
-/* Those who wait come to free places: where prompts have one length, to all of a group at once, since all end at once.
- * *LIVE: how many sequences the group has then. */
+/* Puts waiting sequences into free places. If prompts have one length, all places of a group are filled at once, since
+ * they all end at once. *LIVE: number of the group's sequences afterwards. */
 static int refill(struct sl_generator *g, const struct group *group, int *live) {
     const int stay = *live;
     if (g->uniform && stay) return SL_OK;
@@ -197,7 +198,7 @@ static int refill(struct sl_generator *g, const struct group *group, int *live) 
     return g->uniform && *live ? run_parts(g, group->first, group->width) : SL_OK;
 }
 
-/* *LIVE: how many sequences of the group are under way. */
+/* Takes GROUP's turn. *LIVE: number of its sequences under way. */
 static int take_turn(struct sl_generator *g, struct group *group, int *live) {
     SL_TRY(take_tokens(g, group));
     *live = retire(g, group);
@@ -205,14 +206,14 @@ static int take_turn(struct sl_generator *g, struct group *group, int *live) {
     return *live ? run_and_choose(g, group) : SL_OK;
 }
 
-/* What is there is all that the run makes of the sequence at PLACE. */
+/* Ends the sequence at PLACE after its current tokens. */
 static void end_here(struct sl_generator *g, const struct place *place) {
     int *length = place->sequence != NOBODY ? &g->generated->lengths[place->sequence] : NULL;
     if (length && *length > place->position + 1) *length = place->position + 1;
 }
 
-/* Those that have ended leave their places, once all who choose in all replicas know it; or all do, where somebody says
- * so. The first stage takes what is on its way to it before. */
+/* Frees the places of ended sequences once all coordinates that choose tokens, in all replicas, know of the end; or of
+ * all sequences if a coordinate stops the run. The first stage receives tokens under way first. */
 static int agree_on_ends(struct sl_generator *g) {
     const int places = g->options.in_flight, numbers = places + g->options.converses,
               choosers = g->self->mesh->size / sl_axis_size(g->self, sl_pipe_axis);
@@ -228,7 +229,7 @@ static int agree_on_ends(struct sl_generator *g) {
     return SL_OK;
 }
 
-/* All have what the last stage knows. */
+/* Broadcasts the results of the last stage to all stages. */
 static int share(struct sl_generator *g) {
     struct sl_generated *all = g->generated;
     const size_t tokens = (size_t)g->options.sequences * (size_t)g->options.length;
@@ -270,15 +271,16 @@ static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
     for (int i = 0; i < g->options.groups; i++) g->group[i].due = false;
 }
 
-/* Stages whose coordinates have opened later would be waited for in the time of the first tokens. */
+/* Synchronizes stages first, so that opening on other coordinates does not count as time of the first tokens. */
 static int meet(struct sl_generator *g) { return g->stages.size > 1 ? sl_barrier(g->self, &g->stages) : SL_OK; }
 
-/* After so many rounds. One coordinate has nobody to wait for; and who stops a conversation will not wait long. */
+/* Rounds between two calls of agree_on_ends. A single coordinate waits for no others; a conversation should stop
+ * soon. */
 static int rounds_between(const struct sl_generator *g) {
     return g->world.size <= 1 ? 1 : g->options.converses ? 4 : 16;
 }
 
-/* What a conversation is to be continued from. */
+/* Checks the given state of a conversation. */
 static int check_given(const struct sl_generator *g, const struct sl_generated *given) {
     if (!g->options.converses || (given->kept >= 0 && given->kept < given->prompt && given->prompt <= given->most &&
                                   given->most <= g->options.length))

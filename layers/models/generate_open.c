@@ -4,14 +4,14 @@
 #include "layers/models/generate_internal.h"
 
 enum { NO_PARTS = 1 << 30 };
-enum { PART = 1024 }; /* tokens of a prompt's parts, where all prompts have them: enough for fast products */
+enum { PART = 1024 }; /* tokens per part if all prompts have one length: enough for fast products */
 
 int sl_generation_groups(const struct sl_schedule *schedule, int in_flight) {
     const int most = schedule->loops == 1 ? schedule->ranks : 1;
     return in_flight < most ? in_flight : most;
 }
 
-/* ---- what goes through together ---- */
+/* ---- sequences and groups ---- */
 
 static int check(struct sl_generator *g, const int *prompts, int count) {
     const struct sl_generation *options = &g->options;
@@ -30,10 +30,10 @@ static int check(struct sl_generator *g, const int *prompts, int count) {
     return SL_OK;
 }
 
-/* Tokens of a prompt of TOKENS that fill the caches in whole parts: at least one is left, whose pass gives logits. */
+/* Tokens in whole parts of a prompt of TOKENS: at least one token is left, for the pass with logits. */
 static int whole_parts(const struct sl_generator *g, int tokens) { return (tokens - 1) / g->part * g->part; }
 
-/* All replicas make the same passes: those that the shortest prompt has need of. */
+/* Reads the prompts' lengths. All replicas make the same passes, those of the shortest prompt. */
 static int read_prompts(struct sl_generator *g, int replicas) {
     const struct sl_generation *options = &g->options;
     const int sequences = options->sequences, *prompts = options->prompts;
@@ -41,7 +41,7 @@ static int read_prompts(struct sl_generator *g, int replicas) {
     g->fewest = calloc((size_t)sequences, sizeof *g->fewest);
     if (!g->prompt || !g->fewest) return sl_fail(g->self, SL_FAILED, "no memory to generate");
     SL_TRY(check(g, prompts ? prompts : &options->prompt, prompts ? replicas * sequences : 1));
-    g->uniform = !options->logits && !options->converses; /* otherwise prompts go a token at a time */
+    g->uniform = !options->logits && !options->converses; /* otherwise prompts are processed one token at a time */
     for (int i = 0; prompts && i < replicas * sequences; i++) g->uniform = g->uniform && prompts[i] == prompts[0];
     g->part = options->logits ? NO_PARTS : g->uniform ? PART : SL_PROMPT_PART;
     for (int s = 0; s < sequences; s++) {
@@ -110,15 +110,15 @@ static int add_pass(struct sl_generator *g, int width, int tokens, struct sl_par
     return plan_pass(g, pass, parameters);
 }
 
-/* What is added to a conversation has any number of tokens: few passes, each eight times as long as the next, make few
- * turns of it. */
+/* Plans passes for additions to a conversation, which have any number of tokens: few passes, each eight times as long
+ * as the next, cover them in few turns. */
 static int plan_additions(struct sl_generator *g, struct sl_parameters *parameters) {
     for (int tokens = 512; tokens > 1; tokens /= 8)
         if (tokens < g->options.length) SL_TRY(add_pass(g, 1, tokens, parameters));
     return add_pass(g, 1, 1, parameters);
 }
 
-/* Those that the groups' turns (generate.c) ask for. */
+/* Plans the passes that the groups' turns (generate.c) use. */
 static int plan_passes(struct sl_generator *g, struct sl_parameters *parameters) {
     int parts = 0;
     if (g->options.converses) return plan_additions(g, parameters);
@@ -136,10 +136,10 @@ static int plan_passes(struct sl_generator *g, struct sl_parameters *parameters)
 
 /* ---- memory ---- */
 
-/* The widest group is the first. */
+/* Width of the widest group, which is the first. */
 static size_t width_of(const struct sl_generator *g) { return (size_t)g->group[0].width; }
 
-/* Tokens of the largest pass, where they are read. */
+/* Tokens of the largest pass, on coordinates that read them. */
 static size_t batch_tokens(const struct sl_generator *g) {
     int most = 0;
     for (int i = 0; g->is_first && i < g->passes; i++) {
@@ -157,7 +157,7 @@ static size_t numbers_of_ends(const struct sl_generator *g) {
     return (size_t)g->options.in_flight + g->options.converses;
 }
 
-/* The host's arrays below. */
+/* Bytes of the host's arrays in open_rooms. */
 static size_t room_bytes(const struct sl_generator *g) {
     return batch_tokens(g) * sizeof *g->batch + width_of(g) * (sizeof *g->chosen + sizeof *g->position) +
            numbers_of_ends(g) * sizeof *g->ended + logits_of(g) * sizeof *g->logits;
@@ -177,19 +177,20 @@ static int open_rooms(struct sl_generator *g) {
     return SL_OK;
 }
 
-/* The coordinate at RANK of this one's pipeline. */
+/* The coordinate at RANK of this pipeline. */
 static int coordinate_of(const struct sl_generator *g, int rank) {
     const struct sl_mesh *mesh = g->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, sl_pipe_axis), me = g->self->coordinate;
     return axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, rank);
 }
 
-/* Tokens go by a channel, of which this coordinate has an end. */
+/* Whether this coordinate has an end of the channel for tokens. */
 static bool has_channel(const struct sl_generator *g) { return g->is_first != g->is_last; }
 
 static size_t message_bytes(const struct sl_generator *g) { return width_of(g) * sizeof *g->chosen; }
 
-/* With a slot for each group the last stage never waits for the first one, which may wait for it. */
+/* Opens the channel. A slot for each group ensures that the last stage never waits for the first, which may wait for
+ * it. */
 static int open_channel(struct sl_generator *g) {
     if (!has_channel(g)) return SL_OK;
     return sl_channel_open(g->self, &g->returns, coordinate_of(g, g->last_rank), coordinate_of(g, g->first_rank),
@@ -204,7 +205,7 @@ static size_t channel_bytes(const struct sl_generator *g) {
 
 /* ---- opening and closing ---- */
 
-/* Which parts of the pipeline are here. */
+/* Finds this coordinate's part of the pipeline. */
 static int find_stages(struct sl_generator *g) {
     struct sl_spmd *self = g->self;
     const struct sl_schedule *schedule = g->options.schedule;
@@ -240,7 +241,7 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     g->caches.packs = !options->unpacked && parameters->values_only ? g->group[0].width : 0;
     if (!options->sizes_only && !options->gemm->on_device) g->crew = sl_crew_open(options->threads);
     SL_TRY(plan_passes(g, parameters));
-    g->options.prompts = NULL; /* the caller's */
+    g->options.prompts = NULL; /* the caller's memory */
     if (options->sizes_only) return SL_OK;
     SL_TRY(sl_caches_take(&g->caches, &self->error));
     SL_TRY(open_rooms(g));

@@ -16,7 +16,7 @@ double sl_latency_percentile(const struct sl_latency *latency, double share) {
     double seen = 0;
     for (int c = 0; c < SL_LATENCY_CLASSES; c++) {
         seen += (double)latency->count[c];
-        if (seen >= wanted) return least_ms * pow(ratio, c + 0.5); /* the class's middle */
+        if (seen >= wanted) return least_ms * pow(ratio, c + 0.5); /* middle of the class */
     }
     return NAN;
 }

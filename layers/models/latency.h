@@ -1,5 +1,5 @@
-/* latency.h - percentiles of times, which are counted in classes of equal ratio: so room and work do not grow with the
- * number of times. */
+/* latency.h - percentiles of times. Times are counted in classes of equal ratio, so memory and work do not grow with
+ * their number. */
 #ifndef SL_LAYERS_MODELS_LATENCY_H
 #define SL_LAYERS_MODELS_LATENCY_H
 
@@ -12,14 +12,14 @@ SL_BEGIN_C
 /* Classes of one percent, from a microsecond to a quarter of an hour; longer times are counted in the last class. */
 enum { SL_LATENCY_CLASSES = 2072 };
 
-/* Begins zeroed. */
+/* Must be zero at first. */
 struct sl_latency {
     int64_t count[SL_LATENCY_CLASSES], all;
 };
 
-/* Counts MS, COUNT times. */
+/* Adds COUNT times of MS. */
 void sl_latency_add(struct sl_latency *latency, double ms, int64_t count);
-/* The least time, within a percent, that SHARE of all times, 0 to 1, do not exceed; NaN where there are none. */
+/* The smallest time, within a percent, that a SHARE, 0 to 1, of all times does not exceed; NaN if there are none. */
 double sl_latency_percentile(const struct sl_latency *latency, double share);
 
 SL_END_C

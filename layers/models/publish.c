@@ -9,9 +9,9 @@
 
 enum { PARTS = SL_PUBLISHED_PARTS };
 
-/* ---- which family ---- */
+/* ---- the family ---- */
 
-/* But for biases. */
+/* Whether FAMILY describes T, biases excluded. */
 static bool agrees(const struct sl_transformer *family, const struct sl_transformer *t) {
     return family->mlp == t->mlp && family->norm == t->norm && family->head_norms == t->head_norms &&
            family->window >= t->window && !family->rope == !t->rope && !family->rope == !!t->learned_positions;
@@ -25,7 +25,7 @@ const struct sl_published_family *sl_published_family_of(const struct sl_transfo
            : t->rope && t->rotary.pairs         ? "rotations of adjacent columns"
                                                 : NULL;
     if (*why) return NULL;
-    if (like.mlp == SL_MLP_ERF_GELU) like.mlp = SL_MLP_GELU; /* config.json says which */
+    if (like.mlp == SL_MLP_ERF_GELU) like.mlp = SL_MLP_GELU; /* config.json says which of the two */
     *why = "this choice of MLP, norm, biases, window and positions";
     for (const struct sl_published_family *family = sl_published_family_list(); family->name; family++)
         if (agrees(&family->model, &like) && sl_published_has_biases(family, t->biases, false)) return family;
@@ -34,7 +34,7 @@ const struct sl_published_family *sl_published_family_of(const struct sl_transfo
 
 /* ---- the list ---- */
 
-/* How the tensor of ABOUT lies, whose parameters have DIMS dims. */
+/* Whether the tensor of ABOUT, for a parameter of DIMS dims, is transposed. */
 static bool is_turned(const struct sl_publication *p, const struct sl_published_name *about, int dims) {
     if (dims != 2 || about->lie == SL_LIES_STRAIGHT) return false;
     return about->lie != SL_LIES_TURNED_IN_GGUF || p->gguf;
@@ -53,12 +53,12 @@ static int add(struct sl_publication *p, const struct sl_published_name *about, 
     const size_t rows = array->shape[0], columns = array->dims == 2 ? array->shape[1] : 1;
     tensor->shape[0] = turned ? columns : rows;
     tensor->shape[1] = turned ? rows : columns;
-    const int grows = array->dims == 2 && !turned; /* where parts lie side by side */
+    const int grows = array->dims == 2 && !turned; /* the dim along which parts lie */
     tensor->shape[grows] *= about->part ? PARTS : 1;
     return SL_OK;
 }
 
-/* A parameter OWN, if the values have it: a tensor of its own, or a part of the last one. */
+/* Lists a parameter OWN if the values have it: as a tensor of its own, or as a part of the last one. */
 static int list_one(struct sl_publication *p, const char *own, const char *name, const struct sl_published_name *about,
                     struct sl_error *error) {
     const struct sl_tensor *from = sl_store_find(p->values, own);
@@ -111,7 +111,7 @@ static int keep_whole(struct sl_publication *p, struct sl_error *error) {
     return SL_OK;
 }
 
-/* The tables come first, the norm and the head last. */
+/* Lists tables first, norm and head last. */
 int sl_publication_open(struct sl_publication *p, struct sl_error *error) {
     const struct sl_published_name *ends = p->family->ends;
     p->count = p->capacity = 0;
@@ -130,7 +130,7 @@ void sl_publication_close(struct sl_publication *p) {
 
 /* ---- values ---- */
 
-/* Which of a head's columns the file's column I is. */
+/* Own column for the file's column I, within a head. */
 static size_t own_column(const struct sl_publication *p, const struct sl_published_name *about, size_t i) {
     const struct sl_transformer *t = p->transformer;
     const size_t width = (size_t)sl_transformer_head_width(t), at = i % width;
@@ -138,7 +138,7 @@ static size_t own_column(const struct sl_publication *p, const struct sl_publish
     return i - at + at % 2 * (width / 2) + at / 2;
 }
 
-/* Rows that are columns of parameters: a few at a time, for they lie side by side. */
+/* Reads rows that are columns of parameters: several at a time, because columns lie side by side. */
 static void read_turned(const struct sl_publication *p, const struct sl_published_tensor *tensor, size_t first,
                         size_t rows, float *to) {
     enum { ABREAST = 16 };
@@ -157,7 +157,7 @@ static void read_turned(const struct sl_publication *p, const struct sl_publishe
     }
 }
 
-/* Rows of parameters side by side; of a vector one row. */
+/* Reads rows of parameters that lie side by side; a vector is one row. */
 static void read_straight(const struct sl_publication *p, const struct sl_published_tensor *tensor, size_t first,
                           size_t rows, float *to) {
     const struct sl_array *array = &tensor->part[0]->array;
@@ -170,11 +170,10 @@ static void read_straight(const struct sl_publication *p, const struct sl_publis
     }
 }
 
-/* Elements that lie in parts of a checkpoint are put together while the tensor is read: otherwise each row would be
- * looked for. */
+/* Holds the whole tensor in memory if it is in parts of a checkpoint; otherwise each row would be searched for. */
 static int hold(const struct sl_publication *p, int number, struct sl_error *error) {
     for (int part = 0; part < PARTS && p->tensor[number].part[part]; part++) {
-        struct sl_tensor *tensor = (struct sl_tensor *)(uintptr_t)p->tensor[number].part[part]; /* it is the values' */
+        struct sl_tensor *tensor = (struct sl_tensor *)(uintptr_t)p->tensor[number].part[part]; /* the values own it */
         if (sl_tensor_hold(tensor)) return sl_error_set(error, SL_FAILED, "no memory for tensor %s", tensor->name);
     }
     return SL_OK;
@@ -197,7 +196,7 @@ size_t sl_published_bytes(const struct sl_published_tensor *tensor, enum sl_weig
     return sl_weight_bytes(type, tensor->shape[0] * tensor->shape[1]);
 }
 
-/* Some rows at a time: a vector is one. */
+/* Encodes some rows at a time; a vector is one row. */
 int sl_publication_encode(const struct sl_publication *p, int number, enum sl_weight_type type, void *to,
                           struct sl_error *error) {
     enum { FLOATS = 1 << 18 };

@@ -1,4 +1,4 @@
-/* publish_folder.c - config.json and safetensors files, as Hugging Face's library opens them. */
+/* publish_folder.c - config.json and safetensors files in Hugging Face's format. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const char *const torch_names[] = {
 
 /* ---- config.json ---- */
 
-/* Under the names of most families, or of this one. */
+/* Sets NAME, by the family's own name if it has one. */
 static void set(json_t *config, const struct sl_published_family *family, const char *name, json_t *value) {
     json_object_set_new(config, sl_published_key(family, name), value);
 }
@@ -41,7 +41,7 @@ static json_t *rotary_of(const struct sl_publishing *p) {
                      "original_max_position_embeddings", (json_int_t)rotary->original);
 }
 
-/* Flags of the family's config.json. */
+/* Sets the family's bias flags in config.json. */
 static void set_biases(json_t *config, const struct sl_publishing *p) {
     const struct sl_published_family *family = p->publication->family;
     const int biases = p->publication->transformer->biases;
@@ -72,7 +72,7 @@ static void set_sizes(json_t *config, const struct sl_publishing *p) {
     if (family->model.window) set(config, family, "sliding_window", t->window ? json_integer(t->window) : json_null());
 }
 
-/* The tokens that begin and end a text. What a given config.json says stays. */
+/* Sets begin and end tokens. Tokens in a given config.json stay. */
 static void set_tokens(json_t *config, const struct sl_publishing *p) {
     static const char *const names[] = {"bos_token_id", "eos_token_id"};
     const int32_t tokens[] = {p->begin, p->end};
@@ -89,7 +89,7 @@ json_t *sl_publish_config(const struct sl_publishing *p) {
     if (!config) return NULL;
     json_object_set_new(config, "torch_dtype", json_string(torch_names[p->type]));
     if (p->config) {
-        json_object_del(config, "dtype"); /* the same, in newer files */
+        json_object_del(config, "dtype"); /* the same key in newer files */
         set_biases(config, p);
         set_tokens(config, p);
         return config;
@@ -134,7 +134,7 @@ static int place(const char *to, const char *name, char path[SL_MAX_PATH], struc
     return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", to);
 }
 
-/* Tensors [FIRST, END) as the file NAME. */
+/* Writes tensors [FIRST, END) to the file NAME. */
 static int write_tensors(const struct sl_publishing *p, const char *to, const char *name, int first, int end,
                          struct sl_error *error) {
     struct sl_store store = {0};
@@ -157,7 +157,7 @@ static int write_tensors(const struct sl_publishing *p, const char *to, const ch
     return status;
 }
 
-/* The first tensor of the file after the one that begins with FIRST. */
+/* End of the file's tensors, if they begin with FIRST. */
 static int end_of_file(const struct sl_publishing *p, int first) {
     int end = first;
     for (size_t bytes = 0; end < p->publication->count; end++) {
@@ -167,7 +167,7 @@ static int end_of_file(const struct sl_publishing *p, int first) {
     return end;
 }
 
-/* FILES of them, and the index that tells which has a tensor. */
+/* Writes the tensors to FILES files, and the index that maps tensors to files. */
 static int write_shards(const struct sl_publishing *p, const char *to, int files, struct sl_error *error) {
     json_t *map = json_object();
     double total = 0;

@@ -1,4 +1,4 @@
-/* publish_gguf.c - a GGUF file, as llama.cpp opens it: metadata, the list of tensors, and their data. */
+/* publish_gguf.c - a GGUF file as llama.cpp reads it: metadata, the list of tensors, and their data. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,9 +15,9 @@ enum { ALIGNMENT = 32 };
 
 struct stream {
     struct sl_draft draft;
-    int number; /* of the first error; 0: none */
+    int number; /* errno of the first error; 0: none */
     size_t written, used;
-    uint64_t values; /* of the metadata */
+    uint64_t values; /* number of metadata values */
     char buffer[1 << 16];
 };
 
@@ -80,7 +80,7 @@ static void put_string(struct stream *s, const char *key, const char *value) {
     s->values++;
 }
 
-/* Whether all rates are divided by the same number, and nothing else is done to them. */
+/* Whether all rates are divided by the same number, and not changed otherwise. */
 static bool scales_linearly(const struct sl_publishing *p) {
     const struct sl_rotary *rotary = &p->publication->transformer->rotary;
     return rotary->divisors && sl_publish_divisor(p) > 0 && !(rotary->factor > 0);
@@ -112,7 +112,7 @@ static void put_sizes(struct stream *s, const struct sl_publishing *p) {
     put_real(s, p, "rope.scaling.factor", (double)t->rotary.divisors[0]);
 }
 
-/* What another file says of its tokenizer, byte by byte. */
+/* Copies another file's tokenizer metadata, byte by byte. */
 static void put_vocabulary(struct stream *s, const struct sl_gguf *vocabulary) {
     static const char prefix[] = "tokenizer.";
     for (int i = 0; vocabulary && i < vocabulary->count; i++) {
@@ -127,7 +127,7 @@ static void put_vocabulary(struct stream *s, const struct sl_gguf *vocabulary) {
 
 /* ---- tensors ---- */
 
-/* Vectors stay floats, and so do rows that are no whole blocks, as halves. */
+/* Type of a tensor in the file: vectors stay float32; matrices whose rows are not whole blocks become float16. */
 static enum sl_weight_type type_of(const struct sl_publishing *p, const struct sl_published_tensor *tensor) {
     if (tensor->dims == 1) return SL_WEIGHT_F32;
     return tensor->shape[1] % sl_weight_block(p->type) ? SL_WEIGHT_F16 : p->type;
@@ -191,7 +191,7 @@ static int put_tensors(struct stream *s, const struct sl_publishing *p, struct s
 
 /* ---- the file ---- */
 
-/* The numbers of tensors and of values are known at last. */
+/* Writes the numbers of tensors and values, which are known only now. */
 static void put_head(struct stream *s, const struct sl_publishing *p) {
     const uint64_t numbers[] = {(uint64_t)p->publication->count + has_divisors(p), s->values};
     for (size_t done = 0; !s->number && done < sizeof numbers;) {

@@ -1,7 +1,7 @@
-/* published.c - the tensors of published models as parameters: which is which, and how they lie.
+/* published.c - the tensors of published models as parameters: their names and layouts.
  *
- * Most files have kernels as [out, in], parameters are [in, out]. Those of q, k and v may be one tensor. GGUF files of
- * Llama have the rows of q and k in another order: row 2i + j of a head is row j * width / 2 + i of Hugging Face's. */
+ * Kernels are [out, in] in most files, and [in, out] as parameters. q, k and v may be one tensor. GGUF files of Llama
+ * have the rows of q and k in another order: row 2i + j of a head is row j * width / 2 + i of Hugging Face's. */
 #include "layers/models/published.h"
 
 #include <stdlib.h>
@@ -12,11 +12,12 @@
 
 /* ---- names ---- */
 
-enum { PARTS = 3 }; /* of a tensor with q, k and v */
+enum { PARTS = 3 }; /* parts of a tensor with q, k and v */
 
 static bool is_folder(const struct sl_published *p) { return p->weights.config; }
 
-/* The tensor of the parameter OWN, as the file calls it in TEXT; NULL: there is no such parameter. */
+/* Finds the name of parameter OWN, and writes its tensor's name in the file to TEXT; NULL: there is no such
+ * parameter. */
 static const struct sl_published_name *find_name(const struct sl_published *p, const char *own, char text[128]) {
     const struct sl_published_name *names = p->family->ends;
     const char *rest = own;
@@ -29,7 +30,7 @@ static const struct sl_published_name *find_name(const struct sl_published *p, c
     return names;
 }
 
-/* Beginnings of names that folders may leave out, and what a compiled module's begin with. */
+/* Prefixes of names that folders may leave out, and the prefix of a compiled module's names. */
 static const char *const optional[] = {"transformer.", "model."};
 static const char compiled[] = "_orig_mod.";
 
@@ -52,13 +53,13 @@ const struct sl_weight *sl_published_tensor(const struct sl_published *p, const 
 
 /* ---- sizes ---- */
 
-/* Whether the parameter of NAME with DIMS dims lies as [out, in]. */
+/* Whether the parameter of NAME with DIMS dims is [out, in] in the file. */
 static bool is_turned(const struct sl_published *p, const struct sl_published_name *name, int dims) {
     if (dims != 2 || name->lie == SL_LIES_STRAIGHT) return false;
     return name->lie != SL_LIES_TURNED_IN_GGUF || !is_folder(p);
 }
 
-/* The tensor of the parameter OWN with DIMS and SHAPE as parameters have them. */
+/* Finds the tensor of parameter OWN, whose own shape is SHAPE [DIMS]. */
 static int find_tensor(const struct sl_published *p, const char *own, int dims, const size_t *shape,
                        const struct sl_published_name **name, const struct sl_weight **weight, struct sl_error *error) {
     char text[128];
@@ -81,7 +82,7 @@ static int find_tensor(const struct sl_published *p, const char *own, int dims, 
 
 /* ---- values ---- */
 
-/* What a coordinate has of a parameter [rows, columns] seen as a matrix, and where it is from. */
+/* A coordinate's shard of a parameter [rows, columns], seen as a matrix, and its source. */
 struct source {
     const struct sl_published *published;
     const struct sl_published_name *name;
@@ -90,10 +91,10 @@ struct source {
     struct sl_shard shard;
     size_t rows, columns; /* of the shard */
     size_t all_columns;   /* of the parameter */
-    size_t stride, first; /* the tensor's columns, and that of them, which is the parameter's first */
+    size_t stride, first; /* columns of the tensor; its column that is the parameter's first */
 };
 
-/* Where the tensor has column I: that of a head may be elsewhere in it. */
+/* The tensor's column for the parameter's column I; a head's columns may be in another order. */
 static size_t column_of(const struct source *s, size_t i) {
     const size_t width = (size_t)s->published->transformer.head_width;
     const bool turned = !is_folder(s->published) && s->published->family->turned_rows;
@@ -102,7 +103,7 @@ static size_t column_of(const struct source *s, size_t i) {
     return s->first + i - at + 2 * (at % half) + at / half;
 }
 
-/* VALUES [rows, columns] of a tensor whose rows are the parameter's: run by run, but heads' columns one by one. */
+/* Reads VALUES [rows, columns] of a tensor with the parameter's rows: run by run, but columns of heads one by one. */
 static void read_straight(const struct source *s, float *values) {
     const size_t run = sl_shard_run(&s->shard) < s->columns ? sl_shard_run(&s->shard) : s->columns;
     const size_t step = s->name->lie == SL_LIES_IN_HEADS ? 1 : run;
@@ -113,8 +114,8 @@ static void read_straight(const struct source *s, float *values) {
     }
 }
 
-/* VALUES [rows, columns] of a tensor [all columns, all rows]: a few columns at a time, in ROOM [COLUMNS_AT_ONCE, all
- * rows]. */
+/* Reads VALUES [rows, columns] of a tensor [all columns, all rows]: several columns at a time, through ROOM
+ * [COLUMNS_AT_ONCE, all rows]. */
 enum { COLUMNS_AT_ONCE = 16 };
 static void read_turned(const struct source *s, float *room, float *values) {
     const size_t all = s->parameter->shape[0], columns = s->all_columns;
@@ -134,9 +135,9 @@ static void read_turned(const struct source *s, float *room, float *values) {
     }
 }
 
-/* ---- values that stay where they are ---- */
+/* ---- values that stay in the file ---- */
 
-/* Whether SHARD is whole rows of PARAMETER, seen as a matrix: *ROWS of them, from *FIRST on. */
+/* Whether SHARD consists of whole rows of PARAMETER, seen as a matrix: *ROWS of them, from *FIRST on. */
 static bool has_whole_rows(const struct sl_shard *shard, const struct sl_parameter *parameter, size_t *first,
                            size_t *rows) {
     const size_t columns = parameter->shape[1], count = parameter->count;
@@ -147,7 +148,7 @@ static bool has_whole_rows(const struct sl_shard *shard, const struct sl_paramet
            sl_shard_global_index(shard, count - 1) == (*first + *rows) * columns - 1;
 }
 
-/* A kernel's rows, which lie as columns of the tensor, are whole blocks of it. */
+/* The rows of a kernel's shard, columns of the tensor, must be whole blocks of it. */
 void sl_published_find_blocks(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter) {
     const struct sl_published *p = arg;
     struct source s = {.published = p, .parameter = parameter, .all_columns = parameter->shape[parameter->dims - 1]};
@@ -173,7 +174,7 @@ void sl_published_find_blocks(const void *arg, const struct sl_shard *shard, str
 
 /* ---- values that are read ---- */
 
-/* Memory of the host's for what is read of a parameter. */
+/* Host memory for reading a parameter. */
 struct room {
     float *values, *columns;
 };
@@ -185,7 +186,7 @@ static void read_values(const struct source *s, const struct room *room, float *
         read_straight(s, values);
 }
 
-/* What is held as floats is read where it lies, unless the host does not write there. */
+/* Fills in a parameter. Floats are read in place if the host can write there. */
 static void fill(const struct source *s, struct sl_parameters *parameters, int number, const struct room *room) {
     const struct sl_parameter *parameter = s->parameter;
     const struct sl_range *range = &parameters->range[parameter->range];
@@ -211,7 +212,7 @@ static void fill(const struct source *s, struct sl_parameters *parameters, int n
         sl_kernels_select()->round_bf16(parameter->count, room->values, sl_parameter_rounded(parameters, number));
         return;
     }
-    for (size_t i = 0; i < parameter->count; i++) { /* each lies before what it is made of */
+    for (size_t i = 0; i < parameter->count; i++) { /* each bf16 value lies before the floats not converted yet */
         const uint16_t half = sl_bf16_of_float(room->values[i]);
         memcpy((char *)room->values + i * sizeof half, &half, sizeof half);
     }
@@ -237,8 +238,8 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
     return sl_device.settle(&self->error);
 }
 
-/* Whether this coordinate reads parameter NUMBER, none of an adapter: of those that hold values together the first one
- * does. */
+/* Whether this coordinate reads parameter NUMBER; not if it belongs to an adapter. If coordinates hold values together,
+ * only the first one reads. */
 static bool reads(const struct sl_parameters *parameters, int number) {
     const struct sl_parameter *parameter = &parameters->list[number];
     const bool common = sl_range_is_common(parameters, parameter->range);
@@ -267,14 +268,14 @@ static int load(const struct sl_published *p, struct sl_spmd *self, struct sl_pa
 int sl_published_load(const struct sl_published *p, struct sl_spmd *self, const struct sl_group *world,
                       struct sl_parameters *parameters) {
     SL_TRY(load(p, self, parameters));
-    if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
+    if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* other members' values are rounded, and then read */
     SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, world) : SL_OK;
 }
 
 /* ---- opening ---- */
 
-/* A file being checked, and the tensors of it that parameters take. */
+/* A file being checked, and its tensors that parameters use. */
 struct check {
     const struct sl_published *published;
     bool *taken; /* [tensors] */
@@ -332,7 +333,7 @@ static int check_layer(const struct check *check, int layer) {
     return SL_OK;
 }
 
-/* Whether the file has the values of the token table again, as a head's. */
+/* Whether the file's head repeats the values of the token table. */
 static bool repeats_table(const struct sl_published *p, const struct sl_weight *head) {
     enum { SOME = 4096 };
     char text[128];
@@ -357,8 +358,7 @@ static bool ends_with(const char *name, const char *end) {
     return count >= tail && !strcmp(name + count - tail, end);
 }
 
-/* Whether a tensor that no parameter takes changes nothing: constants of a module, angles of rotations, a head that is
- * tied. */
+/* Whether an unused tensor can be ignored: constants of a module, angles of rotations, a tied head. */
 static bool is_harmless(const struct sl_published *p, const struct sl_weight *weight) {
     static const char *const folder[] = {".rotary_emb.inv_freq", "position_ids", NULL};
     static const char *const gpt2[] = {".attn.bias", ".attn.masked_bias", NULL};

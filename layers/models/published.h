@@ -1,8 +1,8 @@
-/* published.h - models that others have trained: what their files say of them, and their values as parameters of
+/* published.h - published models: reads their sizes from files, and their values as parameters of
  * layers/models/transformer.h.
  *
- * Known are Llama, Mistral, Qwen 2 and Qwen 3 (dense), GPT-2, and what is built like them: by model_type in config.json
- * of Hugging Face, or general.architecture in a GGUF file. Layer n becomes block n. */
+ * Supported are Llama, Mistral, Qwen 2 and Qwen 3 (dense), GPT-2, and models built like them, by model_type in Hugging
+ * Face's config.json, or general.architecture in a GGUF file. Layer n becomes block n. */
 #ifndef SL_LAYERS_MODELS_PUBLISHED_H
 #define SL_LAYERS_MODELS_PUBLISHED_H
 
@@ -11,27 +11,27 @@
 
 SL_BEGIN_C
 
-/* Never changes once it is open: threads may share it. */
+/* Constant once it is open: threads may share it. */
 struct sl_published {
     struct sl_weights weights;
-    struct sl_transformer transformer; /* what the files say: sizes and families; all else is zero */
-    int context;                       /* the longest sequence that the model was made for */
+    struct sl_transformer transformer; /* sizes and kinds of modules as in the files; all other fields are zero */
+    int context;                       /* longest sequence of the model */
     const struct sl_published_family *family;
-    float *divisors; /* of the transformer's rotary; NULL: it has none */
+    float *divisors; /* memory of the transformer's rotary divisors; NULL: none */
 };
 
-/* Its name: "llama". */
+/* The family's name: "llama". */
 const char *sl_published_title(const struct sl_published_family *family);
 
-/* Opens PATH, which must last. SL_BAD_INPUT names what is not supported by its key in the file, or the tensor that is
- * missing or has another shape than these sizes say. Free with sl_published_close, also after a failure. */
+/* Opens PATH, a string that must outlive it. SL_BAD_INPUT names an unsupported key of the file, or a tensor that is
+ * missing or whose shape does not match the sizes. Free with sl_published_close, also after a failure. */
 int sl_published_open(struct sl_published *published, const char *path, struct sl_error *error);
 void sl_published_close(struct sl_published *published);
 
-/* For struct sl_block_source, with a struct sl_published: kernels and tables that a GGUF file has quantized stay in the
- * file, where this coordinate's shard has whole blocks of them. */
+/* Callback for struct sl_block_source, with ARG a struct sl_published: keeps quantized kernels and tables in the GGUF
+ * file if this coordinate's shard consists of whole blocks. */
 void sl_published_find_blocks(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
-/* Fills PARAMETERS of the transformer, but for what stays in the file, this coordinate's shards alone, and rounds them
+/* Reads this coordinate's shards of the transformer's PARAMETERS, except those that stay in the file, and rounds them
  * as sl_parameters_round does. Collective over WORLD. */
 int sl_published_load(const struct sl_published *published, struct sl_spmd *self, const struct sl_group *world,
                       struct sl_parameters *parameters);

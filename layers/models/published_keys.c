@@ -1,6 +1,6 @@
-/* published_keys.c - what the files of a published model may say beside its sizes. A key that would make another model
- * of it is refused by its name. Of config.json's keys those count that the config class of the family in transformers
- * 5.24 knows, as that library passes over all others; of a GGUF file all that begin with the architecture's name. */
+/* published_keys.c - checks all keys of a published model's files beside its sizes. A key that would make it another
+ * model is refused by name. Checked are the keys of config.json that the family's config class in transformers 5.24
+ * knows, because that library ignores all others; in a GGUF file all keys that begin with the architecture's name. */
 #include <string.h>
 
 #include "layers/models/published_internal.h"
@@ -15,7 +15,7 @@ int sl_published_flag(const struct sl_published_reading *r, const char *key, boo
                         r->published->weights.path, key);
 }
 
-/* Each layer is said to attend to all before it. */
+/* Checks that each layer attends to all tokens before it. */
 static int check_layer_types(const struct sl_published_reading *r, const json_t *types) {
     size_t i;
     json_t *value;
@@ -29,7 +29,7 @@ static int check_layer_types(const struct sl_published_reading *r, const json_t 
     return SL_OK;
 }
 
-/* Flags that these modules have only one way; FAMILIES are all that know them, NULL: all. */
+/* Checks flags with only one supported value; FAMILIES: families with this key, NULL: all. */
 static int check_flags(const struct sl_published_reading *r) {
     static const struct {
         const char *key, *families;
@@ -64,8 +64,8 @@ int sl_published_check_config(const struct sl_published_reading *r) {
 
 /* ---- a GGUF file ---- */
 
-/* READ: others ask for the key. HARMLESS: it changes nothing. The rest must be the integer or the truth value EXPECTED,
- * or be left out. */
+/* READ: other code reads the key. HARMLESS: it has no effect. EXPECTED: it must be this integer or truth value, or be
+ * missing. */
 enum rule { READ, HARMLESS, EXPECTED };
 static const struct {
     const char *key;
@@ -96,7 +96,7 @@ static const struct {
     {"rope.scaling.yarn_beta_fast", READ, 0},
     {"rope.scaling.yarn_beta_slow", READ, 0},
     {"rope.scaling.finetuned", HARMLESS, 0},
-    {"tensor_data_layout", HARMLESS, 0}, /* the order of rows of q and k, which the architecture says */
+    {"tensor_data_layout", HARMLESS, 0}, /* order of rows of q and k, known from the architecture */
     {"attention.causal", EXPECTED, 1},
     {"use_parallel_residual", EXPECTED, 0},
     {"expert_count", EXPECTED, 0},

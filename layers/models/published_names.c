@@ -1,11 +1,11 @@
-/* published_names.c - the families of published models, and how they call their tensors. A family more is a line here,
- * and a list of names if it has its own. */
+/* published_names.c - the families of published models, and their tensor names. To add a family, add a line here, and a
+ * list of names if it has its own. */
 #include <limits.h>
 #include <string.h>
 
 #include "layers/models/published_internal.h"
 
-/* ---- Llama, and what is built like it ---- */
+/* ---- Llama, and families built like it ---- */
 
 static const struct sl_published_name llama_ends[] = {
     {"embedding", "model.embed_tokens.weight", "token_embd.weight", SL_LIES_STRAIGHT, 0},
@@ -47,7 +47,7 @@ static const struct sl_published_name gpt2_ends[] = {
     {0},
 };
 
-/* Folders have kernels as parameters are, GGUF files do not. */
+/* Kernels are as parameters in folders, and transposed in GGUF files. */
 static const struct sl_published_name gpt2_layers[] = {
     {"norm1.gamma", "ln_1.weight", "attn_norm.weight", SL_LIES_STRAIGHT, 0},
     {"norm1.beta", "ln_1.bias", "attn_norm.bias", SL_LIES_STRAIGHT, 0},
@@ -87,7 +87,7 @@ static const char *const gpt2_keys[] = {"hidden_size",
                                         "attention.layer_norm_epsilon",
                                         NULL};
 
-/* ---- all of them ---- */
+/* ---- all families ---- */
 
 #define LLAMA                                                                                                          \
     .layers_per_block = 1, .attention = SL_ATTENTION_GROUPED, .rope = 2, .mlp = SL_MLP_GATED_SILU, .epsilon = 1e-6

@@ -1,5 +1,5 @@
-/* published_rotary.c - how fast a published model's positions turn: Llama 3's rule, linear scaling and YaRN (Peng et
- * al., "YaRN", 2023), as config.json or a GGUF file's metadata name them. The last two become divisors of the rates. */
+/* published_rotary.c - rotation rates of a published model's positions: Llama 3's rule, linear scaling and YaRN (Peng
+ * et al., "YaRN", 2023), as in config.json or a GGUF file's metadata. The last two become divisors of the rates. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- divisors ---- */
 
-/* [pairs] of ones. */
+/* Allocates the divisors [pairs], all 1. */
 static int open_divisors(const struct sl_published_reading *r, struct sl_rotary *rotary) {
     struct sl_published *p = r->published;
     const int pairs = p->transformer.head_width / 2;
@@ -27,7 +27,7 @@ static int scale_linearly(const struct sl_published_reading *r, double factor, s
 
 struct yarn {
     double factor, original, fast, slow;
-    bool truncate; /* the bounds are whole pairs */
+    bool truncate; /* bounds are rounded to whole pairs */
 };
 
 /* The pair that turns TURNS times within the original positions. */
@@ -35,7 +35,7 @@ static double pair_of(const struct yarn *yarn, double turns, double base, int wi
     return width * log(yarn->original / (turns * 2 * 3.14159265358979323846)) / (2 * log(base));
 }
 
-/* Fast pairs stay as they are, slow ones turn FACTOR times as slowly, and those between go from one to the other. */
+/* Fast pairs keep their rate, slow ones turn FACTOR times as slowly; pairs in between are interpolated. */
 static int scale_by_yarn(const struct sl_published_reading *r, const struct yarn *yarn, struct sl_rotary *rotary) {
     const int width = r->published->transformer.head_width;
     double low = pair_of(yarn, yarn->fast, rotary->base, width), high = pair_of(yarn, yarn->slow, rotary->base, width);
@@ -55,7 +55,7 @@ static double magnitude(double factor, double of) { return factor <= 1 ? 1 : 0.1
 
 /* ---- a GGUF file ---- */
 
-/* GGUF files of Llama 3 have what the rates are divided by, as a tensor; it goes on top of any scaling. */
+/* Reads the divisors in GGUF files of Llama 3, a tensor; they multiply those of any other scaling. */
 static int read_tensor(const struct sl_published_reading *r, struct sl_rotary *rotary) {
     struct sl_published *p = r->published;
     const struct sl_weight *tensor = sl_weights_find(&p->weights, sl_published_divisors);
@@ -118,7 +118,7 @@ static int read_gguf(const struct sl_published_reading *r, struct sl_rotary *rot
 
 /* ---- config.json ---- */
 
-/* The scaling, and its key in config.json. */
+/* The scaling object, and its key in config.json. */
 struct scaling {
     const json_t *object;
     const char *key;
@@ -148,12 +148,12 @@ static int read_linear(const struct sl_published_reading *r, const struct scalin
 static int read_yarn(const struct sl_published_reading *r, const struct scaling *s, struct sl_rotary *rotary) {
     const json_t *truncate = json_object_get(s->object, "truncate");
     struct yarn yarn = {.truncate = !json_is_false(truncate)};
-    double above, below; /* mscale and mscale_all_dim count if both are there */
+    double above, below; /* mscale and mscale_all_dim; used only if both are present */
     const double none = -1;
     if (truncate && !json_is_boolean(truncate)) return refuse(r, s, "truncate", "neither true nor false");
     SL_TRY(sl_published_real(r, s->object, "original_max_position_embeddings", NULL, r->published->context,
                              &yarn.original));
-    const double ratio = r->published->context / yarn.original; /* in place of a null; there must be a factor */
+    const double ratio = r->published->context / yarn.original; /* used if factor is null; it must be present */
     SL_TRY(sl_published_real(r, s->object, "factor", NULL, json_object_get(s->object, "factor") ? ratio : 0,
                              &yarn.factor));
     SL_TRY(sl_published_real(r, s->object, "beta_fast", NULL, 32, &yarn.fast));
@@ -167,7 +167,7 @@ static int read_yarn(const struct sl_published_reading *r, const struct scaling 
     return scale_by_yarn(r, &yarn, rotary);
 }
 
-/* A scaling without a type is none, but numbers that belong to one must not stand there then. */
+/* A scaling without a type is none; it must not have numbers of a type then. */
 static int check_untyped(const struct sl_published_reading *r, const struct scaling *s) {
     const char *key;
     json_t *value;
@@ -178,7 +178,7 @@ static int check_untyped(const struct sl_published_reading *r, const struct scal
     return SL_OK;
 }
 
-/* Of rope_scaling and rope_parameters, which newer files have in its place, the first one that says something. */
+/* The scaling: rope_scaling, or, if it says nothing, rope_parameters, its name in newer files. */
 static struct scaling find_scaling(const json_t *config) {
     const struct scaling old = {json_object_get(config, "rope_scaling"), "rope_scaling"};
     if (old.object && !json_is_null(old.object) && !(json_is_object(old.object) && !json_object_size(old.object)))

@@ -9,7 +9,7 @@
 static const char *path_of(const struct sl_published_reading *r) { return r->published->weights.path; }
 static const json_t *config_of(const struct sl_published_reading *r) { return r->published->weights.config; }
 
-/* The family's name of NAME, which is most families' key. */
+/* The family's key for NAME, the key of most families. */
 static const char *key_of(const struct sl_published_reading *r, const char *name) {
     return sl_published_key(r->family, name);
 }
@@ -25,8 +25,8 @@ int sl_published_refuse(const struct sl_published_reading *r, const char *key, c
                         r->architecture ? r->architecture : "config.json: ", r->architecture ? "." : "", key, value);
 }
 
-/* The integer of VALUE, or that of all layers, which some files list one by one; FALLBACK if VALUE is NULL, -1 if it is
- * neither. */
+/* The integer of VALUE, or the common one if VALUE lists an equal number for each layer; FALLBACK if VALUE is NULL,
+ * else -1. */
 static int64_t integer_of(const struct sl_gguf_value *value, int fallback) {
     if (!value) return fallback;
     if (!value->array || !value->count || !sl_gguf_is_integer(value->type)) return sl_gguf_integer(value, -1);
@@ -87,7 +87,7 @@ static int find_family(struct sl_published_reading *r, const char *name) {
                         sl_published_families(known));
 }
 
-/* What is inside an MLP: gated, or one of gelu's two forms. */
+/* Reads the activation of the MLP: gated, or one of gelu's two forms. */
 static int read_activation(const struct sl_published_reading *r, struct sl_transformer *t) {
     static const char *const tanh_forms[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
     const char *key = key_of(r, "hidden_act"), *act;
@@ -103,8 +103,8 @@ static int read_activation(const struct sl_published_reading *r, struct sl_trans
     return strcmp(act, "gelu") ? sl_published_refuse(r, key, act) : SL_OK;
 }
 
-/* Products that have biases: where config.json knows nothing of them, and in GGUF files, those whose tensors are there.
- */
+/* Reads which products have biases. Flags of config.json decide if it has them; otherwise, and in GGUF files, a product
+ * has a bias if its tensor exists. */
 static int read_biases(const struct sl_published_reading *r, struct sl_transformer *t) {
     static const struct {
         const char *flag, *folder, *gguf;
@@ -132,9 +132,9 @@ static bool has_no_window(const struct sl_published_reading *r) {
     return !r->family->model.window || json_is_null(json_object_get(config_of(r), "sliding_window"));
 }
 
-/* A window beyond which nothing lies is none. */
+/* Reads context and window. A window as long as the context is none. */
 static int read_context(const struct sl_published_reading *r) {
-    enum { MISTRAL = 4096 }; /* the window, if config.json is silent about it */
+    enum { MISTRAL = 4096 }; /* the window if config.json does not have it */
     struct sl_transformer *t = &r->published->transformer;
     int *context = &r->published->context;
     SL_TRY(sl_published_size(r, "max_position_embeddings", "context_length", 1 << 24, 0, context));
@@ -181,7 +181,7 @@ static int read_sizes(const struct sl_published_reading *r) {
     return sl_published_size(r, "max_position_embeddings", "context_length", 1 << 20, 0, &t->learned_positions);
 }
 
-/* The table's rows tell its size. */
+/* Reads the size of the vocabulary: the rows of the token table. */
 static int read_vocabulary(const struct sl_published_reading *r) {
     const struct sl_weights *weights = &r->published->weights;
     const char *name = r->architecture ? r->family->ends->gguf : r->family->ends->folder;

@@ -1,4 +1,4 @@
-/* sampling.c - chooses the next token from logits, and prints bytes for people. */
+/* sampling.c - chooses the next token from logits, and prints bytes as readable text. */
 #include "layers/models/sampling.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static bool comes_before(const float *logits, int32_t a, int32_t b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
 }
 
-/* Moves heap[at] down to where it comes before all below it. */
+/* Moves heap[at] down until it comes before all entries below it. */
 static void sift_down(int32_t *heap, int count, int at, const float *logits) {
     const int32_t token = heap[at];
     for (int child; (child = 2 * at + 1) < count; at = child) {
@@ -50,7 +50,7 @@ static void make_heap(int32_t *heap, int count, const float *logits) {
     for (int i = count / 2 - 1; i >= 0; i--) sift_down(heap, count, i, logits);
 }
 
-/* Takes the first of COUNT tokens off the heap, which leaves it at heap[count - 1]. */
+/* Removes the first of COUNT tokens from the heap; it is then at heap[count - 1]. */
 static int32_t pop(int32_t *heap, int count, const float *logits) {
     const int32_t first = heap[0];
     heap[0] = heap[count - 1];
@@ -61,7 +61,7 @@ static int32_t pop(int32_t *heap, int count, const float *logits) {
 
 /* ---- choosing ---- */
 
-/* -1 where there is a NaN, or nothing but -infinity. */
+/* Index of the largest logit; -1 if there is a NaN, or all are -infinity. */
 static int32_t find_largest(int classes, const float *logits) {
     int32_t largest = 0;
     for (int32_t i = 0; i < classes; i++) {
@@ -83,7 +83,7 @@ static double sum_of(int classes, const double *weight) {
     return sum;
 }
 
-/* The last token, in the order of logits, that top-k and top-p keep: it and those before it are the choice. */
+/* The last token, in the order of logits, that top-k and top-p keep: it and all before it are kept. */
 static int32_t find_last_kept(const struct sl_sampling *sampling, int classes, const float *logits,
                               struct sl_sampling_room *room) {
     make_heap(room->heap, classes, logits);
@@ -95,7 +95,7 @@ static int32_t find_last_kept(const struct sl_sampling *sampling, int classes, c
 
     double sum = 0;
     int32_t token = 0;
-    for (int i = 0; i < most; i++) { /* what top-k has popped lies at the end already */
+    for (int i = 0; i < most; i++) { /* tokens that top-k has popped are at the end already */
         token = some ? room->heap[classes - 1 - i] : pop(room->heap, classes - i, logits);
         sum += room->weight[token];
         if (sum >= sampling->top_p * total) break;
@@ -114,7 +114,7 @@ int32_t sl_sample_token(const struct sl_sampling *sampling, int classes, const f
         for (int32_t i = 0; i < classes; i++)
             if (comes_before(logits, last, i)) weight[i] = 0;
     }
-    /* Below the whole sum, which the same additions come to: some token with a weight reaches beyond it. */
+    /* place is below the sum, which the loop's additions reach bit for bit, so a token is found. */
     const double place = (double)sl_uniform_of_word(sl_random_word(key, 1, 0)) * sum_of(classes, weight);
     double sum = 0;
     for (int32_t i = 0; i < classes; i++) {
@@ -126,9 +126,9 @@ int32_t sl_sample_token(const struct sl_sampling *sampling, int classes, const f
 
 /* ---- bytes ---- */
 
-/* Length of the UTF-8 character that BYTES begin with, which is *CODE; 0 where they begin with none. */
+/* Length of the UTF-8 character at the start of BYTES, and its *CODE; 0 if there is none. */
 static size_t character_length(const uint8_t *bytes, size_t count, uint32_t *code) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* a longer form than need be is not UTF-8 */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* an overlong form is not UTF-8 */
     const uint8_t lead = bytes[0];
     *code = lead;
     if (lead < 0x80) return 1;
@@ -143,7 +143,7 @@ static size_t character_length(const uint8_t *bytes, size_t count, uint32_t *cod
     return *code < least[length] || *code > 0x10ffff || surrogate ? 0 : length;
 }
 
-/* Terminals obey control characters, those from 0x80 on, too. */
+/* Control characters, including those from 0x80 on, are not printable: terminals obey them. */
 static bool is_printable(uint32_t code) {
     return code == '\n' || code == '\t' || (code >= ' ' && (code < 0x7f || code >= 0xa0));
 }

@@ -1,4 +1,4 @@
-/* sampling.h - chooses the next token from logits, and prints bytes for people. */
+/* sampling.h - chooses the next token from logits, and prints bytes as readable text. */
 #ifndef SL_LAYERS_MODELS_SAMPLING_H
 #define SL_LAYERS_MODELS_SAMPLING_H
 
@@ -10,12 +10,12 @@
 SL_BEGIN_C
 
 struct sl_sampling {
-    double temperature; /* the logits are divided by it; 0: choose the largest logit, and among equal ones the first */
-    int top_k;          /* keeps this many of the largest logits, and among equal ones the first; 0: all */
-    double top_p;       /* keeps the largest of those until their probabilities sum up to it, at least one; 1: all */
+    double temperature; /* divisor of the logits; 0: choose the largest logit, the first among equal ones */
+    int top_k;          /* number of largest logits to keep, the first among equal ones; 0: all */
+    double top_p; /* of these, the largest are kept until their probabilities sum up to top_p, at least one; 1: all */
 };
 
-/* SL_BAD_INPUT if a number is out of its range; the line names it. */
+/* SL_BAD_INPUT if a number is out of its range; the error names it. */
 int sl_sampling_check(const struct sl_sampling *sampling, struct sl_error *error);
 
 /* Working memory of sl_sample_token. Each thread needs its own. */
@@ -24,22 +24,21 @@ struct sl_sampling_room {
     int32_t *heap;  /* [classes] */
 };
 
-/* False if there is no memory. Free with sl_sampling_room_close. */
+/* Returns false if memory is short. Free with sl_sampling_room_close. */
 bool sl_sampling_room_open(struct sl_sampling_room *room, int classes);
 void sl_sampling_room_close(struct sl_sampling_room *room);
 
-/* Draws a token. The probabilities of the tokens that are kept lie side by side on [0, 1), in the order of the tokens;
- * the result is the token on which KEY's uniform number falls. Logits of +infinity share the whole probability. -1 if a
- * logit is NaN or if all are -infinity. Allocates nothing. ROOM, opened for at least CLASSES, may be NULL if the
- * temperature is 0. */
+/* Draws a token. The probabilities of the kept tokens are laid side by side on [0, 1), in the order of the tokens;
+ * KEY's uniform number selects one. Logits of +infinity share the whole probability. -1 if a logit is NaN or if all are
+ * -infinity. Allocates nothing. ROOM, opened for at least CLASSES, may be NULL if the temperature is 0. */
 int32_t sl_sample_token(const struct sl_sampling *sampling, int classes, const float *logits, struct sl_key key,
                         struct sl_sampling_room *room);
 
-/* Prints BYTES for people: printable UTF-8, newlines and tabs as they are, any other byte as \xNN. */
+/* Prints BYTES as readable text: printable UTF-8, newlines and tabs as they are, any other byte as \xNN. */
 void sl_print_bytes(FILE *stream, const uint8_t *bytes, size_t count);
 
-/* Writes BYTES as UTF-8 to TEXT, which has room for three bytes each: characters as they are, control characters too,
- * and U+FFFD for each byte that is no part of one. Returns TEXT's bytes. */
+/* Writes BYTES as UTF-8 to TEXT, which has room for three bytes each: characters as they are, including control
+ * characters, and U+FFFD for each byte that is part of none. Returns TEXT's bytes. */
 size_t sl_utf8_of_bytes(const uint8_t *bytes, size_t count, char *text);
 
 SL_END_C

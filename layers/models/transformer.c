@@ -11,7 +11,7 @@ const char *const sl_transformer_axes[] = {sl_tensor_axis, sl_data_axis, NULL};
 
 enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's */
 
-/* ---- what is not given ---- */
+/* ---- defaults ---- */
 
 int sl_transformer_key_heads(const struct sl_transformer *t) { return t->key_heads ? t->key_heads : t->heads; }
 int sl_transformer_head_width(const struct sl_transformer *t) {
@@ -43,13 +43,13 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
 }
 
 static bool is_grouped(const struct sl_transformer *t) { return t->attention == SL_ATTENTION_GROUPED; }
-/* Whether norms shift. */
+/* Whether norms have shifts. */
 static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_LAYER || t->biases == SL_BIASES_ALL; }
 
 /* ---- partition rules ---- */
 
-/* Rows of kernels are sharded as the columns of what they multiply. The rotations' kernels multiply both latents, of
- * each of which a coordinate has its share. Experts are sharded over data whether other kernels are or not. */
+/* Rows of kernels are sharded as the columns of their input. The rotations' kernels multiply both latents, and a
+ * coordinate has a share of each. Experts are sharded over data even if other kernels are not. */
 #define NORMS {"*.gamma", "tensor"}, {"*.beta", "tensor"}, {"positions", "-,tensor"}
 #define EXPERTS {"*.router.kernel", "tensor"}, {"*.experts.*.kernel", "data,tensor"}, {"*.experts.*.bias", "data"}
 #define KERNELS {"*.k_rope.kernel", "tensor*2"}, {"*.q_rope.kernel", "tensor*2"}, {"*.kernel", "tensor"}
@@ -72,7 +72,7 @@ const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t) {
     return rules[t->fsdp][t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
 }
 
-/* ---- what fits ---- */
+/* ---- checks ---- */
 
 static int layers_of(const struct sl_transformer *t) { return t->blocks * t->layers_per_block; }
 
@@ -91,7 +91,7 @@ static int check_experts(const struct sl_transformer *t, const struct sl_mesh *m
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
 }
 
-/* What only this model's own modules can be. */
+/* Checks options that only this model's own modules support. */
 static int check_families(const struct sl_transformer *t, struct sl_error *error) {
     if (!is_grouped(t) && t->biases != SL_BIASES_ALL)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -225,7 +225,7 @@ static struct sl_module *build_mlp(const struct sl_transformer *t, const struct 
 static struct sl_module *build_layer(const struct sl_transformer *t, int number, int first, int end,
                                      const struct sl_channels *channels) {
     const int block = number / t->layers_per_block, layer = number % t->layers_per_block;
-    char name[40]; /* with any numbers */
+    char name[40]; /* long enough for any numbers */
     snprintf(name, sizeof name, "blocks.%d.layers.%d", block, layer);
     struct sl_module *part[2];
     int parts = 0;
@@ -236,14 +236,14 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
     return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(all) : all;
 }
 
-/* The ways in which the ranks of a pipeline share the head, by enum sl_spread_head. */
+/* Ways in which the ranks of a pipeline share the head, by enum sl_spread_head. */
 typedef struct sl_module *make_end(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 static const struct head {
-    bool embeds; /* shares of the table are looked up in stages of their own, before the layers */
+    bool embeds; /* whether shares of the table are looked up in their own stages, before the layers */
     enum sl_tied tied;
-    make_end *begin; /* behind the last layer; NULL: the loss alone is the head */
+    make_end *begin; /* after the last layer; NULL: the loss alone is the head */
     make_end *loss;
-    int (*columns)(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels); /* handed over */
+    int (*columns)(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels); /* of messages */
 } heads[] = {
     [SL_SPREAD_NOTHING] = {false, SL_TIED_ENDS, NULL, sl_token_head, NULL},
     [SL_SPREAD_VOCABULARY] = {true, SL_TIED_SHARDS, sl_spread_begin, sl_spread_loss, sl_spread_columns},
@@ -252,7 +252,7 @@ static const struct head {
 
 static const struct head *head_of(const struct sl_transformer *t) { return &heads[t->spread_head]; }
 
-/* What the ends of the model know of RANK's share of the table. */
+/* RANK's share of the table, for the modules at the ends of the model. */
 static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const struct sl_schedule *schedule,
                                           int rank) {
     return (struct sl_vocabulary){.size = t->vocabulary,
@@ -272,14 +272,14 @@ static struct sl_layers spread_of(const struct sl_transformer *t) {
     return (struct sl_layers){layers_of(t), t->stage_layers, t->stage_halves};
 }
 
-/* Makes the modules from number FIRST on, of COUNT, one, of which backward keeps the input alone; returns how many
- * there are then. */
+/* Joins the modules from FIRST to COUNT into one that recomputes, so that only its input is saved; returns the new
+ * number of modules. */
 static int join_block(struct sl_module **part, int first, int count) {
     part[first] = sl_recompute(sl_sequential("", count - first, part + first));
     return first + 1;
 }
 
-/* A stage of layers, number STAGE of STAGES: the embedding before the first, the norm after the last. */
+/* A stage of layers, number STAGE of STAGES, with the embedding before the first layer and the norm after the last. */
 static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
                                      const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     const int first = sl_model_first_half(spread_of(t), stages, stage);
@@ -298,12 +298,12 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
     }
     if (stage == stages - 1) part[parts++] = build_norm("norm", t, channels);
     if (stage == stages - 1 && head_of(t)->begin) part[parts++] = head_of(t)->begin(vocabulary, channels);
-    whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
+    whole = sl_sequential("", parts, part); /* takes ownership of the parts, even if one is NULL */
     free(part);
     return whole;
 }
 
-/* Stages without layers, before and after those that have some. */
+/* Numbers of stages without layers, before and after the others. */
 struct ends {
     int first, last;
 };
@@ -312,7 +312,7 @@ static struct ends ends_of(const struct sl_transformer *t, const struct sl_sched
     return (struct ends){head_of(t)->embeds ? schedule->ranks : 0, head_of(t)->begin ? schedule->ranks : 0};
 }
 
-/* Stage number STAGE of the pipeline, which is one of RANK's. */
+/* Stage number STAGE of the pipeline, one of RANK's. */
 static struct sl_module *build_any(const struct sl_transformer *t, const struct sl_schedule *schedule, int rank,
                                    int stage, const struct sl_vocabulary *vocabulary,
                                    const struct sl_channels *channels) {
@@ -349,7 +349,7 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
 
 /* ---- sizes ---- */
 
-/* A product with a kernel [in, out], by its name in a layer. */
+/* A product with a kernel [in, out], and its name in a layer. */
 struct product {
     const char *name;
     double in, out;
@@ -394,13 +394,14 @@ static int list_mlp(const struct sl_transformer *t, struct product *list) {
     return t->mlp == SL_MLP_GATED_SILU ? 3 : 2;
 }
 
-/* All of a layer but the experts' and their router's. */
+/* Lists all products of a layer but those of the experts and their router. */
 static int list_products(const struct sl_transformer *t, bool rotates, struct product list[MOST_PRODUCTS]) {
     const int count = is_grouped(t) ? list_grouped(t, list) : list_latent(t, rotates, list);
     return count + list_mlp(t, list + count);
 }
 
-/* Elements of kernels and of biases; of the kernels, those that a token meets: it goes to some of the experts. */
+/* Elements of kernels and of biases; met: elements of kernels that a token uses, because it goes to only some of the
+ * experts. */
 struct size {
     double kernels, biases, met;
 };
@@ -413,7 +414,7 @@ static struct size experts_size(const struct sl_transformer *t) {
 
 static double norm_size(const struct sl_transformer *t) { return (shifts(t) ? 2.0 : 1.0) * t->dimension; }
 
-/* Norms count as biases. */
+/* Size of a layer; norms count as biases. */
 static struct size layer_size(const struct sl_transformer *t, bool rotates) {
     struct product list[MOST_PRODUCTS];
     struct size size = t->experts > 0 ? experts_size(t) : (struct size){0};
@@ -429,7 +430,7 @@ static struct size layer_size(const struct sl_transformer *t, bool rotates) {
     return size;
 }
 
-/* Sums over layers: of all parameters, of the kernels that a token meets. */
+/* Sums over layers: all parameters, and the kernels that a token uses. */
 static void sum_layers(const struct sl_transformer *t, double *parameters, double *kernels) {
     *parameters = *kernels = 0;
     for (int layer = 0; layer < t->layers_per_block; layer++) {
@@ -446,7 +447,7 @@ double sl_transformer_parameters(const struct sl_transformer *t) {
     return parameters + norm_size(t) + tables * t->dimension;
 }
 
-/* Of layer LAYER of block BLOCK. */
+/* Elements of the adapters of layer LAYER of block BLOCK. */
 static double layer_adapters(const struct sl_transformer *t, const char *patterns, int block, int layer) {
     struct product list[MOST_PRODUCTS];
     const int count = list_products(t, layer < t->layers_per_block - 1, list);
@@ -473,7 +474,7 @@ double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
     const double c = t->dimension,
                  rotated = (double)t->rope * t->heads * (t->layers_per_block - 1) / t->layers_per_block;
     const double most = t->window && t->window < sequence ? t->window : sequence;
-    const double keys = most - 0.5 * most * (most - 1) / sequence; /* that a query sees on average */
+    const double keys = most - 0.5 * most * (most - 1) / sequence; /* keys per query, on average */
     const double attention =
         layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * sl_transformer_head_width(t) : 2 * c + rotated);
     const double passes = t->lora.rank > 0 ? 2 : 3; /* without gradients of kernels */

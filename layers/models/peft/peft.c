@@ -1,4 +1,4 @@
-/* peft.c - reads and writes folders of PEFT. */
+/* peft.c - reads and writes PEFT folders. */
 #include "layers/models/peft/peft.h"
 
 #include <stdio.h>
@@ -13,14 +13,14 @@
 static const char prefix[] = "base_model.model.", end_of_kernel[] = ".kernel", end_of_weight[] = ".weight";
 static const char tensors_file[] = "adapter_model.safetensors", config_file[] = "adapter_config.json";
 
-/* The two matrices of an adapter, in a folder and here. */
+/* The two matrices of an adapter: names in a folder, and ours. */
 static const struct side {
     const char *folder, *own;
 } sides[] = {{".lora_A.weight", ".lora_a.kernel"}, {".lora_B.weight", ".lora_b.kernel"}};
 
-/* PEFT has one adapter for what lies in one tensor: of GPT-2's q, k and v, which have adapters of their own here. They
- * follow each other in the list of names. Its A is that of all three, or, with three times the rank, has those of each
- * below each other, and then B is zero but for each one's rows and columns of its own. */
+/* PEFT has one adapter per tensor. In GPT-2's folders q, k and v are one tensor; here they have adapters of their own,
+ * and follow each other in the list of names. The folder's A is shared by all three; or, with three times the rank, it
+ * has their As below each other, and B is zero except for each one's own rows and columns. */
 enum { PARTS = 3 };
 
 /* ---- names ---- */
@@ -30,7 +30,7 @@ static bool is_kernel(const struct sl_published_name *name) {
     return length > tail && !strcmp(name->own + length - tail, end_of_kernel);
 }
 
-/* One side of the adapter of NAME in LAYER, as a folder calls it and as we do. */
+/* Names of one side of NAME's adapter in LAYER, in a folder and here. */
 static void name_side(const struct sl_published_family *family, const struct sl_published_name *name, int layer,
                       const struct side *side, char folder[160], char own[160]) {
     char tensor[128];
@@ -40,14 +40,14 @@ static void name_side(const struct sl_published_family *family, const struct sl_
              side->own);
 }
 
-/* Whether kernels lie in a folder as they do here, so that PEFT has to be told. */
+/* Whether kernels in a folder are [in, out] as here; PEFT's config must then say so. */
 static bool lies_straight(const struct sl_published_family *family) {
     for (const struct sl_published_name *name = family->layers; name->own; name++)
         if (is_kernel(name)) return name->lie == SL_LIES_TURNED_IN_GGUF;
     return false;
 }
 
-/* A part of a matrix, of any type of floats. */
+/* A part of a matrix of any floating-point type. */
 struct block {
     const struct sl_array *array;
     size_t row, rows, column, columns;
@@ -68,13 +68,13 @@ static bool is_zero(const struct block *b) {
     return true;
 }
 
-/* TO, whose rows have STRIDE elements, [columns, rows] = FROM [rows, columns]. */
+/* Transposes FROM [rows, columns] to TO [columns, rows], whose rows have STRIDE elements. */
 static void turn(const struct block *from, float *to, size_t stride) {
     for (size_t r = 0; r < from->rows; r++)
         for (size_t c = 0; c < from->columns; c++) to[c * stride + r] = element_of(from, r, c);
 }
 
-/* ---- reading: what the configuration says ---- */
+/* ---- reading: the configuration ---- */
 
 static int refuse(const char *folder, const char *key, const char *value, struct sl_error *error) {
     return sl_error_set(error, SL_BAD_INPUT, "%s/%s: %s is %s, which is not supported", folder, config_file, key,
@@ -86,7 +86,7 @@ static bool is_empty(const json_t *value) {
            ((json_is_object(value) || json_is_array(value)) && !json_object_size(value) && !json_array_size(value));
 }
 
-/* Whether layers with a rank of their own have the scale of all others. */
+/* Whether layers with their own rank have the same scale as all others. */
 static bool keeps_scale(const json_t *config) {
     const json_t *ranks = json_object_get(config, "rank_pattern"), *alphas = json_object_get(config, "alpha_pattern");
     const double r = json_number_value(json_object_get(config, "r"));
@@ -94,12 +94,12 @@ static bool keeps_scale(const json_t *config) {
     const char *name;
     json_t *rank;
     if (json_object_size(ranks) != json_object_size(alphas)) return false;
-    json_object_foreach((json_t *)(uintptr_t)ranks, name, rank) /* it is only read */
+    json_object_foreach((json_t *)(uintptr_t)ranks, name, rank) /* only read */
         if (json_number_value(json_object_get(alphas, name)) * r != json_number_value(rank) * alpha) return false;
     return true;
 }
 
-/* Keys that would make something else of the same tensors. */
+/* Refuses keys that change the meaning of the tensors. */
 static int check_config(const char *folder, const struct sl_published_family *family, const json_t *config,
                         struct sl_error *error) {
     static const char *const straight[] = {"fan_in_fan_out", "rank_pattern", "alpha_pattern"};
@@ -118,7 +118,7 @@ static int check_config(const char *folder, const struct sl_published_family *fa
         if (!is_empty(json_object_get(config, straight[i]))) return refuse(folder, straight[i], "there", error);
     if (json_is_string(begin) && strcmp(json_string_value(begin), "gaussian") != 0)
         return refuse(folder, "init_lora_weights", json_string_value(begin),
-                      error); /* other kernels than the model's */
+                      error); /* such adapters belong to kernels other than the model's */
     return SL_OK;
 }
 
@@ -158,7 +158,7 @@ static int read_config(struct sl_peft *peft, const char *folder, const struct sl
 
 /* ---- reading: the tensors ---- */
 
-/* A file, and which of its tensors are taken. */
+/* A file, and which of its tensors are used. */
 struct taking {
     struct sl_peft *peft;
     const struct sl_store *file;
@@ -179,7 +179,8 @@ static int refuse_side(const struct taking *t, const char *folder) {
                         folder, t->peft->rank);
 }
 
-/* Of both sides that are in the file those of PART, from 1, of three; 0: all of them. *FOUND: it has an adapter. */
+/* Reads both sides in the file: those of PART, from 1, of three, or with PART 0 all of them. *FOUND: whether there is
+ * an adapter. */
 static int take_part(struct taking *t, char folder[2][160], char own[2][160], int part, bool *found) {
     const size_t rank = (size_t)t->peft->rank, at = part ? (size_t)part - 1 : 0;
     struct block side[2];
@@ -193,7 +194,7 @@ static int take_part(struct taking *t, char folder[2][160], char own[2][160], in
     if (b->columns != apart * rank || (part && b->rows % PARTS)) return refuse_side(t, folder[1]);
     const bool fresh = is_zero(b);
     *b = (struct block){b->array, at * outputs, outputs, 0, b->columns};
-    const bool beside = is_zero(b); /* nothing is added to this part's outputs */
+    const bool beside = is_zero(b); /* this part's outputs are not changed */
     *found = apart > 1 || !part || fresh || !beside;
     if (apart > 1) {
         for (size_t p = 0; p < PARTS; p++)
@@ -210,7 +211,7 @@ static int take_part(struct taking *t, char folder[2][160], char own[2][160], in
     return *found ? take_side(t, b, own[1]) : SL_OK;
 }
 
-/* Of NAME in LAYER, both sides or none. *FOUND: both. */
+/* Reads both sides of NAME's adapter in LAYER, or none. *FOUND: there are both. */
 static int take_adapter(struct taking *t, const struct sl_published_family *family,
                         const struct sl_published_name *name, int layer, bool *found) {
     char folder[2][160], own[2][160];
@@ -228,14 +229,14 @@ static int take_adapter(struct taking *t, const struct sl_published_family *fami
     return take_part(t, folder, own, name->part, found);
 }
 
-/* Adds a pattern to the list, which has ROOM. */
+/* Appends a pattern to LIST, of ROOM bytes. */
 static void add_pattern(char *list, size_t room, const char *begin, const struct sl_published_name *name) {
     const size_t used = strlen(list);
     snprintf(list + used, room - used, "%s%s%.*s", used ? "," : "", begin,
              (int)(strlen(name->own) - strlen(end_of_kernel)), name->own);
 }
 
-/* All layers' adapters of NAME, and the patterns that name them. */
+/* Reads NAME's adapters of all layers, and appends patterns for them. */
 static int take_name(struct taking *t, const struct sl_published_family *family, const struct sl_published_name *name,
                      int layers, size_t room) {
     bool *found = calloc((size_t)layers, sizeof *found);
@@ -254,7 +255,7 @@ static int take_name(struct taking *t, const struct sl_published_family *family,
     return status;
 }
 
-/* A tensor of the file that was not taken; or none was. */
+/* Refuses unused tensors, and files without adapters. */
 static int check_taken(const struct taking *t, const struct sl_published_family *family) {
     for (int i = 0; i < t->file->count; i++)
         if (!t->taken[i])
@@ -298,11 +299,11 @@ void sl_peft_free(struct sl_peft *peft) {
 
 /* ---- writing ---- */
 
-/* The adapter of a tensor in LAYER: of NAME, or, from NAME on, of the three parts of it. */
+/* The adapter of one tensor in LAYER: of NAME, or of the three parts from NAME on. */
 struct adapter {
-    const struct sl_tensor *side[PARTS][2]; /* here; NULL: the part has none */
-    int parts, count;                       /* 1 or PARTS, and how many of them have one */
-    bool shared;                            /* these have the same A, and whoever reads B finds which they are */
+    const struct sl_tensor *side[PARTS][2]; /* tensors here; NULL: the part has no adapter */
+    int parts, count;                       /* parts: 1 or PARTS; count: parts with an adapter */
+    bool shared;                            /* whether they have the same A, and B shows which parts have adapters */
     char folder[2][160];
 };
 
@@ -312,7 +313,7 @@ static struct adapter adapter_of(const struct sl_peft *peft, const struct sl_pub
     char folder[160], own[160];
     for (int s = 0; s < 2; s++) name_side(family, name, layer, &sides[s], adapter.folder[s], own);
     const struct sl_tensor *first = NULL;
-    bool zero = false; /* a B that is there */
+    bool zero = false; /* whether a B is zero */
     for (int p = 0; p < adapter.parts; p++) {
         for (int s = 0; s < 2; s++) {
             name_side(family, name + p, layer, &sides[s], folder, own);
@@ -330,10 +331,10 @@ static struct adapter adapter_of(const struct sl_peft *peft, const struct sl_pub
     return adapter;
 }
 
-/* Each tensor has one name: that of its first part. */
+/* Whether NAME stands for its tensor: it is the first part. */
 static bool begins(const struct sl_published_name *name) { return is_kernel(name) && name->part <= 1; }
 
-/* "q_proj", or more of the name where another layer ends so, too. */
+/* Name for target_modules: "q_proj", or more of the name if another layer's name ends with this, too. */
 static const char *end_of(const struct sl_published_family *family, const struct sl_published_name *name,
                           const char *folder) {
     const char *dot = strrchr(name->folder, '.'), *last = dot;
@@ -346,8 +347,8 @@ static const char *end_of(const struct sl_published_family *family, const struct
     return folder + strlen(folder) - (size_t)(dot - last);
 }
 
-/* What PEFT calls the layers: by the ends of their names, if all layers of the model have them. Those that have a rank
- * of their own are named in full. */
+/* Names the layers for PEFT: by the ends of their names if all layers of the model have the adapter, else in full.
+ * Layers with their own rank are named in full in RANKS and ALPHAS. */
 static int name_targets(json_t *targets, json_t *ranks, json_t *alphas, const struct sl_peft *peft,
                         const struct sl_published_family *family, int layers) {
     int failed = 0;
