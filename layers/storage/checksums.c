@@ -1,4 +1,4 @@
-/* checksums.c - the checksums of tensors and notes, and a pass over data that looks at everything once. */
+/* checksums.c - checksums of tensors and notes, in one pass over the data. */
 #include "layers/storage/checksums.h"
 
 #include <stdio.h>
@@ -8,21 +8,21 @@
 
 #include "spmd/base/hash.h"
 
-/* Bytes that are looked at twice, for the checksum and for floats: they stay in a core's cache. Bytes after which
- * others are told that the work goes on. */
+/* Bytes read twice, for the checksum and for floats: they stay in a core's cache. Bytes between two calls of
+ * BETWEEN. */
 enum { PART = 256 << 10, TOLD = 4 << 20 };
 
 /* ---- the pass over data ---- */
 
 struct pass {
     const struct sl_store *store;
-    struct sl_hasher *hasher; /* NULL: checksums are not asked for */
+    struct sl_hasher *hasher; /* NULL: no checksums */
     int (*between)(void *arg);
     void *arg;
-    size_t untold; /* bytes */
+    size_t untold; /* bytes since the last call of between */
 };
 
-/* All bits of the exponent are set in infinities and NaNs. */
+/* Infinities and NaNs have all bits of the exponent set. */
 static bool finite_f32(const uint32_t *word, size_t count) {
     uint32_t found = 0;
     for (size_t i = 0; i < count; i++) found |= (word[i] & 0x7f800000u) == 0x7f800000u;
@@ -40,7 +40,7 @@ static bool is_finite(enum sl_dtype dtype, const void *data, size_t count) {
     return dtype != SL_BF16 || finite_bf16(data, count);
 }
 
-/* The first of COUNT elements that is not finite; COUNT: none. */
+/* Index of the first of COUNT elements that is not finite; COUNT: none. */
 static size_t first_not_finite(enum sl_dtype dtype, const char *data, size_t count) {
     if (is_finite(dtype, data, count)) return count;
     size_t i = 0;
@@ -56,7 +56,7 @@ static int tell(struct pass *pass, size_t bytes) {
     return pass->between ? pass->between(pass->arg) : SL_OK;
 }
 
-/* *NOT_FINITE: the first element that is not; as many as there are: none. */
+/* Reads TENSOR once. *NOT_FINITE: index of its first element that is not finite; its number of elements: none. */
 static int look(struct pass *pass, const struct sl_tensor *tensor, uint64_t *checksum, size_t *not_finite) {
     const enum sl_dtype dtype = tensor->array.dtype;
     const size_t bytes = sl_tensor_bytes(tensor), size = sl_dtype_size(dtype);
@@ -171,7 +171,7 @@ char *sl_checksums_print(const struct sl_store *store, const struct sl_tensor *t
     return text;
 }
 
-/* Reads the 16 digits that a checksum has; no others are the same number. */
+/* Reads the 16 digits of a checksum; each number has only one form. */
 static bool parse(const char *digits, uint64_t *checksum) {
     *checksum = 0;
     for (int i = 0; i < SL_HASH_DIGITS; i++) {

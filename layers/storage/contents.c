@@ -12,13 +12,13 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-enum { HEAD = 1 << 13 }; /* bytes that tell a text from others */
+enum { HEAD = 1 << 13 }; /* bytes in which a zero marks a binary file */
 
 static int no_memory(const char *path, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "%s: out of memory", path);
 }
 
-/* ---- as they lie in the file ---- */
+/* ---- unpacked files ---- */
 
 static int copy_file(struct sl_contents *contents, int descriptor, size_t bytes, const char *path,
                      struct sl_error *error) {
@@ -39,7 +39,7 @@ static int map_file(struct sl_contents *contents, int descriptor, size_t bytes, 
     void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (map == MAP_FAILED) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be mapped: %s", path, strerror(errno));
     *contents = (struct sl_contents){map, bytes, true};
-    madvise(map, bytes, MADV_RANDOM); /* what follows a window is not read next */
+    madvise(map, bytes, MADV_RANDOM); /* reads are random windows */
     return SL_OK;
 }
 
@@ -48,7 +48,7 @@ static int open_descriptor(struct sl_contents *contents, int descriptor, const c
     if (fstat(descriptor, &status) || !S_ISREG(status.st_mode))
         return sl_error_set(error, SL_BAD_INPUT, "%s: neither a regular file nor a directory", path);
     const size_t bytes = (size_t)status.st_size;
-    if (bytes == 0) return SL_OK; /* nothing can be mapped */
+    if (bytes == 0) return SL_OK; /* nothing to map */
     return bytes <= SL_MOST_COPIED ? copy_file(contents, descriptor, bytes, path, error)
                                    : map_file(contents, descriptor, bytes, path, error);
 }
@@ -82,19 +82,19 @@ void sl_contents_close(struct sl_contents *contents) {
 
 /* ---- packed files ---- */
 
-/* A file under way, and what was read of it: gzip's members one after another, or zstd's frames. */
+/* A file being unpacked, and the state of reading it: gzip's members one after another, or zstd's frames. */
 struct unpacking {
     const struct packing *packing;
     z_stream stream;
     ZSTD_DStream *frames;
-    const uint8_t *rest; /* what the stream has not been given yet */
+    const uint8_t *rest; /* bytes that the stream has not read yet */
     size_t left;
     bool ended;
-    const char *wrong; /* NULL: nothing so far */
+    const char *wrong; /* error text; NULL: no error so far */
 };
 
-/* What packs files. SOME writes up to ROOM bytes to OUT, fewer only at the end or where something is WRONG, and returns
- * how many. */
+/* A packed file format. SOME writes up to ROOM bytes to OUT, fewer only at the end or after an error (WRONG), and
+ * returns their number. */
 struct packing {
     bool (*begins)(const uint8_t *bytes, size_t count);
     bool (*open)(struct unpacking *u);
@@ -104,7 +104,7 @@ struct packing {
 
 /* ---- gzip ---- */
 
-/* Of a member: its magic number, and the only method there is. */
+/* Whether a member begins here: its magic number, and the only method that exists. */
 static bool begins_member(const uint8_t *bytes, size_t count) {
     return count > 2 && bytes[0] == 0x1f && bytes[1] == 0x8b && bytes[2] == Z_DEFLATED;
 }
@@ -116,7 +116,7 @@ static bool open_members(struct unpacking *u) {
 
 static void close_members(struct unpacking *u) { inflateEnd(&u->stream); }
 
-/* Gives the stream more of the file; its count has 32 bits. */
+/* Gives the stream more of the file, in amounts that fit its 32-bit count. */
 static void feed(struct unpacking *u) {
     enum { MOST = 1 << 30 };
     if (u->stream.avail_in) return;
@@ -126,10 +126,10 @@ static void feed(struct unpacking *u) {
     u->left -= u->stream.avail_in;
 }
 
-/* After a member: another one, or the end. Tapes and blocks of disks are filled up with zeros. */
+/* Continues with the next member, or ends. Zeros at the end are allowed: tapes and disk blocks are padded with them. */
 static void end_member(struct unpacking *u) {
     const uint8_t *rest = u->stream.next_in;
-    const size_t count = u->stream.avail_in + u->left; /* they lie side by side */
+    const size_t count = u->stream.avail_in + u->left; /* they are adjacent */
     if (begins_member(rest, count)) {
         inflateReset(&u->stream);
         return;
@@ -194,7 +194,7 @@ static size_t unpack_frames(struct unpacking *u, void *out, size_t room) {
     return to.pos;
 }
 
-/* ---- either ---- */
+/* ---- both ---- */
 
 static const struct packing packings[] = {
     {begins_member, open_members, unpack_members, close_members},
@@ -214,7 +214,7 @@ static bool begin(struct unpacking *u, const struct sl_contents *packed) {
     return u->packing->open(u);
 }
 
-/* Gives TEXT room for twice its bytes, but never for more than MOST and one that is too many. */
+/* Doubles TEXT's memory, up to MOST bytes and one more, which shows that there are too many. */
 static bool grow(struct sl_contents *text, size_t *room, size_t most) {
     enum { LEAST = 1 << 16 };
     size_t wanted = *room ? *room > most / 2 ? most : 2 * *room : LEAST;
@@ -227,7 +227,7 @@ static bool grow(struct sl_contents *text, size_t *room, size_t most) {
     return true;
 }
 
-/* TEXT, which has ROOM, keeps what it needs. */
+/* Shrinks TEXT's memory from ROOM bytes to its size. */
 static void shrink(struct sl_contents *text, size_t room) {
     void *copy = text->count <= SL_MOST_COPIED ? malloc(text->count + 1) : NULL;
     if (copy) {
@@ -289,7 +289,7 @@ bool sl_contents_are_binary(const struct sl_contents *contents) {
     return memchr(head, 0, count);
 }
 
-/* ---- what else a file may be ---- */
+/* ---- kinds of files ---- */
 
 size_t sl_contents_mark(const struct sl_contents *contents) {
     return contents->count >= 3 && !memcmp(contents->bytes, "\xef\xbb\xbf", 3) ? 3 : 0;
@@ -302,7 +302,7 @@ static bool ends_with(const char *path, const char *suffix) {
 
 bool sl_contents_are_lines(const char *path) {
     static const char *const packed[] = {".gz", ".zst", ".zstd"}, *const lines[] = {".jsonl", ".ndjson"};
-    char name[16] = ""; /* the end of PATH, without what packing adds to it */
+    char name[16] = ""; /* the end of PATH, without a suffix of packing */
     size_t count = strlen(path);
     for (int i = 0; i < 3; i++)
         if (ends_with(path, packed[i])) {

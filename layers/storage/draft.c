@@ -1,4 +1,4 @@
-/* draft.c - a file that takes its place once it is whole. */
+/* draft.c - a file that is renamed to its path once it is complete. */
 #include "layers/storage/draft.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 _Static_assert(SL_MAX_PATH >= PATH_MAX, "room for what realpath finds");
 
-/* Writes the directory that PATH is in to DIRECTORY[SL_MAX_PATH]. */
+/* Writes the directory of PATH to DIRECTORY[SL_MAX_PATH]. */
 static void directory_of(const char *path, char *directory) {
     snprintf(directory, SL_MAX_PATH, "%s", path);
     char *slash = strrchr(directory, '/');
@@ -23,7 +23,7 @@ static void directory_of(const char *path, char *directory) {
     }
 }
 
-/* An entry of a directory is the directory's data. */
+/* A directory's entry is data of the directory. */
 int sl_sync_parent(const char *path) {
     char trimmed[SL_MAX_PATH], directory[SL_MAX_PATH];
     snprintf(trimmed, sizeof trimmed, "%s", path);
@@ -36,14 +36,14 @@ int sl_sync_parent(const char *path) {
     return number;
 }
 
-/* Writes to PLACE[SL_MAX_PATH] which file PATH means. A link that leads nowhere is that file itself. */
+/* Writes the file that PATH means to PLACE[SL_MAX_PATH]. A link without a target counts as the file itself. */
 static int find_place(const char *path, enum sl_links links, char *place, struct sl_error *error) {
     if (links == SL_LINKS_REPLACED || !realpath(path, place)) snprintf(place, SL_MAX_PATH, "%s", path);
     if (strlen(path) < SL_MAX_PATH && strlen(place) + 32 <= SL_MAX_PATH) return SL_OK; /* with the temporary suffix */
     return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
 }
 
-/* Whether PLACE, found for PATH, can be written. */
+/* Checks that PLACE, found for PATH, can be written. */
 static int check_place(const char *path, const char *place, struct sl_error *error) {
     struct stat file;
     char directory[SL_MAX_PATH];
@@ -66,7 +66,7 @@ int sl_draft_open(struct sl_draft *draft, const char *path, enum sl_links links,
     SL_TRY(find_place(path, links, draft->path, error));
     SL_TRY(check_place(path, draft->path, error));
     snprintf(draft->temporary, SL_MAX_PATH, "%s.%ld.tmp", draft->path, (long)getpid());
-    unlink(draft->temporary); /* of a process that had the same number, and was killed */
+    unlink(draft->temporary); /* left by a killed process with the same number */
     draft->descriptor = open(draft->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     draft->open = draft->descriptor >= 0;
     if (draft->open) return SL_OK;

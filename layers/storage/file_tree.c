@@ -8,7 +8,7 @@
 
 #include "spmd/base/memory.h"
 
-enum { SHOWN = 250 }; /* bytes of a path: a message has room for the reason, too */
+enum { SHOWN = 250 }; /* bytes of a path in a message, to leave room for the reason */
 
 static int add(struct sl_file_tree *tree, const char *path, struct sl_error *error) {
     char **grown = sl_grow(tree->path, tree->files, &tree->capacity, 64, sizeof *tree->path), *copy = strdup(path);
@@ -22,7 +22,7 @@ static int add(struct sl_file_tree *tree, const char *path, struct sl_error *err
 }
 
 static int take(struct sl_file_tree *tree, FTS *walk, FTSENT *entry, struct sl_error *error) {
-    if (entry->fts_info == FTS_DP) return SL_OK; /* a directory that has been walked */
+    if (entry->fts_info == FTS_DP) return SL_OK; /* a directory after its entries */
     if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
         return sl_error_set(error, SL_BAD_INPUT, "%.*s%s: cannot be read: %s", SHOWN, entry->fts_path,
                             entry->fts_pathlen > SHOWN ? "..." : "", strerror(entry->fts_errno));
@@ -37,7 +37,7 @@ static int take(struct sl_file_tree *tree, FTS *walk, FTSENT *entry, struct sl_e
     return SL_OK;
 }
 
-/* strcmp rather than strcoll, whose order is the locale's. */
+/* strcmp rather than strcoll, whose order depends on the locale. */
 static int by_path(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 int sl_file_tree_open(struct sl_file_tree *tree, const char *directory, struct sl_error *error) {

@@ -10,14 +10,14 @@ SL_BEGIN_C
 struct sl_file_tree {
     char **path; /* of the regular files: DIRECTORY/NAME and DIRECTORY/NAME/.../NAME */
     int files, capacity;
-    /* What was left out. A hidden directory counts once. */
+    /* Numbers of skipped entries. A hidden directory counts once. */
     int links, hidden;
     int others; /* FIFOs, sockets, devices */
 };
 
-/* Lists the regular files of DIRECTORY (which may be a link) and of the directories in it, however deep, in the order
- * of the bytes of their paths. Links are not followed, so there are no loops; files and directories whose names begin
- * with a dot are hidden. SL_BAD_INPUT names what cannot be read. Close it also after a failure. */
+/* Lists the regular files of DIRECTORY (which may be a link) and of all directories below it, sorted by the bytes of
+ * their paths. Links are not followed, so there are no loops; files and directories with a leading dot are hidden.
+ * SL_BAD_INPUT names an entry that cannot be read. Close it also after a failure. */
 int sl_file_tree_open(struct sl_file_tree *tree, const char *directory, struct sl_error *error);
 void sl_file_tree_close(struct sl_file_tree *tree);
 

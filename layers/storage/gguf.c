@@ -1,5 +1,4 @@
-/* gguf.c - walks over a file's keys and values once, and finds them again. The host is little-endian, as the format is.
- */
+/* gguf.c - reads a file's keys and values once, and finds them by key. The host is little-endian, as the format is. */
 #include "layers/storage/gguf.h"
 
 #include <stdlib.h>
@@ -32,7 +31,7 @@ static bool take_text(struct reading *r, struct sl_gguf_text *text) {
     return true;
 }
 
-/* Passes over COUNT elements of a type that is a text, or has a width. */
+/* Skips COUNT elements of a type that is a text or has a width. */
 static bool pass(struct reading *r, enum sl_gguf_type type, uint64_t count) {
     if (type == SL_GGUF_STRING) {
         struct sl_gguf_text text;
@@ -75,7 +74,7 @@ static int read_values(struct sl_gguf *gguf, struct reading *r, uint64_t values,
 }
 
 int sl_gguf_open(struct sl_gguf *gguf, const struct sl_contents *contents, const char *path, struct sl_error *error) {
-    const char *bytes = contents->bytes; /* NULL of an empty file */
+    const char *bytes = contents->bytes; /* NULL if the file is empty */
     struct reading r = {bytes, bytes ? bytes + contents->count : NULL};
     char magic[4];
     uint32_t version;

@@ -1,4 +1,4 @@
-/* gguf.h - the metadata of a GGUF file, and where its tensors lie: what GGML's programs keep a model in.
+/* gguf.h - the metadata of a GGUF file, GGML's format for models, and the places of its tensors.
  *
  * Source: the specification of GGUF, versions 2 and 3 (docs/gguf.md of GGML). */
 #ifndef SL_LAYERS_STORAGE_GGUF_H
@@ -30,58 +30,56 @@ struct sl_gguf_text {
     size_t count;
 };
 
-/* A value, or an array of values, which lie in the file from FIRST on. */
+/* A value, or an array of values, in the file from FIRST on. */
 struct sl_gguf_value {
     struct sl_gguf_text key;
     bool array;
-    enum sl_gguf_type type; /* of an array: of its elements, which are no arrays */
-    uint64_t count;         /* of an array's elements; 1 otherwise */
+    enum sl_gguf_type type; /* of an array: of its elements, which are not arrays */
+    uint64_t count;         /* number of an array's elements; else 1 */
     const char *first;
 };
 
-/* A tensor as the file has it: the first dim's elements lie side by side. TYPE is GGML's number. */
+/* A tensor as in the file: elements of the first dim are adjacent. TYPE is GGML's number. */
 struct sl_gguf_tensor {
     struct sl_gguf_text name;
     int dims;
     uint64_t shape[4];
     uint32_t type;
-    uint64_t offset; /* bytes from where the data begin */
+    uint64_t offset; /* in bytes from the start of the data */
 };
 
 struct sl_gguf {
     int count, capacity;
     struct sl_gguf_value *value;
-    uint64_t promised; /* tensors, as the head of the file says */
-    const char *end;   /* of the metadata */
-    /* From sl_gguf_list_tensors on: */
+    uint64_t promised; /* number of tensors in the file's header */
+    const char *end;   /* end of the metadata */
+    /* Set by sl_gguf_list_tensors: */
     int tensors, tensor_capacity;
     struct sl_gguf_tensor *tensor;
-    const char *data; /* where they begin */
+    const char *data; /* start of the data */
 };
 
-/* Reads the metadata of CONTENTS, which must last as long as GGUF. All of it is checked, so that reading values cannot
- * fail. SL_BAD_INPUT where it is malformed or cut short; PATH is for messages. Free with sl_gguf_close, also after a
- * failure. */
+/* Reads and checks all metadata of CONTENTS, which must outlive GGUF; reading values then cannot fail. SL_BAD_INPUT if
+ * they are malformed or cut short; PATH is for messages. Free with sl_gguf_close, also after a failure. */
 int sl_gguf_open(struct sl_gguf *gguf, const struct sl_contents *contents, const char *path, struct sl_error *error);
 void sl_gguf_close(struct sl_gguf *gguf);
-/* Lists the tensors, after sl_gguf_open of the same CONTENTS. SL_BAD_INPUT where the list is malformed or cut short, or
- * a tensor begins beyond the file's end or not at a multiple of general.alignment; how long they are is not looked at,
- * as that depends on their types. */
+/* Lists the tensors; call it after sl_gguf_open, with the same CONTENTS. SL_BAD_INPUT if the list is malformed or cut
+ * short, or if a tensor begins beyond the file's end or not at a multiple of general.alignment. Lengths are not
+ * checked, because they depend on the types. */
 int sl_gguf_list_tensors(struct sl_gguf *gguf, const struct sl_contents *contents, const char *path,
                          struct sl_error *error);
-/* Bytes from TENSOR's first one to the end of CONTENTS. */
+/* Bytes from TENSOR's start to the end of CONTENTS. */
 size_t sl_gguf_rest(const struct sl_gguf *gguf, const struct sl_contents *contents,
                     const struct sl_gguf_tensor *tensor);
 
-/* NULL: no value has this key. */
+/* The value with KEY; NULL: there is none. */
 const struct sl_gguf_value *sl_gguf_find(const struct sl_gguf *gguf, const char *key);
-/* Whether TYPE is one of integers, or bool. */
+/* Whether TYPE is an integer type or bool. */
 bool sl_gguf_is_integer(enum sl_gguf_type type);
-/* Of a value that is no array: the number of a type of integers or bool. FALLBACK where VALUE is NULL, of another type,
- * or beyond int64_t. */
+/* The number of an integer or bool value; FALLBACK if VALUE is NULL, an array, of another type, or beyond int64_t. */
 int64_t sl_gguf_integer(const struct sl_gguf_value *value, int64_t fallback);
 
-/* Of a value that is a floating-point number; FALLBACK for all others. */
+/* The number of a floating-point value; FALLBACK for all others. */
 double sl_gguf_real(const struct sl_gguf_value *value, double fallback);
 
 /* Walks an array of numbers or texts. */
@@ -90,11 +88,11 @@ struct sl_gguf_cursor {
     const char *at;
 };
 struct sl_gguf_cursor sl_gguf_begin(const struct sl_gguf_value *value);
-/* Of elements of SL_GGUF_STRING. */
+/* The next element of an array of SL_GGUF_STRING. */
 struct sl_gguf_text sl_gguf_next_text(struct sl_gguf_cursor *cursor);
-/* Of SL_GGUF_F32. */
+/* The next element of an array of SL_GGUF_F32. */
 float sl_gguf_next_float(struct sl_gguf_cursor *cursor);
-/* Of integers. */
+/* The next element of an array of integers. */
 int64_t sl_gguf_next_integer(struct sl_gguf_cursor *cursor);
 
 SL_END_C

@@ -1,4 +1,4 @@
-/* json_file.c - a JSON file of a folder, written whole or not at all. */
+/* json_file.c - a JSON file in a folder, written completely or not at all. */
 #include "layers/storage/json_file_internal.h"
 
 #include <stdio.h>

@@ -10,7 +10,7 @@ static int first_slot(const struct sl_names *names, const char *name) {
     return (int)(sl_hash(name, strlen(name)) & (uint64_t)(names->slots - 1));
 }
 
-/* Where names are equal, the first place comes first. */
+/* Among equal names, the first place is found first. */
 static void insert(struct sl_names *names, const char *name, int place) {
     int s = first_slot(names, name);
     while (names->slot[s]) s = (s + 1) & (names->slots - 1);

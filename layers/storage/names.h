@@ -1,5 +1,5 @@
-/* names.h - finds names in a list of any length: a hash table of the places in the list. The list's owner says what the
- * name at a place is, so names are stored once. */
+/* names.h - finds names in a list of any length: a hash table of places in the list. The list's owner returns the name
+ * at a place, so names are stored once. */
 #ifndef SL_LAYERS_STORAGE_NAMES_H
 #define SL_LAYERS_STORAGE_NAMES_H
 
@@ -14,14 +14,14 @@ struct sl_names {
     int *slot; /* a place + 1; 0: none */
 };
 
-/* The name at PLACE of LIST. */
+/* Returns the name at PLACE of LIST. */
 typedef const char *sl_name_at(const void *list, int place);
 
-/* Adds the next place of LIST, number names->count, whose name is there already. SL_FAILED without memory. */
+/* Adds the next place of LIST, number names->count, whose name is already in the list. SL_FAILED if memory is short. */
 int sl_names_add(struct sl_names *names, const void *list, sl_name_at *name_at);
-/* The first place of LIST that has NAME; -1: none. */
+/* The first place of LIST with NAME; -1: none. */
 int sl_names_find(const struct sl_names *names, const void *list, sl_name_at *name_at, const char *name);
-/* Looks at all names again, after LIST was sorted. */
+/* Rebuilds the table, after LIST was sorted. */
 void sl_names_renew(struct sl_names *names, const void *list, sl_name_at *name_at);
 void sl_names_free(struct sl_names *names);
 

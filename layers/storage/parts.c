@@ -12,7 +12,7 @@
 #include "spmd/base/hash.h"
 
 static const char version_key[] = "shardloop.index", version[] = "1", end[] = ".json";
-/* The first line: 16 digits stand between these. */
+/* The first line: 16 digits between these two texts. */
 static const char before_checksum[] = "{\"shardloop.xxh3\":\"", after_checksum[] = "\",\n";
 enum { FIRST_LINE = sizeof before_checksum - 1 + SL_HASH_DIGITS + sizeof after_checksum - 1 };
 
@@ -28,7 +28,7 @@ static const char *file_of(const char *path) {
 
 /* ---- writing ---- */
 
-/* Whatever fails in between for want of memory, or as a text is not UTF-8, the whole is NULL then. */
+/* JSON, or NULL if it is not VALID: memory was short, or a text is not UTF-8. */
 static json_t *whole(json_t *json, bool valid) {
     if (valid) return json;
     json_decref(json);
@@ -74,7 +74,7 @@ static json_t *describe_part(const struct sl_part *part) {
     return whole(pair, valid);
 }
 
-/* The index but for its checksum. */
+/* The index without its checksum. */
 static json_t *describe(const struct sl_store *store, int parts, const struct sl_part *part) {
     json_t *notes = json_object(), *files = json_array(), *tensors = json_object(), *index = json_object();
     bool valid = !json_object_set_new(index, version_key, json_string(version));
@@ -89,12 +89,12 @@ static json_t *describe(const struct sl_store *store, int parts, const struct sl
     return whole(index, valid);
 }
 
-/* Both lines, of *LENGTH bytes: to be freed. json_dumps of jansson 2.14 leaves a part of a key out where its buffer
- * cannot grow; json_dumpb has no buffer of its own. */
+/* Both lines, of *LENGTH bytes; the caller frees them. Uses json_dumpb, which has no buffer of its own: json_dumps of
+ * jansson 2.14 drops a part of a key if its buffer cannot grow. */
 static char *print(json_t *index, size_t *length) {
     const size_t rest = index ? json_dumpb(index, NULL, 0, JSON_COMPACT) : 0;
     char *text = rest ? malloc(FIRST_LINE + rest) : NULL, digits[SL_HASH_DIGITS + 1];
-    /* The second line goes on after the brace, which the first line has, and has an end. */
+    /* The second line continues after the brace, which is in the first line, and ends with a newline. */
     const bool whole = text && json_dumpb(index, text + FIRST_LINE - 1, rest, JSON_COMPACT) == rest;
     json_decref(index);
     if (!whole) {
@@ -131,7 +131,7 @@ struct source {
     json_t *index;
     struct sl_store *store;
     int pieces; /* found so far */
-    bool cut;   /* not all of the files are there */
+    bool cut;   /* whether files are incomplete */
     struct sl_error *error;
 };
 
@@ -142,7 +142,7 @@ static int no_memory(const struct source *source) {
     return sl_error_set(source->error, SL_FAILED, "%s: no memory to read it", source->path);
 }
 
-/* The bytes are JSON, and those of their checksum. */
+/* Parses the bytes as JSON, and checks their checksum. */
 static int parse(struct source *source) {
     const char *text = source->contents.bytes;
     const size_t length = source->contents.count;
@@ -178,7 +178,7 @@ static int read_notes(struct source *source) {
     return SL_OK;
 }
 
-/* Part NUMBER, from 0, is the one that the index means. */
+/* Opens part NUMBER, from 0, and checks that it matches the index. */
 static int open_part(struct source *source, int number, const json_t *value) {
     const char *file = json_string_value(json_array_get(value, 0)), *root = json_string_value(json_array_get(value, 1));
     struct sl_store *part = &source->store->part[number];
@@ -202,7 +202,7 @@ static int open_part(struct source *source, int number, const json_t *value) {
 
 static int open_parts(struct source *source) {
     const json_t *parts = json_object_get(source->index, "parts");
-    const size_t count = json_array_size(parts); /* 0 where it is no array */
+    const size_t count = json_array_size(parts); /* 0 if it is not an array */
     if (count == 0 || count > SL_MOST_COORDINATES)
         return REFUSE(source, "its parts are no list of 1 to %d", SL_MOST_COORDINATES);
     source->store->part = calloc(count, sizeof *source->store->part);
@@ -214,7 +214,7 @@ static int open_parts(struct source *source) {
     return SL_OK;
 }
 
-/* Number I of a JSON array; false where it is none. */
+/* Reads number I of a JSON array; false if there is none. */
 static bool number_at(const json_t *array, size_t i, size_t *number) {
     const json_t *value = json_array_get(array, i);
     if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
@@ -222,7 +222,7 @@ static bool number_at(const json_t *array, size_t i, size_t *number) {
     return true;
 }
 
-/* The dims of a piece, of which sl_piece_is_possible says whether they fit; false where they are none. */
+/* Reads the dims of a piece, without checking whether they fit (sl_piece_is_possible); false if they are malformed. */
 static bool read_shard(const json_t *piece, size_t elements, struct sl_shard *shard) {
     const size_t dims = json_array_size(piece) - 3;
     *shard = (struct sl_shard){.dims = (int)dims};
@@ -266,11 +266,11 @@ static int read_piece(struct source *source, struct sl_tensor *tensor, const jso
     return sl_pieces_add(tensor, &piece) ? no_memory(source) : SL_OK;
 }
 
-/* The pieces have the elements of TENSOR, each once. */
+/* Checks that the pieces have each element of TENSOR once. */
 static int check_pieces(const struct source *source, const struct sl_tensor *tensor) {
     const size_t elements = sl_array_elements(&tensor->array);
     size_t sum = 0;
-    for (int i = 0; i < tensor->pieces; i++) sum += tensor->piece[i].count; /* they lie in files */
+    for (int i = 0; i < tensor->pieces; i++) sum += tensor->piece[i].count; /* no overflow: they lie in files */
     if (sum != elements)
         return REFUSE(source, "tensor %s has %zu elements, and its pieces have %zu", tensor->name, elements, sum);
     const size_t missing = sl_pieces_missing(tensor);

@@ -27,7 +27,7 @@ bool sl_piece_is_possible(const struct sl_tensor_piece *piece, size_t elements) 
     return there == elements && piece->count > 0 && piece->first <= local && piece->count <= local - piece->first;
 }
 
-/* How many elements of the tensor from AT on lie one after another in PIECE, the first of them at element *PLACE; 0: it
+/* Number of the tensor's consecutive elements from AT on that are adjacent in PIECE, from element *PLACE on; 0: PIECE
  * does not have AT. */
 static size_t find(const struct sl_tensor_piece *piece, size_t at, size_t *place) {
     size_t local = 0, run = 0;
@@ -45,8 +45,8 @@ static size_t find(const struct sl_tensor_piece *piece, size_t at, size_t *place
     return run < left ? run : left;
 }
 
-/* The same among all pieces, of which *NEXT is tried first: the elements after those of one piece are most often those
- * of the one behind it. *NEXT becomes the one that has AT. */
+/* As find, among all pieces, *NEXT first: elements after those of one piece are usually in the next one. *NEXT becomes
+ * the piece with AT. */
 static size_t find_any(const struct sl_tensor *tensor, size_t at, int *next, size_t *place) {
     for (int i = 0; i < tensor->pieces; i++) {
         const int number = (*next + i) % tensor->pieces;
@@ -73,7 +73,7 @@ void sl_pieces_read(const struct sl_tensor *tensor, size_t first, size_t count, 
     size_t place;
     for (int next = 0; count > 0; next = (next + 1) % tensor->pieces) {
         size_t some = find_any(tensor, first, &next, &place);
-        if (!some) return; /* never: whoever has made the pieces has looked */
+        if (!some) return; /* not reached: pieces are checked when they are made */
         if (some > count) some = count;
         memcpy(to, tensor->piece[next].data + place, some * sizeof *to);
         first += some;

@@ -10,7 +10,7 @@
 
 enum { MOST_TOKENS = 1 << 28 }; /* of all prompts together */
 
-/* ---- room, which doubles ---- */
+/* ---- memory, which doubles ---- */
 
 static bool make_room_for_prompt(struct sl_prompts *p) {
     if (p->count < p->room) return true;
@@ -32,7 +32,7 @@ static bool make_room_for_tokens(struct sl_prompts *p, size_t count) {
     return true;
 }
 
-/* A prompt of COUNT tokens, which the caller writes. */
+/* Adds a prompt of COUNT tokens, which the caller then writes. */
 static int add(struct sl_prompts *p, size_t count, int32_t **tokens, struct sl_error *error) {
     const size_t before = (size_t)sl_prompt_first(p, p->count);
     if (p->count == SL_MOST_PROMPTS || count > MOST_TOKENS - before)
@@ -67,10 +67,10 @@ int sl_prompts_add_text(struct sl_prompts *p, const char *where, const char *tex
 
 /* ---- files ---- */
 
-/* EMPTY: lines before it that are. Such are passed over at the end of a file alone. */
+/* Adds a line. EMPTY: number of empty lines before it; they are allowed only at the end of a file. */
 static int add_line(struct sl_prompts *p, const char *path, const char *line, size_t length, int empty, int vocabulary,
                     struct sl_error *error) {
-    char where[96]; /* at most, of the path its end */
+    char where[96]; /* of a long path, only its end */
     const size_t shown = strlen(path) < 64 ? 0 : strlen(path) - 64;
     snprintf(where, sizeof where, "%s, line %d", path + shown, p->count + 1);
     if (empty) return sl_error_set(error, SL_BAD_INPUT, "%s is empty: a prompt has a byte at least", where);

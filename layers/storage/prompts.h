@@ -1,4 +1,4 @@
-/* prompts.h - texts to continue: each is a list of tokens. */
+/* prompts.h - texts to continue, as lists of tokens. */
 #ifndef SL_LAYERS_STORAGE_PROMPTS_H
 #define SL_LAYERS_STORAGE_PROMPTS_H
 
@@ -13,7 +13,7 @@ enum { SL_MOST_PROMPTS = 1 << 20 };
 /* Zero-initialize; free with sl_prompts_free, also after a failure. */
 struct sl_prompts {
     int count, room;
-    int *end;        /* [count]: the number of tokens up to each prompt's end */
+    int *end;        /* [count]: number of tokens up to the end of each prompt */
     int32_t *tokens; /* of all prompts, one after another */
     size_t tokens_room;
 };
@@ -26,13 +26,14 @@ static inline const int32_t *sl_prompt_tokens(const struct sl_prompts *prompts, 
     return prompts->tokens + sl_prompt_first(prompts, i);
 }
 
-/* Adds the prompt of those tokens. SL_FAILED without memory; SL_BAD_INPUT if there are too many prompts or tokens. */
+/* Adds a prompt of COUNT TOKENS. SL_FAILED if memory is short; SL_BAD_INPUT if there are too many prompts or tokens. */
 int sl_prompts_add(struct sl_prompts *prompts, const int32_t *tokens, size_t count, struct sl_error *error);
-/* Adds the prompt of the bytes of TEXT. SL_BAD_INPUT, with what comes from WHERE, if one is not below VOCABULARY. */
+/* Adds a prompt of the bytes of TEXT. SL_BAD_INPUT if a byte is not below VOCABULARY; the error begins with WHERE, the
+ * text's origin. */
 int sl_prompts_add_text(struct sl_prompts *prompts, const char *where, const char *text, size_t count, int vocabulary,
                         struct sl_error *error);
-/* Adds each line of the file PATH, without its newline; its bytes are tokens. SL_BAD_INPUT if the file cannot be read,
- * has no line, or an empty one, or a byte that is not below VOCABULARY. */
+/* Adds each line of the file PATH, without its newline, as a prompt; bytes are tokens. SL_BAD_INPUT if the file cannot
+ * be read, has no line, or an empty one, or a byte that is not below VOCABULARY. */
 int sl_prompts_read(struct sl_prompts *prompts, const char *path, int vocabulary, struct sl_error *error);
 void sl_prompts_free(struct sl_prompts *prompts);
 

@@ -12,11 +12,11 @@
 #include "layers/storage/checksums.h"
 #include "layers/storage/draft.h"
 
-/* Bytes. Parts of a file that are synced at once: whole pages. */
+/* In bytes. SYNCED: parts of a file synced at a time, whole pages. */
 enum { LENGTH = 8, ALIGNMENT = 8, SYNCED = 32 << 20 };
 
 static const char metadata[] = "__metadata__";
-/* A header with checksums begins so. They are known only after the data, and are then put in their place. */
+/* Start of a header with checksums, which are written there once the data are known. */
 static const char before_checksums[] = "{\"__metadata__\":{\"" SL_CHECKSUMS_KEY "\":\"";
 
 /* ---- the header ---- */
@@ -33,7 +33,7 @@ static json_t *describe(const struct sl_tensor *tensor, size_t begin) {
                      "data_offsets", (json_int_t)begin, (json_int_t)(begin + sl_tensor_bytes(tensor)));
 }
 
-/* CHECKSUMS (NULL: none) come first. NULL where a text is not UTF-8. */
+/* Notes as JSON, CHECKSUMS (NULL: none) first. NULL if a text is not UTF-8. */
 static json_t *describe_notes(const struct sl_store *store, const char *checksums) {
     json_t *object = json_object();
     bool valid = !checksums || !json_object_set_new(object, SL_CHECKSUMS_KEY, json_string(checksums));
@@ -45,7 +45,7 @@ static json_t *describe_notes(const struct sl_store *store, const char *checksum
 }
 
 /* The file up to the data: the length, and the header of the notes and the sorted TENSORS, padded with spaces so that
- * the data begins aligned. The caller frees it. NULL without memory, or where a text is not UTF-8. */
+ * the data begin aligned. The caller frees it. NULL if memory is short, or if a text is not UTF-8. */
 static char *make_header(const struct sl_store *store, const struct sl_tensor *tensor, const char *checksums,
                          size_t *length) {
     json_t *object = json_object();
@@ -72,7 +72,7 @@ static char *make_header(const struct sl_store *store, const struct sl_tensor *t
     return header;
 }
 
-/* What a header can say of the sorted TENSORS and the notes. */
+/* Checks the names of the sorted TENSORS and the notes. */
 static int check_names(const struct sl_store *store, const struct sl_tensor *tensor, const char *path,
                        struct sl_error *error) {
     for (int i = 0; i < store->count; i++) {
@@ -86,7 +86,7 @@ static int check_names(const struct sl_store *store, const struct sl_tensor *ten
     return sl_error_set(error, SL_BAD_INPUT, "%s: the note %s is computed, not given", path, SL_CHECKSUMS_KEY);
 }
 
-/* Makes the header of the sorted TENSORS, with their checksums if there are to be any; NULL with the error set. */
+/* Makes the header of the sorted TENSORS, with checksums if requested; NULL with the error set. */
 static char *check_and_describe(const struct sl_store *store, const struct sl_tensor *tensor, const char *path,
                                 size_t *length, struct sl_error *error) {
     if (check_names(store, tensor, path, error)) return NULL;
@@ -140,7 +140,7 @@ int sl_safetensors_write(const struct sl_store *store, const char *path, struct 
 
 /* ---- writing in place ---- */
 
-/* Gives the draft its length, of which the disk has all, and maps it. Returns 0, or the number of the error. */
+/* Reserves the draft's full length on the disk, and maps it. Returns 0, or an errno. */
 static int reserve(struct sl_store *store, size_t bytes) {
     int number;
     do number = posix_fallocate(store->draft->descriptor, 0, (off_t)bytes);
@@ -182,7 +182,7 @@ int sl_safetensors_create(struct sl_store *store, const char *path, struct sl_er
     return status;
 }
 
-/* The tensors have their data now. */
+/* Computes the checksums, once the tensors have their data. */
 static int fill_in_checksums(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
     SL_TRY(sl_checksums_make(store, store->tensor, store->draft->path, between, arg, error));
     char *text = sl_checksums_print(store, store->tensor);

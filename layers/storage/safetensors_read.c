@@ -14,16 +14,16 @@
 #include "spmd/base/file.h"
 #include "spmd/base/memory.h"
 
-/* Bytes; the format's own limit of a header. */
+/* In bytes; MOST_HEADER is the format's own limit. */
 enum { LENGTH = 8, MOST_HEADER = 100000000 };
 
 static const char metadata[] = "__metadata__";
 
-/* A tensor as the header has it. */
+/* A tensor's entry in the header. */
 struct entry {
-    const char *name; /* the header's */
+    const char *name; /* in the header's memory */
     enum sl_dtype dtype;
-    const char *other; /* its type, if it is none of ours; else NULL */
+    const char *other; /* name of a type that we lack; else NULL */
     int dims;
     size_t shape[SL_MAX_DIMS];
     size_t begin, end; /* bytes into the data */
@@ -33,11 +33,11 @@ struct entry {
 struct source {
     const char *path;
     FILE *file;
-    size_t start, data; /* bytes up to and with the header, and after it */
-    bool cut;           /* it ends before what its header says */
-    bool lists_others;  /* tensors of other types are no mistake */
+    size_t start, data; /* bytes up to the end of the header, and after it */
+    bool cut;           /* whether the file is shorter than its header says */
+    bool lists_others;  /* whether tensors of other types are allowed */
     json_t *header;
-    const char *checksums; /* their note, the header's; NULL: none */
+    const char *checksums; /* their note, in the header's memory; NULL: none */
     int count;
     struct entry *entry;
     struct sl_error *error;
@@ -94,7 +94,7 @@ static int read_header(struct source *source) {
     return status;
 }
 
-/* Size number I of a JSON array; false where it is none. */
+/* Reads size number I of a JSON array; false if there is none. */
 static bool size_at(const json_t *array, size_t i, size_t *size) {
     const json_t *value = json_array_get(array, i);
     if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
@@ -192,7 +192,7 @@ static int by_place(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Sorts the entries by their place in the data, which they must fill without holes. */
+/* Sorts the entries by their places in the data, which they must fill without holes. */
 static int check_places(struct source *source) {
     qsort(source->entry, (size_t)source->count, sizeof *source->entry, by_place);
     size_t place = 0;
@@ -231,7 +231,7 @@ static int list_other(const struct source *source, const struct entry *entry, st
     return SL_OK;
 }
 
-/* Other writers' headers may leave the data anywhere: what does not lie as its elements should is copied. */
+/* Maps the tensors. In files of other writers, data may be at any address: tensors that are not aligned are copied. */
 static int map_tensors(const struct source *source, struct sl_store *store) {
     const size_t bytes = source->start + source->data;
     void *mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fileno(source->file), 0);
@@ -269,7 +269,7 @@ static int read_source(struct source *source, bool maps, struct sl_store *store)
     return source->checksums ? sl_checksums_parse(store, source->checksums, source->error) : SL_OK;
 }
 
-/* *CUT (may be NULL): the file is refused because it is shorter than its header says. */
+/* Reads or maps PATH. *CUT (may be NULL): the file is refused because it is shorter than its header says. */
 static int read_file(struct sl_store *store, const char *path, bool maps, bool *cut, struct sl_error *error) {
     const char *reason;
     struct source source = {.path = path, .file = sl_file_read(path, SL_FILE_REGULAR, &reason), .error = error};

@@ -20,7 +20,8 @@ size_t sl_tensor_bytes(const struct sl_tensor *tensor) {
     return sl_array_elements(&tensor->array) * sl_dtype_size(tensor->array.dtype);
 }
 
-/* TO [count] += scale A B of ROW, from COLUMN on, at most ABREAST elements: each is added up by itself, in double. */
+/* Adds scale A B to TO [count], elements of ROW from COLUMN on, at most ABREAST. Each element is summed separately, in
+ * double. */
 enum { ABREAST = 256 };
 static void add_product(const struct sl_low_rank *adapter, size_t row, size_t column, size_t columns, size_t count,
                         float *to) {
@@ -73,7 +74,7 @@ static bool is_possible(const struct sl_store *store, const char *name, enum sl_
            sl_array_bytes(dtype, dims, shape, bytes);
 }
 
-/* DATA is the store's from now on. */
+/* Adds a tensor; the store then owns DATA. */
 static struct sl_tensor *add_tensor(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
                                     const size_t *shape, void *data) {
     struct sl_tensor *grown = sl_grow(store->tensor, store->count, &store->capacity, 32, sizeof *grown);
@@ -160,7 +161,7 @@ const char *sl_store_note(const struct sl_store *store, const char *key) {
     return note ? note->text : NULL;
 }
 
-/* ---- the end ---- */
+/* ---- freeing ---- */
 
 static bool lies_in_file(const struct sl_store *store, const void *data) {
     const uintptr_t at = (uintptr_t)data, begin = (uintptr_t)store->mapping;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Word I of the file as 32 bits; 0 where it ends before. The host is little-endian, as the formats are. */
+/* Word I of the file as 32 bits; 0 beyond its end. The host is little-endian, as the formats are. */
 static int32_t word_of(const struct sl_token_file *file, size_t i) {
     int32_t word = 0;
     if (file->contents.count >= 4 * (i + 1)) memcpy(&word, (const char *)file->contents.bytes + 4 * i, 4);
@@ -12,7 +12,8 @@ static int32_t word_of(const struct sl_token_file *file, size_t i) {
 
 /* ---- rows: a safetensors file with an I32 tensor "tokens" [rows, sequence + 1] ---- */
 
-/* A length of less than 4 GiB, of which the format allows 100 MB, and a JSON object: no text begins with zeros. */
+/* A header length below 4 GiB (the format's limit is 100 MB), then a JSON object. No text matches: texts have no
+ * zeros. */
 static bool recognize_rows(const struct sl_token_file *file) {
     return file->contents.count > 8 && word_of(file, 1) == 0 && ((const char *)file->contents.bytes)[8] == '{';
 }
@@ -43,7 +44,7 @@ static int open_rows(struct sl_tokens *tokens, struct sl_token_file *file, int s
 
 /* ---- token shards of llm.c ---- */
 
-/* Files of llm.c, by their first word; those with questions are not read. */
+/* Magic numbers of llm.c's files, their first word; files with questions are not supported. */
 enum { SHARD_MAGIC = 20240520, WIDE_SHARD_MAGIC = 20240801, QUESTIONS_MAGIC = 20240522 };
 enum { SHARD_VERSION = 1, WIDE_SHARD_VERSION = 7, GPT2_VOCABULARY = 50257, LLAMA3_VOCABULARY = 128256 };
 
@@ -61,7 +62,7 @@ static bool recognize_shard(const struct sl_token_file *file) {
 
 static bool recognize_wide_shard(const struct sl_token_file *file) { return word_of(file, 0) == WIDE_SHARD_MAGIC; }
 
-/* A shard of tokens of WIDTH bytes. */
+/* Checks a shard with tokens of WIDTH bytes. */
 static int check_shard(struct sl_token_file *file, int32_t known, size_t width, struct sl_error *error) {
     const int32_t version = word_of(file, 1), count = word_of(file, 2);
     if (file->contents.count < SL_SHARD_HEADER)

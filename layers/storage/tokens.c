@@ -1,5 +1,4 @@
-/* tokens.c - opens files with tokens and cuts them into samples.
- * What their formats are is in token_formats.c. */
+/* tokens.c - opens files with tokens and cuts them into samples. Formats are in token_formats.c. */
 #include "layers/storage/token_format.h"
 
 #include <errno.h>
@@ -19,7 +18,7 @@ static int no_memory(const char *path, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "%s: out of memory", path);
 }
 
-/* Adds the file at PATH; the list has room. */
+/* Adds the file at PATH; the list must have room. */
 static int add_file(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
     struct sl_token_file *file = &tokens->file[tokens->files++];
     *file = (struct sl_token_file){.path = strdup(path)};
@@ -49,7 +48,7 @@ static int add_directory(struct sl_tokens *tokens, const char *path, struct sl_e
     return status;
 }
 
-/* The bytes that the next packed file may have when it is unpacked. */
+/* Limit on the unpacked bytes of the next packed file. */
 static size_t room_left(const struct sl_tokens *tokens) {
     const size_t half = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 2;
     return (half < sl_tokens_most_unpacked ? half : sl_tokens_most_unpacked) - tokens->unpacked;
@@ -78,15 +77,15 @@ static void close_file(struct sl_token_file *file) {
 
 /* ---- formats ---- */
 
-/* Whether a file of a directory, or the only file, may have FORMAT, as far as its name can tell. */
+/* Whether a directory's file, or the only file, may have FORMAT, judged by its name. */
 static bool may_have(const struct sl_token_format *format, const struct sl_token_file *file, bool directory) {
     if (!directory || !format->suffix) return !directory;
     const size_t length = strlen(file->path), suffix = strlen(format->suffix);
     return length > suffix && !strcmp(file->path + length - suffix, format->suffix);
 }
 
-/* *IS and *IS_NOT become a file that FORMAT recognizes, and one that it does not but whose name promises it, or NULL.
- */
+/* Finds *IS, a file that FORMAT recognizes, and *IS_NOT, one whose name fits but that FORMAT does not recognize; else
+ * NULL. */
 static void look_for(const struct sl_token_format *format, const struct sl_tokens *tokens, bool directory,
                      const struct sl_token_file **is, const struct sl_token_file **is_not) {
     *is = *is_not = NULL;
@@ -96,7 +95,7 @@ static void look_for(const struct sl_token_format *format, const struct sl_token
     }
 }
 
-/* Whether a directory's file is one of those that are read. */
+/* Whether to read a directory's file. */
 static bool is_read(const struct sl_token_format *format, const struct sl_token_file *file) {
     return may_have(format, file, true) && !(format->text && sl_contents_are_binary(&file->contents));
 }
@@ -114,7 +113,7 @@ static void drop_others(struct sl_tokens *tokens) {
     tokens->files = kept;
 }
 
-/* Leaves the files of a directory that are read, unpacked. */
+/* Drops a directory's files that are not read, and unpacks the others. */
 static int choose_files(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
     drop_others(tokens);
     for (int i = 0; tokens->format->text && i < tokens->files; i++) SL_TRY(unpack(tokens, &tokens->file[i], error));
@@ -144,7 +143,7 @@ static int open_files(struct sl_tokens *tokens, const char *path, int sequence, 
     return SL_OK;
 }
 
-/* Cuts the end of the stream off for evaluation. */
+/* Cuts off the end of the stream for evaluation. */
 static int cut_stream(struct sl_tokens *tokens, const char *path, double validation, int sequence,
                       struct sl_error *error) {
     const int64_t evaluation = (int64_t)(validation * (double)tokens->count);
@@ -233,12 +232,12 @@ void sl_tokens_close(struct sl_tokens *tokens) {
 
 /* ---- the order of samples ---- */
 
-/* Of data that are whole: how far apart windows begin. */
+/* For whole data, the distance between starts of windows. */
 static int stride_of(const struct sl_tokens *tokens, int sequence) {
     return tokens->stride && tokens->stride < sequence ? tokens->stride : sequence;
 }
 
-/* Those that it takes until each label is in one. */
+/* Number of windows that cover all labels. */
 static int64_t whole_windows(const struct sl_tokens *tokens, int sequence) {
     const int64_t labels = tokens->count - 1, stride = stride_of(tokens, sequence);
     if (labels <= sequence) return labels > 0;
@@ -259,14 +258,14 @@ bool sl_tokens_are_bytes(const struct sl_tokens *tokens) {
     return tokens->format && tokens->format->width == sizeof(uint8_t);
 }
 
-/* Not the key of anything else that is drawn from SEED. */
+/* A key that differs from all others derived from SEED. */
 static struct sl_key key_of(uint64_t seed, int64_t epoch) {
     const struct sl_key key = {{(uint32_t)(seed >> 32) ^ 0x746f6b65u, (uint32_t)seed}};
     return sl_fold_in(sl_fold_in(key, (uint32_t)(epoch >> 32)), (uint32_t)epoch);
 }
 
-/* A Feistel network permutes [0, 4^bits), whatever its rounds draw; who lands outside of [0, WINDOWS) goes on from
- * there, and comes back into it, for a permutation is made of cycles. */
+/* A Feistel network permutes [0, 4^bits) for any round function. A result outside of [0, WINDOWS) is permuted again
+ * until it is inside; this ends, because a permutation consists of cycles. */
 static int64_t permute(struct sl_key key, int64_t windows, int64_t i) {
     enum { ROUNDS = 8 };
     int bits = 0;
@@ -290,13 +289,13 @@ int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t
     return permute(sl_fold_in(key_of(seed, epoch), 0), windows, i);
 }
 
-/* Where training epoch EPOCH begins, in [0, SEQUENCE). */
+/* First token of training epoch EPOCH, in [0, SEQUENCE). */
 static int64_t offset_of(uint64_t seed, int64_t epoch, int sequence) {
     const uint32_t word = sl_random_word(sl_fold_in(key_of(seed, epoch), 1), 1, 0);
     return (int64_t)((uint64_t)word * (uint64_t)sequence >> 32);
 }
 
-/* The token that sample K begins with. */
+/* First token of sample K. */
 static int64_t start_of(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t k, int64_t windows,
                         int sequence) {
     if (tokens->format->rows) return k % windows * tokens->columns;
@@ -307,7 +306,7 @@ static int64_t start_of(const struct sl_tokens *tokens, bool evaluation, uint64_
 
 /* ---- fetching ---- */
 
-/* The file that the stream's token POSITION is in: the last that begins there or before. */
+/* Index of the file with the stream's token POSITION: the last that begins there or before. */
 static int file_of(const struct sl_tokens *tokens, int64_t position) {
     int low = 0, high = tokens->files;
     while (high - low > 1) {
@@ -323,7 +322,7 @@ static int32_t token_at(const struct sl_token_format *format, const void *tokens
                                                : ((const int32_t *)tokens)[i];
 }
 
-/* Tokens [position, position + count) of the stream. */
+/* Copies tokens [position, position + count) of the stream. */
 static int copy_tokens(const struct sl_tokens *tokens, int64_t position, int count, int32_t *out,
                        struct sl_error *error) {
     int f = file_of(tokens, position);
@@ -339,7 +338,7 @@ static int copy_tokens(const struct sl_tokens *tokens, int64_t position, int cou
     return SL_OK;
 }
 
-/* How many labels sample K has, which begins at START: all, but where data that are whole end. */
+/* Number of labels of sample K, which begins at START: all, except at the end of whole data. */
 static int labels_of(const struct sl_tokens *tokens, int64_t k, int64_t start, int64_t windows, int sequence) {
     if (!tokens->whole) return sequence;
     if (k >= windows) return 0;
@@ -347,14 +346,14 @@ static int labels_of(const struct sl_tokens *tokens, int64_t k, int64_t start, i
     return left < sequence ? (int)left : sequence;
 }
 
-/* COUNT tokens from POSITION on, and PADDING in place of the others of a sample. */
+/* Copies COUNT tokens from POSITION on, and fills the rest of a sample with PADDING. */
 static int copy_padded(const struct sl_tokens *tokens, int64_t position, int count, int sequence, int32_t padding,
                        int32_t *out, struct sl_error *error) {
     for (int i = count; i < sequence; i++) out[i] = padding;
     return count ? copy_tokens(tokens, position, count, out, error) : SL_OK;
 }
 
-/* Takes the labels away that the window before sample K has. */
+/* Drops labels that the window before sample K has. */
 static void drop_scored(const struct sl_tokens *tokens, int64_t k, int sequence, int32_t *labels) {
     if (!tokens->whole || !k) return;
     for (int i = 0; i < sequence - stride_of(tokens, sequence); i++) labels[i] = -1;

@@ -1,4 +1,4 @@
-/* weights.c - lists the tensors of a published model, whichever files it has, and reads their elements. The host is
+/* weights.c - lists the tensors of a published model in either kind of files, and reads their elements. The host is
  * little-endian, as the formats are. */
 #include "layers/storage/weights.h"
 
@@ -31,7 +31,7 @@ static struct kind kind_of(enum sl_weight_type type) {
     return q ? (struct kind){q->number, q->elements, q->bytes} : plain[type];
 }
 
-/* GGML's other types, to name them. */
+/* Names of GGML's other types. */
 static const char *const other_types[] = {
     [9] = "Q8_1",    [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
     [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",      [25] = "I16",
@@ -93,7 +93,7 @@ static void set_other_type(struct sl_weight *weight, uint32_t type) {
         snprintf(weight->other, sizeof weight->other, "%u", type);
 }
 
-/* Fills in WEIGHT, but for its data, and *BYTES. */
+/* Sets WEIGHT, except its data, and *BYTES. */
 static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *tensor, struct sl_weight *weight,
                     size_t *bytes, struct sl_error *error) {
     enum sl_weight_type type = SL_WEIGHT_F32;
@@ -114,7 +114,7 @@ static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *ten
         if (__builtin_mul_overflow(elements, (size_t)size, &elements) || elements > (size_t)1 << 48)
             return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is too large", w->path, weight->name);
     }
-    if (type == SL_WEIGHT_OTHER) return SL_OK; /* nobody knows how many bytes it has */
+    if (type == SL_WEIGHT_OTHER) return SL_OK; /* its size is unknown */
     const struct kind kind = kind_of(type);
     if (tensor->dims == 0 || tensor->shape[0] % kind.elements)
         return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: rows of %ju elements are no blocks of %zu", w->path,
@@ -153,7 +153,7 @@ static int list_gguf(struct sl_weights *w, const struct sl_gguf *gguf, const str
     return check_overlap(w, gguf, extent, error);
 }
 
-/* One file, which may be a part. */
+/* Adds one file, which may be a part. */
 static int add_gguf(struct sl_weights *w, const char *path, struct sl_gguf *gguf, struct sl_contents *contents,
                     struct sl_error *error) {
     SL_TRY(sl_contents_open(contents, path, error));
@@ -171,7 +171,8 @@ static int64_t number_of(const struct sl_gguf *gguf, const char *key, int64_t fa
     return sl_gguf_integer(sl_gguf_find(gguf, key), fallback);
 }
 
-/* PATH becomes that of part NUMBER of COUNT, counted from 0. False: it does not end as names of parts do. */
+/* Changes PATH, the name of the first part, to that of part NUMBER, from 0, of COUNT. False: it does not end like a
+ * part's name. */
 static bool name_part(char path[SL_MAX_PATH], int64_t number, int64_t count) {
     char end[32], first[32];
     const size_t length = strlen(path);
@@ -215,7 +216,7 @@ static int open_gguf(struct sl_weights *w, struct sl_error *error) {
 
 /* ---- a folder ---- */
 
-/* The tensors of one more file. */
+/* Adds the tensors of one file. */
 static int add_file(struct sl_weights *w, const char *path, struct sl_error *error) {
     struct sl_store *more = realloc(w->file, ((size_t)w->files + 1) * sizeof *more);
     if (!more) return no_memory(w, error);
@@ -304,7 +305,7 @@ static bool has(const struct sl_weights *w, const char *name) {
     return snprintf(path, sizeof path, "%s/%s", w->path, name) < SL_MAX_PATH && !access(path, F_OK);
 }
 
-/* A folder that has a model in another form alone, or no model. */
+/* Refuses a folder with a model in another format only, or without a model. */
 static int refuse_others(const struct sl_weights *w, struct sl_error *error) {
     static const char *const ours[] = {"model.safetensors", "model.safetensors.index.json"};
     static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
@@ -337,7 +338,7 @@ static int open_folder(struct sl_weights *w, struct sl_error *error) {
     return status;
 }
 
-/* A file of a folder in place of the folder. */
+/* Refuses a file of a folder in place of the folder. */
 static int refuse_part(const char *path, struct sl_error *error) {
     static const char *const ends[] = {".safetensors", ".json", ".bin"};
     const size_t count = strlen(path);
@@ -418,7 +419,7 @@ void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, 
     }
 }
 
-/* ---- the way back ---- */
+/* ---- writing ---- */
 
 size_t sl_weight_block(enum sl_weight_type type) { return kind_of(type).elements; }
 size_t sl_weight_bytes(enum sl_weight_type type, size_t count) {
@@ -432,7 +433,7 @@ struct q8_0 {
     int8_t value[BLOCK];
 };
 
-/* The largest of a block becomes 127. */
+/* Writes a block; its largest magnitude becomes 127. */
 static void write_q8_0(const float *from, char *to) {
     struct q8_0 block;
     float most = 0;

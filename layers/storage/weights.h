@@ -1,9 +1,9 @@
-/* weights.h - the tensors of a published model, in the file or files that it is published in: a folder of Hugging
- * Face's (config.json, model.safetensors or the shards that model.safetensors.index.json names) or a GGUF file. Files
- * are mapped, and values become floats as they are read.
+/* weights.h - the tensors of a published model in its own files: a Hugging Face folder (config.json, and
+ * model.safetensors or the shards in model.safetensors.index.json) or a GGUF file. Files are mapped, and values are
+ * converted to float as they are read.
  *
- * Shapes are Hugging Face's: the last dim's elements lie side by side. What GGML quantizes lies in blocks of 32 or
- * 256 elements along it (layers/storage/quantized/quantized.h). */
+ * Shapes are Hugging Face's: elements of the last dim are adjacent. GGML's quantized types have blocks of 32 or 256
+ * elements along it (layers/storage/quantized/quantized.h). */
 #ifndef SL_LAYERS_STORAGE_WEIGHTS_H
 #define SL_LAYERS_STORAGE_WEIGHTS_H
 
@@ -16,7 +16,7 @@
 
 SL_BEGIN_C
 
-/* From Q8_0 on, quantized: in the order of sl_quantized_types. */
+/* Types from Q8_0 on are quantized, in the order of sl_quantized_types. */
 enum sl_weight_type {
     SL_WEIGHT_F32,
     SL_WEIGHT_F16,
@@ -37,14 +37,13 @@ enum sl_weight_type {
 struct sl_weight {
     char name[128];
     int dims;
-    size_t shape[SL_MAX_DIMS]; /* 1 beyond the dims */
+    size_t shape[SL_MAX_DIMS]; /* 1 beyond dims */
     enum sl_weight_type type;
-    char other[16];   /* the name of a type that cannot be read */
+    char other[16];   /* name of a type that cannot be read */
     const void *data; /* in the mapped file, at any address; NULL: the type cannot be read */
 };
 
-/* Never changes once it is open: threads may share it. */
-/* Another part of a GGUF file that is split. */
+/* Another part of a split GGUF file. */
 struct sl_weights_part {
     struct sl_contents contents;
     struct sl_gguf gguf;
@@ -55,48 +54,47 @@ struct sl_weights {
     int count, capacity;
     struct sl_weight *weight;
     struct sl_names names;
-    json_t *config;      /* a folder's config.json; NULL: a GGUF file, */
-    struct sl_gguf gguf; /* of a file that is split: its first part, */
+    json_t *config;      /* of a folder; NULL: this is a GGUF file */
+    struct sl_gguf gguf; /* of a split file: its first part */
     struct sl_contents contents;
-    int parts; /* and the others */
+    int parts; /* further parts of a split file */
     struct sl_weights_part *part;
     int files;
-    struct sl_store *file; /* a folder's */
+    struct sl_store *file; /* files of a folder */
 };
 
-/* Opens PATH, which must last; of a GGUF file that is split, the first part. SL_BAD_INPUT in one line where a file is
- * missing, malformed or cut short, or where tensors overlap. Tensors of types that cannot be read are listed as well.
- * Free with sl_weights_close, also after a failure. */
+/* Opens PATH, a string that must outlive it; for a split GGUF file, the first part. SL_BAD_INPUT if a file is missing,
+ * malformed or cut short, or if tensors overlap. Tensors of types that cannot be read are listed, too. Once open,
+ * WEIGHTS are constant, and threads may share them. Free with sl_weights_close, also after a failure. */
 int sl_weights_open(struct sl_weights *weights, const char *path, struct sl_error *error);
 void sl_weights_close(struct sl_weights *weights);
 
-/* Releases the memory of the files' pages that were touched so far, which the system may keep: whoever reads them again
- * finds them. */
+/* Releases the memory of the files' pages touched so far; later reads load them again. */
 void sl_weights_relax(const struct sl_weights *weights);
 
-/* NULL: there is none. */
+/* The tensor called NAME; NULL: there is none. */
 const struct sl_weight *sl_weights_find(const struct sl_weights *weights, const char *name);
 static inline size_t sl_weight_elements(const struct sl_weight *weight) {
     size_t elements = 1;
     for (int d = 0; d < weight->dims; d++) elements *= weight->shape[d];
     return elements;
 }
-/* SL_BAD_INPUT, in one line with the types that can be read, if WEIGHT has another type. */
+/* SL_BAD_INPUT, with an error that lists the supported types, if WEIGHT has another type. */
 int sl_weight_check_type(const struct sl_weights *weights, const struct sl_weight *weight, struct sl_error *error);
-/* WEIGHT's blocks as they lie; none if it has not two dims or is not quantized. */
+/* WEIGHT's blocks in the file; none if it does not have two dims or is not quantized. */
 struct sl_blocks sl_weight_blocks(const struct sl_weight *weight);
-/* to [count] = the elements from FIRST on, in the order in which they lie. WEIGHT has a type that can be read. */
+/* Reads elements from FIRST on, in the file's order, into TO [count]. WEIGHT must have a supported type. */
 void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, float *to);
 
-/* ---- the way back: F32, F16, BF16 and Q8_0 ---- */
+/* ---- writing: F32, F16, BF16 and Q8_0 ---- */
 
-/* Elements that lie together: rows have a whole number of them. */
+/* Elements per block: rows have a whole number of blocks. */
 size_t sl_weight_block(enum sl_weight_type type);
 /* Bytes of COUNT elements, whole blocks. */
 size_t sl_weight_bytes(enum sl_weight_type type, size_t count);
-/* GGML's number. */
+/* GGML's number of TYPE. */
 uint32_t sl_weight_gguf_type(enum sl_weight_type type);
-/* TO = FROM [COUNT], whole blocks. */
+/* Converts FROM [COUNT], whole blocks, to TYPE in TO. */
 void sl_weight_write(enum sl_weight_type type, const float *from, size_t count, void *to);
 
 SL_END_C

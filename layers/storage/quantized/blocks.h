@@ -1,5 +1,4 @@
-/* blocks.h - a matrix that lies as a file has quantized it: rows of whole blocks (quantized.h), in the file's memory.
- */
+/* blocks.h - a quantized matrix in a file's own format: rows of whole blocks (quantized.h), in the file's memory. */
 #ifndef SL_LAYERS_STORAGE_QUANTIZED_BLOCKS_H
 #define SL_LAYERS_STORAGE_QUANTIZED_BLOCKS_H
 
@@ -7,15 +6,15 @@
 
 SL_BEGIN_C
 
-/* [rows, columns]. Zero-initialized, there is none. The bytes are not owned, lie at any address, and are never written
- * to. */
+/* A matrix [rows, columns]. Zero-initialized, there is none. The bytes are not owned, may be at any address, and are
+ * never written. */
 struct sl_blocks {
     const struct sl_quantized *type;
     const uint8_t *at; /* the first row; NULL: there is no matrix */
-    size_t stride;     /* bytes from a row to the next */
+    size_t stride;     /* bytes from one row to the next */
     size_t rows, columns;
-    size_t head; /* rows of a head, in which rows 2i and 2i + 1 of the file are i and i + head / 2 of the matrix; 0:
-                    rows have the file's order */
+    size_t head; /* rows of a head; within a head, rows 2i and 2i + 1 of the file are rows i and i + head / 2 of the
+                    matrix; 0: rows are in the file's order */
 };
 
 /* Bytes of a row. */
@@ -30,7 +29,7 @@ static inline const uint8_t *sl_blocks_row(const struct sl_blocks *blocks, size_
     return blocks->at + (row - in_head + 2 * (in_head % half) + in_head / half) * blocks->stride;
 }
 
-/* COUNT rows from FIRST on, of a matrix whose rows have the file's order. */
+/* COUNT rows from FIRST on, of a matrix with rows in the file's order. */
 static inline struct sl_blocks sl_blocks_rows(const struct sl_blocks *blocks, size_t first, size_t count) {
     struct sl_blocks some = *blocks;
     some.at += first * blocks->stride;

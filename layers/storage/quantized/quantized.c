@@ -1,6 +1,6 @@
-/* quantized.c - reads blocks of quantized elements. Source: how GGML lays them out (ggml-common.h, ggml-quants.c), by
- * its names: d is a block's scale, m or dmin its minimum; blocks of 256 elements have scales of their own for each 16
- * or 32. The host is little-endian, as the formats are. */
+/* quantized.c - reads blocks of quantized elements. Source: GGML's layout (ggml-common.h, ggml-quants.c), with its
+ * names: d is a block's scale, m or dmin its minimum; blocks of 256 elements have a scale for each 16 or 32. The host
+ * is little-endian, as the formats are. */
 #include "layers/storage/quantized/quantized.h"
 
 #include <string.h>
@@ -17,8 +17,8 @@ static float half_at(const uint8_t *at) {
 
 enum { BLOCK = 32 };
 
-/* Pairs of elements, number I and I + 16, whose low four bits share a byte of LOW, and whose fifth ones are bits of
- * HIGH; NULL: they have none. Their least value is -BASE. */
+/* Reads pairs of elements, I and I + 16: their low four bits share a byte of LOW; their fifth bits are in HIGH (NULL:
+ * there are none). Their least value is -BASE. */
 static void read_pairs(const uint8_t *low, const uint8_t *high, int base, float scale, float least, float *to) {
     uint32_t bits = 0;
     if (high) memcpy(&bits, high, sizeof bits);
@@ -42,8 +42,8 @@ static void read_q8_0(const uint8_t *at, float *to) {
 
 /* ---- 256 elements ---- */
 
-/* Four bits of scale and four of minimum for each 16 elements; of elements two bits each, four of which, 32 apart,
- * share a byte. */
+/* Q2_K: each 16 elements have four bits of scale and four of minimum; each element has two bits, and four elements, 32
+ * apart, share a byte. */
 static void read_q2_k(const uint8_t *at, float *to) {
     const uint8_t *scales = at, *pairs = at + 16;
     const float d = half_at(at + 80), least = half_at(at + 82);
@@ -54,8 +54,8 @@ static void read_q2_k(const uint8_t *at, float *to) {
     }
 }
 
-/* As Q2_K's, with a third bit of each element, and scales of six bits, whose upper two lie behind the lower four of
- * all. */
+/* Q3_K: as Q2_K, with a third bit per element, and scales of six bits: first the lower four bits of all, then the upper
+ * two. */
 static void read_q3_k(const uint8_t *at, float *to) {
     const uint8_t *third = at, *pairs = at + 32, *scales = at + 96;
     const float d = half_at(at + 108);
@@ -69,8 +69,8 @@ static void read_q3_k(const uint8_t *at, float *to) {
     }
 }
 
-/* Scale and minimum, of six bits each, of group GROUP of 32 elements: those of the last four lie in what the first four
- * leave of their bytes. */
+/* Scale and minimum, six bits each, of group GROUP of 32 elements. Upper bits of the last four groups are in the bytes
+ * of the first four, which use six of the eight bits. */
 static void read_scale(const uint8_t *packed, int group, int *scale, int *least) {
     if (group < 4) {
         *scale = packed[group] & 63;
@@ -81,7 +81,7 @@ static void read_scale(const uint8_t *packed, int group, int *scale, int *least)
     *least = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
 }
 
-/* FIFTH: a byte has the fifth bits of elements 32 apart; NULL: there are none. */
+/* FIFTH: bytes with the fifth bits of elements 32 apart; NULL: there are none. */
 static void read_groups(const uint8_t *at, const uint8_t *fifth, const uint8_t *low, float *to) {
     const float d = half_at(at), dmin = half_at(at + 2);
     for (int group = 0; group < SL_LARGEST_BLOCK / 32; group++) {
@@ -99,7 +99,7 @@ static void read_groups(const uint8_t *at, const uint8_t *fifth, const uint8_t *
 static void read_q4_k(const uint8_t *at, float *to) { read_groups(at, NULL, at + 16, to); }
 static void read_q5_k(const uint8_t *at, float *to) { read_groups(at, at + 16, at + 48, to); }
 
-/* Four low bits of elements 64 apart share a byte, and two upper ones of elements 32 apart. */
+/* Q6_K: the low four bits of elements 64 apart share a byte, and so do the upper two of elements 32 apart. */
 static void read_q6_k(const uint8_t *at, float *to) {
     const float d = half_at(at + 208);
     for (int i = 0; i < SL_LARGEST_BLOCK; i++) {

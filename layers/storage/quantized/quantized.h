@@ -1,4 +1,4 @@
-/* quantized.h - types of GGML's that quantize elements in blocks, each with a scale, and some with a minimum. */
+/* quantized.h - GGML's types that quantize elements in blocks, each with a scale, and some with a minimum. */
 #ifndef SL_LAYERS_STORAGE_QUANTIZED_QUANTIZED_H
 #define SL_LAYERS_STORAGE_QUANTIZED_QUANTIZED_H
 
@@ -12,14 +12,14 @@ struct sl_quantized {
     const char *name;       /* "Q6_K" */
     uint32_t number;        /* GGML's */
     size_t elements, bytes; /* of a block */
-    /* TO [elements] = the block at AT, at any address. */
+    /* Reads the block at AT, at any address, into TO [elements]. */
     void (*read)(const uint8_t *at, float *to);
 };
 
-/* All of them; one without a name is behind the last. The number of each in this list is its place. */
+/* List of all types; an entry without a name follows the last. */
 extern const struct sl_quantized sl_quantized_types[];
 
-/* TO [count] = the elements from FIRST on, of blocks that lie one after another from AT on. */
+/* Reads elements from FIRST on into TO [count], from consecutive blocks at AT. */
 void sl_quantized_read(const struct sl_quantized *type, const uint8_t *at, size_t first, size_t count, float *to);
 
 SL_END_C
