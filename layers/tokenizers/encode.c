@@ -1,5 +1,5 @@
-/* encode.c - a text to tokens: special tokens are cut out, what is between them is divided into words, and each word is
- * merged, unless it is remembered. */
+/* encode.c - encodes a text as tokens: special tokens are cut out, the text between them is divided into words, and
+ * each word is merged, unless its tokens are cached. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -7,20 +7,20 @@
 #include "layers/tokenizers/merge_internal.h"
 #include "spmd/base/hash.h"
 
-/* A word and its tokens, as they were found before. */
+/* A cached word and its tokens. */
 enum { REMEMBERED = 1 << 14, REMEMBERED_BYTES = 22, REMEMBERED_TOKENS = 10 };
 struct memory {
-    uint8_t bytes, tokens; /* bytes 0: none */
+    uint8_t bytes, tokens; /* bytes 0: the entry is empty */
     char word[REMEMBERED_BYTES];
     int32_t token[REMEMBERED_TOKENS];
 };
 
 struct sl_encoder {
     const struct sl_tokenizer *tokenizer;
-    struct sl_matcher *matcher; /* NULL: pieces */
+    struct sl_matcher *matcher; /* NULL: the tokenizer has pieces */
     struct sl_merging merging;
-    struct memory *memory; /* by the hash of the word */
-    bool literal;          /* special tokens of the text at hand are none */
+    struct memory *memory; /* indexed by the hash of the word */
+    bool literal;          /* special tokens in the current text are ordinary text */
 };
 
 int sl_encoder_open(struct sl_encoder **encoder, const struct sl_tokenizer *tokenizer, struct sl_error *error) {
@@ -49,7 +49,7 @@ void sl_token_list_free(struct sl_token_list *list) {
     *list = (struct sl_token_list){0};
 }
 
-/* Room for COUNT more tokens. */
+/* Makes room for COUNT more tokens. */
 static bool reserve(struct sl_token_list *list, size_t count) {
     if (list->count + count <= list->capacity) return true;
     const size_t capacity = 2 * (list->count + count) + 64;
@@ -75,7 +75,7 @@ static size_t character(const char *text, size_t bytes) {
     return count > 0 ? (size_t)count : 0;
 }
 
-/* How many of the first bytes are characters. */
+/* Number of bytes at the beginning that form valid characters. */
 static size_t characters(const char *text, size_t bytes) {
     size_t at = 0;
     while (at < bytes) {
@@ -94,7 +94,7 @@ static size_t characters(const char *text, size_t bytes) {
     return at;
 }
 
-/* Whether a text in UTF-8 may change when it is normalized: all characters below U+0300 stay. */
+/* Whether a UTF-8 text may change when it is normalized; characters below U+0300 do not. */
 static bool may_change(const char *text, size_t bytes) {
     for (size_t i = 0; i < bytes; i++)
         if ((unsigned char)text[i] >= 0xcc) return true;
@@ -103,7 +103,7 @@ static bool may_change(const char *text, size_t bytes) {
 
 /* ---- words ---- */
 
-/* The symbols that merging begins with: bytes, or characters, of which those without a token are bytes. */
+/* Adds the symbols that merging begins with: bytes, or characters; characters without a token are split into bytes. */
 static bool spell(struct sl_encoder *e, const char *word, size_t bytes) {
     const struct sl_tokenizer *t = e->tokenizer;
     sl_merging_begin(&e->merging);
@@ -151,7 +151,7 @@ static bool encode_word(struct sl_encoder *e, const char *word, size_t bytes, st
     return true;
 }
 
-/* Bytes of the first word of pieces: up to spaces that follow something else, if words end there. */
+/* Bytes of the first word of pieces: up to the first space after another character, if words end there. */
 static size_t piece_word(const struct sl_tokenizer *t, const char *text, size_t bytes) {
     size_t at = 0;
     if (!t->cuts) return bytes;
@@ -160,7 +160,7 @@ static size_t piece_word(const struct sl_tokenizer *t, const char *text, size_t 
     return end ? (size_t)(end - text) : bytes;
 }
 
-/* TEXT is UTF-8. */
+/* Encodes TEXT, which is UTF-8. */
 static bool encode_characters(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
     for (size_t at = 0, count; at < bytes; at += count) {
         count =
@@ -170,8 +170,8 @@ static bool encode_characters(struct sl_encoder *e, const char *text, size_t byt
     return true;
 }
 
-/* Bytes that are normalized at once: all, unless more marks follow each other than any language writes. The library
- * sorts marks in time of their square. */
+/* Bytes to normalize at once: all, unless there are more consecutive marks than in any language. The library takes
+ * quadratic time to sort marks. */
 static size_t normalized_at_once(const char *text, size_t bytes) {
     enum { MOST_MARKS = 256 };
     int marks = 0;
@@ -184,9 +184,9 @@ static size_t normalized_at_once(const char *text, size_t bytes) {
     return bytes;
 }
 
-/* ---- tokens that are found as they are written ---- */
+/* ---- special and added tokens ---- */
 
-/* The longest such token that TEXT, normalized or not, begins with; -1: none. */
+/* The longest special or added token at the beginning of TEXT, normalized or not; -1: none. */
 static int32_t found_at(const struct sl_tokenizer *t, bool normalized, const char *text, size_t bytes) {
     const size_t blank = normalized && t->prefix == SL_PREFIX_PREPEND;
     if (bytes <= blank || (blank && *text != ' ') || !t->first[(unsigned char)text[blank]]) return -1;
@@ -203,8 +203,8 @@ static size_t bytes_in_text(const struct sl_tokenizer *t, int32_t token) {
     return sl_vocabulary_blank(t, token) + t->token[token].length;
 }
 
-/* Bytes before the first such token, which is *FOUND; all, and -1, where there is none. In literal text a special
- * token's bytes are text, and hide what they overlap, as in the library that the files come from. */
+/* Bytes before the first such token, *FOUND; all bytes, and -1, if there is none. In literal text the bytes of a
+ * special token are text, and hide tokens that overlap them, as in the original library. */
 static size_t next_found(const struct sl_encoder *e, bool normalized, const char *text, size_t bytes, int32_t *found) {
     const struct sl_tokenizer *t = e->tokenizer;
     for (size_t at = 0, count; at < bytes; at += count) {
@@ -216,7 +216,7 @@ static size_t next_found(const struct sl_encoder *e, bool normalized, const char
     return bytes;
 }
 
-/* TEXT has been normalized. */
+/* Encodes TEXT, which is normalized. */
 static bool encode_late(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
     if (!e->tokenizer->normalizes) return encode_characters(e, text, bytes, list);
     while (bytes) {
@@ -247,7 +247,7 @@ static bool encode_normalized(struct sl_encoder *e, const char *text, size_t byt
     return true;
 }
 
-/* Text between tokens that are found as they are written: bytes that are no UTF-8 are words of their own. */
+/* Encodes text between tokens that were found; bytes that are not UTF-8 form words of their own. */
 static bool encode_text(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
     while (bytes) {
         const size_t good = characters(text, bytes);
@@ -261,7 +261,7 @@ static bool encode_text(struct sl_encoder *e, const char *text, size_t bytes, st
     return true;
 }
 
-/* With a space before it. */
+/* Encodes TEXT with a space before it. */
 static bool encode_first(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
     char *spaced = malloc(bytes + 1);
     if (!spaced) return false;

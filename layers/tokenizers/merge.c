@@ -1,4 +1,4 @@
-/* merge.c - a word's symbols in a list, the pairs that could merge in a heap. */
+/* merge.c - merges pairs: a word's symbols are in a list, candidate pairs in a heap. */
 #include "layers/tokenizers/merge_internal.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ void sl_merging_free(struct sl_merging *m) {
     *m = (struct sl_merging){0};
 }
 
-/* Room for one more element; the array, or NULL. */
+/* Makes room for one more element; returns the array, or NULL. */
 static void *widen(void *array, size_t count, size_t *room, size_t size) {
     if (count < *room) return array;
     void *wider = realloc(array, (2 * count + 64) * size);
@@ -50,7 +50,7 @@ static struct sl_candidate pop(struct sl_merging *m) {
     return least;
 }
 
-/* Notes the pair that begins at symbol AT, if it is one that merges. */
+/* Adds the pair that begins at symbol AT to the heap, if it can merge. */
 static bool note(struct sl_merging *m, const struct sl_tokenizer *tokenizer, int at) {
     const struct sl_symbol *symbol = m->symbol;
     if (at < 0 || symbol[at].after < 0) return true;
@@ -69,7 +69,7 @@ bool sl_merging_run(struct sl_merging *m, const struct sl_tokenizer *tokenizer) 
         struct sl_symbol *symbol = m->symbol;
         const int at = (int)(uint32_t)best.order, after = symbol[at].after;
         if (symbol[at].token != best.left || after < 0 || symbol[after].token != best.right)
-            continue; /* it has changed */
+            continue; /* the pair has changed */
         symbol[at].token = best.token;
         symbol[at].after = symbol[after].after;
         if (symbol[after].after >= 0) symbol[symbol[after].after].before = at;

@@ -4,22 +4,22 @@
 
 #include "layers/tokenizers/vocabulary_internal.h"
 
-/* A token of a word, and the places of its neighbours in the list; -1: none. */
+/* A token of a word, and the indices of its neighbours in the list; -1: none. */
 struct sl_symbol {
-    int32_t token; /* -1: it has become a part of the one before */
+    int32_t token; /* -1: merged into the one before */
     int before, after;
 };
 
-/* A pair that could merge, when it was noted. Those of less order come first: by rank, then by place. */
+/* A pair that could merge when it was added. The lowest order comes first: by rank, then by place. */
 struct sl_candidate {
-    uint64_t order; /* rank, and place in the low half */
+    uint64_t order; /* rank, with the place in the low half */
     int32_t left, right, token;
 };
 
 /* Zero-initialize; free with sl_merging_free. */
 struct sl_merging {
     struct sl_symbol *symbol;
-    struct sl_candidate *heap; /* the least first */
+    struct sl_candidate *heap; /* lowest order first */
     size_t symbols, candidates, room, heap_room;
 };
 
@@ -27,10 +27,10 @@ void sl_merging_free(struct sl_merging *merging);
 
 /* Begins a word. */
 static inline void sl_merging_begin(struct sl_merging *merging) { merging->symbols = 0; }
-/* Adds a symbol. False without memory. */
+/* Adds a symbol. Returns false if memory is short. */
 bool sl_merging_add(struct sl_merging *merging, int32_t token);
-/* Merges until nothing is left to merge, in time n log n. False without memory. The tokens that remain are those of the
- * symbols whose token is not -1, in their order. */
+/* Merges until no pair can merge, in time n log n. Returns false if memory is short. The result is the tokens of the
+ * symbols, in order, that are not -1. */
 bool sl_merging_run(struct sl_merging *merging, const struct sl_tokenizer *tokenizer);
 
 #endif

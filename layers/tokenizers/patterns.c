@@ -1,6 +1,6 @@
 /* patterns.c - the patterns of published models, for PCRE2.
  *
- * White space is written out, for PCRE2's \s also has the character U+180E. */
+ * White space is written out, because PCRE2's \s also matches U+180E. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "layers/tokenizers/patterns_internal.h"
 
@@ -52,7 +52,7 @@ static const struct sl_pattern patterns[] = {
      "<|extra_%d|>",
      0,
      205},
-    /* Each digit is a word, and what lies between them is divided as GPT-2's text is. */
+    /* Each digit is a word; text between digits is divided as by GPT-2. */
     {"smollm",
      "|smollm|",
      NULL,
@@ -113,7 +113,7 @@ int sl_words_compile(struct sl_words **words, const struct sl_pattern *pattern, 
     if (!(*words)->code)
         return sl_error_set(error, SL_FAILED, "the pattern %s cannot be compiled: error %d of PCRE2", pattern->name,
                             number);
-    (*words)->compiled = !pcre2_jit_compile((*words)->code, PCRE2_JIT_COMPLETE); /* where the system allows it */
+    (*words)->compiled = !pcre2_jit_compile((*words)->code, PCRE2_JIT_COMPLETE); /* if the system allows it */
     return SL_OK;
 }
 
@@ -152,5 +152,5 @@ size_t sl_matcher_next(struct sl_matcher *matcher, const char *text, size_t byte
             : pcre2_match(words->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK, matcher->data, NULL);
     if (found < 0) return bytes - at;
     const PCRE2_SIZE *range = pcre2_get_ovector_pointer(matcher->data);
-    return range[0] > at ? range[0] - at : range[1] - at; /* the patterns leave nothing out */
+    return range[0] > at ? range[0] - at : range[1] - at; /* the patterns leave no gaps */
 }

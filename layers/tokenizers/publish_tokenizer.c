@@ -1,4 +1,4 @@
-/* publish_tokenizer.c - a tokenizer, wherever it was read from, as Hugging Face's libraries open it. */
+/* publish_tokenizer.c - writes a tokenizer of any source in Hugging Face's format. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,11 +6,11 @@
 #include "layers/storage/json_file_internal.h"
 #include "layers/tokenizers/formats_internal.h"
 
-static const char mark[] = "\xe2\x96\x81"; /* U+2581, a space of SentencePiece's */
+static const char mark[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's space */
 
 /* ---- tokens ---- */
 
-/* What tokenizer.json calls TOKEN. NULL: it is no UTF-8, or there is no memory. */
+/* TOKEN's name in tokenizer.json. NULL: it is not UTF-8, or memory is short. */
 static json_t *name_of(const struct sl_tokenizer *t, int32_t token) {
     char text[3 * SL_LONGEST_TOKEN];
     const struct sl_token *about = &t->token[token];
@@ -25,7 +25,7 @@ static json_t *name_of(const struct sl_tokenizer *t, int32_t token) {
     return json_stringn(text, count);
 }
 
-/* Of two tokens with one name, that has it which texts become. */
+/* Whether TOKEN gets its name, if two tokens have the same: the one that encoding produces gets it. */
 static bool keeps_name(const struct sl_tokenizer *t, const json_t *vocabulary, const char *name, int32_t token) {
     if (t->token[token].kind != SL_TOKEN_TEXT) return !json_object_get(vocabulary, name);
     return sl_vocabulary_find(t, SL_TOKEN_TEXT, sl_vocabulary_bytes(t, token), t->token[token].length) == token;
@@ -47,7 +47,7 @@ static json_t *vocabulary_of(const struct sl_tokenizer *t) {
     return vocabulary;
 }
 
-/* JSON, or NULL, and JSON is freed, if it is not COMPLETE. */
+/* Returns JSON if it is COMPLETE; otherwise frees it and returns NULL. */
 static json_t *if_complete(json_t *json, bool complete) {
     if (complete) return json;
     json_decref(json);
@@ -68,7 +68,7 @@ static json_t *special_of(const struct sl_tokenizer *t) {
 
 /* ---- merges ---- */
 
-/* In the order of their ranks; of one rank, which only pieces have, in the order of their parts. */
+/* Orders merges by rank; pieces may have equal ranks, and are then ordered by their parts. */
 static int earlier(const void *left, const void *right) {
     const struct sl_merge *a = left, *b = right;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
@@ -117,7 +117,7 @@ static json_t *bytes_step(bool divides) {
                      divides);
 }
 
-/* A pattern that tokenizer.json does not write out is made of GPT-2's and of digits that stand alone. */
+/* The pre-tokenizer. A pattern without a source is built from GPT-2's pattern and single digits. */
 static json_t *pre_tokenizer_of(const struct sl_tokenizer *t) {
     if (t->pieces && (t->prefix == SL_PREFIX_FIRST || t->prefix == SL_PREFIX_ALWAYS))
         return json_pack("{ss ss ss sb}", "type", "Metaspace", "replacement", mark, "prepend_scheme",
@@ -166,7 +166,7 @@ static json_t *config_of(const struct sl_tokenizer *t, const char *chat) {
     return if_complete(config, !chat || !json_object_set_new(config, "chat_template", json_string(chat)));
 }
 
-/* Names in JSON are UTF-8 without zeros. */
+/* Checks names: in JSON they must be UTF-8 without zeros. */
 static int check_names(const struct sl_tokenizer *t, struct sl_error *error) {
     for (int32_t token = 0; token < t->count; token++) {
         if (t->token[token].kind == SL_TOKEN_NONE) continue;

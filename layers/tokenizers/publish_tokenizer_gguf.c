@@ -1,4 +1,4 @@
-/* publish_tokenizer_gguf.c - a tokenizer of bytes that merge as the metadata of a GGUF file, which llama.cpp reads. */
+/* publish_tokenizer_gguf.c - writes a tokenizer of bytes as the metadata of a GGUF file, as llama.cpp reads it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static void put_token(struct sl_gguf_metadata *m, const char *key, int32_t token
 
 /* ---- tokens and merges ---- */
 
-/* Numbers without a token have names that no text has. */
+/* Writes a token's name; numbers without a token get names that do not occur in texts. */
 static void put_name(struct sl_gguf_metadata *m, const struct sl_tokenizer *t, int32_t token) {
     char text[3 * SL_LONGEST_TOKEN];
     const bool there = token < t->count && t->token[token].kind != SL_TOKEN_NONE;
@@ -108,7 +108,7 @@ static void put_merges(struct sl_gguf_metadata *m, const struct sl_tokenizer *t)
     free(sorted);
 }
 
-/* ---- all of it ---- */
+/* ---- all metadata ---- */
 
 bool sl_tokenizer_has_gguf(const struct sl_tokenizer *t) {
     return t->pattern && !t->normalizes && t->nfc == t->pattern->nfc && t->whole == !strcmp(t->pattern->name, "llama3");

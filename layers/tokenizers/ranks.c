@@ -1,23 +1,23 @@
-/* ranks.c - tiktoken's files: lines of a token in base64, a blank, and its rank, which is its number. */
+/* ranks.c - reads tiktoken's files: each line has a token in base64, a blank, and its rank, which is its number. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "layers/tokenizers/formats_internal.h"
 
-/* The value of a digit of base64; -1: it is none. */
+/* Value of a base64 digit; -1: it is not one. */
 static int digit(char c) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;
 }
 
-/* What COUNT characters of base64 stand for, and how many bytes that are; -1 where they are malformed or too many. */
+/* Decodes COUNT base64 characters, and returns the number of bytes; -1 if they are malformed or too many. */
 static int read_base64(const char *text, size_t count, char *bytes) {
     int written = 0, bits = 0;
     uint32_t value = 0;
     if (count % 4) return -1;
-    while (count && text[count - 1] == '=' && written < 2) count--, written++; /* so many digits are missing */
+    while (count && text[count - 1] == '=' && written < 2) count--, written++; /* number of missing digits */
     written = 0;
     for (size_t i = 0; i < count; i++) {
         if (digit(text[i]) < 0) return -1;

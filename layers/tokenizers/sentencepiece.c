@@ -1,4 +1,4 @@
-/* sentencepiece.c - a model of SentencePiece: a message of Protocol Buffers, of which a few fields count.
+/* sentencepiece.c - reads a SentencePiece model: a Protocol Buffers message, of which only a few fields are used.
  *
  * Source: sentencepiece_model.proto of SentencePiece, for the numbers of fields. */
 #include <math.h>
@@ -37,7 +37,7 @@ static bool read_fixed(struct message *m, size_t bytes, uint64_t *value) {
     return true;
 }
 
-/* False at the end, or where the message is malformed: then its `at` is not its end. */
+/* Reads the next field. False at the end, or if the message is malformed: then `at` is not `end`. */
 static bool next_field(struct message *m, struct field *field) {
     const uint8_t *before = m->at;
     uint64_t key, length;
@@ -84,7 +84,7 @@ struct model {
     uint64_t type, byte_fallback;
     int64_t begin, end;
     uint64_t prefix, extra_spaces, escapes;
-    size_t map; /* bytes of a table of characters that are replaced */
+    size_t map; /* bytes of a table of characters to replace */
     struct sl_error *error;
 };
 

@@ -1,4 +1,4 @@
-/* spelling.c - how files spell the bytes of tokens. */
+/* spelling.c - spelling of tokens' bytes in files. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -6,7 +6,7 @@
 
 static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* GPT-2's characters for bytes: printable ones stand for themselves, the others for those from U+0100 on. */
+/* GPT-2's characters for bytes: printable bytes are themselves, all others are the characters from U+0100 on. */
 static bool stands_for_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
@@ -82,7 +82,7 @@ uint32_t sl_rank_of_score(float score) {
     uint32_t bits;
     if (score == 0) score = 0; /* without a sign */
     memcpy(&bits, &score, sizeof bits);
-    return bits & 0x80000000u ? bits : 0x7fffffffu - bits; /* of negative numbers the bits grow as they fall */
+    return bits & 0x80000000u ? bits : 0x7fffffffu - bits; /* the bits of negative numbers grow as the numbers fall */
 }
 
 static int32_t spelled(const struct sl_tokenizer *t, const char *text, size_t count) {

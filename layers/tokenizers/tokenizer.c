@@ -39,7 +39,7 @@ static const struct {
 
 /* ---- opening ---- */
 
-/* PATH itself, or the file of a tokenizer in the folder PATH. */
+/* Writes PATH itself, or a tokenizer's file in the folder PATH, to FILE. */
 static int find_file(const char *path, char file[4096], struct sl_error *error) {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
     struct stat status;
@@ -132,7 +132,7 @@ int sl_decode(const struct sl_tokenizer *t, const int32_t *token, size_t count, 
     }
     char *to = *text = malloc(total + count + 1);
     if (!to) return sl_error_set(error, SL_FAILED, "out of memory for a text of %zu bytes", total);
-    bool begins = true; /* a part: encoding may have put a space before it */
+    bool begins = true; /* at the start of a part: encoding may have put a space there */
     for (size_t i = 0; i < count; i++) {
         const char *from = sl_token_bytes(t, token[i], &length);
         const bool found = sl_vocabulary_is_found(t, token[i]);

@@ -16,7 +16,7 @@ struct file {
     struct sl_error *error;
 };
 
-/* The array KEY of TYPE; COUNT 0: of any length, otherwise of COUNT elements. */
+/* Finds the array KEY of TYPE; COUNT: its length, 0: any. */
 static int find_array(const struct file *f, const char *key, enum sl_gguf_type type, uint64_t count,
                       const struct sl_gguf_value **value) {
     *value = sl_gguf_find(&f->gguf, key);
@@ -134,7 +134,7 @@ static int read_model(const struct file *f) {
     if (t->pieces && sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.add_space_prefix"), 1))
         t->prefix = SL_PREFIX_PREPEND;
     t->nfc = t->pattern && t->pattern->nfc;
-    t->whole = t->pattern && !strcmp(t->pattern->name, "llama3"); /* as its tokenizer.json says: ignore_merges */
+    t->whole = t->pattern && !strcmp(t->pattern->name, "llama3"); /* as ignore_merges in its tokenizer.json */
     const int64_t begin = sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.bos_token_id"), -1),
                   end = sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.eos_token_id"), -1),
                   unknown = sl_gguf_integer(sl_gguf_find(&f->gguf, "tokenizer.ggml.unknown_token_id"), -1);

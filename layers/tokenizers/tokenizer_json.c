@@ -1,5 +1,5 @@
-/* tokenizer_json.c - tokenizer.json of Hugging Face's tokenizers, of which what published models use is understood; the
- * rest is refused by its name. */
+/* tokenizer_json.c - reads tokenizer.json of Hugging Face's tokenizers. Parts that published models use are supported;
+ * others are refused by name. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static const char *text_of(const json_t *object, const char *key) {
 
 /* ---- normalizer ---- */
 
-/* NFC alone, or what makes SentencePiece's marks of spaces. */
+/* Reads a step: NFC, or steps that make SentencePiece's marks of spaces. */
 static int read_normalizer_step(const struct file *f, const json_t *step) {
     struct sl_tokenizer *t = f->tokenizer;
     const char *type = text_of(step, "type");
@@ -51,9 +51,9 @@ static int read_normalizer(const struct file *f, const json_t *normalizer) {
 
 /* ---- pre-tokenizer ---- */
 
-/* What the steps of a pre_tokenizer say, together. */
+/* All steps of a pre_tokenizer together. */
 struct division {
-    bool digits, bytes, words; /* words: ByteLevel, which must be the last step, divides as GPT-2 does */
+    bool digits, bytes, words; /* words: ByteLevel, the last step, divides as GPT-2 does */
     const char *source;        /* of a Split */
 };
 
@@ -85,7 +85,7 @@ static int choose_pattern(const struct file *f, const struct division *d) {
     return SL_OK;
 }
 
-/* Pieces: there is none, or one that marks spaces and divides nothing. */
+/* Reads the pre_tokenizer of pieces: none, or one that marks spaces and does not divide. */
 static int read_metaspace(const struct file *f, const json_t *step) {
     static const char *const schemes[] = {
         [SL_PREFIX_NONE] = "never", [SL_PREFIX_FIRST] = "first", [SL_PREFIX_ALWAYS] = "always"};
@@ -115,7 +115,7 @@ static int read_pre_tokenizer(const struct file *f, const json_t *pre) {
 
 /* ---- tokens ---- */
 
-/* A token of normalized text must be normal itself. */
+/* Whether TEXT is normalized; a token found in normalized text must be. */
 static bool is_normal(const char *text, size_t bytes) {
     utf8proc_uint8_t *normal = NULL;
     const utf8proc_ssize_t count = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &normal,
@@ -125,7 +125,8 @@ static bool is_normal(const char *text, size_t bytes) {
     return same;
 }
 
-/* Of a token that is added: without a normalizer that changes it, it is found in the text as that is. */
+/* Reads the flag `normalized` of an added token. If no normalizer changes text, such a token is found in the original
+ * text. */
 static int read_normalized(const struct file *f, const json_t *about, const json_t *content) {
     struct sl_tokenizer *t = f->tokenizer;
     const json_t *flag = json_object_get(about, "normalized");
@@ -161,7 +162,7 @@ static int read_token(const struct file *f, const char *text, const json_t *numb
         return sl_error_set(f->error, SL_BAD_INPUT, "%s: the number of the token \"%.40s\" is no number", f->path,
                             text);
     const json_int_t token = json_integer_value(number);
-    if (token >= 0 && token < t->count && sl_vocabulary_is_found(t, (int32_t)token)) return SL_OK; /* said twice */
+    if (token >= 0 && token < t->count && sl_vocabulary_is_found(t, (int32_t)token)) return SL_OK; /* listed twice */
     const int byte = t->pieces ? sl_unspell_byte_piece(text, count) : -1;
     if (byte >= 0) {
         SL_TRY(sl_vocabulary_add(t, token, &(char){(char)byte}, 1, SL_TOKEN_BYTE, f->path, f->error));
@@ -173,7 +174,7 @@ static int read_token(const struct file *f, const char *text, const json_t *numb
     return sl_vocabulary_add(t, token, text, count, SL_TOKEN_UNUSED, f->path, f->error);
 }
 
-/* "LEFT RIGHT", or ["LEFT", "RIGHT"]. */
+/* Reads "LEFT RIGHT", or ["LEFT", "RIGHT"]. */
 static int read_merge(const struct file *f, const json_t *merge, size_t rank) {
     const char *left = json_string_value(json_is_array(merge) ? json_array_get(merge, 0) : merge), *right;
     size_t count = left ? strlen(left) : 0;
@@ -220,7 +221,8 @@ static int32_t find_named(const struct file *f, const json_t *config, const char
     return *text ? sl_vocabulary_find(f->tokenizer, SL_TOKEN_SPECIAL, text, strlen(text)) : -1;
 }
 
-/* The file itself does not say which tokens begin and end a text. These are the names that models give them. */
+/* Finds the token by the names that models usually give it, because the file itself does not name the tokens that begin
+ * and end a text. */
 static int32_t find_usual(const struct file *f, const char *const *names) {
     int32_t token = -1;
     for (; *names && token < 0; names++)
@@ -228,7 +230,7 @@ static int32_t find_usual(const struct file *f, const char *const *names) {
     return token;
 }
 
-/* tokenizer_config.json beside the file, where there is one. */
+/* Reads tokenizer_config.json beside the file, if there is one. */
 static void read_config(const struct file *f) {
     static const char *const begins[] = {"<s>", "<|begin_of_text|>", NULL};
     static const char *const ends[] = {"</s>", "<|end_of_text|>", "<|endoftext|>", NULL};

@@ -17,7 +17,7 @@ static bool has_bytes(const struct sl_tokenizer *t, int32_t token, const char *b
     return t->token[token].length == count && !memcmp(sl_vocabulary_bytes(t, token), bytes, count);
 }
 
-/* The slot of the bytes, or the free one where they would be. */
+/* Slot of the bytes, or the free slot for them. */
 static size_t slot_of(const struct sl_tokenizer *t, const struct sl_token_table *table, const char *bytes,
                       size_t count) {
     size_t at = (size_t)sl_hash(bytes, count) & (table->slots - 1);
@@ -39,7 +39,7 @@ static bool widen(const struct sl_tokenizer *t, struct sl_token_table *table) {
     return true;
 }
 
-/* Of two tokens with the same bytes the first one is found. */
+/* Adds a token. Of two tokens with the same bytes, the first one is found. */
 static bool note(const struct sl_tokenizer *t, struct sl_token_table *table, int32_t token) {
     if (2 * (table->count + 1) > table->slots && !widen(t, table)) return false;
     const size_t at = slot_of(t, table, sl_vocabulary_bytes(t, token), t->token[token].length);
@@ -170,7 +170,7 @@ int sl_vocabulary_merge_all(struct sl_tokenizer *t, const uint32_t *rank, const 
     return SL_OK;
 }
 
-/* ---- the end ---- */
+/* ---- finishing ---- */
 
 static bool cuts_before_spaces(const struct sl_tokenizer *t) {
     for (int i = 0; i < t->count; i++) {

@@ -1,5 +1,5 @@
-/* vocabulary_internal.h - what a tokenizer knows: its tokens' bytes, which pairs of tokens merge, and in which order.
- * The readers of files (formats_internal.h) fill it in. */
+/* vocabulary_internal.h - a tokenizer's vocabulary: the bytes of its tokens, and the pairs of tokens that merge, with
+ * their ranks. Readers of files (formats_internal.h) fill it in. */
 #ifndef SL_LAYERS_TOKENIZERS_VOCABULARY_INTERNAL_H
 #define SL_LAYERS_TOKENIZERS_VOCABULARY_INTERNAL_H
 
@@ -14,28 +14,27 @@ enum {
 enum sl_token_kind {
     SL_TOKEN_NONE,    /* the number has no token */
     SL_TOKEN_TEXT,    /* made of text by merging */
-    SL_TOKEN_BYTE,    /* SentencePiece: stands for a byte of a character that has no token */
-    SL_TOKEN_SPECIAL, /* found in a text as it is written, before anything else, unless the text is literal; never
-                         merges */
-    SL_TOKEN_ADDED,   /* the same, in literal text, too */
-    SL_TOKEN_UNUSED,  /* has bytes, but no text becomes one */
+    SL_TOKEN_BYTE,    /* SentencePiece: for a byte of a character that has no token */
+    SL_TOKEN_SPECIAL, /* found in a text before merging, unless the text is literal; never merges */
+    SL_TOKEN_ADDED,   /* as SPECIAL, also in literal text */
+    SL_TOKEN_UNUSED,  /* has bytes, but is never produced by encoding */
 };
 
 struct sl_token {
     uint32_t start, length; /* of its bytes in `bytes` */
     enum sl_token_kind kind;
-    bool normalized; /* of added and special ones: it is found in the text once that is normalized, not before */
+    bool normalized; /* of added and special tokens: found in the text after it is normalized, not before */
 };
 
-/* Where a space is put before a text, which decoding takes away. Pieces alone have one. */
+/* Places at which encoding inserts a space before text, and decoding removes it; only for pieces. */
 enum sl_prefix {
     SL_PREFIX_NONE,
-    SL_PREFIX_FIRST,  /* before the text, unless it begins with a space or with a special token */
+    SL_PREFIX_FIRST,  /* before the text, unless it begins with a space or a special token */
     SL_PREFIX_ALWAYS, /* before each part between special or added tokens, unless it begins with a space */
     SL_PREFIX_PREPEND /* before each part */
 };
 
-/* LEFT and RIGHT become TOKEN; of all pairs in a word, the one of the least rank first. */
+/* LEFT and RIGHT merge to TOKEN; the pair with the lowest rank in a word merges first. */
 struct sl_merge {
     int32_t left, right, token; /* left -1: the slot is free */
     uint32_t rank;
@@ -48,55 +47,58 @@ struct sl_token_table {
 };
 
 struct sl_tokenizer {
-    bool pieces; /* SentencePiece's kind: characters merge, those without a token become bytes; otherwise bytes merge */
+    bool pieces; /* SentencePiece's kind: characters merge, characters without a token become bytes; if false, bytes
+                    merge */
     enum sl_prefix prefix;
     bool nfc;
     bool whole; /* a word that is a token is not merged from its bytes */
-    bool cuts;  /* pieces: no token has a space behind another character, so words end before spaces */
+    bool cuts;  /* pieces: no token has a space after another character, so words end before spaces */
     int32_t begin, end;
-    int32_t unknown;                  /* stands for bytes that have no token; -1: there is none */
+    int32_t unknown;                  /* token for bytes without a token; -1: there is none */
     const struct sl_pattern *pattern; /* NULL: pieces have none */
     struct sl_words *words;           /* the pattern, compiled */
-    int count;                        /* of numbers: some may have no token */
+    int count;                        /* of numbers; some may have no token */
     int capacity;
     struct sl_token *token;
     char *bytes;
     size_t used, room;
-    struct sl_token_table text, special; /* special: those that are added, too */
-    bool length[SL_LONGEST_TOKEN + 1];   /* whether a special token is so long */
+    struct sl_token_table text, special; /* special: added ones, too */
+    bool length[SL_LONGEST_TOKEN + 1];   /* whether a special token has this length */
     bool first[256];                     /* whether a special token begins with this byte */
-    int longest;                         /* of the special ones */
-    bool normalizes;                     /* some of them are found in normalized text */
-    int32_t byte[256];                   /* the token of each byte */
+    int longest;                         /* length of the longest special token */
+    bool normalizes;                     /* whether some of them are found in normalized text */
+    int32_t byte[256];                   /* token of each byte */
     struct sl_merge *merge;              /* a hash table */
     size_t merges, slots;                /* slots: a power of two */
 };
 
-/* Adds TOKEN, whose number must be new. SL_BAD_INPUT where the number or the bytes are too many, or the number is
- * taken; PATH is for messages. */
+/* Adds TOKEN, whose number must be new. SL_BAD_INPUT if the number is too large or taken, or if there are no bytes or
+ * too many; PATH is for messages. */
 int sl_vocabulary_add(struct sl_tokenizer *tokenizer, int64_t token, const char *bytes, size_t count,
                       enum sl_token_kind kind, const char *path, struct sl_error *error);
-/* The token of KIND, text, or special or added, that has these bytes; -1: none. */
+/* The token with these bytes: a text token if KIND is SL_TOKEN_TEXT, a special or added one if SL_TOKEN_SPECIAL; -1:
+ * none. */
 int32_t sl_vocabulary_find(const struct sl_tokenizer *tokenizer, enum sl_token_kind kind, const char *bytes,
                            size_t count);
-/* LEFT and RIGHT, in this order, make the token that has the bytes of both. SL_BAD_INPUT where there is none. A pair
- * that is there keeps its rank. */
+/* Adds the merge of LEFT and RIGHT, in this order, to the token with the bytes of both. SL_BAD_INPUT if there is none.
+ * A pair that exists keeps its rank. */
 int sl_vocabulary_merge(struct sl_tokenizer *tokenizer, int32_t left, int32_t right, uint32_t rank, const char *path,
                         struct sl_error *error);
-/* Each text token has a rank, by its number, and is made of any two that have its bytes. */
+/* Adds all merges of two text tokens to a text token with the bytes of both; RANK [tokens] is the rank of the
+ * result. */
 int sl_vocabulary_merge_all(struct sl_tokenizer *tokenizer, const uint32_t *rank, const char *path,
                             struct sl_error *error);
-/* What merges LEFT and RIGHT; NULL: nothing does. */
+/* The merge of LEFT and RIGHT; NULL: there is none. */
 const struct sl_merge *sl_vocabulary_pair(const struct sl_tokenizer *tokenizer, int32_t left, int32_t right);
-/* The last call: finds the bytes' tokens, and compiles the pattern. SL_BAD_INPUT where a byte has
- * none, and none is for what is unknown. */
+/* Finishes the vocabulary: finds the tokens of bytes, and compiles the pattern. SL_BAD_INPUT if a byte has no token and
+ * there is no unknown token. */
 int sl_vocabulary_finish(struct sl_tokenizer *tokenizer, const char *path, struct sl_error *error);
 
-/* Whether TOKEN is found as it is written. */
+/* Whether TOKEN is special or added, and so found in a text before merging. */
 static inline bool sl_vocabulary_is_found(const struct sl_tokenizer *tokenizer, int32_t token) {
     return tokenizer->token[token].kind == SL_TOKEN_SPECIAL || tokenizer->token[token].kind == SL_TOKEN_ADDED;
 }
-/* Spaces before TOKEN in a text that belong to it: normalizing puts one before it, as before a text. */
+/* Number of spaces before TOKEN that belong to it in a text: normalizing puts one before it, as before a text. */
 static inline size_t sl_vocabulary_blank(const struct sl_tokenizer *tokenizer, int32_t token) {
     return tokenizer->token[token].normalized && tokenizer->prefix == SL_PREFIX_PREPEND;
 }
