@@ -1,4 +1,4 @@
-/* hashes.c - hashes that kernels make, and one copy that brings them to the host. */
+/* hashes.c - hashes computed by kernels, and copied to the host at once. */
 #include "layers/journal/hashes.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "spmd/base/places.h"
 #include "spmd/device/device.h"
 
-enum { PIECE = 1 << 30 }; /* elements that a kernel is given at most: it counts in 32 bits */
+enum { PIECE = 1 << 30 }; /* the most elements of a kernel call: it counts in 32 bits */
 
 struct sl_hashes {
     struct sl_spmd *self;
@@ -16,10 +16,10 @@ struct sl_hashes {
     uint32_t *keys;   /* [SL_PLACES], on the device, as are */
     uint64_t *sums;   /* [count, SL_HASH_SUMS] and */
     uint64_t *hashes; /* [count] */
-    uint64_t *here;   /* the same, in the host's memory */
+    uint64_t *here;   /* [count] copy of hashes in the host's memory */
 };
 
-/* Of one hash: its sums, and the hash itself, there and on the host. */
+/* Bytes per hash: its sums, and the hash itself on the device and on the host. */
 static const size_t BYTES = (SL_HASH_SUMS + 2) * sizeof(uint64_t);
 
 size_t sl_hashes_bytes(int count) {
@@ -65,13 +65,13 @@ void sl_hashes_add(struct sl_hashes *h, int number, uint64_t first, size_t count
     }
 }
 
-/* Rows of a shard's last dim, which lie a stride apart in the array. */
+/* Rows of a shard's last dim, which are a stride apart in the array. */
 struct rows {
-    size_t width, count; /* elements of a row, and rows */
+    size_t width, count; /* elements of a row; rows */
     uint64_t stride;
 };
 
-/* Those that follow the row that begins at element FIRST of SHARD, it among them. */
+/* The rows from the one that begins at element FIRST of SHARD on. */
 static struct rows rows_from(const struct sl_shard *shard, size_t first) {
     const struct sl_shard_dim *last = &shard->dim[shard->dims - 1], *before = last - 1;
     struct rows rows = {.width = last->local, .count = 1};
@@ -81,7 +81,8 @@ static struct rows rows_from(const struct sl_shard *shard, size_t first) {
     return rows;
 }
 
-/* Kernels are given whole rows, up to the last one, but for what was skipped of the first; longer ones run by run. */
+/* Calls kernels with whole rows, skipping the beginning of the first and the end of the last; rows that are too long,
+ * run by run. */
 void sl_hashes_add_shard(struct sl_hashes *h, int number, const struct sl_shard *shard, size_t first, size_t count,
                          const float *data) {
     const size_t run = sl_shard_run(shard), step = shard->dim[shard->dims - 1].segment;

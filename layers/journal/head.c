@@ -1,4 +1,4 @@
-/* head.c - what a journal's file tells of its run, before the records. */
+/* head.c - the head of a journal's file, which describes the run. */
 #include <stdlib.h>
 
 #include "layers/journal/head_internal.h"
@@ -6,7 +6,7 @@
 
 static int no_memory(struct sl_spmd *self) { return sl_fail(self, SL_FAILED, "no memory for a journal"); }
 
-/* The first half of a layer of each stage [stages], of which this rank knows its own. */
+/* Gathers the first half of a layer of each stage [stages]; each rank knows only its own. */
 static int gather_halves(struct sl_spmd *self, const struct sl_journal_run *run, int *half) {
     const int rank = sl_axis_index(self, run->stage_axis), loops = run->schedule->loops, size = run->world->size;
     int32_t *own = calloc(2 * (size_t)loops, sizeof *own); /* stage and half */
@@ -43,11 +43,11 @@ static json_t *machine_of(const struct sl_spmd *self, const struct sl_journal_ru
                      sl_kernels_select()->name, "products", run->products);
 }
 
-/* Of tied parameters, which two stages use, the stage that this coordinate has. */
+/* Stage of a range's parameters; for tied parameters, which two stages use, this coordinate's. */
 static int stage_of(const struct sl_spmd *self, const struct sl_journal_run *run, int range) {
     const struct sl_schedule *schedule = run->schedule;
     const int rank = sl_axis_index(self, run->stage_axis), tied = sl_tied_range(run->parameters);
-    const int number = range < tied ? range : range - tied - 1; /* those after it are the frozen ones' */
+    const int number = range < tied ? range : range - tied - 1; /* ranges after it are of frozen parameters */
     const int part = number % run->parameters->loops;           /* a loop, or a layer of one */
     if (range != tied) return sl_schedule_stage(schedule, rank, run->parameters->range[part].loop);
     return sl_schedule_rank_of(schedule, 0) == rank ? 0 : sl_schedule_stages(schedule) - 1;

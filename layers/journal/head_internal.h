@@ -6,11 +6,11 @@
 
 #include "layers/journal/journal.h"
 
-/* Collective over the mesh: *HEAD is this coordinate's, which the caller frees. NOTES may be NULL. */
+/* Makes *HEAD, this coordinate's head, which the caller frees. NOTES may be NULL. Collective over the mesh. */
 int sl_journal_head(json_t **head, struct sl_spmd *self, const struct sl_journal_run *run,
                     const struct sl_prints *prints, const struct sl_store *notes);
 
-/* Whether two heads are of one coordinate of one layout, and list the same tensors. */
+/* Whether two heads have the same coordinate, layout and list of tensors. */
 bool sl_journal_same_layout(const json_t *one, const json_t *other);
 
 #endif

@@ -20,13 +20,13 @@ struct sl_journal {
     char path[SL_MAX_PATH];
     FILE *stream;
     struct sl_journal_expected *expected; /* NULL: records go to the stream */
-    int every, microbatches;              /* of a pass */
+    int every, microbatches;              /* microbatches: of a pass */
     int64_t step;
-    /* Of the step. */
-    int count, most, rows;            /* the last: as many records of rows, at most, which come first */
+    /* State of the step. */
+    int count, most, rows;            /* rows: limit of the records of rows, which come first */
     struct sl_journal_record *record; /* [most] */
-    struct sl_hashes *hashes; /* of records of rows, by their numbers, and then of prints; NULL where the host reads the
-                                 device's memory */
+    struct sl_hashes
+        *hashes; /* of records of rows, by their numbers, then of prints; NULL if the host computes hashes */
     int pass;
     uint32_t first_row;
 };
@@ -57,7 +57,7 @@ static int refuse(struct sl_journal *j, int number) {
     return sl_fail(j->self, SL_FAILED, "journal %s: %s", j->path, number ? strerror(number) : "could not be written");
 }
 
-/* The record that ends the block stands for one that is missing. */
+/* Compares a step with the expected records. If a record is missing, the end of the block is reported in its place. */
 static void compare_block(const struct sl_journal *j) {
     struct sl_journal_expected *expected = j->expected;
     int i = 0;
@@ -84,7 +84,7 @@ static int write_block(struct sl_journal *j, enum sl_journal_kind end) {
 
 /* ---- the file ---- */
 
-/* How much of the file stays where the run goes on after STEPS steps, whose layout HEAD tells: *END bytes. */
+/* Finds *END, the bytes of the file to keep for a run that continues after STEPS steps with the layout in HEAD. */
 static int find_end(struct sl_journal *j, const json_t *head, int64_t steps, long long *end) {
     struct sl_journal_file file;
     struct sl_error *error = &j->self->error;
@@ -128,7 +128,7 @@ int sl_journal_prepare(const char *directory, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Records of rows, and of parameters, at most. */
+/* The most records of rows, and of parameters. */
 static int rows_of(const struct sl_journal_run *run) {
     return 2 * run->schedule->loops * run->schedule->microbatches * run->passes;
 }
@@ -157,7 +157,7 @@ static void begin_block(struct sl_journal *j, int64_t step) {
     sl_prints_begin(j->prints);
 }
 
-/* The values with which the run begins are those after the step before. */
+/* Records the initial values as those after the step before. */
 static int write_values(struct sl_journal *j, int64_t steps) {
     begin_block(j, steps - 1);
     SL_TRY(sl_prints_add_values(j->prints));
@@ -219,7 +219,7 @@ static uint64_t hash_rows(struct sl_journal *j, uint64_t place, size_t count, en
 void sl_journal_rows(struct sl_journal *j, enum sl_journal_kind kind, int stage, int microbatch, int count, int rows,
                      int columns, enum sl_dtype dtype, const void *data) {
     const size_t elements = (size_t)rows * (size_t)columns;
-    for (int m = 0; m < count && j->count < j->rows; m++) { /* planned for a schedule's actions, each once a pass */
+    for (int m = 0; m < count && j->count < j->rows; m++) { /* each action comes once per pass */
         const uint64_t row = j->first_row + (uint64_t)(microbatch + m) * (uint64_t)rows;
         const char *from = (const char *)data + (size_t)m * elements * sl_dtype_size(dtype);
         const uint64_t place = row * (uint64_t)columns;
@@ -233,7 +233,7 @@ void sl_journal_complete(struct sl_journal *j) {
     if (j->hashes) sl_hashes_bring(j->hashes);
 }
 
-/* Records of rows get their hashes, which prints find themselves. */
+/* Copies the hashes of records of rows; prints read their own. */
 static void take_hashes(struct sl_journal *j) {
     for (int i = 0; i < j->count; i++) {
         j->record[i].hash = sl_hashes_at(j->hashes, i);

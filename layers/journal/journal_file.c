@@ -1,4 +1,4 @@
-/* journal_file.c - reads journals, whatever bytes their files have. */
+/* journal_file.c - reads journals; files may have any bytes. */
 #include "layers/journal/journal_file.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 
-/* Of what a file may say: a stage, a microbatch, a step. */
+/* Limits of numbers in a file: stages, microbatches, bytes of the head. */
 enum { MOST_NUMBER = 1 << 20, MOST_HEAD = 1 << 30 };
 
 _Static_assert(sizeof(struct sl_journal_record) == SL_JOURNAL_RECORD, "records lie in files as in memory");
@@ -42,7 +42,7 @@ static int refuse(const struct sl_journal_file *file, const char *what, struct s
     return sl_error_set(error, SL_BAD_INPUT, "%s: not a journal's file: %s", file->path, what);
 }
 
-/* The line without its end, which the caller frees. */
+/* Reads the first line, which the caller frees. */
 static int read_line(struct sl_journal_file *file, char **line, size_t *length, struct sl_error *error) {
     size_t room = 0;
     *line = NULL;
@@ -59,7 +59,7 @@ static int read_line(struct sl_journal_file *file, char **line, size_t *length, 
     return SL_OK;
 }
 
-/* An integer from LEAST to MOST under KEY of OBJECT. */
+/* Reads an integer from LEAST to MOST under KEY of OBJECT. */
 static bool read_number(const json_t *object, const char *key, json_int_t least, json_int_t most, int *number) {
     const json_t *value = json_object_get(object, key);
     const json_int_t found = json_is_integer(value) ? json_integer_value(value) : least - 1;
@@ -154,7 +154,7 @@ static bool is_known(const struct sl_journal_file *file, const struct sl_journal
     return record->microbatch >= 0 && (record->microbatch < MOST_NUMBER);
 }
 
-/* Reads what comes next; a part of a record at the end is nothing. */
+/* Reads the next record; an incomplete one at the end is ignored. */
 static int look_ahead(struct sl_journal_file *file, struct sl_error *error) {
     const size_t got = fread(&file->next, 1, sizeof file->next, file->stream);
     file->has_next = got == sizeof file->next;
@@ -198,8 +198,8 @@ static int keep(struct sl_journal_file *file, int count, struct sl_error *error)
     return SL_OK;
 }
 
-/* Reads the rest of a block of STEP, whose first record comes next, behind *COUNT others. False: the file ends before
- * it. */
+/* Reads the rest of a block of STEP, beginning with file->next, and appends it to *COUNT records. *WHOLE is false if
+ * the file ends before the block. */
 static int read_block(struct sl_journal_file *file, int64_t step, int *count, bool *whole, struct sl_error *error) {
     long long bytes = 0;
     *whole = false;
@@ -216,7 +216,7 @@ static int read_block(struct sl_journal_file *file, int64_t step, int *count, bo
     return SL_OK;
 }
 
-/* Of the first COUNT records those that are no values, which *TOTAL loses. */
+/* Removes values among the first COUNT records; *TOTAL is the number of all records. */
 static void drop_values(struct sl_journal_file *file, int count, int *total) {
     int kept = 0;
     for (int i = 0; i < *total; i++)

@@ -1,29 +1,32 @@
-/* journal_file.h - the format of journals, and a reader. Journals are written by journal.h.
+/* journal_file.h - the format of journals, and a reader. journal.h writes journals.
  *
  * A journal is a directory with a file for each coordinate of the mesh, coordinate-00.journal and so on. A file has a
  * line of JSON, the head, and then records of 32 bytes each. Numbers are little-endian.
  *
- *     bytes 0-7    the step, from 0. Values are those after it; those with which a run begins are after the step before
+ *     bytes 0-7    the step, from 0. Values are those after the step; a run's initial values are after the step before
  *     bytes 8-15   a hash (spmd/base/places.h), or a number (a double)
  *     bytes 16-19  the tensor's number in the head's list, or the stage
  *     bytes 20-23  the microbatch, counted through all passes of the step; otherwise 0
  *     bytes 24-27  enum sl_journal_kind
  *     bytes 28-31  the lowest 32 bits of the XXH3 of the bytes before
  *
- * Records come in blocks: those of a step, in the order in which they were made, and its end. A block that was cut off
- * at the end of the file, where a run was killed, does not count. Steps ascend; where a run was resumed, the values
- * with which it went on follow the block of the step before.
+ * Records come in blocks: those of a step, in the order in which they were made, and its end. An incomplete block at
+ * the end of the file, left by a killed run, is ignored. Steps ascend; if a run was resumed, its values at that time
+ * follow the block of the step before.
  *
  * The head is an object:
  *
  *     shardloop.journal  the version of this format: 1
- *     coordinate         whose file it is
- *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (the first layer of each
- * stage; 1.5: layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group, layer_sums (sums over data
- * of which a layer's gradient is made; 1 where it is left out), precision, storage machine engine, device, cpu,
- * products: what computed tensors            a list of the coordinate's parameters: name, shape (of the whole), stage,
- * elements (how many of them are hashed here; 0: none), counts (whether this coordinate stands for them) notes texts:
- * the run's options and data, as checkpoints note them */
+ *     coordinate         of the file
+ *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (the first layer of each stage;
+ * 1.5:
+ *                        layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group, layer_sums
+ * (sums
+ *                        over data per gradient of a layer; 1 if missing), precision, storage
+ *     machine            engine, device, cpu, products: hardware and software of the run
+ *     tensors            a list of the coordinate's parameters: name, shape (of the whole), stage, elements (number of
+ *                        hashed elements; 0: none), counts (whether this coordinate represents them)
+ *     notes              texts: the run's options and data, as in the notes of checkpoints */
 #ifndef SL_LAYERS_JOURNAL_JOURNAL_FILE_H
 #define SL_LAYERS_JOURNAL_JOURNAL_FILE_H
 
@@ -36,15 +39,15 @@ SL_BEGIN_C
 
 enum { SL_JOURNAL_VERSION = 1, SL_JOURNAL_RECORD = 32 };
 
-/* In the order in which one causes the next, within a step. */
+/* Kinds, in the order of cause and effect within a step. */
 enum sl_journal_kind {
-    SL_JOURNAL_ROWS = 1,     /* what a stage gives of a microbatch, to the next one or to the loss: all its rows */
+    SL_JOURNAL_ROWS = 1,     /* output of a stage for a microbatch, to the next stage or the loss: all its rows */
     SL_JOURNAL_LOSS,         /* the mean loss of the step: a number */
-    SL_JOURNAL_ROW_GRADIENT, /* of what a stage was given: handed over to the stage before */
+    SL_JOURNAL_ROW_GRADIENT, /* gradient of a stage's input, sent to the stage before */
     SL_JOURNAL_GRADIENT,     /* of a parameter: the sum over data, neither scaled nor clipped */
-    SL_JOURNAL_NORM,         /* of all gradients, where they are clipped: a number */
+    SL_JOURNAL_NORM,         /* of all gradients, if they are clipped: a number */
     SL_JOURNAL_VALUE,        /* of a parameter */
-    SL_JOURNAL_BEGIN,        /* ends the block of values with which a run begins */
+    SL_JOURNAL_BEGIN,        /* ends the block of a run's initial values */
     SL_JOURNAL_END,          /* ends the block of a step */
     SL_JOURNAL_KINDS
 };
@@ -56,7 +59,7 @@ struct sl_journal_record {
     uint32_t kind, check;
 };
 
-/* Fills in the record's check; whether it is what it should be. */
+/* Sets the record's check; and returns whether it is right. */
 void sl_journal_seal(struct sl_journal_record *record);
 bool sl_journal_is_sound(const struct sl_journal_record *record);
 
@@ -64,7 +67,7 @@ static inline bool sl_journal_ends_block(const struct sl_journal_record *record)
     return record->kind == SL_JOURNAL_BEGIN || record->kind == SL_JOURNAL_END;
 }
 
-/* The name of COORDINATE's file in DIRECTORY. SL_BAD_INPUT if it is too long. */
+/* Writes the name of COORDINATE's file in DIRECTORY. SL_BAD_INPUT if it is too long. */
 int sl_journal_name(const char *directory, int coordinate, char path[SL_MAX_PATH], struct sl_error *error);
 /* Whether DIRECTORY has the first coordinate's file. */
 bool sl_journal_is_there(const char *directory);
@@ -79,33 +82,33 @@ struct sl_journal_tensor {
     bool counts;
 };
 
-/* One coordinate's file, from which one step after the other is read. */
+/* One coordinate's file, read step by step. */
 struct sl_journal_file {
     char path[SL_MAX_PATH];
     FILE *stream;
     void *head; /* json_t */
     int coordinate;
-    const char *mesh, *data_axis, *stage_axis; /* the head's */
+    const char *mesh, *data_axis, *stage_axis; /* in the head's memory */
     int stages, microbatches, rows, passes, wgrad_group, layer_sums;
     int *half; /* [stages] halves of layers before each */
     int tensors;
     struct sl_journal_tensor *tensor; /* [tensors] */
-    /* What sl_journal_next has read: the records of all blocks of one step, without their ends. Values with which a run
-     * went on stand in place of those that it had left. */
+    /* Set by sl_journal_next: the records of all blocks of one step, without their ends. Values of a resumed run
+     * replace the earlier ones of the same step. */
     int64_t step;
     int count, capacity;
     struct sl_journal_record *record;
     long long whole; /* bytes up to the end of these blocks */
-    /* The record that comes next. */
+    /* The next record. */
     bool has_next;
     struct sl_journal_record next;
 };
 
-/* Opens PATH and reads its head. SL_BAD_INPUT where it is no journal's file. Close it also after a failure. */
+/* Opens PATH and reads its head. SL_BAD_INPUT if it is not a journal's file. Close it also after a failure. */
 int sl_journal_file_open(struct sl_journal_file *file, const char *path, struct sl_error *error);
 void sl_journal_file_close(struct sl_journal_file *file);
-/* Reads the next step that is whole; *MORE is false where there is none, and then nothing else has changed.
- * SL_BAD_INPUT where the file is damaged. */
+/* Reads the next complete step; *MORE is false if there is none, and nothing else changes then. SL_BAD_INPUT if the
+ * file is damaged. */
 int sl_journal_next(struct sl_journal_file *file, bool *more, struct sl_error *error);
 
 SL_END_C

@@ -5,39 +5,39 @@
 
 #include "collectives/collectives.h"
 
-/* A parameter's. */
+/* Hashes of a parameter. */
 struct print {
-    struct sl_shard shard; /* where its elements lie in the whole */
+    struct sl_shard shard; /* place of its elements in the whole */
     size_t elements;
     bool counts;
     size_t seen[SL_PRINTS];
     uint64_t hash[SL_PRINTS];
 };
 
-/* Elements [begin, end) of a range, those of a parameter from LOCAL on; they lie together in the whole, too, from PLACE
- * on, but for a device's, which are all that follow of the parameter. */
+/* Elements [begin, end) of a range: those of a parameter from LOCAL on, at consecutive places in the whole from PLACE
+ * on. On a device, all following elements of the parameter, at any places. */
 struct span {
     int range;
     size_t begin, end, local;
     uint64_t place;
-    struct print *print; /* NULL: they are no parameter's */
+    struct print *print; /* NULL: they belong to no parameter */
 };
 
 struct sl_prints {
     struct sl_spmd *self;
     const struct sl_parameters *parameters;
     struct sl_places places;
-    struct print *print;      /* [parameters] */
-    int *order;               /* [parameters]: their numbers, range by range, as they lie there; without second ones */
-    int *begin;               /* [ranges + 1]: where each range's begin in that */
-    struct sl_hashes *hashes; /* NULL where the host reads the device's memory */
-    int number;               /* of the first one */
-    struct span span;         /* that was seen last: the next piece most often lies in it, too */
+    struct print *print; /* [parameters] */
+    int *order; /* [parameters]: numbers of the parameters, range by range, in order of offsets; without second ones */
+    int *begin; /* [ranges + 1]: first index in order of each range */
+    struct sl_hashes *hashes; /* NULL: the host computes hashes */
+    int number;               /* number of the first hash */
+    struct span span;         /* the last span: the next piece is usually in it, too */
 };
 
-/* ---- which elements ---- */
+/* ---- elements ---- */
 
-/* Elements of the shard from *FIRST on: what this coordinate updates; of what is frozen, all. */
+/* Number of elements of the shard, from *FIRST on, that this coordinate updates; all, if the parameter is frozen. */
 static size_t share_of(const struct sl_parameters *parameters, int i, size_t *first) {
     const struct sl_parameter *parameter = &parameters->list[i];
     size_t count = parameter->count;
@@ -59,7 +59,7 @@ static void plan_print(struct sl_prints *p, int i) {
     print->counts = print->elements && sl_parameter_is_first(p->parameters, p->self, i, shared);
 }
 
-/* In a range, parameters lie in the order in which they were declared. */
+/* Sorts parameters by range; within a range, they lie in the order of their declarations. */
 static void sort(struct sl_prints *p) {
     int count = 0;
     for (int r = 0; r < p->parameters->ranges; r++) {
@@ -104,7 +104,7 @@ void sl_prints_begin(struct sl_prints *p) {
         for (int kind = 0; kind < SL_PRINTS; kind++) p->print[i].seen[kind] = p->print[i].hash[kind] = 0;
 }
 
-/* The place in the order of RANGE's parameter that has element FIRST of it, or comes next. */
+/* Index in order of RANGE's parameter that has element FIRST, or is the next after it. */
 static int find(const struct sl_prints *p, int range, size_t first) {
     int low = p->begin[range], high = p->begin[range + 1];
     while (low < high) {
@@ -118,12 +118,12 @@ static int find(const struct sl_prints *p, int range, size_t first) {
     return low;
 }
 
-/* Makes the span one that begins at element FIRST of RANGE. */
+/* Sets the span to one that begins at element FIRST of RANGE. */
 static void seek(struct sl_prints *p, int range, size_t first) {
     const int at = find(p, range, first);
     struct span *span = &p->span;
     *span = (struct span){.range = range, .begin = first, .end = SIZE_MAX};
-    if (at == p->begin[range + 1]) return; /* what follows the last parameter */
+    if (at == p->begin[range + 1]) return; /* after the last parameter */
     const struct sl_parameter *parameter = &p->parameters->list[p->order[at]];
     struct print *print = &p->print[p->order[at]];
     span->end = parameter->offset;
@@ -136,7 +136,7 @@ static void seek(struct sl_prints *p, int range, size_t first) {
     span->end = first + (left < count && !p->hashes ? left : count);
 }
 
-/* Of element FIRST of the span. */
+/* Place of element FIRST of the span. */
 static uint64_t place_of(const struct sl_prints *p, size_t first) { return p->span.place + (first - p->span.begin); }
 
 static void add(struct sl_prints *p, enum sl_print kind, size_t first, size_t count, const float *elements,
@@ -145,7 +145,7 @@ static void add(struct sl_prints *p, enum sl_print kind, size_t first, size_t co
     struct print *print = span->print;
     const size_t local = span->local + (first - span->begin);
     const int number = p->number + (int)(print - p->print) * SL_PRINTS + (int)kind;
-    if (p->hashes) /* and there is no addend: nobody reads the memory of others' devices */
+    if (p->hashes) /* without addend: memory of others' devices is not read */
         sl_hashes_add_shard(p->hashes, number, &print->shard, local, count, elements);
     else if (addend)
         print->hash[kind] += sl_places_hash_sum(&p->places, place_of(p, first), elements, addend, count);
@@ -184,7 +184,7 @@ void sl_prints_add_sums(struct sl_prints *p, size_t first, size_t count, uint64_
     print->seen[SL_PRINT_VALUE] += count;
 }
 
-/* What lies apart comes piece by piece. */
+/* Hashes values; those that peers hold are copied piece by piece. */
 static void add_values(struct sl_prints *p, int range, size_t first, size_t count) {
     enum { PIECE = 2048 };
     float values[PIECE];
@@ -213,7 +213,7 @@ int sl_prints_add_values(struct sl_prints *p) {
     return SL_OK;
 }
 
-/* ---- what was seen ---- */
+/* ---- results ---- */
 
 size_t sl_prints_elements(const struct sl_prints *p, int i) { return p->print[i].elements; }
 
