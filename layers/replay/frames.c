@@ -76,7 +76,7 @@ static int refuse(const struct sl_frames *frames, const char *what, struct sl_er
     return sl_error_set(error, SL_BAD_INPUT, "%s: damaged: %s", frames->path, what);
 }
 
-/* Bytes of the file from here on. */
+/* Remaining bytes of the file. */
 static uint64_t left_of(FILE *stream) {
     struct stat about;
     const off_t at = ftello(stream);
@@ -100,7 +100,7 @@ static int read_contents(struct sl_frames *frames, struct sl_error *error) {
         fread(&hash, sizeof hash, 1, frames->stream) != 1)
         return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", frames->path, strerror(errno));
     contents->size = bytes;
-    contents->block[bytes] = 0; /* text ends */
+    contents->block[bytes] = 0; /* ends a text */
     if (hash != sl_hash(contents->block, bytes)) return refuse(frames, "the checksum of a frame is another", error);
     const bool messages = frames->frame.kind == SL_FRAME_OPENING || frames->frame.kind == SL_FRAME_STEP;
     if (messages && !sl_messages_are_sound(contents))

@@ -16,9 +16,9 @@ struct sl_ring {
     struct sl_ring_options options;
     int64_t length; /* steps of a segment */
     char path[SL_MAX_PATH];
-    FILE *stream; /* the opening, or the segment that grows */
+    FILE *stream; /* the opening, or the current segment */
     struct sl_hasher *hasher;
-    int64_t first, step, samples; /* of the segment, and of the step under way; -1: none */
+    int64_t first, step, samples; /* of the segment, and of the current step; -1: none */
 };
 
 static int refuse(struct sl_ring *r, int number) {
@@ -27,7 +27,7 @@ static int refuse(struct sl_ring *r, int number) {
 
 /* ---- files ---- */
 
-/* Leaves this coordinate's segments that have steps after BEFORE. */
+/* Removes this coordinate's segments without steps from BEFORE on. */
 static int remove_segments(struct sl_ring *r, int64_t before) {
     char path[SL_MAX_PATH];
     int64_t *first;
@@ -116,7 +116,7 @@ int sl_ring_start(struct sl_ring *r) {
 static int add_state(void *arg, void *data, size_t bytes) {
     struct sl_ring *r = arg;
     const int number = bytes ? sl_frame_add(r->stream, r->hasher, data, bytes) : 0;
-    if (number) refuse(r, number); /* with the file's name */
+    if (number) refuse(r, number); /* adds the file's name */
     return number;
 }
 

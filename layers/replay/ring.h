@@ -1,12 +1,12 @@
-/* ring.h - what a coordinate received in its last steps, on disk, so that it can be run again alone: writes the files
- * of layers/replay/frames.h, and finds a step in them.
+/* ring.h - records the messages that a coordinate received in its last steps, on disk, so that it can be replayed
+ * alone: writes the files of layers/replay/frames.h, and finds a step in them.
  *
  * Segments have half as many steps as the ring, rounded up; each begins with the coordinate's state. A segment is
- * removed when the ring's steps lie behind it, so that up to one and a half times as many are there. In a step nothing
- * is allocated once messages have had their largest size, and a file is written once, at its end.
+ * removed when it has no steps of the ring any longer, so up to one and a half times as many steps exist. Steps
+ * allocate no memory once messages have reached their largest size, and write a file once, at their end.
  *
  * The head is an object: shardloop.ring (the version, 1), coordinate, engine, apart and both_ends (of the engine),
- * words (the program and its arguments that run again what has run). */
+ * words (the program and its arguments, to run it again). */
 #ifndef SL_LAYERS_REPLAY_RING_H
 #define SL_LAYERS_REPLAY_RING_H
 
@@ -18,63 +18,64 @@ SL_BEGIN_C
 
 enum { SL_RING_VERSION = 1 };
 
-/* ---- for whoever trains ---- */
+/* ---- recording, for a training loop ---- */
 
 struct sl_ring; /* opaque; each coordinate has its own */
 
 struct sl_ring_options {
-    const char *directory; /* which is there; it outlives the ring */
+    const char *directory; /* must exist, and outlive the ring */
     int steps;
     const char *const *word; /* ends with NULL */
 };
 
-/* Removes what an earlier run has left of this coordinate, and keeps all messages of SELF from now on. SL_BAD_INPUT if
- * no file can be made; SL_FAILED without memory. Free with sl_ring_close, also after a failure, as the last thing of
- * the coordinate's program. */
+/* Removes files that an earlier run has left of this coordinate, and starts to record all messages of SELF.
+ * SL_BAD_INPUT if a file cannot be created; SL_FAILED if memory is short. Free with sl_ring_close, also after a
+ * failure, at the very end of the coordinate's program. */
 int sl_ring_open(struct sl_ring **ring, struct sl_spmd *self, const struct sl_ring_options *options);
 /* RING may be NULL. */
 void sl_ring_close(struct sl_ring *ring);
 
-/* These do nothing where RING is NULL. */
+/* The functions below do nothing if RING is NULL. */
 
-/* Messages that no replay asks for are not kept: calls for files and other records. */
+/* Pauses recording, or continues it. Pause for messages that a replay does not need: calls for files and other
+ * records. */
 void sl_ring_pause(struct sl_ring *ring, bool pauses);
-/* Before the first step: writes what came until now, and pauses. */
+/* Writes the messages before the first step, and pauses. */
 int sl_ring_start(struct sl_ring *ring);
-/* Around a step of TRAINER, before which SAMPLES were taken. STATUS is the step's, which is returned. */
+/* Called around a step of TRAINER; SAMPLES were used before it. STATUS is the step's, and is returned. */
 int sl_ring_begin_step(struct sl_ring *ring, struct sl_trainer *trainer, int64_t samples);
 int sl_ring_end_step(struct sl_ring *ring, int status);
 
-/* ---- for whoever replays ---- */
+/* ---- replaying ---- */
 
 struct sl_ring_file {
     void *head; /* json_t */
     int coordinate;
     struct sl_player_like like;
-    const char **word;        /* the head's; ends with NULL */
+    const char **word;        /* in the head's memory; ends with NULL */
     struct sl_frames opening; /* contents: its messages */
-    struct sl_frames segment; /* contents: what was read last */
+    struct sl_frames segment; /* contents: the last frame that was read */
     int64_t step, samples;    /* before the first step of the segment */
 };
 
-/* Finds STEP of COORDINATE in DIRECTORY; reads the head, the opening and the state with which its segment begins.
- * SL_BAD_INPUT where they are not there, or damaged; where the step is none that was kept, the line says which were.
- * Close it also after a failure. */
+/* Finds STEP of COORDINATE in DIRECTORY; reads the head, the opening, and the state at the beginning of the step's
+ * segment. SL_BAD_INPUT if they are missing or damaged; if the step was not recorded, the error names the recorded
+ * steps. Close it also after a failure. */
 int sl_ring_find(struct sl_ring_file *file, const char *directory, int coordinate, int64_t step,
                  struct sl_error *error);
-/* Writes to *STEP the last whole step of COORDINATE that DIRECTORY has. SL_BAD_INPUT where there is none. */
+/* Writes the last complete step of COORDINATE in DIRECTORY to *STEP. SL_BAD_INPUT if there is none. */
 int sl_ring_last(const char *directory, int coordinate, int64_t *step, struct sl_error *error);
 void sl_ring_file_close(struct sl_ring_file *file);
-/* Reads the messages of the next step to file->segment. SL_BAD_INPUT where that is not STEP. */
+/* Reads the messages of the next step into file->segment. SL_BAD_INPUT if this is not STEP. */
 int sl_ring_next(struct sl_ring_file *file, int64_t step, struct sl_error *error);
-/* Gives TRAINER the state, which file->segment has. SL_FAILED if it is that of another layout. */
+/* Restores TRAINER's state from file->segment. SL_FAILED if it is the state of another layout. */
 int sl_ring_restore(const struct sl_ring_file *file, struct sl_trainer *trainer);
 
 /* ---- names ---- */
 
 int sl_ring_opening_name(const char *directory, int coordinate, char path[SL_MAX_PATH], struct sl_error *error);
-/* The first steps of COORDINATE's segments in DIRECTORY, ascending, in *FIRST, which the caller frees: how many there
- * are, or -1 without memory. */
+/* Lists the first steps of COORDINATE's segments in DIRECTORY, ascending, in *FIRST, which the caller frees. Returns
+ * their number, or -1 if memory is short. */
 int sl_ring_list(const char *directory, int coordinate, int64_t **first);
 int sl_ring_segment_name(const char *directory, int coordinate, int64_t first, char path[SL_MAX_PATH],
                          struct sl_error *error);

@@ -57,7 +57,7 @@ static int read_opening(struct sl_ring_file *file, const char *path, int coordin
 
 /* ---- segments ---- */
 
-/* How many whole steps the segment that begins with FIRST has. */
+/* Counts the complete steps of the segment that begins with FIRST. */
 static int count_steps(const char *directory, int coordinate, int64_t first, int64_t *steps, struct sl_error *error) {
     char path[SL_MAX_PATH];
     struct sl_frames frames = {0};
@@ -73,7 +73,7 @@ static int count_steps(const char *directory, int coordinate, int64_t first, int
     return status;
 }
 
-/* The steps that are there: those of all segments but the last ones, which may have none that is whole. */
+/* The recorded steps: of all segments but the last ones without a complete step. */
 struct kept {
     int64_t *first; /* [count] */
     int count;
@@ -101,7 +101,7 @@ int sl_ring_last(const char *directory, int coordinate, int64_t *step, struct sl
     return status;
 }
 
-/* The first step of the segment that has STEP. */
+/* Finds the first step of the segment with STEP. */
 static int choose(const char *directory, int coordinate, int64_t step, int64_t *first, struct sl_error *error) {
     struct kept kept = {0};
     int status = list(directory, coordinate, &kept, error);

@@ -1,4 +1,4 @@
-/* ring_names.c - the names of a ring's files, and which are there. */
+/* ring_names.c - the names of a ring's files, and a list of existing ones. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>

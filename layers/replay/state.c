@@ -1,11 +1,11 @@
-/* state.c - walks over all that a coordinate keeps from one step to the next. */
+/* state.c - walks over a coordinate's state between two steps. */
 #include "layers/replay/state.h"
 
 #include <string.h>
 
-enum { PIECE = 1 << 12 }; /* floats of optimizer state at once */
+enum { PIECE = 1 << 12 }; /* floats of optimizer state at a time */
 
-/* Floats of the values that are there. */
+/* Floats of the values in memory. */
 static size_t values_of(const struct sl_range *range) {
     return !range->value ? 0 : range->own_floats ? range->shard_count : range->count;
 }
@@ -16,7 +16,7 @@ static size_t states_of(const struct sl_parameters *parameters, int range) {
 
 static size_t rounded_of(const struct sl_range *range) { return range->rounded ? range->rounded_count : 0; }
 
-/* Where values take turns in memory, those of one loop are there. */
+/* Brings the values of RANGE into memory, if values take turns there. */
 static int use(struct sl_trainer *trainer, int range, bool writes) {
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     return sl_parameters_use_values(parameters, range, writes, &sl_trainer_self(trainer)->error);
@@ -38,7 +38,7 @@ static int refuse(struct sl_trainer *trainer, int number) {
     return sl_fail(sl_trainer_self(trainer), SL_FAILED, "the coordinate's state: %s", strerror(number));
 }
 
-/* All tensors of the optimizer, wherever they lie. */
+/* Moves all tensors of the optimizer, offloaded or not. */
 static int move_states(struct sl_trainer *trainer, int i, bool writes, sl_state_move *move, void *arg) {
     const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     struct sl_error *error = &sl_trainer_self(trainer)->error;
