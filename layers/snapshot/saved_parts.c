@@ -16,9 +16,9 @@ bool sl_saved_parts_are_possible(const struct sl_spmd *self) {
     return self->engine->table->apart && self->mesh->size > 1;
 }
 
-/* ---- what coordinates have come to ---- */
+/* ---- results of coordinates ---- */
 
-/* A coordinate's; it travels as words. */
+/* Result of a coordinate, sent as words. */
 struct record {
     struct sl_error error;
     uint64_t root; /* of its part */
@@ -43,10 +43,10 @@ int sl_saved_parts_agree(struct sl_spmd *self, struct sl_trainer *trainer, const
 
 /* ---- one directory ---- */
 
-/* A file that coordinate 0 has made, for all to see. */
+/* A file that coordinate 0 has written for all coordinates to read. */
 struct proof {
     char name[256]; /* "": there is none */
-    uint64_t token; /* its contents, which no other file has */
+    uint64_t token; /* its contents, unique */
 };
 _Static_assert(sizeof(struct proof) % sizeof(int32_t) == 0, "sent as words");
 
@@ -57,7 +57,7 @@ static void make_proof(struct sl_draft *draft, struct proof *proof, const char *
     snprintf(proof->name, sizeof proof->name, "%s", strrchr(draft->temporary, '/') + 1);
     if (getrandom(&proof->token, sizeof proof->token, GRND_NONBLOCK) != sizeof proof->token)
         proof->token = (uint64_t)getpid() ^ (uint64_t)(1e9 * sl_now());
-    /* Other machines see what has been synced. */
+    /* Other machines see synced data. */
     if (sl_draft_write(draft, &proof->token, sizeof proof->token) || fsync(draft->descriptor))
         sl_error_set(error, SL_FAILED, "%s: cannot be written", draft->temporary);
 }
@@ -114,7 +114,7 @@ int sl_saved_parts_declare(struct sl_spmd *self, struct sl_trainer *trainer, str
     return SL_OK;
 }
 
-/* A part tells which one it is, and of which step: that makes its root another one than those of other parts. */
+/* The notes name the part and the step, so roots of different parts differ. */
 int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own) {
     char part[40], step[24];
     snprintf(part, sizeof part, "%d of %d", self->coordinate + 1, self->mesh->size);
@@ -149,7 +149,7 @@ void sl_saved_parts_index(struct sl_store *whole, const char *directory, int64_t
 
 /* ---- saving at once ---- */
 
-/* A save under way at one coordinate. */
+/* A save in progress at one coordinate. */
 struct save {
     struct sl_spmd *self;
     struct sl_trainer *trainer;
@@ -157,7 +157,7 @@ struct save {
     char path[SL_MAX_PATH]; /* of its part */
     struct sl_store own, whole;
     struct sl_error error;
-    struct sl_error first; /* of all coordinates', before there was an index */
+    struct sl_error first; /* first error of all coordinates before the index was written */
     uint64_t root;         /* of its part */
 };
 
@@ -173,7 +173,7 @@ static void create_part(struct save *s) {
 
 static int progress(void *arg) { return sl_progress(arg); }
 
-/* The part takes its place, and its root is known. SL_FAILED only if the run has ended meanwhile. */
+/* Commits the part, and reads its root. SL_FAILED only if the run has ended meanwhile. */
 static int commit_part(struct save *s) {
     struct sl_store there = {0};
     const int status = sl_safetensors_commit(&s->own, progress, s->self, &s->error);
@@ -209,7 +209,7 @@ int sl_saved_parts_save(struct sl_spmd *self, struct sl_trainer *trainer, const 
                         const struct sl_store *notes) {
     struct save s = {.self = self, .trainer = trainer, .directory = directory};
     const int status = save(&s, about, settings, notes);
-    if (s.first.status && *s.path) unlink(s.path); /* without an index it is nothing */
+    if (s.first.status && *s.path) unlink(s.path); /* useless without an index */
     sl_store_free(&s.own);
     sl_store_free(&s.whole);
     return status;

@@ -1,21 +1,22 @@
-/* saved_parts_internal.h - the steps of saving in parts, for those that wait until the parts are written and for those
- * that do not. */
+/* saved_parts_internal.h - steps of saving in parts, for saves that wait until the parts are written and for saves in
+ * the background. */
 #ifndef SL_LAYERS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
 #define SL_LAYERS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
 
 #include "layers/training/checkpoint.h"
 
-/* Collective: declares what this coordinate writes in OWN; and in WHOLE, at coordinate 0, the tensors of all. */
+/* Declares this coordinate's tensors in OWN, and, on coordinate 0, the whole tensors of all coordinates in WHOLE.
+ * Collective. */
 int sl_saved_parts_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own,
                            struct sl_store *whole);
-/* Gives OWN a part's notes, and the checksums that it will have. SL_FAILED without memory. */
+/* Adds a part's notes to OWN, and requests checksums. SL_FAILED if memory is short. */
 int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own);
 /* Copies this coordinate's state to OWN. */
 int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own);
 
-/* Collective: all return the error of the first coordinate that has one, whose own is MINE; FIRST says which error that
- * is, and nothing where all is well or the run has ended meanwhile. ROOT is this coordinate's part's; coordinate 0 gets
- * all ROOTS (may be NULL) [coordinates]. */
+/* Returns, on all coordinates, the error of the first coordinate with one; MINE is this coordinate's. *FIRST is that
+ * error; it is empty if there is none, or if the run has ended meanwhile. ROOT is that of this coordinate's part;
+ * coordinate 0 receives all ROOTS (may be NULL) [coordinates]. Collective. */
 int sl_saved_parts_agree(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_error *mine,
                          struct sl_error *first, uint64_t root, uint64_t *roots);
 

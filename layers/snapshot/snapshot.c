@@ -14,18 +14,18 @@
 #include "spmd/base/memory.h"
 
 struct sl_snapshot {
-    /* Between two hand-overs coordinate 0's, during one the thread's. */
+    /* Owned by the thread while a copy is being written, otherwise by coordinate 0. */
     struct sl_store store;
     char directory[SL_MAX_PATH];
     int64_t step;
     int keep;
     int64_t best;
     int part, parts;       /* from 1; 0: one file */
-    struct sl_store whole; /* of parts, in the process that writes their index */
-    /* Coordinate 0's, or of parts each one's. */
-    float *memory; /* the tensors' */
+    struct sl_store whole; /* with parts: whole tensors, in the process that writes the index */
+    /* Owned by coordinate 0, or with parts by each coordinate. */
+    float *memory; /* of the tensors */
     struct sl_snapshot_account account;
-    /* Both sides', under the mutex. */
+    /* Shared, protected by the mutex. */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool writes, ends;
@@ -34,10 +34,10 @@ struct sl_snapshot {
     pthread_t thread;
 };
 
-/* Nanoseconds. */
+/* In nanoseconds. */
 enum { PAUSE = 20000000, LOOK = 5000000 };
 
-/* Waits for a change, or for as long; the mutex is held. */
+/* Waits for a change, at most NANOSECONDS; the mutex is held. */
 static void pause_for(struct sl_snapshot *s, long nanoseconds) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -49,7 +49,7 @@ static void pause_for(struct sl_snapshot *s, long nanoseconds) {
 
 /* ---- the thread ---- */
 
-/* Returns once part PATH is there, under the name that it has when it is whole; false: it will not come. */
+/* Returns true once part PATH exists, under its final name; false: it will not come. */
 static bool await_part(struct sl_snapshot *s, const char *path) {
     bool given_up = false;
     while (access(path, F_OK)) {
@@ -117,7 +117,7 @@ static void *write_copies(void *arg) {
     return NULL;
 }
 
-/* Signals are for the threads that look for them. */
+/* Starts the thread with all signals blocked: other threads handle them. */
 static int start_thread(struct sl_snapshot *s) {
     sigset_t all, usual;
     sigfillset(&all);
@@ -151,15 +151,15 @@ void sl_snapshot_close(struct sl_snapshot *s) {
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->mutex);
-    for (int i = 0; i < s->store.count; i++) s->store.tensor[i].array.data = NULL; /* it is in memory */
+    for (int i = 0; i < s->store.count; i++) s->store.tensor[i].array.data = NULL; /* part of `memory` */
     sl_store_free(&s->store);
     sl_store_free(&s->whole);
     sl_memory_give(s->memory);
     free(s);
 }
 
-/* Returns once nothing is being written. Others are told meanwhile that this coordinate is at work; SL_FAILED once the
- * run has ended. */
+/* Returns once no copy is being written. Meanwhile reports progress to other coordinates; SL_FAILED once the run has
+ * ended. */
 static int await(struct sl_snapshot *s, struct sl_spmd *self, struct sl_error *error) {
     const double began = sl_now();
     int status = SL_OK;
@@ -210,7 +210,7 @@ static int plan_part(struct sl_spmd *self, struct sl_trainer *trainer, struct sl
     return status;
 }
 
-/* On paper peers say nothing, and stages are taken to be alike. */
+/* Without communication, as in planning alone, peers do not answer, and stages are assumed to be equal. */
 int sl_snapshot_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, bool parts, struct sl_budget *budget) {
     if (parts) return plan_part(self, trainer, budget);
     const struct sl_group *world = sl_trainer_world(trainer);
@@ -269,8 +269,9 @@ static struct sl_error error_of(struct sl_snapshot *s) {
     return error;
 }
 
-/* Collective: returns once the parts are written, as all learn; the index still may be on its way. Coordinate 0, whose
- * thread waits for the others' parts, does not wait for it before it knows that they come. */
+/* Returns once all parts are written, on all coordinates; the index may still be in progress. Coordinate 0's thread
+ * waits for the others' parts, so coordinate 0 does not wait for its thread before it knows that they come.
+ * Collective. */
 static int await_parts(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
     struct sl_error error = {0}, first;
     if (s->part != 1) SL_TRY(await(s, self, &error));
@@ -285,7 +286,7 @@ int sl_snapshot_wait(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
     return sl_checkpoint_agree(self, trainer, &error);
 }
 
-/* The store is coordinate 0's again. */
+/* Fills in the store, which coordinate 0 owns again. */
 static void describe(struct sl_snapshot *s, struct sl_trainer *trainer, const char *directory,
                      const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
                      int keep, int64_t best, struct sl_error *error) {
@@ -300,7 +301,8 @@ static void describe(struct sl_snapshot *s, struct sl_trainer *trainer, const ch
         sl_error_set(error, SL_FAILED, "%s: no memory to save the run", directory);
 }
 
-/* Names of this step are free: a run that was killed may have left a part that would be taken for this one's. */
+/* Removes files with the names of this step's parts: a killed run may have left a part, which would be mistaken for a
+ * new one. */
 static void clear_step(const struct sl_snapshot *s, struct sl_error *error) {
     char path[SL_MAX_PATH];
     for (int part = 1; part <= s->parts && !error->status; part++) {
@@ -310,7 +312,7 @@ static void clear_step(const struct sl_snapshot *s, struct sl_error *error) {
     }
 }
 
-/* Each coordinate copies its own part, and hands it over. */
+/* Copies each coordinate's own part, and starts to write it. */
 static int save_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer, const char *directory,
                      const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
                      int keep, int64_t best) {
