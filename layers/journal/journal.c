@@ -25,8 +25,7 @@ struct sl_journal {
     /* State of the step. */
     int count, most, rows;            /* rows: limit of the records of rows, which come first */
     struct sl_journal_record *record; /* [most] */
-    struct sl_hashes
-        *hashes; /* of records of rows, by their numbers, then of prints; NULL if the host computes hashes */
+    struct sl_hashes *hashes;         /* of records of rows by number, then of prints; NULL if the host hashes */
     int pass;
     uint32_t first_row;
 };

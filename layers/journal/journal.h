@@ -16,7 +16,7 @@ SL_BEGIN_C
 
 struct sl_journal; /* opaque; each coordinate has its own */
 
-/* The recorded run, seen from one coordinate. Everything that it points to must outlive the journal. */
+/* The recorded run, seen from one coordinate. Everything it points to must outlive the journal. */
 struct sl_journal_run {
     const struct sl_group *world;           /* of all coordinates */
     const struct sl_parameters *parameters; /* with their values */
@@ -41,7 +41,7 @@ struct sl_journal_expected {
 
 struct sl_journal_options {
     struct sl_journal_expected
-        *expected;                /* NULL: write a file; else nothing is collective, and the options below are unused */
+        *expected;                /* NULL: write a file; else compare with these, and ignore the options below */
     const char *directory;        /* must exist */
     int every;                    /* distance of recorded steps: 0, every, 2 every, ... */
     bool resumes;                 /* continue an existing file, after removing records beyond the run's steps */

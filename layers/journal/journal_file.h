@@ -18,11 +18,9 @@
  *
  *     shardloop.journal  the version of this format: 1
  *     coordinate         of the file
- *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (the first layer of each stage;
- * 1.5:
- *                        layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group, layer_sums
- * (sums
- *                        over data per gradient of a layer; 1 if missing), precision, storage
+ *     layout             mesh ("data=2,pipe=2"), data_axis, stage_axis, stages, layers (first layer of each stage;
+ *                        1.5: layer 1's MLP), microbatches and rows (of one) of a pass, passes, wgrad_group,
+ *                        layer_sums (sums over data per gradient of a layer; 1 if missing), precision, storage
  *     machine            engine, device, cpu, products: hardware and software of the run
  *     tensors            a list of the coordinate's parameters: name, shape (of the whole), stage, elements (number of
  *                        hashed elements; 0: none), counts (whether this coordinate represents them)

@@ -184,7 +184,7 @@ void sl_prints_add_sums(struct sl_prints *p, size_t first, size_t count, uint64_
     print->seen[SL_PRINT_VALUE] += count;
 }
 
-/* Hashes values; those that peers hold are copied piece by piece. */
+/* Hashes values; if they are not contiguous (sl_range_is_whole), they are copied piece by piece. */
 static void add_values(struct sl_prints *p, int range, size_t first, size_t count) {
     enum { PIECE = 2048 };
     float values[PIECE];

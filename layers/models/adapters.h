@@ -14,7 +14,7 @@ bool sl_adapters_are_in(const struct sl_store *store);
 
 /* Merges adapters: importing STORE then reads NAME.kernel [in, out] plus NAME.lora_a.kernel [in, rank] times
  * NAME.lora_b.kernel [rank, out] times ALPHA / rank, for every NAME with an adapter; ALPHA 0 means twice the rank. Do
- * not add tensors to STORE afterwards. SL_BAD_INPUT names a tensor that is missing or has another shape or type. */
+ * not add tensors to STORE afterwards. SL_BAD_INPUT names a missing tensor, or one with another shape or type. */
 int sl_adapters_merge(struct sl_store *store, double alpha, struct sl_error *error);
 
 SL_END_C

@@ -9,8 +9,8 @@
  *     sl_watch_end(watch, trainer);
  *     sl_gather_records(self, run->watch, sizeof *watch);
  *
- * The simulator (spmd/schedule/simulate.h) then arranges the work as the schedule orders it. Any time beyond that is
- * waiting that the schedule does not explain. */
+ * The simulator (spmd/schedule/simulate.h) then arranges the work as the schedule orders it. Any further time is
+ * waiting unexplained by the schedule. */
 #ifndef SL_LAYERS_MODELS_FORECAST_H
 #define SL_LAYERS_MODELS_FORECAST_H
 
@@ -31,8 +31,7 @@ struct sl_watch {
 /* Starts to count SELF's time in WATCH->profile, in steps of TRAINER. If TRAINER is NULL, the caller's own loop passes
  * the profile on, and adds its planned bytes to WATCH->planned. */
 void sl_watch_begin(struct sl_watch *watch, struct sl_spmd *self, struct sl_trainer *trainer);
-/* Stops counting, and records the memory that the coordinate holds. Does nothing if the watch has not begun, or has
- * ended. */
+/* Stops counting, and records the coordinate's memory. Does nothing if the watch has not begun, or has ended. */
 void sl_watch_end(struct sl_watch *watch, struct sl_trainer *trainer);
 
 struct sl_step_forecast {

@@ -135,7 +135,7 @@ static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     return SL_OK;
 }
 
-/* Runs passes over all new tokens of a conversation but the last, which is left for the pass that chooses. */
+/* Runs passes over all new tokens of a conversation but the last, which is left for the choosing pass. */
 static int run_addition(struct sl_generator *g, const struct place *place) {
     for (int left; (left = g->prompt[0] - 1 - place->position) > 0;)
         SL_TRY(run_pass(g, sl_generator_largest_pass(g, left), 0));
@@ -150,7 +150,7 @@ static int run_parts(struct sl_generator *g, int first, int width) {
     return SL_OK;
 }
 
-/* Runs a pass that computes logits: over the rest of the prompts if they all have one length, or over one token of each
+/* Runs a pass for logits: over the rest of the prompts if they all have one length, or over one token of each
  * sequence. */
 static int run_and_choose(struct sl_generator *g, struct group *group) {
     const struct place *place = &g->place[group->first];
@@ -212,8 +212,8 @@ static void end_here(struct sl_generator *g, const struct place *place) {
     if (length && *length > place->position + 1) *length = place->position + 1;
 }
 
-/* Frees the places of ended sequences once all coordinates that choose tokens, in all replicas, know of the end; or of
- * all sequences if a coordinate stops the run. The first stage receives tokens under way first. */
+/* Frees the places of ended sequences once all coordinates choosing tokens, in all replicas, know of the end; or of all
+ * sequences if a coordinate stops the run. The first stage receives tokens under way first. */
 static int agree_on_ends(struct sl_generator *g) {
     const int places = g->options.in_flight, numbers = places + g->options.converses,
               choosers = g->self->mesh->size / sl_axis_size(g->self, sl_pipe_axis);

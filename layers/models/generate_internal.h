@@ -54,8 +54,8 @@ struct sl_generator {
     int32_t *batch;    /* tokens of the largest pass, at the first stage */
     int32_t *position; /* [width] */
     struct sl_sampling_room room;
-    float *ended; /* [in_flight]: number of coordinates that know of the sequence's end; in a conversation, one more:
-                     number of coordinates that stop the run */
+    float *ended; /* [in_flight]: number of coordinates aware of the sequence's end; in a conversation, one more: number
+                     of coordinates stopping the run */
     /* State of a run. */
     struct sl_generated *generated;
     int waiting; /* the first waiting sequence; all after it wait, too */

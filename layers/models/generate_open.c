@@ -118,7 +118,7 @@ static int plan_additions(struct sl_generator *g, struct sl_parameters *paramete
     return add_pass(g, 1, 1, parameters);
 }
 
-/* Plans the passes that the groups' turns (generate.c) use. */
+/* Plans the passes of the groups' turns (generate.c). */
 static int plan_passes(struct sl_generator *g, struct sl_parameters *parameters) {
     int parts = 0;
     if (g->options.converses) return plan_additions(g, parameters);
@@ -139,7 +139,7 @@ static int plan_passes(struct sl_generator *g, struct sl_parameters *parameters)
 /* Width of the widest group, which is the first. */
 static size_t width_of(const struct sl_generator *g) { return (size_t)g->group[0].width; }
 
-/* Tokens of the largest pass, on coordinates that read them. */
+/* Tokens of the largest pass, on coordinates reading them. */
 static size_t batch_tokens(const struct sl_generator *g) {
     int most = 0;
     for (int i = 0; g->is_first && i < g->passes; i++) {

@@ -138,7 +138,7 @@ static size_t own_column(const struct sl_publication *p, const struct sl_publish
     return i - at + at % 2 * (width / 2) + at / 2;
 }
 
-/* Reads rows that are columns of parameters: several at a time, because columns lie side by side. */
+/* Reads columns of parameters as rows: several at a time, because columns lie side by side. */
 static void read_turned(const struct sl_publication *p, const struct sl_published_tensor *tensor, size_t first,
                         size_t rows, float *to) {
     enum { ABREAST = 16 };
@@ -157,7 +157,7 @@ static void read_turned(const struct sl_publication *p, const struct sl_publishe
     }
 }
 
-/* Reads rows of parameters that lie side by side; a vector is one row. */
+/* Reads rows of parameters side by side; a vector is one row. */
 static void read_straight(const struct sl_publication *p, const struct sl_published_tensor *tensor, size_t first,
                           size_t rows, float *to) {
     const struct sl_array *array = &tensor->part[0]->array;

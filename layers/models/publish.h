@@ -29,7 +29,7 @@ struct sl_publication {
     struct sl_published_tensor *tensor;
 };
 
-/* The family of models like TRANSFORMER. NULL: there is none, and *WHY names a property that no family has. */
+/* The family of models like TRANSFORMER. NULL: there is none, and *WHY names a property of no family. */
 const struct sl_published_family *sl_published_family_of(const struct sl_transformer *transformer, const char **why);
 
 /* Lists the tensors. SL_BAD_INPUT names a parameter that is missing or has another shape. Free with

@@ -167,7 +167,7 @@ static int end_of_file(const struct sl_publishing *p, int first) {
     return end;
 }
 
-/* Writes the tensors to FILES files, and the index that maps tensors to files. */
+/* Writes the tensors to FILES files, and the index of tensors and files. */
 static int write_shards(const struct sl_publishing *p, const char *to, int files, struct sl_error *error) {
     json_t *map = json_object();
     double total = 0;

@@ -30,7 +30,7 @@ static const struct sl_published_name *find_name(const struct sl_published *p, c
     return names;
 }
 
-/* Prefixes of names that folders may leave out, and the prefix of a compiled module's names. */
+/* Optional prefixes of names in folders, and the prefix of a compiled module's names. */
 static const char *const optional[] = {"transformer.", "model."};
 static const char compiled[] = "_orig_mod.";
 
@@ -135,7 +135,7 @@ static void read_turned(const struct source *s, float *room, float *values) {
     }
 }
 
-/* ---- values that stay in the file ---- */
+/* ---- values in the file ---- */
 
 /* Whether SHARD consists of whole rows of PARAMETER, seen as a matrix: *ROWS of them, from *FIRST on. */
 static bool has_whole_rows(const struct sl_shard *shard, const struct sl_parameter *parameter, size_t *first,
@@ -186,7 +186,7 @@ static void read_values(const struct source *s, const struct room *room, float *
         read_straight(s, values);
 }
 
-/* Fills in a parameter. Floats are read in place if the host can write there. */
+/* Fills in a parameter. Floats are read in place if the host can write there and they are contiguous. */
 static void fill(const struct source *s, struct sl_parameters *parameters, int number, const struct room *room) {
     const struct sl_parameter *parameter = s->parameter;
     const struct sl_range *range = &parameters->range[parameter->range];
@@ -275,7 +275,7 @@ int sl_published_load(const struct sl_published *p, struct sl_spmd *self, const 
 
 /* ---- opening ---- */
 
-/* A file being checked, and its tensors that parameters use. */
+/* A file being checked, and its tensors used by parameters. */
 struct check {
     const struct sl_published *published;
     bool *taken; /* [tensors] */

@@ -23,16 +23,16 @@ struct sl_published {
 /* The family's name: "llama". */
 const char *sl_published_title(const struct sl_published_family *family);
 
-/* Opens PATH, a string that must outlive it. SL_BAD_INPUT names an unsupported key of the file, or a tensor that is
- * missing or whose shape does not match the sizes. Free with sl_published_close, also after a failure. */
+/* Opens PATH, a string that must outlive it. SL_BAD_INPUT names an unsupported key of the file, or a tensor missing or
+ * not matching the sizes. Free with sl_published_close, also after a failure. */
 int sl_published_open(struct sl_published *published, const char *path, struct sl_error *error);
 void sl_published_close(struct sl_published *published);
 
 /* Callback for struct sl_block_source, with ARG a struct sl_published: keeps quantized kernels and tables in the GGUF
  * file if this coordinate's shard consists of whole blocks. */
 void sl_published_find_blocks(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
-/* Reads this coordinate's shards of the transformer's PARAMETERS, except those that stay in the file, and rounds them
- * as sl_parameters_round does. Collective over WORLD. */
+/* Reads this coordinate's shards of the transformer's PARAMETERS, except blocks left in the file, and rounds them as
+ * sl_parameters_round does. Collective over WORLD. */
 int sl_published_load(const struct sl_published *published, struct sl_spmd *self, const struct sl_group *world,
                       struct sl_parameters *parameters);
 

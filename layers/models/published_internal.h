@@ -74,7 +74,7 @@ int sl_published_flag(const struct sl_published_reading *reading, const char *ke
 /* Returns SL_BAD_INPUT with the error: KEY is VALUE, which is not supported. */
 int sl_published_refuse(const struct sl_published_reading *reading, const char *key, const char *value);
 
-/* SL_BAD_INPUT if a key describes a model that the sizes cannot express. */
+/* SL_BAD_INPUT if a key describes another model than the sizes. */
 int sl_published_check_config(const struct sl_published_reading *reading);
 int sl_published_check_gguf(const struct sl_published_reading *reading);
 /* Reads the rotations, after the sizes. Divisors belong to the published model. */

@@ -1,6 +1,6 @@
 /* published_keys.c - checks all keys of a published model's files beside its sizes. A key that would make it another
- * model is refused by name. Checked are the keys of config.json that the family's config class in transformers 5.24
- * knows, because that library ignores all others; in a GGUF file all keys that begin with the architecture's name. */
+ * model is refused by name. Checked are the keys of config.json known to the family's config class in transformers
+ * 5.24, because the library ignores all others; in a GGUF file all keys that begin with the architecture's name. */
 #include <string.h>
 
 #include "layers/models/published_internal.h"

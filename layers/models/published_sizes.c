@@ -125,7 +125,7 @@ static int read_biases(const struct sl_published_reading *r, struct sl_transform
     return SL_OK;
 }
 
-/* Whether the file says that there is no window. */
+/* Whether the model has no window, by its file. */
 static bool has_no_window(const struct sl_published_reading *r) {
     const struct sl_gguf_value *value = r->architecture ? sl_published_gguf(r, "attention.sliding_window") : NULL;
     if (r->architecture) return !value || sl_gguf_integer(value, -1) == 0;

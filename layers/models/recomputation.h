@@ -1,4 +1,4 @@
-/* recomputation.h - parts of a model that are recomputed in backward, instead of saving their activations. */
+/* recomputation.h - parts of a model to recompute in backward, instead of saving their activations. */
 #ifndef SL_LAYERS_MODELS_RECOMPUTATION_H
 #define SL_LAYERS_MODELS_RECOMPUTATION_H
 

@@ -95,7 +95,7 @@ static int32_t find_last_kept(const struct sl_sampling *sampling, int classes, c
 
     double sum = 0;
     int32_t token = 0;
-    for (int i = 0; i < most; i++) { /* tokens that top-k has popped are at the end already */
+    for (int i = 0; i < most; i++) { /* tokens popped by top-k are at the end already */
         token = some ? room->heap[classes - 1 - i] : pop(room->heap, classes - i, logits);
         sum += room->weight[token];
         if (sum >= sampling->top_p * total) break;

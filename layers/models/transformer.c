@@ -91,7 +91,7 @@ static int check_experts(const struct sl_transformer *t, const struct sl_mesh *m
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
 }
 
-/* Checks options that only this model's own modules support. */
+/* Checks options for this model's own modules only. */
 static int check_families(const struct sl_transformer *t, struct sl_error *error) {
     if (!is_grouped(t) && t->biases != SL_BIASES_ALL)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -272,8 +272,8 @@ static struct sl_layers spread_of(const struct sl_transformer *t) {
     return (struct sl_layers){layers_of(t), t->stage_layers, t->stage_halves};
 }
 
-/* Joins the modules from FIRST to COUNT into one that recomputes, so that only its input is saved; returns the new
- * number of modules. */
+/* Joins the modules from FIRST to COUNT into a recomputing one, with only its input saved; returns the new number of
+ * modules. */
 static int join_block(struct sl_module **part, int first, int count) {
     part[first] = sl_recompute(sl_sequential("", count - first, part + first));
     return first + 1;
@@ -400,7 +400,7 @@ static int list_products(const struct sl_transformer *t, bool rotates, struct pr
     return count + list_mlp(t, list + count);
 }
 
-/* Elements of kernels and of biases; met: elements of kernels that a token uses, because it goes to only some of the
+/* Elements of kernels and of biases; met: elements of kernels used by a token, which goes to only some of the
  * experts. */
 struct size {
     double kernels, biases, met;
@@ -430,7 +430,7 @@ static struct size layer_size(const struct sl_transformer *t, bool rotates) {
     return size;
 }
 
-/* Sums over layers: all parameters, and the kernels that a token uses. */
+/* Sums over layers: all parameters, and the kernels used by a token. */
 static void sum_layers(const struct sl_transformer *t, double *parameters, double *kernels) {
     *parameters = *kernels = 0;
     for (int layer = 0; layer < t->layers_per_block; layer++) {

@@ -26,7 +26,7 @@ enum sl_spread_head {
 /* Loops of a schedule without layers, with a spread head. */
 static inline int sl_spread_loops(int spread) { return spread == SL_SPREAD_VOCABULARY ? 2 : spread == SL_SPREAD_ROWS; }
 
-/* Modules that differ between families of models; 0 is this model's own choice. */
+/* Modules differing between families of models; 0 is this model's own choice. */
 enum sl_attention_kind { SL_ATTENTION_LATENT, SL_ATTENTION_GROUPED };
 enum sl_mlp_kind { SL_MLP_GELU, SL_MLP_GATED_SILU, SL_MLP_ERF_GELU };
 enum sl_norm_family { SL_NORM_RMS, SL_NORM_LAYER }; /* a layer norm always shifts */
@@ -84,8 +84,8 @@ struct sl_transformer {
     struct sl_lora lora;      /* adapters of all dense layers but experts, or of those in sl_parameters.adapters */
 };
 
-/* Values with defaults for fields that are 0: heads of keys and values, columns of a head, columns inside an MLP, and
- * epsilon of norms. */
+/* Values with defaults for fields of 0: heads of keys and values, columns of a head, columns inside an MLP, and epsilon
+ * of norms. */
 int sl_transformer_key_heads(const struct sl_transformer *transformer);
 int sl_transformer_head_width(const struct sl_transformer *transformer);
 int sl_transformer_inside(const struct sl_transformer *transformer);
@@ -116,8 +116,8 @@ double sl_transformer_parameters(const struct sl_transformer *transformer);
 double sl_transformer_adapters(const struct sl_transformer *transformer, const char *patterns);
 /* Floating-point operations per token of a training step, in sequences of SEQUENCE tokens: those of forward, and twice
  * as many in backward, but only once as many for products whose kernels do not train because adapters do. Includes the
- * products with parameters that a token uses, and causal attention; adapters' own products are 6 more operations for
- * each of sl_transformer_adapters. */
+ * products with parameters used by a token, and causal attention; adapters' own products are 6 more operations for each
+ * of sl_transformer_adapters. */
 double sl_transformer_flops(const struct sl_transformer *transformer, int sequence);
 
 SL_END_C

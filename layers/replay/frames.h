@@ -42,7 +42,7 @@ struct sl_frame {
 /* Writes FRAME, whose kind, step, samples and bytes are set, its contents DATA [bytes] and their hash, and flushes.
  * Returns 0, or an errno. Allocates nothing. */
 int sl_frame_write(FILE *stream, struct sl_frame *frame, const void *data);
-/* As sl_frame_write, with contents that are added piece by piece. Each returns 0, or an errno. */
+/* As sl_frame_write, with contents added piece by piece. Each returns 0, or an errno. */
 int sl_frame_begin(FILE *stream, struct sl_hasher **hasher, struct sl_frame *frame);
 int sl_frame_add(FILE *stream, struct sl_hasher *hasher, const void *data, size_t bytes);
 /* Frees HASHER and flushes. Call it also after a failure. */
@@ -52,7 +52,7 @@ int sl_frame_end(FILE *stream, struct sl_hasher *hasher);
 struct sl_frames {
     char path[SL_MAX_PATH];
     FILE *stream;
-    struct sl_frame frame; /* the last frame that was read */
+    struct sl_frame frame; /* the last frame read */
     struct sl_messages contents;
 };
 
@@ -60,7 +60,7 @@ struct sl_frames {
 int sl_frames_open(struct sl_frames *frames, const char *path, struct sl_error *error);
 void sl_frames_close(struct sl_frames *frames);
 /* Reads the next complete frame, and its contents if READS; *MORE is false if there is none. SL_BAD_INPUT if the file
- * is damaged; contents that are not read are not checked. SL_FAILED if memory is short. */
+ * is damaged; unread contents are not checked. SL_FAILED if memory is short. */
 int sl_frames_next(struct sl_frames *frames, bool reads, bool *more, struct sl_error *error);
 
 SL_END_C

@@ -146,6 +146,6 @@ int sl_ring_begin_step(struct sl_ring *r, struct sl_trainer *trainer, int64_t sa
 int sl_ring_end_step(struct sl_ring *r, int status) {
     if (!r) return status;
     sl_ring_pause(r, true);
-    const int written = write_messages(r, SL_FRAME_STEP); /* also of a step that has failed */
+    const int written = write_messages(r, SL_FRAME_STEP); /* also of a failed step */
     return status ? status : written;
 }

@@ -1,5 +1,5 @@
-/* ring.h - records the messages that a coordinate received in its last steps, on disk, so that it can be replayed
- * alone: writes the files of layers/replay/frames.h, and finds a step in them.
+/* ring.h - records the messages received by a coordinate in its last steps, on disk, to replay it alone: writes the
+ * files of layers/replay/frames.h, and finds a step in them.
  *
  * Segments have half as many steps as the ring, rounded up; each begins with the coordinate's state. A segment is
  * removed when it has no steps of the ring any longer, so up to one and a half times as many steps exist. Steps
@@ -28,17 +28,16 @@ struct sl_ring_options {
     const char *const *word; /* ends with NULL */
 };
 
-/* Removes files that an earlier run has left of this coordinate, and starts to record all messages of SELF.
- * SL_BAD_INPUT if a file cannot be created; SL_FAILED if memory is short. Free with sl_ring_close, also after a
- * failure, at the very end of the coordinate's program. */
+/* Removes files of this coordinate left by an earlier run, and starts to record all messages of SELF. SL_BAD_INPUT if a
+ * file cannot be created; SL_FAILED if memory is short. Free with sl_ring_close, also after a failure, at the very end
+ * of the coordinate's program. */
 int sl_ring_open(struct sl_ring **ring, struct sl_spmd *self, const struct sl_ring_options *options);
 /* RING may be NULL. */
 void sl_ring_close(struct sl_ring *ring);
 
 /* The functions below do nothing if RING is NULL. */
 
-/* Pauses recording, or continues it. Pause for messages that a replay does not need: calls for files and other
- * records. */
+/* Pauses recording, or continues it. Pause for messages unneeded by a replay: calls for files and other records. */
 void sl_ring_pause(struct sl_ring *ring, bool pauses);
 /* Writes the messages before the first step, and pauses. */
 int sl_ring_start(struct sl_ring *ring);
@@ -54,7 +53,7 @@ struct sl_ring_file {
     struct sl_player_like like;
     const char **word;        /* in the head's memory; ends with NULL */
     struct sl_frames opening; /* contents: its messages */
-    struct sl_frames segment; /* contents: the last frame that was read */
+    struct sl_frames segment; /* contents: the last frame read */
     int64_t step, samples;    /* before the first step of the segment */
 };
 

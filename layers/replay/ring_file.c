@@ -57,7 +57,7 @@ static int read_opening(struct sl_ring_file *file, const char *path, int coordin
 
 /* ---- segments ---- */
 
-/* Counts the complete steps of the segment that begins with FIRST. */
+/* Counts the complete steps of the segment with first step FIRST. */
 static int count_steps(const char *directory, int coordinate, int64_t first, int64_t *steps, struct sl_error *error) {
     char path[SL_MAX_PATH];
     struct sl_frames frames = {0};

@@ -12,7 +12,7 @@ typedef int sl_state_move(void *arg, void *data, size_t bytes);
 
 /* Bytes of the state of TRAINER, which is open. */
 size_t sl_state_bytes(struct sl_trainer *trainer);
-/* Passes the state to MOVE, piece by piece, in an order that depends on the layout. SL_FAILED if MOVE fails. */
+/* Passes the state to MOVE, piece by piece, in an order determined by the layout. SL_FAILED if MOVE fails. */
 int sl_state_read(struct sl_trainer *trainer, sl_state_move *move, void *arg);
 /* Restores the state from MOVE, in the same order. */
 int sl_state_write(struct sl_trainer *trainer, sl_state_move *move, void *arg);

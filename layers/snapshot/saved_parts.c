@@ -43,7 +43,7 @@ int sl_saved_parts_agree(struct sl_spmd *self, struct sl_trainer *trainer, const
 
 /* ---- one directory ---- */
 
-/* A file that coordinate 0 has written for all coordinates to read. */
+/* A file written by coordinate 0, for all coordinates to read. */
 struct proof {
     char name[256]; /* "": there is none */
     uint64_t token; /* its contents, unique */

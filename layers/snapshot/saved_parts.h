@@ -1,5 +1,5 @@
-/* saved_parts.h - a checkpoint of several processes, each of which writes its own part. Except for state that replicas
- * share, no state is sent to other processes.
+/* saved_parts.h - a checkpoint of several processes, each of which writes its own part. Except for state shared by
+ * replicas, no state is sent to other processes.
  *
  * Part K of M, step-00000100.part-K-of-M.safetensors with K from 1, is written by coordinate K - 1. The checkpoint is
  * valid once coordinate 0 has written its index, step-00000100.index.json (layers/storage/parts.h), after all parts.
@@ -16,7 +16,7 @@ SL_BEGIN_C
 bool sl_saved_parts_are_possible(const struct sl_spmd *self);
 
 /* Checks that every coordinate can read a file of coordinate 0 in its own DIRECTORY, which is writable at coordinate 0.
- * SL_BAD_INPUT on all coordinates names the first one that cannot. Collective. */
+ * SL_BAD_INPUT on all coordinates names the first one to fail. Collective. */
 int sl_saved_parts_prove(struct sl_spmd *self, struct sl_trainer *trainer, const char *directory);
 
 /* Saves the run as sl_checkpoint_save does, in parts in DIRECTORY, which must not have a checkpoint of this step yet

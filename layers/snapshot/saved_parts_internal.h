@@ -1,5 +1,5 @@
-/* saved_parts_internal.h - steps of saving in parts, for saves that wait until the parts are written and for saves in
- * the background. */
+/* saved_parts_internal.h - steps of saving in parts, for saves that wait for the parts, and for saves in the
+ * background. */
 #ifndef SL_LAYERS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
 #define SL_LAYERS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
 
@@ -14,8 +14,8 @@ int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct
 /* Copies this coordinate's state to OWN. */
 int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own);
 
-/* Returns, on all coordinates, the error of the first coordinate with one; MINE is this coordinate's. *FIRST is that
- * error; it is empty if there is none, or if the run has ended meanwhile. ROOT is that of this coordinate's part;
+/* Returns, on all coordinates, the error of the first coordinate with one; MINE is this coordinate's. *FIRST is the
+ * error; it is empty if there is none, or if the run has ended meanwhile. ROOT is the root of this coordinate's part;
  * coordinate 0 receives all ROOTS (may be NULL) [coordinates]. Collective. */
 int sl_saved_parts_agree(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_error *mine,
                          struct sl_error *first, uint64_t root, uint64_t *roots);

@@ -1,4 +1,4 @@
-/* snapshot.c - a copy of a run in memory, and the thread that writes it. */
+/* snapshot.c - a copy of a run in memory, and the thread for writing it. */
 #include "layers/snapshot/snapshot.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ struct sl_snapshot {
     int keep;
     int64_t best;
     int part, parts;       /* from 1; 0: one file */
-    struct sl_store whole; /* with parts: whole tensors, in the process that writes the index */
+    struct sl_store whole; /* with parts: whole tensors, in the process with the index */
     /* Owned by coordinate 0, or with parts by each coordinate. */
     float *memory; /* of the tensors */
     struct sl_snapshot_account account;
@@ -30,7 +30,7 @@ struct sl_snapshot {
     pthread_cond_t changed;
     bool writes, ends;
     bool gives_up;         /* no more parts will come */
-    struct sl_error error; /* of the first write that has failed */
+    struct sl_error error; /* of the first failed write */
     pthread_t thread;
 };
 
@@ -270,8 +270,7 @@ static struct sl_error error_of(struct sl_snapshot *s) {
 }
 
 /* Returns once all parts are written, on all coordinates; the index may still be in progress. Coordinate 0's thread
- * waits for the others' parts, so coordinate 0 does not wait for its thread before it knows that they come.
- * Collective. */
+ * waits for the others' parts, so coordinate 0 does not wait for its thread before knowing of them. Collective. */
 static int await_parts(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trainer *trainer) {
     struct sl_error error = {0}, first;
     if (s->part != 1) SL_TRY(await(s, self, &error));

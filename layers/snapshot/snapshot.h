@@ -15,7 +15,7 @@
 
 SL_BEGIN_C
 
-struct sl_snapshot; /* opaque. Coordinates that share memory pass the same one; processes other than coordinate 0's may
+struct sl_snapshot; /* opaque. Coordinates with shared memory pass the same one; processes other than coordinate 0's may
                        pass NULL */
 
 /* Work so far. */
@@ -25,8 +25,8 @@ struct sl_snapshot_account {
     double copied, waited; /* seconds between steps: for the copies, and before them for the thread */
 };
 
-/* Starts the thread, before the run, so that it may use all cores of the process: in the process of coordinate 0; for
- * parts, in all processes. SL_FAILED if memory is short. Free with sl_snapshot_close. */
+/* Starts the thread, before the run, to let it use all cores of the process: in the process of coordinate 0; for parts,
+ * in all processes. SL_FAILED if memory is short. Free with sl_snapshot_close. */
 int sl_snapshot_start(struct sl_snapshot **snapshot, struct sl_error *error);
 /* Waits until the last copy is written, and ends the thread. SNAPSHOT may be NULL. */
 void sl_snapshot_close(struct sl_snapshot *snapshot);
@@ -40,7 +40,7 @@ int sl_snapshot_open(struct sl_snapshot *snapshot, struct sl_spmd *self, struct 
 /* Copies the run between two steps, and starts to save the copy as sl_checkpoint_save does, under its name in
  * DIRECTORY; then all checkpoints but the latest KEEP, and that of BEST steps (-1: none), are removed. With parts,
  * DIRECTORY must not have a checkpoint of this step yet. First waits until the last copy is written: SL_FAILED on all
- * coordinates if that has failed. Collective. */
+ * coordinates if this has failed. Collective. */
 int sl_snapshot_save(struct sl_snapshot *snapshot, struct sl_spmd *self, struct sl_trainer *trainer,
                      const char *directory, const struct sl_checkpoint *about, const struct sl_setting *settings,
                      const struct sl_store *notes, int keep, int64_t best);

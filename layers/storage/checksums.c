@@ -40,7 +40,7 @@ static bool is_finite(enum sl_dtype dtype, const void *data, size_t count) {
     return dtype != SL_BF16 || finite_bf16(data, count);
 }
 
-/* Index of the first of COUNT elements that is not finite; COUNT: none. */
+/* Index of the first non-finite one of COUNT elements; COUNT: none. */
 static size_t first_not_finite(enum sl_dtype dtype, const char *data, size_t count) {
     if (is_finite(dtype, data, count)) return count;
     size_t i = 0;
@@ -56,7 +56,7 @@ static int tell(struct pass *pass, size_t bytes) {
     return pass->between ? pass->between(pass->arg) : SL_OK;
 }
 
-/* Reads TENSOR once. *NOT_FINITE: index of its first element that is not finite; its number of elements: none. */
+/* Reads TENSOR once. *NOT_FINITE: index of its first non-finite element; its number of elements: none. */
 static int look(struct pass *pass, const struct sl_tensor *tensor, uint64_t *checksum, size_t *not_finite) {
     const enum sl_dtype dtype = tensor->array.dtype;
     const size_t bytes = sl_tensor_bytes(tensor), size = sl_dtype_size(dtype);

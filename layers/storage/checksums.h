@@ -8,8 +8,8 @@
  *     for each tensor, in the order of the names:       name, dtype ("F32"), shape ("8,16"; "" of a scalar), checksum
  *
  * Orders are by bytes. Formatting of the header, and the places of tensors, are not covered: if another program
- * rewrites the same notes and tensors, the checksums stay valid. docs/checkpoints_format.md has a program that verifies
- * a file.
+ * rewrites the same notes and tensors, the checksums stay valid. docs/checkpoints_format.md has a program to verify a
+ * file.
  *
  * The functions are for layers/storage/safetensors.h. */
 #ifndef SL_LAYERS_STORAGE_CHECKSUMS_H
@@ -25,8 +25,8 @@ SL_BEGIN_C
 static inline size_t sl_checksums_length(int count) { return 17 * (size_t)count + 16; }
 
 /* Reads the data of TENSOR[store->count], STORE's tensors or copies, and sets their checksums. SL_FAILED names a tensor
- * with a float that is not finite. BETWEEN (may be NULL) is called after every few megabytes; a status other than SL_OK
- * ends the work and is returned. */
+ * with a non-finite float. BETWEEN (may be NULL) is called after every few megabytes; a status other than SL_OK ends
+ * the work and is returned. */
 int sl_checksums_make(const struct sl_store *store, struct sl_tensor *tensor, const char *path,
                       int (*between)(void *arg), void *arg, struct sl_error *error);
 /* The note of TENSOR[store->count], which are sorted and have checksums. The caller frees it. NULL if memory is
@@ -37,7 +37,7 @@ char *sl_checksums_print(const struct sl_store *store, const struct sl_tensor *t
  * and tensors. */
 int sl_checksums_parse(struct sl_store *store, const char *text, struct sl_error *error);
 /* Reads the data of STORE. SL_BAD_INPUT names a tensor whose data do not match its checksum, if there are checksums, or
- * have a float that is not finite. BETWEEN as above. */
+ * have a non-finite float. BETWEEN as above. */
 int sl_checksums_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
 
 SL_END_C

@@ -87,7 +87,7 @@ struct unpacking {
     const struct packing *packing;
     z_stream stream;
     ZSTD_DStream *frames;
-    const uint8_t *rest; /* bytes that the stream has not read yet */
+    const uint8_t *rest; /* bytes not read by the stream yet */
     size_t left;
     bool ended;
     const char *wrong; /* error text; NULL: no error so far */
@@ -104,7 +104,7 @@ struct packing {
 
 /* ---- gzip ---- */
 
-/* Whether a member begins here: its magic number, and the only method that exists. */
+/* Whether a member begins here: its magic number, and the only method. */
 static bool begins_member(const uint8_t *bytes, size_t count) {
     return count > 2 && bytes[0] == 0x1f && bytes[1] == 0x8b && bytes[2] == Z_DEFLATED;
 }

@@ -41,8 +41,8 @@ int sl_contents_unpack(struct sl_contents *contents, const char *path, size_t mo
 size_t sl_contents_mark(const struct sl_contents *contents);
 /* Whether PATH is a name of JSON lines: .jsonl or .ndjson, packed or not, in any case. */
 bool sl_contents_are_lines(const char *path);
-/* Likely kind of CONTENTS that are read only as bytes, by their first bytes or by the name PATH: "a Parquet file".
- * NULL: they look like a text. */
+/* Likely kind of CONTENTS read only as bytes, by their first bytes or by the name PATH: "a Parquet file". NULL: they
+ * look like a text. */
 const char *sl_contents_kind(const struct sl_contents *contents, const char *path);
 
 SL_END_C

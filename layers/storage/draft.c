@@ -1,4 +1,4 @@
-/* draft.c - a file that is renamed to its path once it is complete. */
+/* draft.c - a file to be renamed to its path once it is complete. */
 #include "layers/storage/draft.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ int sl_sync_parent(const char *path) {
     return number;
 }
 
-/* Writes the file that PATH means to PLACE[SL_MAX_PATH]. A link without a target counts as the file itself. */
+/* Writes the file meant by PATH to PLACE[SL_MAX_PATH]. A link without a target counts as the file itself. */
 static int find_place(const char *path, enum sl_links links, char *place, struct sl_error *error) {
     if (links == SL_LINKS_REPLACED || !realpath(path, place)) snprintf(place, SL_MAX_PATH, "%s", path);
     if (strlen(path) < SL_MAX_PATH && strlen(place) + 32 <= SL_MAX_PATH) return SL_OK; /* with the temporary suffix */

@@ -9,8 +9,8 @@ SL_BEGIN_C
 
 enum { SL_MAX_PATH = 4096 }; /* bytes of a path, including the final zero */
 
-/* Treatment of a path that is a symbolic link. Follow links that users name: they mean the target. Replace links under
- * names that a program makes: a link there is foreign, and must not redirect the program's data. */
+/* Treatment of symbolic links. Follow links named by users: they mean the target. Replace links under names made by a
+ * program: a link there is foreign, and must not redirect the program's data. */
 enum sl_links { SL_LINKS_FOLLOWED, SL_LINKS_REPLACED };
 
 /* Zero-initialize. */

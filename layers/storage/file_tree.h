@@ -17,7 +17,7 @@ struct sl_file_tree {
 
 /* Lists the regular files of DIRECTORY (which may be a link) and of all directories below it, sorted by the bytes of
  * their paths. Links are not followed, so there are no loops; files and directories with a leading dot are hidden.
- * SL_BAD_INPUT names an entry that cannot be read. Close it also after a failure. */
+ * SL_BAD_INPUT names an unreadable entry. Close it also after a failure. */
 int sl_file_tree_open(struct sl_file_tree *tree, const char *directory, struct sl_error *error);
 void sl_file_tree_close(struct sl_file_tree *tree);
 

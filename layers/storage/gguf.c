@@ -31,7 +31,7 @@ static bool take_text(struct reading *r, struct sl_gguf_text *text) {
     return true;
 }
 
-/* Skips COUNT elements of a type that is a text or has a width. */
+/* Skips COUNT elements of a type with a width, or texts. */
 static bool pass(struct reading *r, enum sl_gguf_type type, uint64_t count) {
     if (type == SL_GGUF_STRING) {
         struct sl_gguf_text text;

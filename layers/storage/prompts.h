@@ -33,7 +33,7 @@ int sl_prompts_add(struct sl_prompts *prompts, const int32_t *tokens, size_t cou
 int sl_prompts_add_text(struct sl_prompts *prompts, const char *where, const char *text, size_t count, int vocabulary,
                         struct sl_error *error);
 /* Adds each line of the file PATH, without its newline, as a prompt; bytes are tokens. SL_BAD_INPUT if the file cannot
- * be read, has no line, or an empty one, or a byte that is not below VOCABULARY. */
+ * be read, has no line, or an empty one, or a byte not below VOCABULARY. */
 int sl_prompts_read(struct sl_prompts *prompts, const char *path, int vocabulary, struct sl_error *error);
 void sl_prompts_free(struct sl_prompts *prompts);
 

@@ -1,8 +1,8 @@
 /* safetensors.h - stores as files in the safetensors format: a header length in 8 bytes (little-endian), a JSON header,
  * the data. Source of the format: the README of the safetensors project. A store's notes are the header's __metadata__.
  *
- * A file can be read or written at once. Or its tensors stay in the mapped file, so that no process needs memory for
- * all of them. sl_safetensors_map maps an existing file, read-only. A new file is made in place:
+ * A file can be read or written at once. Or its tensors stay in the mapped file, so no process needs memory for all of
+ * them. sl_safetensors_map maps an existing file, read-only. A new file is made in place:
  *
  *     sl_store_declare(&store, "a", SL_F32, 1, &n);         // likewise all other tensors and all notes
  *     sl_safetensors_create(&store, path, &error);          // now every tensor has data: zeros
@@ -10,7 +10,7 @@
  *     sl_safetensors_commit(&store, NULL, NULL, &error);
  *
  * Before the commit the file has a temporary name, PATH.PROCESS.tmp, so a crash leaves either the old file or the new
- * one. sl_store_free removes a file that was not committed.
+ * one. sl_store_free removes an uncommitted file.
  *
  * If a store's field `checksums` is set, it is written with checksums (layers/storage/checksums.h), and all its floats
  * must be finite. Checksums of a file are always checked: those of its header, and so of notes, names, dtypes and
@@ -35,8 +35,8 @@ int sl_safetensors_read(struct sl_store *store, const char *path, struct sl_erro
  * must not be truncated while the store exists. */
 int sl_safetensors_map(struct sl_store *store, const char *path, struct sl_error *error);
 /* Reads all data of STORE once, if it was mapped or read, also in parts (layers/storage/parts.h). SL_BAD_INPUT names a
- * tensor that does not match its checksum, if the file has checksums, or that has a float that is not finite. BETWEEN
- * (may be NULL) is called after every few megabytes; a status other than SL_OK ends the work and is returned. */
+ * tensor that does not match its checksum, if the file has checksums, or has a non-finite float. BETWEEN (may be NULL)
+ * is called after every few megabytes; a status other than SL_OK ends the work and is returned. */
 int sl_safetensors_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
 /* Whether PATH was cut short: it is shorter than its header says. ERROR then has the reason. */
 bool sl_safetensors_is_cut(const char *path, struct sl_error *error);

@@ -23,7 +23,7 @@ static const char metadata[] = "__metadata__";
 struct entry {
     const char *name; /* in the header's memory */
     enum sl_dtype dtype;
-    const char *other; /* name of a type that we lack; else NULL */
+    const char *other; /* name of an unsupported type; else NULL */
     int dims;
     size_t shape[SL_MAX_DIMS];
     size_t begin, end; /* bytes into the data */
@@ -231,7 +231,7 @@ static int list_other(const struct source *source, const struct entry *entry, st
     return SL_OK;
 }
 
-/* Maps the tensors. In files of other writers, data may be at any address: tensors that are not aligned are copied. */
+/* Maps the tensors. In files of other writers, data may be at any address: unaligned tensors are copied. */
 static int map_tensors(const struct source *source, struct sl_store *store) {
     const size_t bytes = source->start + source->data;
     void *mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fileno(source->file), 0);

@@ -14,8 +14,8 @@ struct sl_low_rank {
     float scale;
 };
 
-/* Some elements of a tensor whose elements are in several places: elements [first, first + count) of a shard. A tensor
- * that is sharded, with shards shared out along data, so needs one piece per coordinate, for any number of rows. */
+/* Some elements of a tensor whose elements are in several places: elements [first, first + count) of a shard. A sharded
+ * tensor, with shards shared out along data, so needs one piece per coordinate, for any number of rows. */
 struct sl_tensor_piece {
     int part;              /* index in the store's parts, from 0 */
     struct sl_shard shard; /* the shard's place in the tensor */
@@ -26,7 +26,7 @@ struct sl_tensor_piece {
 struct sl_tensor {
     char name[128];                /* constant while the tensor is in a store */
     struct sl_array array;         /* the store owns the data; NULL: the tensor is only declared */
-    uint64_t checksum;             /* of the data in the file that the store was read from, if the file has checksums */
+    uint64_t checksum;             /* of the data in the store's file, if the file has checksums */
     struct sl_low_rank adapter;    /* sl_tensor_read adds scale A B */
     struct sl_tensor_piece *piece; /* [pieces]: places of the elements, if they are not in ARRAY */
     int pieces, most_pieces;
@@ -52,12 +52,12 @@ struct sl_store {
      * them. */
     bool checksums;
     bool replaces_links; /* replace a symbolic link at the path; if false, replace its target */
-    char *path;          /* the file that the store was read from; NULL: none */
+    char *path;          /* the store's file; NULL: none */
     /* If the tensors are in a mapped file (layers/storage/safetensors.h): */
     char *mapping;          /* its address; NULL: not mapped */
     size_t mapped;          /* in bytes */
     struct sl_draft *draft; /* the file until it is committed; else NULL */
-    uint64_t root;          /* root checksum of a file with checksums that was read */
+    uint64_t root;          /* root checksum of a file read with checksums */
     /* If the tensors are in several files (layers/storage/parts.h), and so have pieces: */
     struct sl_store *part;
     int parts;
@@ -106,8 +106,8 @@ int sl_pieces_add(struct sl_tensor *tensor, const struct sl_tensor_piece *piece)
  * the shard. */
 bool sl_piece_is_possible(const struct sl_tensor_piece *piece, size_t elements);
 
-/* The first element of TENSOR that no piece has; the number of elements: none. If none, and the pieces have as many
- * elements as the tensor, each element is in exactly one piece. */
+/* The first element of TENSOR in no piece; the number of elements: none. If none, and the pieces have as many elements
+ * as the tensor, each element is in exactly one piece. */
 size_t sl_pieces_missing(const struct sl_tensor *tensor);
 
 /* Reads elements of TENSOR from FIRST on into TO [count]; its pieces must have all of them. */

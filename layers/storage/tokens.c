@@ -84,8 +84,7 @@ static bool may_have(const struct sl_token_format *format, const struct sl_token
     return length > suffix && !strcmp(file->path + length - suffix, format->suffix);
 }
 
-/* Finds *IS, a file that FORMAT recognizes, and *IS_NOT, one whose name fits but that FORMAT does not recognize; else
- * NULL. */
+/* Finds *IS, a file recognized by FORMAT, and *IS_NOT, a file with a fitting name that is not; else NULL. */
 static void look_for(const struct sl_token_format *format, const struct sl_tokens *tokens, bool directory,
                      const struct sl_token_file **is, const struct sl_token_file **is_not) {
     *is = *is_not = NULL;
@@ -113,7 +112,7 @@ static void drop_others(struct sl_tokens *tokens) {
     tokens->files = kept;
 }
 
-/* Drops a directory's files that are not read, and unpacks the others. */
+/* Drops a directory's unread files, and unpacks the others. */
 static int choose_files(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
     drop_others(tokens);
     for (int i = 0; tokens->format->text && i < tokens->files; i++) SL_TRY(unpack(tokens, &tokens->file[i], error));
@@ -237,7 +236,7 @@ static int stride_of(const struct sl_tokens *tokens, int sequence) {
     return tokens->stride && tokens->stride < sequence ? tokens->stride : sequence;
 }
 
-/* Number of windows that cover all labels. */
+/* Number of windows to cover all labels. */
 static int64_t whole_windows(const struct sl_tokens *tokens, int sequence) {
     const int64_t labels = tokens->count - 1, stride = stride_of(tokens, sequence);
     if (labels <= sequence) return labels > 0;
@@ -353,7 +352,7 @@ static int copy_padded(const struct sl_tokens *tokens, int64_t position, int cou
     return count ? copy_tokens(tokens, position, count, out, error) : SL_OK;
 }
 
-/* Drops labels that the window before sample K has. */
+/* Drops labels already in the window before sample K. */
 static void drop_scored(const struct sl_tokens *tokens, int64_t k, int sequence, int32_t *labels) {
     if (!tokens->whole || !k) return;
     for (int i = 0; i < sequence - stride_of(tokens, sequence); i++) labels[i] = -1;

@@ -45,7 +45,7 @@ struct sl_token_file {
     int64_t first;               /* position of the file's first token in the stream */
 };
 
-/* Numbers of a directory's skipped files, by reason; packed: number of packed files that were read. */
+/* Numbers of a directory's skipped files, by reason; packed: number of packed files read. */
 struct sl_token_counts {
     int binary, links, hidden, others, packed;
 };
@@ -89,8 +89,8 @@ int sl_tokens_encode(struct sl_tokens *tokens, const char *path, double validati
 void sl_tokens_close(struct sl_tokens *tokens);
 
 /* Samples in an epoch: windows of the training part or of the evaluation part; for rows, the rows. The last window of a
- * whole stream may be shorter than the others, and counts. If windows overlap, each scores only tokens that earlier
- * windows have not scored. */
+ * whole stream may be shorter than the others, and counts. If windows overlap, each scores only tokens not scored by
+ * earlier windows. */
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence);
 
 /* Whether a token is a byte of a text. */
@@ -101,13 +101,13 @@ int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t
 
 /* Writes samples [FIRST, FIRST + ROWS): inputs [rows, sequence], and labels [rows, sequence], the tokens that follow
  * the inputs. Either may be NULL. In the evaluation of whole data, samples past the last, and the missing end of the
- * last window, get inputs 0 and labels -1, which losses ignore; labels that the window before has are -1, too.
- * SL_BAD_INPUT names the file and the position of a token that is not in the vocabulary. */
+ * last window, get inputs 0 and labels -1, which losses ignore; labels already in the window before are -1, too.
+ * SL_BAD_INPUT names the file and the position of a token outside of the vocabulary. */
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error);
 
 /* Computes PLACES [rows, sequence] from inputs [ROWS, SEQUENCE] with several documents: for each token, the number of
- * tokens of its document before it in its sequence. FIRST is the token that begins a document. */
+ * tokens of its document before it in its sequence. FIRST is the first token of each document. */
 void sl_tokens_places(const int32_t *inputs, int64_t rows, int sequence, int32_t first, int32_t *places);
 
 SL_END_C

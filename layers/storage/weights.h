@@ -31,7 +31,7 @@ enum sl_weight_type {
     SL_WEIGHT_Q4_K,
     SL_WEIGHT_Q5_K,
     SL_WEIGHT_Q6_K,
-    SL_WEIGHT_OTHER /* a type that cannot be read */
+    SL_WEIGHT_OTHER /* an unsupported type */
 };
 
 struct sl_weight {
@@ -39,7 +39,7 @@ struct sl_weight {
     int dims;
     size_t shape[SL_MAX_DIMS]; /* 1 beyond dims */
     enum sl_weight_type type;
-    char other[16];   /* name of a type that cannot be read */
+    char other[16];   /* name of an unsupported type */
     const void *data; /* in the mapped file, at any address; NULL: the type cannot be read */
 };
 
@@ -64,8 +64,8 @@ struct sl_weights {
 };
 
 /* Opens PATH, a string that must outlive it; for a split GGUF file, the first part. SL_BAD_INPUT if a file is missing,
- * malformed or cut short, or if tensors overlap. Tensors of types that cannot be read are listed, too. Once open,
- * WEIGHTS are constant, and threads may share them. Free with sl_weights_close, also after a failure. */
+ * malformed or cut short, or if tensors overlap. Tensors of unsupported types are listed, too. Once open, WEIGHTS are
+ * constant, and threads may share them. Free with sl_weights_close, also after a failure. */
 int sl_weights_open(struct sl_weights *weights, const char *path, struct sl_error *error);
 void sl_weights_close(struct sl_weights *weights);
 
@@ -79,7 +79,7 @@ static inline size_t sl_weight_elements(const struct sl_weight *weight) {
     for (int d = 0; d < weight->dims; d++) elements *= weight->shape[d];
     return elements;
 }
-/* SL_BAD_INPUT, with an error that lists the supported types, if WEIGHT has another type. */
+/* SL_BAD_INPUT, with an error listing the supported types, if WEIGHT has another type. */
 int sl_weight_check_type(const struct sl_weights *weights, const struct sl_weight *weight, struct sl_error *error);
 /* WEIGHT's blocks in the file; none if it does not have two dims or is not quantized. */
 struct sl_blocks sl_weight_blocks(const struct sl_weight *weight);

@@ -75,7 +75,7 @@ static size_t character(const char *text, size_t bytes) {
     return count > 0 ? (size_t)count : 0;
 }
 
-/* Number of bytes at the beginning that form valid characters. */
+/* Number of bytes of valid characters at the beginning. */
 static size_t characters(const char *text, size_t bytes) {
     size_t at = 0;
     while (at < bytes) {
@@ -103,7 +103,7 @@ static bool may_change(const char *text, size_t bytes) {
 
 /* ---- words ---- */
 
-/* Adds the symbols that merging begins with: bytes, or characters; characters without a token are split into bytes. */
+/* Adds the initial symbols of merging: bytes, or characters; characters without a token are split into bytes. */
 static bool spell(struct sl_encoder *e, const char *word, size_t bytes) {
     const struct sl_tokenizer *t = e->tokenizer;
     sl_merging_begin(&e->merging);
@@ -204,7 +204,7 @@ static size_t bytes_in_text(const struct sl_tokenizer *t, int32_t token) {
 }
 
 /* Bytes before the first such token, *FOUND; all bytes, and -1, if there is none. In literal text the bytes of a
- * special token are text, and hide tokens that overlap them, as in the original library. */
+ * special token are text, and hide overlapping tokens, as in the original library. */
 static size_t next_found(const struct sl_encoder *e, bool normalized, const char *text, size_t bytes, int32_t *found) {
     const struct sl_tokenizer *t = e->tokenizer;
     for (size_t at = 0, count; at < bytes; at += count) {
@@ -247,7 +247,7 @@ static bool encode_normalized(struct sl_encoder *e, const char *text, size_t byt
     return true;
 }
 
-/* Encodes text between tokens that were found; bytes that are not UTF-8 form words of their own. */
+/* Encodes text between found tokens; bytes that are not UTF-8 form words of their own. */
 static bool encode_text(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
     while (bytes) {
         const size_t good = characters(text, bytes);

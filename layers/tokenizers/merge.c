@@ -50,7 +50,7 @@ static struct sl_candidate pop(struct sl_merging *m) {
     return least;
 }
 
-/* Adds the pair that begins at symbol AT to the heap, if it can merge. */
+/* Adds the pair at symbol AT to the heap, if it can merge. */
 static bool note(struct sl_merging *m, const struct sl_tokenizer *tokenizer, int at) {
     const struct sl_symbol *symbol = m->symbol;
     if (at < 0 || symbol[at].after < 0) return true;

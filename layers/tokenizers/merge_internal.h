@@ -10,7 +10,7 @@ struct sl_symbol {
     int before, after;
 };
 
-/* A pair that could merge when it was added. The lowest order comes first: by rank, then by place. */
+/* A pair, able to merge when it was added. The lowest order comes first: by rank, then by place. */
 struct sl_candidate {
     uint64_t order; /* rank, with the place in the low half */
     int32_t left, right, token;
@@ -30,7 +30,7 @@ static inline void sl_merging_begin(struct sl_merging *merging) { merging->symbo
 /* Adds a symbol. Returns false if memory is short. */
 bool sl_merging_add(struct sl_merging *merging, int32_t token);
 /* Merges until no pair can merge, in time n log n. Returns false if memory is short. The result is the tokens of the
- * symbols, in order, that are not -1. */
+ * symbols in order, without -1. */
 bool sl_merging_run(struct sl_merging *merging, const struct sl_tokenizer *tokenizer);
 
 #endif

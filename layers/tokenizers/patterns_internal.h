@@ -33,7 +33,7 @@ void sl_words_free(struct sl_words *words);
 struct sl_matcher;
 struct sl_matcher *sl_matcher_new(const struct sl_words *words);
 void sl_matcher_free(struct sl_matcher *matcher);
-/* Bytes of the word that begins at AT in BYTES bytes of TEXT, which is UTF-8: at least 1. */
+/* Bytes of the word at AT in BYTES bytes of TEXT, which is UTF-8: at least 1. */
 size_t sl_matcher_next(struct sl_matcher *matcher, const char *text, size_t bytes, size_t at);
 
 #endif

@@ -25,7 +25,7 @@ static json_t *name_of(const struct sl_tokenizer *t, int32_t token) {
     return json_stringn(text, count);
 }
 
-/* Whether TOKEN gets its name, if two tokens have the same: the one that encoding produces gets it. */
+/* Whether TOKEN gets its name, if two tokens have the same: the one produced by encoding gets it. */
 static bool keeps_name(const struct sl_tokenizer *t, const json_t *vocabulary, const char *name, int32_t token) {
     if (t->token[token].kind != SL_TOKEN_TEXT) return !json_object_get(vocabulary, name);
     return sl_vocabulary_find(t, SL_TOKEN_TEXT, sl_vocabulary_bytes(t, token), t->token[token].length) == token;

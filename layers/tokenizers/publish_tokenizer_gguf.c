@@ -57,7 +57,7 @@ static void put_token(struct sl_gguf_metadata *m, const char *key, int32_t token
 
 /* ---- tokens and merges ---- */
 
-/* Writes a token's name; numbers without a token get names that do not occur in texts. */
+/* Writes a token's name; numbers without a token get names absent from texts. */
 static void put_name(struct sl_gguf_metadata *m, const struct sl_tokenizer *t, int32_t token) {
     char text[3 * SL_LONGEST_TOKEN];
     const bool there = token < t->count && t->token[token].kind != SL_TOKEN_NONE;

@@ -1,4 +1,4 @@
-/* tokenizer_json.c - reads tokenizer.json of Hugging Face's tokenizers. Parts that published models use are supported;
+/* tokenizer_json.c - reads tokenizer.json of Hugging Face's tokenizers. Parts used by published models are supported;
  * others are refused by name. */
 #include <jansson.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const char *text_of(const json_t *object, const char *key) {
 
 /* ---- normalizer ---- */
 
-/* Reads a step: NFC, or steps that make SentencePiece's marks of spaces. */
+/* Reads a step: NFC, or steps for SentencePiece's marks of spaces. */
 static int read_normalizer_step(const struct file *f, const json_t *step) {
     struct sl_tokenizer *t = f->tokenizer;
     const char *type = text_of(step, "type");
@@ -85,7 +85,7 @@ static int choose_pattern(const struct file *f, const struct division *d) {
     return SL_OK;
 }
 
-/* Reads the pre_tokenizer of pieces: none, or one that marks spaces and does not divide. */
+/* Reads the pre_tokenizer of pieces: none, or one only marking spaces. */
 static int read_metaspace(const struct file *f, const json_t *step) {
     static const char *const schemes[] = {
         [SL_PREFIX_NONE] = "never", [SL_PREFIX_FIRST] = "first", [SL_PREFIX_ALWAYS] = "always"};
@@ -221,8 +221,7 @@ static int32_t find_named(const struct file *f, const json_t *config, const char
     return *text ? sl_vocabulary_find(f->tokenizer, SL_TOKEN_SPECIAL, text, strlen(text)) : -1;
 }
 
-/* Finds the token by the names that models usually give it, because the file itself does not name the tokens that begin
- * and end a text. */
+/* Finds the token by its usual names, because the file itself does not name begin and end tokens. */
 static int32_t find_usual(const struct file *f, const char *const *names) {
     int32_t token = -1;
     for (; *names && token < 0; names++)

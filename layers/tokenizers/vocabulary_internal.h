@@ -1,4 +1,4 @@
-/* vocabulary_internal.h - a tokenizer's vocabulary: the bytes of its tokens, and the pairs of tokens that merge, with
+/* vocabulary_internal.h - a tokenizer's vocabulary: the bytes of its tokens, and the merging pairs of tokens, with
  * their ranks. Readers of files (formats_internal.h) fill it in. */
 #ifndef SL_LAYERS_TOKENIZERS_VOCABULARY_INTERNAL_H
 #define SL_LAYERS_TOKENIZERS_VOCABULARY_INTERNAL_H
@@ -14,7 +14,7 @@ enum {
 enum sl_token_kind {
     SL_TOKEN_NONE,    /* the number has no token */
     SL_TOKEN_TEXT,    /* made of text by merging */
-    SL_TOKEN_BYTE,    /* SentencePiece: for a byte of a character that has no token */
+    SL_TOKEN_BYTE,    /* SentencePiece: for a byte of a character without a token */
     SL_TOKEN_SPECIAL, /* found in a text before merging, unless the text is literal; never merges */
     SL_TOKEN_ADDED,   /* as SPECIAL, also in literal text */
     SL_TOKEN_UNUSED,  /* has bytes, but is never produced by encoding */
@@ -51,7 +51,7 @@ struct sl_tokenizer {
                     merge */
     enum sl_prefix prefix;
     bool nfc;
-    bool whole; /* a word that is a token is not merged from its bytes */
+    bool whole; /* a word with a token of its own is not merged */
     bool cuts;  /* pieces: no token has a space after another character, so words end before spaces */
     int32_t begin, end;
     int32_t unknown;                  /* token for bytes without a token; -1: there is none */
@@ -81,7 +81,7 @@ int sl_vocabulary_add(struct sl_tokenizer *tokenizer, int64_t token, const char 
 int32_t sl_vocabulary_find(const struct sl_tokenizer *tokenizer, enum sl_token_kind kind, const char *bytes,
                            size_t count);
 /* Adds the merge of LEFT and RIGHT, in this order, to the token with the bytes of both. SL_BAD_INPUT if there is none.
- * A pair that exists keeps its rank. */
+ * An existing pair keeps its rank. */
 int sl_vocabulary_merge(struct sl_tokenizer *tokenizer, int32_t left, int32_t right, uint32_t rank, const char *path,
                         struct sl_error *error);
 /* Adds all merges of two text tokens to a text token with the bytes of both; RANK [tokens] is the rank of the
@@ -98,7 +98,7 @@ int sl_vocabulary_finish(struct sl_tokenizer *tokenizer, const char *path, struc
 static inline bool sl_vocabulary_is_found(const struct sl_tokenizer *tokenizer, int32_t token) {
     return tokenizer->token[token].kind == SL_TOKEN_SPECIAL || tokenizer->token[token].kind == SL_TOKEN_ADDED;
 }
-/* Number of spaces before TOKEN that belong to it in a text: normalizing puts one before it, as before a text. */
+/* Number of spaces of TOKEN before it in a text: normalizing puts one before it, as before a text. */
 static inline size_t sl_vocabulary_blank(const struct sl_tokenizer *tokenizer, int32_t token) {
     return tokenizer->token[token].normalized && tokenizer->prefix == SL_PREFIX_PREPEND;
 }

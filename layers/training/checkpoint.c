@@ -11,14 +11,14 @@
 
 static const char version_key[] = "shardloop.checkpoint", config_prefix[] = "config.";
 /* Version 2 has checksums. '1' and '2' differ in two bits, so a single wrong bit cannot turn a file with checksums into
- * one that needs none. */
+ * a file without. */
 static const char first_version[] = "1", version[] = "2";
-static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files that name none */
+static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files without one */
 
 static bool saves_adapters(struct sl_trainer *trainer) { return sl_trainer_parameters(trainer)->alone.saved; }
 static const char *optimizer_of(const struct sl_trainer *trainer) {
     const struct sl_optimizer *method = sl_trainer_optimizer(trainer)->method;
-    return method ? method->name : "none"; /* a trainer that only runs forward may have none */
+    return method ? method->name : "none"; /* a forward_only trainer may have none */
 }
 
 struct sl_setting sl_setting_text(const char *key, const char *value) {
@@ -234,8 +234,7 @@ int sl_checkpoint_copy(struct sl_spmd *self, struct sl_trainer *trainer, struct 
     return sl_barrier(self, world);
 }
 
-/* Creates the file. If a path that was writable when the run began is gone now, the run fails: this is not bad
- * input. */
+/* Creates the file. If a path, writable at the start of the run, is gone now, the run fails: this is not bad input. */
 static void create(struct sl_store *file, struct sl_trainer *trainer, const char *path,
                    const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
                    struct sl_error *error) {
@@ -284,7 +283,7 @@ static const char *describe(const struct sl_array *array, char text[160]) {
     return text;
 }
 
-/* Checks that the file has exactly the tensors that the model and its optimizer need. */
+/* Checks that the file has exactly the tensors of the model and its optimizer. */
 static int compare_tensors(const struct sl_store *file, const struct sl_store *wanted, const char *path,
                            struct sl_error *error) {
     char there[160], here[160];

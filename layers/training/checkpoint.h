@@ -10,8 +10,8 @@
  *     optimizer             its name, as in layers/training/optimizer.h; adamw if the entry is missing
  *     base                  if only adapters' values are saved: the source of the other values; base.*
  *                           are the writer's notes that identify them. Without base the file has all values
- *     config.KEY            settings that must be the same when the run resumes, such as the model's sizes
- *     others                notes of the program that trains
+ *     config.KEY            settings to compare when the run resumes, such as the model's sizes
+ *     others                notes of the training program
  *
  * A directory holds a run's latest checkpoints as step-00000100.safetensors; the entry step must match the name. If
  * processes have written their own parts (layers/snapshot/saved_parts.h), it holds step-00000100.index.json, an index
@@ -29,9 +29,9 @@
 SL_BEGIN_C
 
 #define SL_CHECKPOINT_INDEX ".index.json"
-/* Note that marks a part of a checkpoint. */
+/* Note in a part of a checkpoint, to mark it. */
 #define SL_CHECKPOINT_PART_KEY "shardloop.part"
-/* Note with the source of the values that the file leaves out. */
+/* Note with the source of the missing values. */
 #define SL_CHECKPOINT_BASE_KEY "base"
 
 struct sl_checkpoint {
@@ -63,9 +63,9 @@ int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const c
 /* Loads PATH, which coordinate 0 reads; the other coordinates ignore PATH and SETTINGS. Collective. TRAINER must be
  * open. It receives the values, the optimizer's state and the number of steps; ABOUT receives the other fields.
  * SL_BAD_INPUT on all coordinates, with nothing changed, if the file is not a complete checkpoint; if it is damaged
- * (checksums, a value that is not finite, or a step other than its name's); if its settings or optimizer differ (the
- * error names both); or if its tensors are not those of the model and the optimizer. If the directory of a damaged file
- * has an older checkpoint, the error names it. */
+ * (checksums, a non-finite value, or a step other than its name's); if its settings or optimizer differ (the error
+ * names both); or if its tensors are not those of the model and the optimizer. If the directory of a damaged file has
+ * an older checkpoint, the error names it. */
 int sl_checkpoint_load(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_setting *settings, struct sl_checkpoint *about);
 
@@ -129,12 +129,12 @@ bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]);
 /* Steps in the name of PATH; -1 if it is not a checkpoint's name. */
 int64_t sl_checkpoint_step_of(const char *path);
 
-/* Steps of the checkpoint that sl_checkpoint_latest finds in DIRECTORY; -1 if there is none. */
+/* Steps of the latest checkpoint in DIRECTORY, found by sl_checkpoint_latest; -1 if there is none. */
 int64_t sl_checkpoint_last_step(const char *directory);
 
 /* Removes checkpoints with fewer steps than STEP, except the latest KEEP - 1 of them and the one with BEST steps (-1:
- * none); also files that crashes have left, and an index beside a whole file of the same step. The index of a
- * checkpoint in parts is removed before its parts. */
+ * none); also files left by crashes, and an index beside a whole file of the same step. The index of a checkpoint in
+ * parts is removed before its parts. */
 int sl_checkpoint_prune(const char *directory, int64_t step, int keep, int64_t best, struct sl_error *error);
 
 SL_END_C

@@ -9,8 +9,8 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-/* Floats sent at a time; floats that one coordinate copies at a time, which fit a core's cache; bf16 values converted
- * at a time. */
+/* Floats sent at a time; floats copied by one coordinate at a time, which fit a core's cache; bf16 values converted at
+ * a time. */
 enum { PIECE = 1 << 20, COPIED = 1 << 15, HALVES = 4096 };
 
 /* Elements [first, first + count) of a coordinate's shard of a parameter. */
@@ -19,7 +19,7 @@ struct part {
     size_t first, count;
 };
 
-/* Parts that one coordinate sends or receives, one after another. */
+/* Parts sent or received by one coordinate, one after another. */
 struct parts {
     int32_t count;
     struct part *list;
@@ -65,7 +65,7 @@ static bool keeps_parts(const struct exchange *x, int range) {
     return x->state != SL_VALUES || (!x->imports && has_own_floats(x, range));
 }
 
-/* The part of parameter I's shard that this coordinate holds, in elements of the parameter. */
+/* This coordinate's part of parameter I's shard, in elements of the parameter. */
 static void kept_part(const struct exchange *x, int i, struct part *part) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
     *part = (struct part){*parameter, 0, parameter->count};
@@ -86,7 +86,7 @@ static bool takes_part(const struct exchange *x, int i) {
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
 
-/* Copies values that are held only as bf16; the host converts them. */
+/* Copies values held only as bf16; the host converts them. */
 static void copy_rounded(const struct exchange *x, uint16_t *own, size_t count, float *at) {
     uint16_t piece[HALVES];
     for (size_t begin = 0, some; begin < count; begin += some) {

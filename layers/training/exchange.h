@@ -18,8 +18,8 @@ SL_BEGIN_C
 enum sl_state { SL_VALUES, SL_GRADIENTS, SL_ADAPTERS, SL_STATES };
 
 /* Copies values or state from STORE to every coordinate's shards, and rounds the values as sl_parameters_round does.
- * Only coordinate 0 reads STORE. Collective over WORLD (the whole mesh). SL_BAD_INPUT names a tensor that is missing or
- * differs in shape or type. */
+ * Only coordinate 0 reads STORE. Collective over WORLD (the whole mesh). SL_BAD_INPUT names a missing tensor, or one
+ * with another shape or type. */
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store);
 
@@ -27,17 +27,18 @@ int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_para
 int sl_import_base(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
                    const struct sl_store *store);
 
-/* Assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on coordinate 0. Tensors that
- * STORE lacks are added. If several coordinates hold the same shard, the first one sends it. Collective over WORLD. */
+/* Assembles values, gradients or state of all coordinates, multiplied by SCALE, in STORE on coordinate 0. Missing
+ * tensors are added to STORE. If several coordinates hold the same shard, the first one sends it. Collective over
+ * WORLD. */
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
               enum sl_state state, float scale, struct sl_store *store);
 
-/* As sl_export for values or state, for coordinates that share memory and pass the same STORE, which has all tensors:
- * each copies its own parts. STORE is complete once all coordinates have returned. SL_FAILED if memory is short. */
+/* As sl_export for values or state, for coordinates with shared memory and the same STORE, which has all tensors: each
+ * copies its own parts. STORE is complete once all coordinates have returned. SL_FAILED if memory is short. */
 int sl_export_beside(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                      enum sl_state state, struct sl_store *store);
 
-/* Declares in STORE on coordinate 0 the tensors that sl_export would write. Collective over WORLD. */
+/* Declares in STORE on coordinate 0 the tensors of sl_export. Collective over WORLD. */
 int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                enum sl_state state, struct sl_store *store);
 

@@ -62,8 +62,8 @@ static struct sl_module *layer_in(struct sl_module *child) {
     return child->is_layer ? child : NULL;
 }
 
-/* Makes each layer that is a child of a sequential stage a part of its own, numbered after the loops; without APART,
- * resets this. Returns the number of parts. */
+/* Makes each child layer of a sequential stage a part of its own, numbered after the loops; without APART, resets this.
+ * Returns the number of parts. */
 static int part_layers(struct sl_model *model, bool apart) {
     int parts = 0;
     for (int l = 0; l < model->loops; l++) {
@@ -120,8 +120,8 @@ int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *op
     return SL_OK;
 }
 
-/* Whether the layer that is PART of PARAMETERS shares its room with others. Not if parameters are sharded over data and
- * there are several sums: little memory would be freed, and much sent. */
+/* Whether the layer with number PART of PARAMETERS shares its room with others. Not if parameters are sharded over data
+ * and there are several sums: little memory would be freed, and much sent. */
 static bool uses_room(const struct sl_parameters *parameters, int part) {
     const struct sl_range *own = &parameters->range[part], *sharded = own + parameters->loops;
     if (parameters->layer_sums > 1 && sharded->used > own->used) return false;

@@ -18,7 +18,7 @@ enum sl_tied {
 
 /* The stages of a rank, as built by the classifier, the transformer or a user. A stage takes as many columns as the
  * stage before it outputs. All stages but the last output equally many, unless `handed` is set. The loss takes the
- * columns of the last stage. The builder frees the modules after the pipeline that uses them has been closed. */
+ * columns of the last stage. The builder frees the modules, after their pipeline has been closed. */
 struct sl_model {
     int loops;
     struct sl_module **stage; /* [loops]; modules before the first layer or after the last one are part of a stage */
@@ -54,12 +54,12 @@ static inline int sl_model_first_layer(struct sl_layers layers, int stages, int 
  * numbers do not add up; SL_FAILED if memory is short. */
 int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
                   int first, int last, struct sl_error *error);
-/* The two ranks that share parameters with RANK, in the order of their stages: those of the first and the last stage,
- * which share tied parameters; with two copies of the model, the two ranks that hold the same parts of it. */
+/* The two ranks with shared parameters, in the order of their stages: the ranks of the first and the last stage, which
+ * share tied parameters; with two copies of the model, the two ranks with RANK's parts of it. */
 void sl_model_ends(const struct sl_schedule *schedule, int rank, int ends[2]);
-/* Opens PARAMETERS for MODEL. If it saves memory with --zero 2, layers that are children of sequential stages become
- * parts of their own, numbered after the loops, so that their gradients are complete one after another. Sets layer_sums
- * of PARAMETERS and of the pipeline's OPTIONS. SL_FAILED if memory is short. */
+/* Opens PARAMETERS for MODEL. If it saves memory with --zero 2, child layers of sequential stages become parts of their
+ * own, numbered after the loops, so that their gradients are complete one after another. Sets layer_sums of PARAMETERS
+ * and of the pipeline's OPTIONS. SL_FAILED if memory is short. */
 int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
                              struct sl_parameters *parameters);
 /* Assigns the rooms of gradients to the ranges of PARAMETERS: loops, and layers with parts of their own, use rooms one

@@ -109,7 +109,7 @@ int sl_optimizer_states(const struct sl_optimizer_options *options) {
 /* ---- a range ---- */
 
 /* Elements summed at a time: the sum stays in the cache, beside values and state. Also the elements hashed at a time
- * after an update that computes no hash. */
+ * after an update without hash. */
 enum { PIECE = 2048 };
 
 struct update {
@@ -151,7 +151,7 @@ static void update_some(const struct update *u, struct sl_optimizer_run run, siz
                         const float *gradient, const float *addend) {
     const struct pass pass = {.hash = {keys, add}, .update = u, .first = first};
     const bool apart = sl_range_is_whole(u->parameters, u->number);
-    alignas(SL_CACHE_LINE) float values[PIECE]; /* of values that peers hold, copied here */
+    alignas(SL_CACHE_LINE) float values[PIECE]; /* copy of scattered values */
     if (apart) sl_parameters_copy_values(u->parameters, u->number, first, count, values, false);
     run.count = count;
     run.gradient = gradient;
@@ -166,9 +166,9 @@ static void update_some(const struct update *u, struct sl_optimizer_run run, siz
     if (apart) sl_parameters_copy_values(u->parameters, u->number, first, count, values, true);
 }
 
-/* Updates COUNT elements from FIRST on. Values that peers hold are copied piece by piece. Elements that are hashed
- * after the update also go piece by piece, and are not written past the caches, so that the hash need not read them
- * from memory again; if the host must copy them from a device, they are one piece. */
+/* Updates COUNT elements from FIRST on. Values that are not contiguous (sl_range_is_whole) are copied piece by piece.
+ * Elements hashed after the update also go piece by piece, and are not written past the caches, so that the hash need
+ * not read them from memory again; if the host must copy them from a device, they are one piece. */
 static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
                        const float *gradient, const float *addend) {
     const bool behind = u->prints && !hashes_itself(u), apart = sl_range_is_whole(u->parameters, u->number);
@@ -230,7 +230,7 @@ static int update_far(const struct update *near, struct sl_optimizer_run run, si
     return SL_OK;
 }
 
-/* Updates the part of elements [FIRST, END) of the flat range that lies in the shard. */
+/* Updates the part of elements [FIRST, END) of the flat range inside the shard. */
 static int update_shard(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end,
                         struct sl_error *error) {
     const size_t shard_end = u->range->shard + u->range->shard_count;

@@ -1,8 +1,8 @@
 /* optimizer.h - the table of optimizers, and how they update flat storage.
  *
- * An optimizer is a row of the table: a name, the names of its state tensors (one element per value), and a function
- * that updates a run of elements. Other code does not depend on the meaning of the state: it allocates, shards (ZeRO),
- * saves and compares the tensors under the row's names.
+ * An optimizer is a row of the table: a name, the names of its state tensors (one element per value), and a function to
+ * update a run of elements. Other code does not depend on the meaning of the state: it allocates, shards (ZeRO), saves
+ * and compares the tensors under the row's names.
  *
  * A new optimizer needs a file optimizer_NAME.c, which defines a row; the row's name in the table of optimizer.c; and
  * the file in layers/kernels/kernels.cmake. Its loops stand under SL_ELEMENTWISE (spmd/device/offload.h), so that the
@@ -15,7 +15,7 @@
  *     options.optimizer = sl_optimizer_defaults(&signs, 1e-3f);
  *     options.optimizer.arg = &mine;      (passed to follow_signs as options->arg)
  *
- * State that a row declares is sharded, saved and resumed as that of the table's optimizers, under the row's name; a
+ * The state of a row is sharded, saved and resumed as that of the table's optimizers, under the row's name; a
  * checkpoint of another optimizer is refused. */
 #ifndef SL_LAYERS_TRAINING_OPTIMIZER_H
 #define SL_LAYERS_TRAINING_OPTIMIZER_H
@@ -63,13 +63,13 @@ struct sl_optimizer {
     const char *name, *help; /* name: also in checkpoints; help may be NULL */
     /* Names of the state tensors, at most 20 characters each, all different; NULL after the last. */
     const char *state[SL_OPTIMIZER_STATES + 1];
-    /* Names of the fields of sl_optimizer_options that it uses, such as "beta1"; NULL after the last. */
+    /* Names of the used fields of sl_optimizer_options, such as "beta1"; NULL after the last. */
     const char *settings[8];
     struct sl_optimizer_options defaults; /* default values of the settings and of decay */
     bool adds;   /* whether update reads addend, which saves a pass over the gradients; if not, addend is always NULL */
     bool rounds; /* whether update writes rounded, which saves a pass over the values; if not, rounded is always NULL */
     bool hashes; /* whether update computes hash, which saves a pass over both; if not, hash is always NULL */
-    /* Number of state tensors that OPTIONS need. NULL: all of them. */
+    /* Number of state tensors for OPTIONS. NULL: all of them. */
     int (*states)(const struct sl_optimizer_options *options);
     /* Returns SL_BAD_INPUT if settings do not fit each other. NULL: they always do. */
     int (*check)(const struct sl_optimizer_options *options, struct sl_error *error);
@@ -78,7 +78,7 @@ struct sl_optimizer {
                    const struct sl_optimizer_run *run);
 };
 
-/* Row called NAME; NULL if there is none, with an error that lists all names. */
+/* Row called NAME; NULL if there is none, with an error listing all names. */
 const struct sl_optimizer *sl_optimizer_find(const char *name, struct sl_error *error);
 /* Row number I; NULL after the last. */
 const struct sl_optimizer *sl_optimizer_at(int i);
@@ -94,7 +94,7 @@ struct sl_optimizer_options sl_sgd_defaults(float learning_rate);
 
 /* SL_BAD_INPUT if a setting is out of its range or does not fit the others; the line names it. */
 int sl_optimizer_check(const struct sl_optimizer_options *options, struct sl_error *error);
-/* Number of state tensors that OPTIONS need. */
+/* Number of state tensors for OPTIONS. */
 int sl_optimizer_states(const struct sl_optimizer_options *options);
 
 /* Whether an update of RANGE also rounds its values to bf16, so that sl_parameters_round need not. */

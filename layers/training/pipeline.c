@@ -6,7 +6,7 @@
  *     params  of the stage of which loop
  *     output  y is a row of the output buffer, or is sent on round the ring           (send_activation: ppermute by +1)
  * and backward_step is its transpose: gradients of rows, gradients round the ring by -1.
- * drivers/examples/looping_step.c is the same step without schedules, channels and modules that store bf16. */
+ * drivers/examples/looping_step.c is the same step without schedules, channels and bf16 storage. */
 #include <string.h>
 
 #include "layers/training/pipeline_internal.h"
@@ -42,7 +42,7 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
 }
 
 /* Sets the microbatches and dropout keys of ACTION. Keys are those of the breadth-first pass for every schedule, so a
- * backward that recomputes draws its forward's dropout. */
+ * recomputing backward draws its forward's dropout. */
 static void set_microbatches(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const size_t keys = (size_t)p->model->layers;
@@ -71,7 +71,7 @@ static const float *note_rows(struct sl_pipeline *p, int columns, const float *r
     return rows;
 }
 
-/* The call's received rows at FROM as floats; a module that READS_STORED needs no floats. */
+/* The call's received rows at FROM as floats; a module with READS_STORED needs no floats. */
 static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_stored, const void *from) {
     if (!from || !rounds(p, columns)) return from;
     float *rows = sl_at(&p->context, &p->taken);
@@ -79,7 +79,7 @@ static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_sto
     return note_rows(p, columns, rows, from);
 }
 
-/* Buffer for a stage's rows that are sent from TO; and rounds them to TO. */
+/* Buffer for a stage's rows to be sent from TO; and rounds them to TO. */
 static float *rows_for(const struct sl_pipeline *p, int columns, void *to) {
     return rounds(p, columns) ? sl_at(&p->context, &p->given) : to;
 }
@@ -98,7 +98,7 @@ static bool is_done(struct sl_pipeline *p, const struct sl_result *result) {
     return result->done;
 }
 
-/* Rounds float rows that are not sent, as if they were, and saves them if PLACE is in the stash. */
+/* Rounds unsent float rows as if they were sent, and saves them if PLACE is in the stash. */
 static void settle(const struct sl_pipeline *p, int columns, float *rows, const struct sl_place *place) {
     const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
     if (rounds(p, columns))
@@ -125,7 +125,7 @@ static const float *take_x(struct sl_pipeline *p, const struct sl_action *action
     return take_rows(p, columns, stage->x.reads == SL_BF16, from);
 }
 
-/* Records KIND of rows that ACTION's stage sends in the step's journal, from ROWS. */
+/* Records ROWS of KIND, sent by ACTION's stage, in the step's journal. */
 static void record(const struct sl_pipeline *p, enum sl_journal_kind kind, const struct sl_action *action, int columns,
                    enum sl_dtype dtype, const void *rows) {
     if (p->step->journal && p->context.phase == SL_TRAIN)
@@ -295,7 +295,7 @@ bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_g
     return true;
 }
 
-/* Runs the groups of a loop's weight gradients that are due; if layers are parts, all groups of a sum at once. */
+/* Runs the due groups of a loop's weight gradients; if layers are parts, all groups of a sum at once. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     struct weight_gradients *weights = &p->weights[action->loop];
     const int sums = p->options.layer_sums, count = sums ? p->microbatches / sums : p->options.wgrad_group;
@@ -355,9 +355,9 @@ static bool is_sent(const struct sl_pipeline *p, const struct sl_action *action)
            next->microbatch == action->microbatch;
 }
 
-/* Weight gradients that are due after a backward run once its gradient has been sent: the previous stage needs that
- * first, and they are not needed before the reduction. They run before the next backward, which may reuse their
- * microbatches' slots. */
+/* Weight gradients due after a backward run once its gradient has been sent: the previous stage needs it first, and
+ * they are not needed before the reduction. They run before the next backward, which may reuse their microbatches'
+ * slots. */
 bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action) {
     return action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
            (sl_has_weight_gradient(action->kind) && !is_sent(p, action));

@@ -1,8 +1,8 @@
 /* pipeline.h - the executor: one coordinate walks the lowered schedule of its rank.
  *
  * A stage is a module, usually a list of modules; the loss follows the last stage. Ranks are the coordinates along one
- * axis of the mesh ("model"). Two ranks that hold neighbouring stages are connected by a channel in each direction; on
- * a ring all channels together are a persistent ppermute. A rank does no work while it is idle (in a bubble).
+ * axis of the mesh ("model"). Two ranks with neighbouring stages are connected by a channel in each direction; on a
+ * ring all channels together are a persistent ppermute. A rank does no work while it is idle (in a bubble).
  *
  * sl_trainer (layers/training/trainer.h) contains a pipeline and trains with it. A user's own training loop makes these
  * calls, in this order; drivers/examples/regression.c is an example:
@@ -17,7 +17,7 @@
  *     sl_parameters_take        allocates their memory
  *     sl_parameters_initialize  draws and rounds the initial values (sl_import reads and rounds given ones)
  *     sl_pipeline_open          allocates the pipeline's memory and opens its channels
- *     sl_pipeline_train         a step's forward and backward; then, for each range that is not empty, sl_pmean of
+ *     sl_pipeline_train         a step's forward and backward; then, for each non-empty range, sl_pmean of
  *                               its gradients over data, unless sl_range_is_sharded; sl_optimizer_update; and
  *                               sl_parameters_round, which modules with bf16 operands need
  *     sl_pipeline_close, sl_parameters_close, sl_module_free */
@@ -32,8 +32,8 @@
 
 SL_BEGIN_C
 
-/* Slots of a channel. A schedule is proven with the smallest number, at least SL_PIPELINE_FEWEST_SLOTS, that works.
- * With more slots a stage can run ahead of the next one, so that a core shared by several coordinates computes many
+/* Slots of a channel. A schedule is proven with the smallest sufficient number, at least SL_PIPELINE_FEWEST_SLOTS. With
+ * more slots a stage can run ahead of the next one, so that a core shared by several coordinates computes many
  * microbatches with one stage's weights in its cache. */
 enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
 
@@ -61,7 +61,7 @@ struct sl_pipeline_options {
     int sequence;       /* rows of a sequence; 0: rows are independent */
     bool forward_only;  /* the pipeline will never train */
     bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
-                           forward_only; else only rows that W still needs are held, in less memory */
+                           forward_only; else only rows still needed by W are held, in less memory */
     bool sizes_only;    /* the pipeline is planned for its parameters and bytes, and never opened */
     struct sl_load *load;     /* counts the work of a microbatch during planning; NULL: not counted */
     struct sl_crew *crew;     /* this coordinate's helpers for forward_only; NULL: none */
@@ -75,7 +75,7 @@ struct sl_pipeline_options {
      * one, of all microbatches, or one per weight-gradient product. 0: layers are not parts. */
     int layer_sums;
     /* Receives the gradient of the batch's inputs in each call of sl_pipeline_train: [rows of a call, in] in the
-     * caller's device memory. Set it on all coordinates with the first stage, or on none (NULL). SL_BAD_INPUT if that
+     * caller's device memory. Set it on all coordinates with the first stage, or on none (NULL). SL_BAD_INPUT if the
      * stage reads tokens. */
     float *batch_gradient;
     int passes; /* the most consecutive calls of sl_pipeline_train with UNREAD; 0 counts as 1 */
@@ -85,23 +85,23 @@ struct sl_pipeline_options {
  * product deep enough to be fast; else all. It depends on shapes only, so the bits of a given size do not change. */
 int sl_pipeline_wgrad_group(int microbatches, int rows);
 
-/* The first check of sl_pipeline_plan and sl_trainer_plan: SL_BAD_INPUT names the field of OPTIONS or MODEL that is
- * missing or does not fit, and the allowed values. */
+/* The first check of sl_pipeline_plan and sl_trainer_plan: SL_BAD_INPUT names the missing or unfit field of OPTIONS or
+ * MODEL, and the allowed values. */
 int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model);
 
 /* Plans MODEL: declares its parameters in PARAMETERS, and computes the sizes of stash, workspace and buffers. Allocates
  * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh: groups are opened and names
- * compared. SL_BAD_INPUT if options, schedule and model do not fit each other, or if two stages declare a parameter of
- * the same name that is not tied. Free with sl_pipeline_close, also after a failure. */
+ * compared. SL_BAD_INPUT if options, schedule and model do not fit each other, or if two stages declare an untied
+ * parameter of the same name. Free with sl_pipeline_close, also after a failure. */
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters);
-/* Bytes that sl_pipeline_open will allocate and planning has allocated: stash, workspace, buffers, channel slots,
- * tables. The total, or added to BUDGET by category. */
+/* Bytes to be allocated by sl_pipeline_open, or already allocated by planning: stash, workspace, buffers, channel
+ * slots, tables. The total, or added to BUDGET by category. */
 size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
 void sl_pipeline_plan_bytes(const struct sl_pipeline *pipeline, struct sl_budget *budget);
 /* Columns of the batch's inputs; 0 if this coordinate lacks the first stage. */
 int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
-/* Columns of the batch's targets; 0 if this coordinate has no loss that reads targets. */
+/* Columns of the batch's targets; 0 if this coordinate has no loss with targets. */
 int sl_pipeline_targets(const struct sl_pipeline *pipeline);
 /* Rows of the batch of a call: microbatches times the rows of one. */
 int sl_pipeline_rows(const struct sl_pipeline *pipeline);
@@ -146,13 +146,12 @@ struct sl_pipeline_step {
 };
 
 /* Runs forward and backward of all microbatches; the parameters then hold the gradients. SL_BAD_INPUT if the batch has
- * another number of rows, or lacks an array that the first stage or the loss reads; fails if a communication call or a
- * product fails. This also holds for sl_pipeline_evaluate and sl_pipeline_generate. SL_BAD_INPUT also if step->weight
- * is 0. */
+ * another number of rows, or lacks an array for the first stage or the loss; fails if a communication call or a product
+ * fails. This also holds for sl_pipeline_evaluate and sl_pipeline_generate. SL_BAD_INPUT also if step->weight is 0. */
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Device memory for the sums of the step's kernels, once the pipeline is open. */
 struct sl_sums *sl_pipeline_sums(const struct sl_pipeline *pipeline);
-/* Fills in the metrics of a step that was trained with UNREAD; waits for the device's queue. */
+/* Fills in the metrics of a step trained with UNREAD; waits for the device's queue. */
 void sl_pipeline_read(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);

@@ -1,5 +1,5 @@
 /* pipeline_check.c - checks a pipeline's options and model before planning, the batch before each call, and the names
- * of the parameters that stages have declared. A forgotten field is NULL or 0, and is reported before it is used. */
+ * of declared parameters. A forgotten field is NULL or 0, and is reported before it is used. */
 #include <stdlib.h>
 #include <string.h>
 

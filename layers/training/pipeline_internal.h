@@ -6,8 +6,8 @@
 #include "layers/training/pipeline.h"
 #include "spmd/device/window.h"
 
-/* Places of a stage's x and dy, saved for W in the type of sl_pipeline_dtype. A place that is not stashed is unused:
- * the rows lie elsewhere, or W does not need them. */
+/* Places of a stage's x and dy, saved for W in the type of sl_pipeline_dtype. An unstashed place is unused: the rows
+ * lie elsewhere, or W does not need them. */
 struct kept {
     struct sl_place x, dy;
     size_t begin; /* start of the loop's part of the stash, in elements of one slot */
@@ -43,11 +43,11 @@ struct sl_pipeline {
     int run;             /* microbatches of a forward, an input gradient and their messages */
     int in, hidden, out; /* columns of the batch's inputs, of rows between stages, and of the last stage's output; 0 if
                             this rank has none */
-    unsigned reads;      /* arrays of the batch that this rank's stages and loss read, as in struct sl_module_type */
+    unsigned reads;      /* arrays of the batch for this rank's stages and loss, as in struct sl_module_type */
     struct sl_batch_bounds bounds;
     bool reads_inputs; /* whether the first stage reads the batch's inputs */
     struct sl_stash stash;
-    struct sl_stash again, once; /* stashes of recomputed modules: tensors that wait for W, and tensors for one call */
+    struct sl_stash again, once;        /* stashes of recomputed modules: tensors until W, and tensors for one call */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
     /* With frames, the stash is one unit of the window at a time: stash.slots microbatches of a loop. */
     struct sl_window window;
@@ -60,7 +60,7 @@ struct sl_pipeline {
     /* If stages send bf16: float buffers for a call's x or dy, and for its y or dx. */
     struct sl_place taken, given;
     struct weight_gradients *weights;    /* [loops] */
-    size_t workspace_bytes, table_bytes; /* of a call; of tables that layers share (rotary positions) */
+    size_t workspace_bytes, table_bytes; /* of a call; of tables shared by layers (rotary positions) */
     size_t sums_at;                      /* offset of the sums, after the modules' workspace */
     struct sl_context context;
     /* Buffers of stage inputs, if the schedule keeps states, and of their gradients; then outputs of the last stage,
@@ -131,7 +131,7 @@ static inline bool has_loss(const struct sl_pipeline *p) {
 
 /* Marks the weight gradient of ACTION as ready to compute. */
 void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action);
-/* Whether the groups of ACTION's loop that are due run after it. */
+/* Whether the due groups of ACTION's loop run after it. */
 bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action);
 /* Whether the loop has a next group, and all of it is due. */
 bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights);
@@ -158,7 +158,7 @@ void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end);
 /* ---- parameters that take turns in memory (pipeline_offload.c) ---- */
 
 int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters);
-/* Brings the parameters that ACTION reads or writes into memory. */
+/* Brings ACTION's parameters into memory. */
 int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action);
 
 /* ---- sharded kernels (pipeline_shards.c) ---- */
@@ -175,8 +175,7 @@ int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action
 int sl_pipeline_end_scatters(struct sl_pipeline *p);
 int sl_pipeline_end_shards(struct sl_pipeline *p);
 
-/* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name that is not tied. Collective over the
- * mesh. */
+/* SL_BAD_INPUT if stages of two ranks have declared an untied parameter of the same name. Collective over the mesh. */
 int sl_pipeline_check_names(struct sl_pipeline *p, const struct sl_parameters *parameters);
 /* SL_BAD_INPUT if BATCH does not fit a call in PHASE. */
 int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase);

@@ -1,5 +1,5 @@
 /* pipeline_offload.c - the stash in a window (spmd/device/window.h). A unit is the saved activations of one loop for
- * microbatches that are used together: a run of them forward, or a group of weight gradients.
+ * microbatches used together: a run of them forward, or a group of weight gradients.
  *
  * The schedule determines the unit of every action. So a unit is offloaded after its forwards if others come next, and
  * read back ahead of its backwards. The stash of recomputed modules is not offloaded: it lives for a backward only. */

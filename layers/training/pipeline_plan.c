@@ -9,8 +9,8 @@
 
 /* ---- planning ---- */
 
-/* Plans the stash tensor for rows that a stage's first or last module wants saved; rows that are in the batch or in the
- * output gradients as floats need no copy. */
+/* Plans the stash tensor for rows to be saved for a stage's first or last module; rows in the batch or in the output
+ * gradients as floats need no copy. */
 static int plan_kept(struct sl_pipeline *p, struct sl_plan *plan, bool wanted, bool elsewhere, int columns,
                      struct sl_place *place) {
     const size_t count = (size_t)plan->rows * (size_t)columns;
@@ -81,7 +81,7 @@ static int set_widths(struct sl_pipeline *p) {
 }
 
 /* Plans slots. If recomputed tensors have as many slots as all others, the first forward writes the tensors for W to
- * the place that the second one uses. */
+ * the place of the second one. */
 static int plan_slots(struct sl_pipeline *p) {
     const struct sl_pipeline_options *options = &p->options;
     p->again.once = &p->once;
@@ -142,7 +142,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     return SL_OK;
 }
 
-/* Finds the arrays that the modules read. A first stage that reads tokens reads no inputs. */
+/* Finds the arrays read by the modules. A first stage with tokens reads no inputs. */
 static int find_reads(struct sl_pipeline *p) {
     for (int l = 0; l < p->model->loops; l++) {
         const unsigned reads = sl_module_reads(p->model->stage[l]);

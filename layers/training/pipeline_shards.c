@@ -1,4 +1,4 @@
-/* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
+/* pipeline_shards.c - kernels sharded over data, gathered as the schedule's UNSHARD and RESHARD say
  * (layers/modules/parameters/gathers.h).
  *
  * Without training, or if parameters take turns in memory, modules gather for each use instead. If all kernels of a
@@ -29,7 +29,7 @@ static void note(const struct sl_pipeline *p, const char *name, int loop, double
     sl_trace_add(p->step->trace, event);
 }
 
-/* Adds events of gathers that have ended. */
+/* Adds events of ended gathers. */
 static void note_ended(struct sl_pipeline *p) {
     for (int l = 0; l < p->model->loops; l++) {
         if (p->gathers.left[l] || p->gathers.began[l] == 0) continue;
@@ -38,7 +38,7 @@ static void note_ended(struct sl_pipeline *p) {
     }
 }
 
-/* Gathers kernels that members hold together; UNSHARD does not gather those. */
+/* Gathers kernels held together by the members; UNSHARD does not gather them. */
 int sl_pipeline_begin_shards(struct sl_pipeline *p) {
     if (!p->unshards) return SL_OK;
     const double began = sl_now();

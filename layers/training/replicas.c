@@ -1,4 +1,4 @@
-/* replicas.c - compares tensors that several coordinates hold. */
+/* replicas.c - compares tensors held by several coordinates. */
 #include "layers/training/replicas.h"
 
 #include <md5.h>
@@ -24,7 +24,7 @@ struct sums {
     struct sum *list;
 };
 
-/* First difference that a coordinate has found. */
+/* First difference found by a coordinate. */
 struct difference {
     int32_t found, other;
     char name[128];
@@ -56,7 +56,7 @@ static void digest(const void *values, size_t bytes, float *piece, uint8_t sum[M
     MD5Final(sum, &context);
 }
 
-/* Digest of parameter I's values, copied from the members that hold them. */
+/* Digest of parameter I's values, if they are not contiguous (sl_range_is_whole). */
 static void digest_values(const struct sl_parameters *parameters, int i, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
     const struct sl_parameter *parameter = &parameters->list[i];
     MD5_CTX context;
@@ -106,7 +106,7 @@ static int list_states(struct sl_spmd *self, const struct sl_parameters *paramet
     return SL_OK;
 }
 
-/* Adds sums of all values, as every coordinate has them, and of the floats that only this coordinate has. */
+/* Adds sums of all values, as every coordinate has them, and of this coordinate's own floats. */
 static void list_values(struct sl_spmd *self, const struct sl_parameters *parameters, int i, struct sums *sums,
                         float *piece) {
     const struct sl_parameter *parameter = &parameters->list[i];

@@ -1,4 +1,4 @@
-/* trace.h - a coordinate's activity over time: one event for each piece of work, in memory that the caller provides.
+/* trace.h - a coordinate's activity over time: one event for each piece of work, in the caller's memory.
  *
  *     const struct sl_trace_mark mark = sl_trace_begin(trace);
  *     ...
@@ -66,8 +66,8 @@ static inline struct sl_trace_mark sl_trace_begin(const struct sl_trace *trace) 
                                   sl_starved_at_work(self, began, sl_cpu_now())};
 }
 
-/* Ends the piece of work that began at MARK, and adds its event. The caller sets all fields of EVENT but its times. A
- * pause caused by reading the clocks counts as the event's no_core, not as work. */
+/* Ends the piece of work begun at MARK, and adds its event. The caller sets all fields of EVENT but its times. A pause
+ * caused by reading the clocks counts as the event's no_core, not as work. */
 static inline void sl_trace_end(struct sl_trace *trace, struct sl_trace_mark mark, struct sl_trace_event event) {
     if (!trace) return;
     const struct sl_spmd *self = trace->self;

@@ -19,8 +19,7 @@ struct sl_trace_arrows {
 };
 
 /* Finds the messages in the traces of RUN's coordinates, TRACE [coordinates]. Left out are messages whose send or take
- * is not recorded, and messages that arrive before they are sent: those coordinates are on hosts whose clocks
- * differ. */
+ * is not recorded, and messages received before they are sent: those coordinates are on hosts whose clocks differ. */
 int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_trace_run *run,
                          struct sl_error *error);
 

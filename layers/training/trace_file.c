@@ -71,8 +71,8 @@ void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin
 /* ---- rows ---- */
 
 /* Chrome's format has processes with threads, which are rows; the kernel uses number 0 of both, so it is not used here.
- * The steps are the first process; each pipeline is one more. Events of a row must not overlap, so reductions and
- * gathers that run at the same time lie in rows below their coordinate's own. */
+ * The steps are the first process; each pipeline is one more. Events of a row must not overlap, so concurrent
+ * reductions and gathers lie in rows below their coordinate's own. */
 enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT + SL_MOST_UNSHARDED };
 
 static int process_of(const struct sl_trace_run *run, int coordinate) {
@@ -148,7 +148,7 @@ static json_t *object_of_step(const struct sl_trace_step *step, double first) {
                      STEPS, "args", "step", (json_int_t)step->number, "loss", loss);
 }
 
-/* One end of arrow number ID: its begin, or the event that it points to. */
+/* One end of arrow number ID: its begin, or the event it points to. */
 static json_t *end_of_arrow(const struct sl_trace_arrow *arrow, int id, bool taken, const struct sl_trace_run *run,
                             double first) {
     const int coordinate = taken ? arrow->taker : arrow->sender;

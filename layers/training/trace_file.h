@@ -21,7 +21,7 @@
 
 SL_BEGIN_C
 
-/* The recorded run. Everything that it points to must outlive the file. */
+/* The recorded run. Everything it points to must outlive the file. */
 struct sl_trace_run {
     const struct sl_mesh *mesh;
     const char *pipe_axis, *data_axis;  /* names; MESH may lack either */
@@ -53,8 +53,7 @@ struct sl_trace_file {
 /* Allocates memory for STEPS steps, or for a sensible maximum. FILE is zero, or has been created. */
 int sl_trace_file_open(struct sl_trace_file *file, const struct sl_trace_run *run, int64_t steps,
                        struct sl_error *error);
-/* Opens PATH, the value of OPTION, and empties it, in the process that will write it. SL_BAD_INPUT if it cannot be
- * opened. */
+/* Opens PATH, the value of OPTION, and empties it, in the writing process. SL_BAD_INPUT if it cannot be opened. */
 int sl_trace_file_create(struct sl_trace_file *file, const char *option, const char *path, struct sl_error *error);
 /* The coordinate's own trace; starts recording. */
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);

@@ -150,7 +150,7 @@ static bool holds_wholes(const struct sl_trainer *t) {
            options->storage == SL_F32;
 }
 
-/* Whether members hold float kernels only for the part that they update. They hold no values together then. */
+/* Whether members hold float kernels only for their own part. They hold no values together then. */
 static bool shards_floats(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && !t->parameters.one_copy && !t->parameters.values_only &&
            data_of(t)->size > 1 && t->parameters.working_bf16;
@@ -209,7 +209,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     return SL_OK;
 }
 
-/* Bytes of sums that wait for other leaves, and of the leaves' metrics. */
+/* Bytes of sums waiting for other leaves, and of the leaves' metrics. */
 static size_t waiting_bytes(const struct sl_trainer *t) {
     return t->options.pipeline.forward_only ? 0 : sl_leaves_bytes(&t->parameters, leaves(t));
 }
@@ -371,7 +371,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     sl_pass_sums_keep(&t->sums, pass, sl_pipeline_sums(t->pipeline));
-    sl_add_counts(sums, &step.metrics); /* metrics that modules have added on the host */
+    sl_add_counts(sums, &step.metrics); /* metrics added by modules on the host */
     if (last || !t->updates.leaves || (pass + 1) % parts(t)) return SL_OK;
     return sl_updates_end_leaf(&t->updates, pass / parts(t));
 }
@@ -413,7 +413,7 @@ static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char t
     return sl_not_finite_agree(&found, &t->updates.world, text);
 }
 
-/* Reports a loss or gradients that are not finite; metrics and norm, and so the decision, are the same everywhere. */
+/* Reports a non-finite loss or gradients; metrics and norm, and so the decision, are the same everywhere. */
 static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, const struct sl_metrics *metrics) {
     const long long step = (long long)t->step - 1;
     char first[SL_NOT_FINITE_TEXT];

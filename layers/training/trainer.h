@@ -22,36 +22,33 @@ struct sl_trainer_options {
     const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* limit on the norm of all gradients together; 0: no limit */
-    const char *freeze; /* patterns of names, separated by commas: parameters that are not trained; NULL: none */
+    const char *freeze; /* patterns of names, separated by commas: untrained parameters; NULL: none */
     /* Patterns of the parameters of adapters (struct sl_lora). Only adapters train. They are initialized even if all
      * other values are loaded. NULL: there are no adapters. */
     const char *adapters;
-    const struct sl_block_source *source; /* source of kernels that stay in the blocks of a file; NULL: none do */
+    const struct sl_block_source *source; /* source of kernels to use from a file's blocks; NULL: none do */
     struct sl_adapters_alone alone;       /* whether checkpoints are saved, or loaded, with adapters' values only */
     int accumulate;                       /* passes of the pipeline per step, with equally many rows each; 0: one */
-    /* Leaves, with equally many rows each, that the coordinates of data_axis share. A coordinate computes its leaves
-     * one after another, and the bits do not depend on the number of coordinates (layers/training/exact/leaves.h). If a
+    /* Leaves, with equally many rows each, shared by the coordinates of data_axis. A coordinate computes its leaves one
+     * after another, and the bits do not depend on the number of coordinates (layers/training/exact/leaves.h). If a
      * parameter is sharded over data, its module must leave parts of the gradient (sl_gradient_parts), or each
      * coordinate must have one leaf with one weight gradient of it. 0: sums over data are in the order of
      * coordinates. */
     int exact;
     /* 1: shard optimizer state over data (ZeRO-1). 2: also shard sums of gradients if this takes less memory. With 2, a
-     * whole gradient is held only for the loops that compute theirs at the same time; with several passes, for all
-     * loops. */
+     * whole gradient is held only for loops computing theirs at the same time; with several passes, for all loops. */
     int zero;
     bool overlap; /* reduce while other loops compute */
     /* Offload the optimizer's state (sl_parameters.far_states); if the host computes, to a file in
      * offload_directory. */
     bool offload_optimizer;
-    /* Offload values and gradients of the loops that do not compute (sl_parameters_begin_turns); this turns overlap
-     * off. */
+    /* Offload values and gradients of idle loops (sl_parameters_begin_turns); this turns overlap off. */
     bool offload_weights;
     /* Folder of the offloaded files, of the pipeline's offload_activations, too. */
     const char *offload_directory;
     /* Continue if the loss or gradients are not finite. */
     bool ignore_nan;
-    enum sl_graphs graphs; /* whether to use graphs of steps, on devices that have them (spmd/device/device.h); bits do
-                              not change */
+    enum sl_graphs graphs; /* of steps, on devices with graphs (spmd/device/device.h); bits do not change */
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys. May be NULL. */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
@@ -65,7 +62,7 @@ struct sl_trainer_options {
 struct sl_trainer; /* opaque; each coordinate has its own */
 
 /* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
- * yet. MODEL and everything that OPTIONS points to must outlive the trainer. Collective over the mesh. SL_BAD_INPUT if
+ * yet. MODEL and everything OPTIONS points to must outlive the trainer. Collective over the mesh. SL_BAD_INPUT if
  * options, schedule, model and mesh do not fit each other, or if two stages declare a parameter of the same name; the
  * error names the missing or wrong item. SL_FAILED if memory is short. Free with sl_trainer_close, also after a
  * failure. */
@@ -74,7 +71,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
 /* *STATE: bytes of parameters, gradients and optimizer state. *ACTIVATIONS: bytes of stash, workspace, buffers and
  * channels. */
 void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *activations);
-/* Adds the memory that planning and sl_trainer_open take to BUDGET, by category. */
+/* Adds the memory of planning and sl_trainer_open to BUDGET, by category. */
 void sl_trainer_plan_bytes(const struct sl_trainer *trainer, struct sl_budget *budget);
 /* Allocates the memory. Initial values are drawn or, if FROM is not NULL, copied from its tensors of the same names.
  * All coordinates pass a store or all pass NULL; only coordinate 0 reads it. Collective over the mesh. SL_BAD_INPUT if
@@ -95,7 +92,7 @@ const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *trainer);
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
 /* Passes per step, over all leaves of this coordinate. */
 int sl_trainer_passes(const struct sl_trainer *trainer);
-/* The trainer's coordinate, and the options that it was planned with. */
+/* The trainer's coordinate, and the options of its plan. */
 struct sl_spmd *sl_trainer_self(const struct sl_trainer *trainer);
 const struct sl_trainer_options *sl_trainer_options_of(const struct sl_trainer *trainer);
 /* The optimizer's settings. */
@@ -111,12 +108,12 @@ void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
  * *METRICS receives the sums over the whole mesh, on every coordinate. Set *STOP before the call if this coordinate
  * wants to stop; afterwards *STOP is true on all coordinates if any coordinate wanted to. Collective over the mesh.
  *
- * SL_BAD_INPUT if the number of rows of the batch is not that of all passes together, or if an array that the model
- * reads is missing. SL_FAILED, on all coordinates, if the loss or gradients are not finite, unless the option
- * ignore_nan is set. With clipping, the norm shows whether gradients are finite; otherwise a few of them are checked.
- * After such a failure the step runs once more, and the error names the first module whose result is not finite, with
- * stage, microbatch and coordinate (layers/modules/not_finite.h). Some values may have been updated by then: resume
- * from a checkpoint. Messages count steps from 0: the first call is step 0. */
+ * SL_BAD_INPUT if the number of rows of the batch does not match all passes together, or if an array for the model is
+ * missing. SL_FAILED, on all coordinates, if the loss or gradients are not finite, unless the option ignore_nan is set.
+ * With clipping, the norm shows whether gradients are finite; otherwise a few of them are checked. After such a failure
+ * the step runs once more, and the error names the first module whose result is not finite, with stage, microbatch and
+ * coordinate (layers/modules/not_finite.h). Some values may have been updated by then: resume from a checkpoint.
+ * Messages count steps from 0: the first call is step 0. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 /* Adds times to PROFILE from the next step on; NULL: stops. The caller owns PROFILE and calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
@@ -132,8 +129,8 @@ int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *m
 void sl_trainer_set_journal(struct sl_trainer *trainer, struct sl_journal *journal);
 /* Evaluates the rows of one pass, without training. *METRICS as in sl_trainer_step. Collective over the mesh. */
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
-/* Evaluates one of several passes that follow each other through the pipeline: adds this coordinate's sums to *OWN,
- * records in TRACE (may be NULL), and does not wait for other coordinates. Call sl_trainer_sum after the last pass. */
+/* Evaluates one of several consecutive passes through the pipeline: adds this coordinate's sums to *OWN, records in
+ * TRACE (may be NULL), and does not wait for other coordinates. Call sl_trainer_sum after the last pass. */
 int sl_trainer_stream(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_trace *trace,
                       struct sl_metrics *own);
 /* Sums OWN [count] of all coordinates into METRICS [count], each as in sl_trainer_step. Collective over the mesh.

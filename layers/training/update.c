@@ -87,7 +87,7 @@ static float *sum_of(const struct sl_range *range, const struct sl_completion *o
     return of->adds ? range->gradient + range->shard : range->sum;
 }
 
-/* Starts the oldest sum that has not started. If peers' gradients are read in place, a barrier is enough. */
+/* Starts the oldest pending sum. If peers' gradients are read in place, a barrier is enough. */
 static int start_sum(struct sl_updates *u) {
     struct sl_completion *of = &u->completed[u->started];
     const int number = of->range;
@@ -118,7 +118,7 @@ static void end_sum(struct sl_updates *u) {
     if (of->adds) u->kernels->add(range->shard_count, sum_of(range, of), range->sum);
 }
 
-/* Starts to gather the new values. Members that hold the values together only need a barrier: each has written its own
+/* Starts to gather the new values. Members holding the values together only need a barrier: each has written its own
  * part. If members hold only their own floats, bf16 values are gathered. */
 static int start_gather(struct sl_updates *u, int number) {
     struct sl_range *range = &u->parameters->range[number];
@@ -296,8 +296,8 @@ int sl_updates_advance(struct sl_updates *u) {
 
 /* ---- the norm ---- */
 
-/* The part of parameter I's gradient that this coordinate adds to the norm: *COUNT elements from *FIRST on, in its part
- * of the range. */
+/* This coordinate's part of parameter I's gradient in the norm: *COUNT elements from *FIRST on, in its part of the
+ * range. */
 static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t *count) {
     const struct sl_parameter *parameter = &u->parameters->list[i];
     sl_parameter_share(u->parameters, i, first, count);
@@ -333,7 +333,7 @@ static int find_norm(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* Finds the norm in bits that do not depend on the layout. */
+/* Finds the norm in bits independent of the layout. */
 static int find_exact_norm(struct sl_updates *u) {
     struct sl_sums *sums = u->totals;
     int32_t largest;

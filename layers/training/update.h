@@ -6,12 +6,12 @@
  * second barrier comes before members use the new values or compute other gradients.
  *
  * With overlap, these steps run while other loops compute: sl_updates_advance, called between actions, does all work
- * that needs no waiting. Sums and gathers are calls of two different groups, so the order of calls within each group
+ * possible without waiting. Sums and gathers are calls of two different groups, so the order of calls within each group
  * does not depend on when a member calls sl_updates_advance. With ZeRO each member of the data axis updates its own
- * part of a range; without it, every member updates all of the range. Ranges that are sharded over data need neither
- * sum nor gather.
+ * part of a range; without it, every member updates all of the range. Ranges sharded over data need neither sum nor
+ * gather.
  *
- * Gradients may have rooms that loops, or layers of a loop, use one after another (sl_range.room); a member then holds
+ * Gradients may have rooms, used by loops, or layers of a loop, one after another (sl_range.room); a member then holds
  * only its part of a sum. A sum is made as soon as its loop is complete, or at the latest when the next loop needs the
  * room.
  *
@@ -59,8 +59,8 @@ struct sl_updates {
     /* [sums.size] starts of the data members' parameter memory, which all members lay out alike, if the optimizer reads
      * and adds up their gradients in place; else NULL. */
     const float **memory;
-    /* looks: check a few gradients for values that are not finite. lost: such a value was found; parameters not updated
-     * yet in this step then stay unchanged, so that the step can run again. The caller clears lost before a step. */
+    /* looks: check a few gradients for non-finite values. lost: such a value was found; parameters not updated yet in
+     * this step then stay unchanged, so that the step can run again. The caller clears lost before a step. */
     bool looks, lost;
     bool apart;                 /* whether the last step's gradients have not been summed anywhere */
     struct sl_profile *profile; /* may be NULL */
@@ -81,7 +81,7 @@ struct sl_updates {
  * optimizer, zero, overlap, clip and looks; profile and trace may be set later. Collective over the mesh. Free with
  * sl_updates_close. */
 int sl_updates_open(struct sl_updates *updates, const char *data_axis);
-/* Opens the group of the COUNT coordinates of this pipeline that have the same tied parameters, in the order of their
+/* Opens the group of the COUNT coordinates of this pipeline with the same tied parameters, in the order of their
  * stages. Collective over the mesh. */
 int sl_updates_tie(struct sl_updates *updates, int count, const int *coordinates);
 /* Finds out whether peers' gradients can be read, and their addresses. Call it once the parameters have memory.
@@ -102,7 +102,7 @@ int sl_updates_complete(struct sl_updates *updates, int loop);
 int sl_updates_end_leaf(struct sl_updates *updates, int leaf);
 /* Divisor of the sums: the members of data, or all leaves. */
 double sl_updates_parts(const struct sl_updates *updates);
-/* With overlap, does all work that needs no waiting; else nothing. */
+/* With overlap, does all work possible without waiting; else nothing. */
 int sl_updates_advance(struct sl_updates *updates);
 /* Waits until all complete loops and the tied parameters have their new values. Collective over the mesh. */
 int sl_updates_finish(struct sl_updates *updates);

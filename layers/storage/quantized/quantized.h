@@ -1,4 +1,4 @@
-/* quantized.h - GGML's types that quantize elements in blocks, each with a scale, and some with a minimum. */
+/* quantized.h - GGML's types with elements quantized in blocks, each with a scale, and some with a minimum. */
 #ifndef SL_LAYERS_STORAGE_QUANTIZED_QUANTIZED_H
 #define SL_LAYERS_STORAGE_QUANTIZED_QUANTIZED_H
 

@@ -23,7 +23,7 @@ void sl_pass_sums_keep(struct sl_pass_sums *sums, int pass, const struct sl_sums
  * sums are read from OF. The host waits for the queue once. */
 void sl_pass_sums_read(struct sl_pass_sums *sums, const struct sl_sums *of, int each, struct sl_metrics *metrics);
 
-/* Coordinates that count: WORLD; COPIES of them count the same rows. */
+/* The counting coordinates: WORLD; COPIES of them count the same rows. */
 struct sl_counting {
     const struct sl_group *world;
     double copies;

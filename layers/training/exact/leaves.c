@@ -46,14 +46,14 @@ int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struc
     return are_whole(self, leaves, gradients, parameters) ? SL_OK : SL_BAD_INPUT;
 }
 
-/* The most sums that wait at the same time: the most binary digits that are 1 in a number below COUNT. */
+/* The most sums waiting at the same time: the most binary digits 1 in a number below COUNT. */
 static size_t levels_of(int count) {
     size_t levels = 0;
     while (count >>= 1) levels++;
     return levels;
 }
 
-/* Floats that a leaf computes of RANGE: gradients, or their parts. */
+/* Floats of a leaf in RANGE: gradients, or their parts. */
 static size_t floats_of(const struct sl_range *range) { return range->parts_count ? range->parts_count : range->count; }
 
 /* Floats of all ranges below END. */
@@ -98,7 +98,7 @@ void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kern
     if (!last) sl_device.copy(first + waits * leaves->floats, own, floats * sizeof(float));
 }
 
-/* Sums the parts of a parameter of two dims that is sharded along the second. */
+/* Sums the parts of a parameter of two dims, sharded along the second. */
 static int scatter_rows(struct sl_spmd *self, const struct sl_group *data, const struct sl_parameters *parameters,
                         int i) {
     const struct sl_parameter *parameter = &parameters->list[i];

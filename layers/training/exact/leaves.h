@@ -14,7 +14,7 @@ SL_BEGIN_C
 /* Whether COORDINATES, 1 at least, can share LEAVES, 1 at least. */
 bool sl_leaves_divide(int leaves, int coordinates);
 
-/* Sums that wait for later leaves of a coordinate. */
+/* A coordinate's sums, waiting for later leaves. */
 struct sl_leaves {
     const struct sl_parameters *parameters;
     int count;     /* leaves of this coordinate */
@@ -24,22 +24,22 @@ struct sl_leaves {
 
 /* Sets the order in which gradients of PARAMETERS are summed over MEMBERS of the data axis: by tree over LEAVES, or,
  * with LEAVES 0, by coordinates. GRADIENTS: weight gradients of a kernel per leaf. If there are several leaves per
- * member or several weight gradients, the gradients of a kernel that is sharded over data are added up before they are
- * summed over data. Call it before planning. */
+ * member or several weight gradients, the gradients of a kernel sharded over data are added up before they are summed
+ * over data. Call it before planning. */
 void sl_leaves_plan(struct sl_parameters *parameters, int leaves, int members, int gradients);
 /* SL_BAD_INPUT, with an error on the trainer's option exact, if the coordinates along the data axis of PARAMETERS
- * cannot share LEAVES, or if gradients take turns in memory. Also if a parameter that is sharded over data has a
- * gradient without parts, while a coordinate has several leaves or a leaf has several weight GRADIENTS of a kernel:
- * modules sum each of these over data at once. */
+ * cannot share LEAVES, or if gradients take turns in memory. Also if a parameter sharded over data has a gradient
+ * without parts, while a coordinate has several leaves or a leaf has several weight GRADIENTS of a kernel: modules sum
+ * each of these over data at once. */
 int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters);
-/* Bytes of the waiting sums of COUNT leaves, of PARAMETERS that are laid out; 0 for one leaf. */
+/* Bytes of the waiting sums of COUNT leaves, of PARAMETERS, which are laid out; 0 for one leaf. */
 size_t sl_leaves_bytes(const struct sl_parameters *parameters, int count);
 /* Allocates the memory for these sums, counted in HELD. SL_FAILED if memory is short. Free with sl_leaves_close. */
 int sl_leaves_open(struct sl_leaves *leaves, const struct sl_parameters *parameters, int count, struct sl_budget *held,
                    struct sl_error *error);
 void sl_leaves_close(struct sl_leaves *leaves);
 
-/* Adds the sums that wait for leaf LEAF, from 0, of this coordinate, whose gradients RANGE holds. After the last leaf,
+/* Adds the sums waiting for leaf LEAF, from 0, of this coordinate, whose gradients RANGE holds. After the last leaf,
  * RANGE holds the sum of all leaves. */
 void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kernels, int range, int leaf);
 
