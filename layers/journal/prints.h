@@ -44,7 +44,7 @@ int sl_prints_add_values(struct sl_prints *prints);
 /* Number of hashed elements of parameter I: 0 if it is another coordinate's share, or the second declaration of a tied
  * one. */
 size_t sl_prints_elements(const struct sl_prints *prints, int i);
-/* Whether this coordinate represents them: the hashes of all coordinates that do add up to the parameter's. */
+/* Whether this coordinate represents them: the hashes of all such coordinates add up to the parameter's. */
 bool sl_prints_count(const struct sl_prints *prints, int i);
 /* Writes the hash of parameter I to *HASH; false if not all of its elements have been hashed. */
 bool sl_prints_hash(const struct sl_prints *prints, enum sl_print kind, int i, uint64_t *hash);

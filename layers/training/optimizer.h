@@ -92,7 +92,7 @@ struct sl_optimizer_options sl_adamw_defaults(float learning_rate);
 /* Plain SGD with torch.optim.SGD's defaults: momentum 0, no decay. */
 struct sl_optimizer_options sl_sgd_defaults(float learning_rate);
 
-/* SL_BAD_INPUT if a setting is out of its range or does not fit the others; the line names it. */
+/* SL_BAD_INPUT if a setting is out of its range or does not fit the others; the error names it. */
 int sl_optimizer_check(const struct sl_optimizer_options *options, struct sl_error *error);
 /* Number of state tensors for OPTIONS. */
 int sl_optimizer_states(const struct sl_optimizer_options *options);

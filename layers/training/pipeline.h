@@ -66,7 +66,7 @@ struct sl_pipeline_options {
     struct sl_load *load;     /* counts the work of a microbatch during planning; NULL: not counted */
     struct sl_crew *crew;     /* this coordinate's helpers for forward_only; NULL: none */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
-    /* Offload saved activations (spmd/device/window.h), if the host computes to a file in offload_directory; they are
+    /* Offload saved activations (spmd/device/window.h); if the host computes, to a file in offload_directory. They are
      * read back ahead of use. */
     bool offload_activations;
     const char *offload_directory;

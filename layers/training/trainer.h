@@ -26,7 +26,7 @@ struct sl_trainer_options {
     /* Patterns of the parameters of adapters (struct sl_lora). Only adapters train. They are initialized even if all
      * other values are loaded. NULL: there are no adapters. */
     const char *adapters;
-    const struct sl_block_source *source; /* source of kernels to use from a file's blocks; NULL: none do */
+    const struct sl_block_source *source; /* source of kernels to use from a file's blocks; NULL: none */
     struct sl_adapters_alone alone;       /* whether checkpoints are saved, or loaded, with adapters' values only */
     int accumulate;                       /* passes of the pipeline per step, with equally many rows each; 0: one */
     /* Leaves, with equally many rows each, shared by the coordinates of data_axis. A coordinate computes its leaves one
