@@ -14,8 +14,6 @@
 
 #include "collectives/mpi/engine.h"
 
-static const double time_to_fade = 0.5; /* seconds, after which a note is not valid any more */
-
 struct finding {
     _Atomic uint64_t looked; /* us: time of the last check */
     _Atomic int32_t rank;    /* 1 + rank of the process found; 0: none */
@@ -103,7 +101,7 @@ bool sl_mpi_ask_neighbour(int rank, struct sl_mpi_note *text, double *written) {
     *text = note->text;
     atomic_thread_fence(memory_order_acquire);
     const bool whole = !(version & 1) && atomic_load_explicit(&note->version, memory_order_relaxed) == version;
-    if (version && whole && sl_now() < when + time_to_fade) *written = when;
+    if (version && whole) *written = when;
     return true;
 }
 

@@ -27,7 +27,7 @@ struct sl_mpi_note {
 bool sl_mpi_is_asked(void);
 void sl_mpi_write_note(const struct sl_mpi_note *note);
 /* Asks the process of RANK for a note. False if this needs a message. Reads its latest note, and the time at which it
- * was written; 0: no valid note. */
+ * was written; 0: no whole note. */
 bool sl_mpi_ask_neighbour(int rank, struct sl_mpi_note *note, double *written);
 /* note_quiet: reports the end of all writes into this process's buffers in this run; is_noted_quiet: whether RANK has
  * reported it. */

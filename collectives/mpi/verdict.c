@@ -297,7 +297,10 @@ static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_
 
 static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer);
 
-/* A neighbour's answer is on the board, if there is one. A new note of the awaited peer is a sign of life. */
+static const double time_to_fade = 0.5; /* seconds, after which a note does not tell of a wait any more */
+
+/* A neighbour's answer is on the board, if there is one. A new note of the awaited peer is a sign of life, however late
+ * it is read. */
 static void ask(struct sl_mpi_run *run, int coordinate) {
     struct sl_mpi_watch *watch = &run->watch;
     struct sl_mpi_note note;
@@ -307,8 +310,11 @@ static void ask(struct sl_mpi_run *run, int coordinate) {
         post(run, coordinate, &(struct sl_mpi_message){.kind = QUESTION});
     } else if (written > (coordinate == watch->peer ? watch->noted : 0) && note.run == run->number) {
         const struct sl_mpi_message answer = answer_of(&note, coordinate);
-        if (coordinate == watch->peer) watch->noted = written;
-        hear_answer(run, &answer);
+        if (coordinate == watch->peer) {
+            watch->noted = written;
+            watch->answered = true;
+        }
+        if (sl_now() < written + time_to_fade) hear_answer(run, &answer);
     }
 }
 

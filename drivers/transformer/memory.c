@@ -111,6 +111,9 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     if (variant->spread_head) copy->config.spread_head = variant->spread_head;
     if (variant->drop_logits) copy->config.keep_logits = false;
     *job = *old;
+    /* A run that is started with these options reads weights as floats. */
+    job->in_file = old->in_file && !variant->options.fsdp && !variant->spread_head &&
+                   variant->options.storage == old->config->training.storage;
     job->config = &copy->config;
     job->model.recomputation = variant->options.recompute;
     job->model.fsdp = variant->options.fsdp && !job->in_file;

@@ -105,10 +105,12 @@ int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *op
     struct sl_pipeline_options *pipeline = &options->pipeline;
     const int microbatches = pipeline->schedule->microbatches, data = sl_axis_size(self, options->data_axis);
     int due = microbatches;
-    if (pipeline->schedule->copies > 1 && (options->exact || pipeline->schedule->sharded))
-        return sl_fail(self, SL_BAD_INPUT,
-                       "schedule %s holds the model twice: parameters are not sharded over data then, nor sums exact",
-                       pipeline->schedule->name);
+    if (pipeline->schedule->copies > 1 && (options->exact || options->offload_weights || pipeline->schedule->sharded))
+        return sl_fail(
+            self, SL_BAD_INPUT,
+            "schedule %s holds the model twice: parameters are not sharded over data then, nor offloaded, nor "
+            "sums exact",
+            pipeline->schedule->name);
     bool apart = frees_gradients(self, options) && !pipeline->schedule->sharded;
     if (apart && !find_due(self, pipeline, &due)) return sl_fail(self, SL_FAILED, "no memory to train");
     if (pipeline->offload_activations && due != pipeline->wgrad_group) apart = false;
