@@ -1,4 +1,4 @@
-/* arguments.c - a command line with its @FILE arguments replaced by the words in those files. */
+/* arguments.c - a command line with its @FILE arguments replaced by the words in the files. */
 #include "drivers/command_line/arguments.h"
 
 #include <ctype.h>
@@ -10,11 +10,11 @@
 #include "spmd/base/file.h"
 #include "spmd/base/memory.h"
 
-/* What a file that includes itself, or a device, runs into. */
+/* Limits, reached by a file that includes itself and by a device. */
 enum { MAX_WORDS = 4096, MAX_DEPTH = 8, MAX_FILE = 1 << 20 };
 
-/* Files that name files could be read without end, though no word comes of it: each is an argument itself, and the
- * limit of a file's length is one of all. */
+/* Files can name files without end and without adding a word. So each file counts as an argument, and the limit of a
+ * file's length is the limit of all files together. */
 struct expansion {
     struct sl_arguments *arguments;
     size_t bytes; /* of all files so far */
@@ -46,7 +46,7 @@ static int note_file(const struct expansion *expansion, const char *path) {
     return SL_OK;
 }
 
-/* The file's text in *TEXT, to be freed, also when reading it failed. */
+/* Reads the file into *TEXT; the caller frees it, also after an error. */
 static int read_text(struct expansion *expansion, const char *path, char **text) {
     struct sl_error *error = expansion->error;
     const char *reason;
@@ -67,7 +67,7 @@ static int read_text(struct expansion *expansion, const char *path, char **text)
     return SL_OK;
 }
 
-/* The start of the next word at or after TEXT, or the end of TEXT. */
+/* Returns the start of the next word at or after TEXT, or the end of TEXT. */
 static char *skip_blanks(char *text) {
     for (;;) {
         while (isspace((unsigned char)*text)) text++;
@@ -76,7 +76,7 @@ static char *skip_blanks(char *text) {
     }
 }
 
-/* Takes the quotes of the word at TEXT away in place and ends it; returns what follows, NULL where a quote is not
+/* Removes the quotes of the word at TEXT in place and ends it; returns the text after it, NULL if a quote is not
  * closed. */
 static char *cut_word(char *text) {
     char quote = 0, *out = text;
@@ -120,7 +120,7 @@ int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, s
     if (!arguments->word) return sl_error_set(error, SL_FAILED, "out of memory");
     struct expansion expansion = {.arguments = arguments, .error = error};
     for (int i = 0; i < argc; i++) {
-        /* The program's own name is no argument. */
+        /* argv[0] is the program's name and is not expanded. */
         SL_TRY(i ? expand_word(&expansion, argv[i], 0) : append(&expansion, argv[i]));
     }
     return SL_OK;

@@ -1,4 +1,4 @@
-/* arguments.h - a command line with its @FILE arguments replaced by the words in those files.
+/* arguments.h - a command line with its @FILE arguments replaced by the words in the files.
  *
  * Words are separated by white space; ' and " quote; a # at the start of a word begins a comment that ends with the
  * line. Files may name files, relative to the working directory. */
@@ -12,14 +12,14 @@ struct sl_arguments {
     int count;
     char **word;
     int files, capacity;
-    char **file; /* whose words are among them */
+    char **file; /* paths of the @FILEs read so far */
 };
 
 int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error);
 void sl_arguments_free(struct sl_arguments *arguments);
 
-/* What stands before a driver's name in its messages: "shardloop-" where it is installed, "shardloop " where the
- * command shardloop has started it, and "" in a build folder. */
+/* Prefix of a driver's name in its messages: "shardloop-" if installed, "shardloop " if started by the command
+ * shardloop, "" in a build folder. */
 const char *sl_program_prefix(void);
 
 #endif

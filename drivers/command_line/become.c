@@ -1,4 +1,4 @@
-/* become.c - finds the program beside this one. */
+/* become.c - finds the program in this program's folder. */
 #include "drivers/command_line/become.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* called.c - argv[0], or that of another driver beside this one. */
+/* called.c - argv[0] of this driver, or of another driver in the same folder. */
 #include "drivers/command_line/called.h"
 
 #include <errno.h>
@@ -27,7 +27,8 @@ const char *sl_program_called(const char *program, char *text, size_t size) {
     const size_t known = strlen(prefix);
     const int by_command = known && prefix[known - 1] == ' '; /* "shardloop transformer" is two words */
     if (!strncmp(program, prefix, known)) program += known;
-    const int name = by_command ? 0 : (int)strcspn(program, " "); /* what of it belongs to the file's name */
+    const int name =
+        by_command ? 0 : (int)strcspn(program, " "); /* length of the part that belongs to the file's name */
     char file[PATH_MAX], word[PATH_MAX + 2];
     snprintf(file, sizeof file, "%.*s%.*s%.*s", folder_length(), program_invocation_name, (int)known - by_command,
              prefix, name, program);

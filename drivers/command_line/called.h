@@ -1,18 +1,18 @@
-/* called.h - commands that are printed, as a shell takes them. */
+/* called.h - prints commands in shell syntax. */
 #ifndef SL_DRIVERS_COMMAND_LINE_CALLED_H
 #define SL_DRIVERS_COMMAND_LINE_CALLED_H
 
 #include <stddef.h>
 
-/* Writes WORD as a shell takes it, in quotes where it needs some; returns TEXT. */
+/* Writes WORD in shell syntax, quoted if necessary; returns TEXT. */
 const char *sl_shell_word(const char *word, char *text, size_t size);
 
-/* Writes argv[0] for DRIVER, which lies beside this one and is started as this one was; returns TEXT. */
+/* Writes argv[0] for DRIVER, a program in this one's folder, started in the same way as this one; returns TEXT. */
 const char *sl_program_beside(const char *driver, char *text, size_t size);
 
-/* Writes how PROGRAM, a driver with its command if it has one ("transformer train"), is started from the folder and in
- * the way in which this process was: "build/host/drivers/transformer train", "shardloop transformer train". A prefix
- * that PROGRAM has already (sl_program_prefix) is no part of its name. Returns TEXT. */
+/* Writes the command for PROGRAM, a driver with its command if it has one ("transformer train"), started from the
+ * same folder and in the same way as this process: "build/host/drivers/transformer train", "shardloop transformer
+ * train". If PROGRAM already has a prefix (sl_program_prefix), it is not part of the name. Returns TEXT. */
 const char *sl_program_called(const char *program, char *text, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* completion.c - what bash, zsh and fish complete. */
+/* completion.c - prints completions for bash, zsh and fish. */
 #include "drivers/command_line/completion.h"
 
 #include <stdio.h>
@@ -25,7 +25,8 @@ static void print_for_bash(const struct sl_completed *option) {
 
 /* ---- zsh ---- */
 
-/* Prints TEXT inside of single quotes, where brackets and colons end a part of a specification. */
+/* Prints TEXT for the inside of single quotes, with brackets and colons escaped: they would end a part of a
+ * specification. */
 static void print_for_arguments(const char *text) {
     for (; *text; text++) {
         if (strchr("[]:\\", *text)) putchar('\\');
@@ -61,7 +62,7 @@ static void print_for_zsh(const struct sl_completed *option) {
 
 /* ---- fish ---- */
 
-/* The beginnings of lines for "shardloop NAME COMMAND" and for "shardloop-NAME COMMAND". */
+/* Prints the beginnings of lines for "shardloop NAME COMMAND" and for "shardloop-NAME COMMAND". */
 static void begin_fish(const char *program, bool front) {
     const char *const command = strchr(program, ' ');
     const int length = command ? (int)(command - program) : (int)strlen(program);

@@ -1,5 +1,5 @@
-/* completion.h - what bash, zsh and fish complete: a line, or lines, of a program, which drivers/manual/make.sh puts
- * between the functions that read them. */
+/* completion.h - prints completions for bash, zsh and fish: one or more lines per program. drivers/manual/make.sh
+ * puts them between the shell functions that read them. */
 #ifndef SL_DRIVERS_COMMAND_LINE_COMPLETION_H
 #define SL_DRIVERS_COMMAND_LINE_COMPLETION_H
 
@@ -7,21 +7,21 @@
 
 #include "drivers/command_line/help_format.h"
 
-/* An option as shells know it. */
+/* An option in a shell's completion. */
 struct sl_completed {
     const char *name, *help;
-    bool negated;        /* there is --no-NAME, too */
-    const char *value;   /* what --help calls its value; NULL: it takes none */
-    const char *choices; /* all that it takes, "a|b"; NULL: anything */
-    bool file, folder;   /* it names one */
+    bool negated;        /* --no-NAME exists, too */
+    const char *value;   /* name of its value in --help; NULL: it takes none */
+    const char *choices; /* all allowed values, "a|b"; NULL: any value */
+    bool file, folder;   /* its value is a file, a folder */
 };
 
-/* PROGRAM is "transformer train", say; between the two come its options. */
+/* PROGRAM is for example "transformer train"; call sl_completion_option for each option between begin and end. */
 void sl_completion_begin(const char *program, enum sl_help_format format);
 void sl_completion_option(const char *program, const struct sl_completed *option, enum sl_help_format format);
 void sl_completion_end(enum sl_help_format format);
 
-/* Of a driver with commands, between the two: each of them. */
+/* A driver with commands: call sl_completion_command for each command between begin and end. */
 void sl_completion_begin_commands(const char *driver, enum sl_help_format format);
 void sl_completion_command(const char *driver, const char *name, const char *summary, enum sl_help_format format);
 void sl_completion_end_commands(enum sl_help_format format);

@@ -1,4 +1,4 @@
-/* help_format.c - which form of --help is asked for, and texts in it. */
+/* help_format.c - selects the form of --help, and prints texts in it. */
 #include "drivers/command_line/help_format.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@ enum sl_help_format sl_help_format(void) {
     return SL_HELP_TEXT;
 }
 
-/* A hyphen as people type it; a backslash, and what begins a request, as themselves. */
+/* Prints a hyphen as people type it, and escapes backslashes and the characters that begin a request. */
 static void print_roff(const char *text, size_t length) {
     if (*text == '.' || *text == '\'') fputs("\\&", stdout);
     for (size_t i = 0; i < length; i++) {

@@ -1,20 +1,20 @@
-/* help_format.h - other forms of --help: a page of the manual, and what shells complete.
+/* help_format.h - other forms of --help: a manual page, and shell completions.
  *
- * The environment variable SHARDLOOP_HELP says which: man, bash, zsh, fish, or commands, which lists the names of a
- * driver's commands. drivers/manual/make.sh sets it when the programs are installed. */
+ * The environment variable SHARDLOOP_HELP selects the form: man, bash, zsh, fish, or commands (the names of a
+ * driver's commands). drivers/manual/make.sh sets it when the programs are installed. */
 #ifndef SL_DRIVERS_COMMAND_LINE_HELP_FORMAT_H
 #define SL_DRIVERS_COMMAND_LINE_HELP_FORMAT_H
 
 enum sl_help_format { SL_HELP_TEXT, SL_HELP_MAN, SL_HELP_BASH, SL_HELP_ZSH, SL_HELP_FISH, SL_HELP_COMMANDS };
 
-/* What is asked for; any other text is SL_HELP_TEXT. */
+/* Returns the form that SHARDLOOP_HELP selects; SL_HELP_TEXT for any other text. */
 enum sl_help_format sl_help_format(void);
 
-/* Prints the beginning of the page NAME(1) up to its NAME section; SUMMARY's first sentence stands there. */
+/* Prints the beginning of the page NAME(1) up to its NAME section, with SUMMARY's first sentence in it. */
 void sl_roff_begin(const char *name, const char *summary, const char *version);
-/* Prints TEXT, without a line's end, as roff takes it. */
+/* Prints TEXT in roff syntax, without a newline at its end. */
 void sl_print_roff(const char *text);
-/* Prints TEXT in single quotes, as bash, zsh and fish take it. */
+/* Prints TEXT in single quotes, in the syntax of bash, zsh and fish. */
 void sl_print_quoted(const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* launch.c - the processes that a launcher has started. */
+/* launch.c - checks processes started by a launcher. */
 #include "drivers/command_line/launch.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const struct sl_engine_table *find(struct sl_launch_engine engine) {
     return engine.name ? sl_engine_find(engine.name) : NULL;
 }
 
-/* Whether this process is one of several that know nothing of each other. */
+/* Whether this process is one of several that do not communicate. */
 static bool is_alone_among_many(const struct sl_launch *launch, struct sl_launch_engine engine) {
     return launch->processes > 1 && find(engine) == &sl_engine_local;
 }
@@ -32,7 +32,7 @@ int sl_launch_check(const char *program, struct sl_launch_engine engine, struct 
 }
 
 void sl_launch_report(const char *program, struct sl_launch_engine engine, const struct sl_error *error) {
-    enum { MOMENT = 1 }; /* second: a launcher ends all processes when it sees that one of them has failed */
+    enum { MOMENT = 1 }; /* second: a launcher ends all processes when one of them has failed */
     const struct sl_engine of = {.table = find(engine)};
     const struct sl_launch launch = sl_launch_of_process();
     if (!engine.asked && launch.rank > 0 && is_alone_among_many(&launch, engine))

@@ -1,4 +1,4 @@
-/* operands.c - the arguments of a command line that are no options. */
+/* operands.c - arguments of a command line other than options. */
 #include "drivers/command_line/operands.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* paths.c - the files that a command line names. */
+/* paths.c - checks the files named on a command line. */
 #include "drivers/command_line/paths.h"
 
 #include <dirent.h>
@@ -17,12 +17,13 @@
 
 struct use {
     bool writes;
-    int kinds;           /* that are taken */
+    int kinds;           /* file kinds that the use allows */
     const char *allowed; /* the same in words */
-    const char *files;   /* of a directory that are read or written: their names' pattern */
-    const char *missing; /* what is said where it is not there; NULL: whoever opens it says so, or makes it */
+    const char *files;   /* pattern for the names of files read or written in a directory */
+    const char *missing; /* message if the file is missing; NULL: the code that opens it reports an error, or makes
+                          * it */
 };
-/* With those that are not whole yet. */
+/* Names of checkpoint files, incomplete ones included. */
 static const char checkpoints[] = "@(step-*@(.safetensors|.index.json)*|best.json)";
 static const struct use uses[] = {
     [SL_PATH_ARGUMENTS] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
@@ -45,17 +46,17 @@ static const struct use uses[] = {
     [SL_PATH_EVENTS] = {true, SL_FILE_DIRECTORY, "a directory", "events.out.tfevents.*", NULL},
 };
 
-/* ---- where a path leads ---- */
+/* ---- resolving a path ---- */
 
 struct place {
     struct sl_path path;
-    bool known;             /* false: it leads nowhere, which whoever opens it will say */
-    struct stat file;       /* or, where that is not there, the last directory on the way to it */
+    bool known;             /* false: the path cannot be resolved; the code that opens it reports the error */
+    struct stat file;       /* of the file or, if it is missing, of the last existing directory on the way to it */
     char there[PATH_MAX];   /* the path of FILE */
     char missing[PATH_MAX]; /* the rest of the way; "": the file is there */
 };
 
-/* Takes the last name of PATH away, which then leads to the name's directory, and puts it before MISSING. */
+/* Moves the last name of PATH to the front of MISSING; PATH then names the directory. */
 static bool step_up(char path[PATH_MAX], char missing[PATH_MAX]) {
     char rest[PATH_MAX], *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
@@ -68,7 +69,7 @@ static bool step_up(char path[PATH_MAX], char missing[PATH_MAX]) {
     return true;
 }
 
-/* Where PATH is a link, replaces it by where that leads. */
+/* If PATH is a link, replaces it by the link's target. */
 static bool follow_link(char path[PATH_MAX]) {
     char target[PATH_MAX], missing[PATH_MAX] = "", whole[PATH_MAX];
     const ssize_t length = readlink(path, target, sizeof target - 1);
@@ -83,9 +84,10 @@ static bool follow_link(char path[PATH_MAX]) {
     return true;
 }
 
-/* A file that is not there yet has no inode: its directory's tells where it will be, also at the end of a link. */
+/* Resolves a path. A file that does not exist has no inode: the inode of its directory tells its future place, also
+ * at the end of a link. */
 static void find_place(struct place *place) {
-    enum { MOST_LINKS = 40 }; /* as the kernel follows */
+    enum { MOST_LINKS = 40 }; /* the kernel's limit */
     char path[PATH_MAX];
     int links = 0;
     if (snprintf(path, sizeof path, "%s", place->path.path) >= PATH_MAX) return;
@@ -121,13 +123,14 @@ static int check_kind(const struct place *place, struct sl_error *error) {
 
 /* ---- two paths ---- */
 
-/* Devices keep nothing: several may write to one. */
+/* Whether A and B are the same file. Devices do not count: they store nothing, so several outputs may go to one. */
 static bool are_same(const struct place *a, const struct place *b) {
     if (!a->known || !b->known || !same_inode(&a->file, &b->file) || strcmp(a->missing, b->missing) != 0) return false;
     return *a->missing || !S_ISCHR(a->file.st_mode);
 }
 
-/* What is left of the way to PLACE, which is not there, from DIRECTORY on; NULL: it does not lead there. */
+/* Returns the rest of the way from DIRECTORY to PLACE, which does not exist; NULL if the way does not lead through
+ * DIRECTORY. */
 static const char *name_in(const struct place *place, const struct place *directory) {
     const size_t length = strlen(directory->missing);
     if (!same_inode(&place->file, &directory->file) || strncmp(place->missing, directory->missing, length) != 0)
@@ -137,16 +140,16 @@ static const char *name_in(const struct place *place, const struct place *direct
     return *name && !strchr(name, '/') ? name : NULL;
 }
 
-/* Whether its option writes files of its own names in it. */
+/* Whether an option of this USE names the files that it writes in the directory. */
 static bool is_filled(enum sl_path_use use) {
     return use == SL_PATH_SAVED || use == SL_PATH_JOURNAL || use == SL_PATH_EVENTS;
 }
 
-/* Whether its option reads a file, or the directories in it, too. */
+/* Whether an option of this USE reads a file, or a directory and its subdirectories. */
 static bool is_data(enum sl_path_use use) { return use == SL_PATH_DATA || use == SL_PATH_PUBLISHED; }
 static bool is_deep(const struct place *directory) { return is_data(directory->path.use); }
 
-/* Whether PLACE, which is not there, would lie below DIRECTORY, which is, where its option looks: not hidden. */
+/* Whether PLACE, which does not exist, would lie below DIRECTORY, which does, and would be read with it: not hidden. */
 static bool would_be_below(const struct place *place, const struct place *directory) {
     char top[PATH_MAX], way[PATH_MAX];
     if (!realpath(directory->there, top) || !realpath(place->there, way)) return false;
@@ -155,12 +158,12 @@ static bool would_be_below(const struct place *place, const struct place *direct
     return !strstr(way + length, "/.") && place->missing[0] != '.' && !strstr(place->missing, "/.");
 }
 
-/* Whether one of the files below DIRECTORY is PLACE, by whatever name. */
+/* Whether one of the files below DIRECTORY is PLACE, under any name. */
 static bool holds_deep(const struct place *directory, const struct place *place) {
     struct sl_file_tree tree;
     struct sl_error error;
     bool found = false;
-    sl_file_tree_open(&tree, directory->path.path, &error); /* whoever reads it says what is wrong */
+    sl_file_tree_open(&tree, directory->path.path, &error); /* on error: the code that reads it reports it */
     for (int i = 0; !found && i < tree.files; i++) {
         struct stat file;
         found = !stat(tree.path[i], &file) && same_inode(&file, &place->file);
@@ -169,7 +172,7 @@ static bool holds_deep(const struct place *directory, const struct place *place)
     return found;
 }
 
-/* Whether one of the files in DIRECTORY that its option reads or writes is PLACE, by whatever name. */
+/* Whether PLACE, under any name, is one of the files that DIRECTORY's option reads or writes. */
 static bool holds_inode(const struct place *directory, const struct place *place) {
     if (is_deep(directory) && holds_deep(directory, place)) return true;
     DIR *open = opendir(directory->path.path);
@@ -183,7 +186,7 @@ static bool holds_inode(const struct place *directory, const struct place *place
     return found;
 }
 
-/* Whether PLACE is one of the files in DIRECTORY that its option reads or writes, or would become one. */
+/* Whether PLACE is, or would become, one of the files that DIRECTORY's option reads or writes. */
 static bool holds(const struct place *directory, const struct place *place) {
     const char *pattern = uses[directory->path.use].files;
     if (!pattern || !directory->known || !place->known) return false;
@@ -201,7 +204,8 @@ static int refuse_file_of(const struct place *place, const struct place *directo
                         named ? " " : "", named ? place->path.path : "", directory->path.option, directory->path.path);
 }
 
-/* FIRST is written. Checkpoints may lie in a directory of data: as they are binary, they are not read as text. */
+/* Checks FIRST, an output, against SECOND. Checkpoints may lie in a directory of data: they are binary and are not
+ * read as text. */
 static int check_pair(const struct place *first, const struct place *second, struct sl_error *error) {
     const enum sl_path_use use = first->path.use, other = second->path.use;
     if (use == SL_PATH_SAVED && other == SL_PATH_CHECKPOINT) return SL_OK;
@@ -232,7 +236,7 @@ static int check_places(const struct place *place, int count, struct sl_error *e
 int sl_paths_check(const struct sl_path *path, int count, struct sl_error *error) {
     struct place *place = calloc((size_t)count + 1, sizeof *place);
     if (!place) return sl_error_set(error, SL_FAILED, "out of memory");
-    /* Into a pipe or a terminal, stdout may go beside other things. */
+    /* If stdout is a pipe or a terminal, it may receive several outputs. */
     struct place *out = &place[count];
     out->path = (struct sl_path){"stdout", NULL, SL_PATH_STREAM};
     out->known = !fstat(STDOUT_FILENO, &out->file) && S_ISREG(out->file.st_mode);

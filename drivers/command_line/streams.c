@@ -9,13 +9,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Of a mapped file, what has been cut off meanwhile cannot be read. */
+/* Handles SIGBUS: a mapped file has become shorter, and its end can no longer be read. */
 static void tell_bus_error(int number) {
     static char reason[] = ": a file that it reads has become shorter meanwhile (SIGBUS)\n";
     char *name = program_invocation_short_name;
     const struct iovec line[] = {{name, strlen(name)}, {reason, sizeof reason - 1}};
     const ssize_t told = writev(STDERR_FILENO, line, 2);
-    (void)number, (void)told; /* there is no other way to say it */
+    (void)number, (void)told; /* a failed write cannot be reported */
     _exit(SL_FAILED);
 }
 
@@ -24,7 +24,7 @@ void sl_streams_begin(void) {
     signal(SIGBUS, tell_bus_error);
     for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
         if (fcntl(descriptor, F_GETFD) >= 0) continue;
-        /* The lowest free number is this one. */
+        /* open() returns the lowest free number: this descriptor. */
         open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     }
 }

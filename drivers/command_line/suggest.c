@@ -1,4 +1,4 @@
-/* suggest.c - the nearest word: by what other programs call the same, by its beginning, or by edit distance. */
+/* suggest.c - finds the nearest name: by the names that other programs use, by its beginning, or by edit distance. */
 #include "drivers/command_line/suggest.h"
 
 #include <ctype.h>
@@ -8,7 +8,7 @@
 
 enum { LONGEST = SL_NEAREST_SIZE - 1, SAME_BEGINNING = 2 };
 
-/* What other programs call the options and schedules that have another name here. */
+/* Names that other programs use for options and schedules, and the names here. */
 static const struct {
     const char *word, *name;
 } conventions[] = {
@@ -76,8 +76,9 @@ static bool alike(const char *a, const char *b, size_t length) {
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* Letters to insert, delete, replace, or exchange with their neighbour to make B of A; at most LONGEST letters each.
- * The rows of the table (Damerau 1964; Wagner and Fischer 1974) are the beginnings of A, of which three are needed. */
+/* Counts the letters to insert, delete, replace, or exchange with their neighbour to turn A into B; at most LONGEST
+ * letters each. The table (Damerau 1964; Wagner and Fischer 1974) has a row per beginning of A; three rows are
+ * needed at a time. */
 static int edit_distance(const char *a, size_t rows, const char *b, size_t columns) {
     int table[3][LONGEST + 1];
     for (size_t j = 0; j <= columns; j++) table[0][j] = (int)j;
@@ -113,7 +114,7 @@ static int distance_of(const struct sl_nearest *nearest, const char *name, size_
 }
 
 struct sl_nearest sl_nearest_to(const char *word, size_t length) {
-    /* Less than every letter is wrong, and fewer than a third of them and one more. */
+    /* Near: fewer wrong letters than the word has, and at most a third of them plus one. */
     const int near = least((int)(length < LONGEST ? length : LONGEST) - 1, (int)length / 3 + 1);
     return (struct sl_nearest){.word = word, .length = length, .distance = length <= LONGEST ? near + 1 : 0};
 }

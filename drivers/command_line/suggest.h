@@ -1,4 +1,4 @@
-/* suggest.h - what somebody may have meant whose word is not one of those there are.
+/* suggest.h - suggests a name for an unknown word: the most similar name among the allowed ones.
  *
  *     struct sl_nearest nearest = sl_nearest_to("looping-bfs", 11);
  *     while ((name = next())) sl_nearest_try(&nearest, name, strlen(name));
@@ -15,15 +15,15 @@
 enum { SL_NEAREST_SIZE = 40 };
 
 struct sl_nearest {
-    const char *word; /* what was written */
-    size_t length;    /* of it */
-    int distance;     /* of `name`; beyond what counts as near while there is none */
+    const char *word; /* as the user wrote it */
+    size_t length;    /* of word */
+    int distance;     /* of `name`; before a name is found, the smallest distance that is not near */
     char name[SL_NEAREST_SIZE];
 };
 
-/* None is near so far. WORD of LENGTH bytes stays the caller's. */
+/* Starts a search; no name is near so far. WORD of LENGTH bytes stays the caller's. */
 struct sl_nearest sl_nearest_to(const char *word, size_t length);
-/* Another word that there is. Of several that are equally near the first is kept. */
+/* Compares another allowed name. If several are equally near, the first one stays. */
 void sl_nearest_try(struct sl_nearest *nearest, const char *name, size_t length);
 /* Adds "; did you mean BEFORE NAME?" to ERROR's message, without the blank, if a name is near. Returns ERROR's
  * status. */

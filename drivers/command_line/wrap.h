@@ -1,4 +1,4 @@
-/* wrap.h - text in lines of 80 columns, for --help. */
+/* wrap.h - prints text in lines of 80 columns, for --help. */
 #ifndef SL_DRIVERS_COMMAND_LINE_WRAP_H
 #define SL_DRIVERS_COMMAND_LINE_WRAP_H
 

@@ -1,4 +1,4 @@
-/* adopt.c - options in a checkpoint's notes. */
+/* adopt.c - stores options in a checkpoint's notes, and takes them over. */
 #include "drivers/common/adopt.h"
 
 #include <jansson.h>
@@ -12,13 +12,13 @@
 static const char program_key[] = "program";
 enum { KEY = 160 };
 
-/* An option of a driver, and where its value lies. */
+/* An option of a driver, and the address of its value. */
 struct entry {
-    const struct sl_option *option; /* NULL: there are no more */
+    const struct sl_option *option; /* NULL: no more options */
     void *target;
 };
 
-/* The option after *AT, which begins with zeros. */
+/* Position of an option in the sections. Zeros: before the first. */
 struct place {
     int section, option;
 };
@@ -44,15 +44,16 @@ bool sl_option_given(const struct sl_options *options, const char *name) {
     return false;
 }
 
-/* ---- what a run notes ---- */
+/* ---- writing notes ---- */
 
-/* "transformer" of "transformer train", wherever it is installed. */
+/* Writes the program's name without its prefix or folder: "transformer" for "transformer train". */
 static void name_program(const struct sl_options *options, char name[KEY]) {
     const char *program = options->program + (options->program == options->called ? strlen(sl_program_prefix()) : 0);
     snprintf(name, KEY, "%.*s", (int)strcspn(program, " "), program);
 }
 
-/* The value as a checkpoint tells it, from any directory: to be freed. NULL: there is none, or *WRONG says why. */
+/* Returns the value as written in a checkpoint, with an absolute path so that it holds in any directory; the caller
+ * frees it. NULL: no value, or no memory; the latter sets *FAILED. */
 static char *print_kept(const struct sl_option *option, const void *target, bool *failed) {
     char text[SL_OPTION_TEXT_SIZE];
     const bool none = option->kind == SL_OPTION_TEXT ? !*(const char *const *)target
@@ -75,8 +76,8 @@ int sl_describe_option(struct sl_store *store, const char *name, const char *val
     char key[KEY];
     snprintf(key, sizeof key, "option.%s", name);
     if (sl_store_note(store, key)) return SL_OK;
-    /* A file's notes are UTF-8, which a file's name need not be: an empty text is no value of any option, and whoever
-     * resumes the run is asked for it. */
+    /* Notes are UTF-8, but a file's name may have other bytes. It is then stored as "", which is not a value of any
+     * option, so a resumed run asks the user for it. */
     json_t *utf8 = json_string(value);
     const int status = sl_store_set_note(store, key, utf8 ? value : "");
     json_decref(utf8);
@@ -99,10 +100,10 @@ int sl_describe_options(const struct sl_options *options, struct sl_store *store
     return failed ? sl_error_set(error, SL_FAILED, "no memory to describe the run") : SL_OK;
 }
 
-/* ---- what another one takes over ---- */
+/* ---- taking options over ---- */
 
-/* The text for OPTION; NULL: there is none. ITSELF: the run has noted it as an option. Otherwise it is a setting, which
- * need not be a value: a model without experts has the choice of 0 experts. */
+/* Returns the stored text of OPTION; NULL: none. ITSELF: it was stored as an option. Otherwise it is a setting,
+ * which may not be a valid value: a model without experts has the setting of 0 experts. */
 static const char *find_text(const struct sl_store *notes, const struct sl_option *option, bool *itself) {
     char key[KEY];
     snprintf(key, sizeof key, "option.%s", option->name);
@@ -123,7 +124,7 @@ static int refuse_text(const struct sl_adoption *adoption, const char *name, con
                         name);
 }
 
-/* Whether OPTION was given with another value than the run had. */
+/* Whether option NAME was given with another value than the checkpoint's. */
 static bool is_changed(const struct sl_options *options, const char *name) {
     const struct entry entry = find_option(options, name);
     bool itself, failed = false;
@@ -135,7 +136,7 @@ static bool is_changed(const struct sl_options *options, const char *name) {
     return !same;
 }
 
-/* Whether one of NAMES, "steps|mesh", is. */
+/* Whether one of the options NAMES, "steps|mesh", was changed. */
 static bool one_changed(const struct sl_options *options, const char *names) {
     char name[KEY];
     for (; names && *names; names += strspn(names, "|")) {
@@ -156,21 +157,22 @@ static int take(struct sl_options *options, const struct entry *entry, struct sl
     return itself ? refuse_text(&options->adoption, option->name, text, error) : SL_OK;
 }
 
-/* Whether the run's learning rate depends on how many steps it takes. */
+/* Whether the learning rate depends on the run's number of steps. */
 static bool rate_falls(const struct sl_options *options) {
     char text[SL_OPTION_TEXT_SIZE];
     const struct entry rate = find_option(options, "lr-schedule");
     return rate.option && !strcmp(sl_option_print(rate.option, rate.target, text), "cosine");
 }
 
-/* A run that takes more steps or epochs is the same run, as long as its learning rate does not know. */
+/* Whether a changed OPTION is reported. A run with more steps or epochs is the same run unless its learning rate
+ * depends on their number. */
 static bool is_told(const struct sl_options *options, const struct sl_option *option) {
     if (!options->adoption.resumes || option->keep == SL_KEPT_FREE) return false;
     const bool length = !strcmp(option->name, "steps") || !strcmp(option->name, "epochs");
     return !length || rate_falls(options);
 }
 
-/* An option that was given: another value than the checkpoint's is refused, or told. */
+/* Compares an option given by the user with the checkpoint: another value is refused or reported. */
 static int compare(struct sl_options *options, const struct entry *entry, struct sl_error *error) {
     struct sl_adoption *adoption = &options->adoption;
     const struct sl_option *option = entry->option;
@@ -192,7 +194,8 @@ static int compare(struct sl_options *options, const struct entry *entry, struct
     return error->status;
 }
 
-/* Of another driver's checkpoint nothing is taken over: the run itself refuses it. */
+/* Whether the checkpoint is from this driver. Options of another driver's checkpoint are not taken over; the run
+ * itself refuses it. */
 static bool is_ours(const struct sl_options *options) {
     const char *program = sl_store_note(&options->adoption.notes, program_key);
     char name[KEY];
@@ -214,7 +217,7 @@ int sl_adopt_notes(struct sl_options *options, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Copies the notes of the checkpoint, whose data are left where they are. */
+/* Copies the checkpoint's notes, without its data. */
 static int read_notes(struct sl_adoption *adoption, struct sl_error *error) {
     struct sl_store file = {0};
     int version;
@@ -222,7 +225,7 @@ static int read_notes(struct sl_adoption *adoption, struct sl_error *error) {
     for (int i = 0; i < file.notes && status == SL_OK && version; i++)
         if (sl_store_set_note(&adoption->notes, file.note[i].key, file.note[i].text))
             status = sl_error_set(error, SL_FAILED, "%s: no memory for its notes", adoption->file);
-    if (status == SL_OK && !version) *adoption->file = 0; /* values from elsewhere */
+    if (status == SL_OK && !version) *adoption->file = 0; /* not a checkpoint: values from another source */
     sl_store_free(&file);
     return status;
 }

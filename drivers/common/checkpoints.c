@@ -1,4 +1,4 @@
-/* checkpoints.c - a run that is saved at intervals, and resumed. */
+/* checkpoints.c - saves a run at intervals, and resumes it. */
 #include "drivers/common/checkpoints.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "layers/snapshot/saved_parts.h"
 
 enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
-static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
+static const char *const data_keys[] = {"data", "eval-data", NULL}; /* names of options and of notes */
 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
@@ -64,7 +64,7 @@ void sl_remark(const char *format, ...) {
     va_start(arguments, format);
     const int length = vasprintf(&line, format, arguments);
     va_end(arguments);
-    if (length < 0) return; /* without memory, the run itself will end */
+    if (length < 0) return; /* without memory the run itself will fail */
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, sl_error_line(line));
     free(line);
 }
@@ -112,7 +112,7 @@ static int find_checkpoint(struct sl_checkpoints *c, struct sl_checkpoint *about
                         about->seed, c->seed);
 }
 
-/* Makes the directory to save in; an entry that is not on the disk would lose all checkpoints with it. */
+/* Makes the save directory and syncs its entry: without the entry on disk, all checkpoints would be lost. */
 static int make_directory(const char *directory, struct sl_error *error) {
     if (mkdir(directory, 0777)) {
         if (errno == EEXIST) return SL_OK;
@@ -123,7 +123,8 @@ static int make_directory(const char *directory, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "--save %s: its entry cannot be synced: %s", directory, strerror(number));
 }
 
-/* Two runs would remove each other's checkpoints. Where the file system knows no locks, nobody is kept out. */
+/* Locks the directory: two runs would remove each other's checkpoints. On a file system without locks it stays
+ * unlocked. */
 static int lock_directory(struct sl_checkpoints *c, struct sl_error *error) {
     const char *directory = c->options.save;
     SL_TRY(make_directory(directory, error));
@@ -149,7 +150,7 @@ static int prepare_directory(struct sl_checkpoints *c, struct sl_error *error) {
                         path, c->first, c->options.save);
 }
 
-/* ---- the best one ---- */
+/* ---- the best checkpoint ---- */
 
 int sl_best_read(const char *path, struct sl_best *best, struct sl_error *error) {
     json_t *object = sl_json_read("--keep best: ", path, 0, error);
@@ -174,13 +175,13 @@ int sl_best_write(const char *path, const struct sl_best *best, struct sl_error 
 
 static bool keeps_best(const struct sl_checkpoints *c) { return c->options.save && c->options.keep == 0; }
 
-/* DIR/best.json: the steps of the best checkpoint, and its loss. */
+/* Writes the path of best.json, which has the steps and the loss of the best checkpoint. */
 static int best_path(const struct sl_checkpoints *c, char path[SL_MAX_PATH], struct sl_error *error) {
     if (snprintf(path, SL_MAX_PATH, "%s/best.json", c->options.save) < SL_MAX_PATH) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", c->options.save);
 }
 
-/* Of a run that goes on where it saves. */
+/* For a run that resumes in the directory it saves to. */
 static int read_best(struct sl_checkpoints *c, struct sl_error *error) {
     char path[SL_MAX_PATH], best[SL_MAX_PATH];
     struct sl_best known;
@@ -222,7 +223,7 @@ int sl_checkpoints_evaluated(struct sl_checkpoints *c, int64_t step, double loss
     return c->options.async ? SL_OK : sl_checkpoint_prune(c->options.save, step, 1, c->best, error);
 }
 
-/* ---- before the run, in all ---- */
+/* ---- before the run, in all processes ---- */
 
 int sl_checkpoints_open(struct sl_checkpoints *c, struct sl_error *error) {
     struct sl_checkpoint about = {0};
@@ -238,7 +239,7 @@ int sl_checkpoints_join(struct sl_checkpoints *c, struct sl_error *error) {
     return c->options.async && c->options.parts ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
 
-/* What is still being written keeps the directory locked. */
+/* Closes the snapshot first: the directory stays locked while a checkpoint is still being written. */
 void sl_checkpoints_close(struct sl_checkpoints *c) {
     sl_snapshot_close(c->snapshot);
     c->snapshot = NULL;
@@ -246,7 +247,7 @@ void sl_checkpoints_close(struct sl_checkpoints *c) {
     c->locked = false;
 }
 
-/* ---- while it runs ---- */
+/* ---- during the run ---- */
 
 int sl_checkpoints_resume(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
                           struct sl_checkpoint *about) {
@@ -263,8 +264,8 @@ int sl_checkpoints_plan_bytes(const struct sl_checkpoint_options *options, struc
     return options->async ? sl_snapshot_plan_bytes(self, trainer, in_parts(options, self), budget) : SL_OK;
 }
 
-/* All processes of a run write: none of them may be left when the next run begins. The one that has kept others out
- * lets these in. */
+/* Shares the lock: all processes of a run write, and all must have ended when the next run begins. Coordinate 0
+ * turns its exclusive lock into a shared one, and the others take it, too. */
 static int share_lock(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
     const char *directory = c->options.save;
     if (self->coordinate == 0 && flock(c->lock, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK)
@@ -303,7 +304,7 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     const struct sl_checkpoint about = {.samples = samples, .seed = c->seed};
     const bool due = last || (c->options.every && step % c->options.every == 0);
     if (!c->options.save || !due) return SL_OK;
-    /* A step that is there already is saved as one file, which takes its place in one rename. */
+    /* If the step's checkpoint exists already, it is saved as one file, which replaces it by a single rename. */
     const bool parts = in_parts(&c->options, self);
     bool new = parts;
     if (parts) SL_TRY(sl_saved_parts_are_new(self, trainer, c->options.save, &new));
@@ -316,14 +317,14 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     return sl_checkpoint_prune(c->options.save, step, kept_latest(c), c->best, &self->error);
 }
 
-/* ---- what people are told ---- */
+/* ---- messages for people ---- */
 
-enum { LONG = 1000, SOME = 100 }; /* steps: too many to lose by chance */
+enum { LONG = 1000, SOME = 100 }; /* steps: more than a user would lose by chance */
 
-/* As many steps again. */
+/* Twice as many steps, for an example command. */
 static int64_t more_than(int64_t steps) { return steps ? 2 * steps : SOME; }
 
-/* The option NAME where it names a file or a folder that the next run goes on in. */
+/* Writes option NAME if its value is a file or a folder to which the next run will append. */
 static int print_record(const struct sl_checkpoints *c, const char *name, char *text, size_t size) {
     char word[SL_MAX_PATH];
     struct stat about;
@@ -332,7 +333,7 @@ static int print_record(const struct sl_checkpoints *c, const char *name, char *
     return snprintf(text, size, " --%s %s", name, sl_shell_word(path, word, sizeof word));
 }
 
-/* The command that goes on with what was saved; to STEPS where that is not 0. */
+/* Writes the command that resumes from the saved checkpoint, with --steps if STEPS is not 0. */
 static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
     char directory[SL_MAX_PATH], program[SL_MAX_PATH];
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
@@ -386,7 +387,7 @@ void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
 void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
     char path[SL_MAX_PATH], command[6 * SL_MAX_PATH];
     if (c->brief) return;
-    fflush(stdout); /* what it has said comes before */
+    fflush(stdout); /* earlier output comes first */
     if (!c->options.save) {
         if (interrupted) sl_remark("interrupted after step %" PRId64 "; nothing was saved: --save DIR saves", step - 1);
         return;

@@ -1,4 +1,4 @@
-/* commands.c - finds the command, explains all of them, or says that there is none of this name. */
+/* commands.c - finds the command, prints the help of all, or reports an unknown name. */
 #include "drivers/common/commands.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "drivers/common/options.h"
 #include "drivers/command_line/suggest.h"
 
-/* All names with BETWEEN between them. */
+/* Writes all names, separated by BETWEEN. */
 static const char *list(const struct sl_command *table, const char *between, char text[200]) {
     *text = 0;
     for (const struct sl_command *c = table; c->name; c++)

@@ -1,4 +1,4 @@
-/* common_options.c - what all drivers that run on a mesh share of their command lines. */
+/* common_options.c - options shared by all drivers that run on a mesh. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ const struct sl_option sl_print_table[] = {
     {0},
 };
 
-static const double time_to_return = 5; /* seconds after a verdict, for a coordinate that has not come back */
+static const double time_to_return = 5; /* seconds for coordinates to return after a verdict */
 
 const char sl_default_mesh[] = "data=2,model=4", sl_default_engine[] = "local";
 
@@ -69,7 +69,7 @@ static int open_engine(const struct sl_common_options *common, struct sl_engine 
     return sl_suggest(&nearest, "", error);
 }
 
-/* ---- who waits for whom ---- */
+/* ---- waiting coordinates ---- */
 
 static void set_text(json_t *object, const char *key, const char *text) {
     if (*text) json_object_set_new(object, key, json_string(text));
@@ -102,7 +102,7 @@ void sl_common_print_waits(const struct sl_options *options, const struct sl_err
 
 /* ---- the engine ---- */
 
-/* Without memory nobody is told. */
+/* Returns NULL without memory: waits are then not reported. */
 static struct sl_waits *new_waits(int coordinates) {
     struct sl_waits *waits = calloc(1, sizeof *waits + (size_t)coordinates * sizeof *waits->coordinate);
     if (waits) waits->coordinate = (struct sl_waiting *)(waits + 1);
@@ -118,9 +118,10 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     if (common->command && common->json) engine->waits = common->command->waits = new_waits(mesh->size);
     engine->checked |= common->checked;
     engine->grace = time_to_return;
-    if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
-    setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */
-    /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */
+    if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* the launcher's terminal may not be one */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* hwloc's errors are of no use to users */
+    /* If coordinates are threads, only cores are asked for: hwloc's plugins for GPUs and X take longer than all the
+     * rest. */
     if (!engine->table->apart) setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
     if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;
     return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");

@@ -1,4 +1,4 @@
-/* help.c - a driver's --help, its own page of the manual, and what shells complete, from its option tables. */
+/* help.c - prints a driver's --help, its manual page and its completions, from its option tables. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +14,14 @@ enum { INDENT = 28 };
 
 /* ---- parts of --help ---- */
 
-/* Has a title: options, or words that are explained. */
+/* A part with a title: options, or explained words. */
 struct part {
     const char *title;
-    const struct sl_option_section *section; /* NULL: these are words */
+    const struct sl_option_section *section; /* NULL: a list of words */
     const struct sl_option_words *words;
 };
 
-/* Number I of them, from 0; false: there are no more. */
+/* Fills in part I, from 0; returns false after the last. */
 static bool part_at(const struct sl_options *options, int i, struct part *part) {
     const struct sl_option_words *const words[] = {&options->words, &options->notation};
     for (const struct sl_option_section *section = options->section; section->table; section++) {
@@ -35,7 +35,7 @@ static bool part_at(const struct sl_options *options, int i, struct part *part) 
     return false;
 }
 
-/* "Latents, experts" as --help takes it: "latents-experts". */
+/* Writes a title as an argument of --help: "latents-experts" for "Latents, experts". */
 static const char *topic_of(const char *title, char text[40]) {
     char *end = text;
     for (; *title && end < text + 39; title++) {
@@ -46,7 +46,7 @@ static const char *topic_of(const char *title, char text[40]) {
     return text;
 }
 
-/* Prints the text that belongs to a name, which ends at column AT, and NOTE in parentheses. */
+/* Prints the explanation of a name, which ends at column AT, with NOTE in parentheses. */
 static void print_explanation(const char *text, const char *note, int at) {
     char aside[304];
     if (at > INDENT - 2) {
@@ -59,7 +59,8 @@ static void print_explanation(const char *text, const char *note, int at) {
     putchar('\n');
 }
 
-/* Prints a space and VALUE from column AT on; a long list of choices goes on below. Returns the column after it. */
+/* Prints a space and VALUE from column AT on; a long list of choices continues on the next line. Returns the column
+ * after it. */
 static int print_value_name(const char *value, int at) {
     at += printf(" ");
     while (*value) {
@@ -71,7 +72,7 @@ static int print_value_name(const char *value, int at) {
     return at;
 }
 
-/* Returns the column after it. */
+/* Prints the option's name; returns the column after it. */
 static int print_name(const struct sl_option *option) {
     const int at = printf("  --%s%s", sl_option_has_negation(option) ? "[no-]" : "", option->name);
     return sl_option_takes_value(option) ? print_value_name(sl_option_value_name(option), at) : at;
@@ -127,7 +128,7 @@ static bool is_listed(const char *names, const char *name) {
     return false;
 }
 
-/* How long the first clause of HELP is: up to a colon, semicolon or full stop that is in no parentheses. */
+/* Returns the length of HELP's first clause: up to a colon, semicolon or full stop outside parentheses. */
 static int first_clause(const char *help) {
     int at = 0, open = 0;
     for (; help[at]; at++) {
@@ -137,7 +138,7 @@ static int first_clause(const char *help) {
     return at;
 }
 
-/* Where NOTE is "default 0", adds what HELP says of 0. */
+/* If NOTE is "default 0", adds the meaning of 0 from HELP. */
 static void explain_zero(const char *help, char *note, size_t size) {
     static const char zero[] = "; 0: ";
     const char *const said = strstr(help, zero);
@@ -146,8 +147,8 @@ static void explain_zero(const char *help, char *note, size_t size) {
     snprintf(note, size, "default 0: %.*s", (int)strcspn(meaning, ";."), meaning);
 }
 
-/* Prints the options that NAMES lists, each with what its help says first, and its default; returns the number of all
- * options. */
+/* Prints the options listed in NAMES, each with the first clause of its help and its default; returns the number of
+ * all options. */
 static int print_listed(const struct sl_options *options, const char *names) {
     struct part part;
     int count = 0;
@@ -164,7 +165,7 @@ static int print_listed(const struct sl_options *options, const char *names) {
     return count;
 }
 
-/* Prints a command line that can be pasted, with a backslash where it goes on below. */
+/* Prints a command line to paste, with a backslash before each line break. */
 static void print_example(const char *program, const char *words) {
     int at = printf("  %s", program);
     for (size_t length; *words; words += length + strspn(words + length, " ")) {
@@ -217,9 +218,9 @@ static int print_topic(const struct sl_options *options, struct sl_error *error)
     return refuse_topic(options, error);
 }
 
-/* ---- a page of the manual ---- */
+/* ---- a manual page ---- */
 
-/* "shardloop-transformer-train"; returns TEXT. */
+/* Writes "shardloop-transformer-train"; returns TEXT. */
 static const char *page_of(const char *program, char text[80]) {
     snprintf(text, 80, "shardloop-%s", program);
     for (char *letter = text; *letter; letter++)
@@ -227,7 +228,7 @@ static const char *page_of(const char *program, char text[80]) {
     return text;
 }
 
-/* A paragraph under the request before it. */
+/* Prints a paragraph below the preceding request. */
 static void print_text(const char *text, const char *note) {
     sl_print_roff(text);
     if (*note) {
@@ -306,7 +307,7 @@ static void print_page(const char *program, const struct sl_options *options) {
 
 /* ---- completion ---- */
 
-/* The names that OPTION takes, with | between; NULL: they are not known, or there are too many. */
+/* Returns the names that OPTION takes, separated by |; NULL: not known, or too many. */
 static const char *join_names(const struct sl_option *option, char *text, size_t size) {
     struct sl_option_word word;
     size_t used = 0;
@@ -346,7 +347,7 @@ static void complete_commands(const char *driver, const struct sl_command *table
     sl_completion_end_commands(format);
 }
 
-/* ---- all forms ---- */
+/* ---- all forms of --help ---- */
 
 int sl_help_print(const struct sl_options *options, struct sl_error *error) {
     const enum sl_help_format format = sl_help_format();

@@ -27,7 +27,7 @@ static int add(struct sl_signature *signature, const char *key, const char *text
 
 /* ---- options ---- */
 
-/* With as few digits as tell VALUE from all others. */
+/* Prints VALUE with the fewest digits that read back as VALUE. */
 static void print_real(double value, char text[TEXT]) {
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(text, TEXT, "%.*g", digits, value);
@@ -81,7 +81,7 @@ int sl_options_sign(struct sl_signature *signature, const struct sl_option_secti
 
 /* ---- contents ---- */
 
-/* Adds bytes FIRST to FIRST + COUNT - 1 of the pieces to the hash. */
+/* Adds COUNT bytes of the pieces, from byte FIRST on, to the hash. */
 static void add_range(struct sl_hasher *hasher, const struct sl_piece *piece, int pieces, size_t first, size_t count) {
     for (int i = 0; i < pieces && count; i++) {
         if (first >= piece[i].bytes) {

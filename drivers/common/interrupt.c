@@ -1,4 +1,4 @@
-/* interrupt.c - signals that would end a run in the middle of a step. */
+/* interrupt.c - catches signals during a step. */
 #include "drivers/common/interrupt.h"
 
 #include <errno.h>
@@ -11,15 +11,15 @@
 
 enum { AT_ONCE = 1000 }; /* milliseconds */
 
-/* A handler is given nothing but the signal's number: what it leaves has to be global. */
+/* A handler receives only the signal's number, so its results are global. */
 static atomic_int arrived;
-static atomic_llong when; /* the first one came, in milliseconds */
+static atomic_llong when; /* time of the first signal, in milliseconds */
 static atomic_bool stopped;
-static char note[200];    /* what answers it on stderr: a step may take its time */
-static atomic_int length; /* of the note */
+static char note[200];    /* the answer on stderr: a step may take long */
+static atomic_int length; /* length of the note */
 
-/* A launcher that ends its processes sends each of them the signal twice at once, to it and to its group: that is one
- * request. */
+/* Records a signal. A launcher that ends its processes sends each of them the signal twice at once, to the process
+ * and to its group: that counts as one request. */
 static void leave_note(int number) {
     long long first = 0;
     const long long here = (long long)(1e3 * sl_now());
@@ -33,7 +33,7 @@ static void leave_note(int number) {
 }
 
 void sl_interrupt_catch(const char *what, bool in_logs) {
-    const bool terminal = isatty(STDERR_FILENO) == 1; /* where the cursor may be behind "^C" */
+    const bool terminal = isatty(STDERR_FILENO) == 1; /* the cursor may be behind "^C" */
     if (what && (terminal || in_logs))
         atomic_store(&length, snprintf(note, sizeof note, "%s%.40s: ends after %.80s; again: ends now\n",
                                        terminal ? "\n" : "", program_invocation_short_name, what));
@@ -55,7 +55,7 @@ static void leave_stop(int number) {
         atomic_store(&arrived, number);
 }
 
-/* Writes go on, and so does reading but for a wait. */
+/* SA_RESTART: writes continue, and so do reads except waits. */
 void sl_interrupt_catch_stops(void) {
     struct sigaction action = {.sa_handler = leave_stop, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);

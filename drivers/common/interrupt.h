@@ -1,21 +1,21 @@
-/* interrupt.h - signals that would end a run in the middle of a step: SIGINT and SIGTERM are a question to ask after
- * each one; SIGPIPE is an error of the write. */
+/* interrupt.h - signals during a step: a run asks for SIGINT and SIGTERM after each step; SIGPIPE becomes an error
+ * of the write. */
 #ifndef SL_DRIVERS_COMMON_INTERRUPT_H
 #define SL_DRIVERS_COMMON_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From here on the first SIGINT or SIGTERM only leaves a note. It is answered on stderr where that is a terminal or,
- * IN_LOGS, whatever it is: "PROGRAM: ends after WHAT; again: ends now". WHAT, "this step and saves", is NULL in a
- * process that does not speak. A signal that comes more than a second later ends the process as usual. A write to a
- * pipe that nobody reads any more fails. */
+/* Catches the first SIGINT or SIGTERM from here on: it sets a flag, and prints "PROGRAM: ends after WHAT; again:
+ * ends now" on stderr if that is a terminal or if IN_LOGS. WHAT is for example "this step and saves"; NULL in a
+ * process that does not speak. A signal more than a second later ends the process as usual. Writing to a pipe
+ * without a reader fails instead of ending the process. */
 void sl_interrupt_catch(const char *what, bool in_logs);
 
-/* The signal that has arrived, 0 when none has. Threads may see it at different steps: one asks, and tells the others.
- */
+/* Returns the signal that has arrived, 0 if none. Threads may see it at different steps: one asks, and sends the
+ * answer to the others. */
 int sl_interrupt_arrived(void);
 
-/* For chats, in its place: SIGINT leaves a note that can be taken away, and SIGTERM one to end. */
+/* Catches signals for chats instead: SIGINT sets a flag that can be cleared, SIGTERM a flag to end. */
 void sl_interrupt_catch_stops(void);
 bool sl_interrupt_stopped(void);
 void sl_interrupt_take_stop(void);

@@ -1,4 +1,4 @@
-/* metrics.c - results as JSON lines and as tables; JSON files that are read. */
+/* metrics.c - writes results as JSON lines and as tables; reads JSON files. */
 #include "drivers/common/metrics.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 json_t *sl_json_real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-/* Says that NAME could not be written. */
+/* Sets the error that NAME could not be written. */
 static int refuse(const char *name, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "%s: %s", name, errno ? strerror(errno) : "could not be written");
 }
@@ -30,15 +30,15 @@ int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_erro
     return failed ? refuse(name, error) : SL_OK;
 }
 
-/* Whether a training has written LINE, which holds OBJECT; the last one may be cut short. */
+/* Whether LINE, which holds OBJECT, is from a training run; if not WHOLE, it was cut short. */
 static bool is_of_run(const char *line, const json_t *object, bool whole) {
     if (!whole) return *line == '{';
     return json_is_integer(json_object_get(object, "step")) || json_object_get(object, "epoch") ||
            json_object_get(object, "final_loss");
 }
 
-/* *END is where the lines of FILE end that a run keeps when it goes on after FROM steps. SL_BAD_INPUT where a line is
- * no training's: somebody else's file loses nothing. */
+/* Sets END to the end of FILE's lines that stay when the run resumes after FROM steps. Returns SL_BAD_INPUT if a
+ * line is not from a training run, so that other files are not cut. */
 static int find_end(FILE *file, const char *path, int64_t from, off_t *end, struct sl_error *error) {
     char *line = NULL;
     size_t room = 0;
@@ -57,7 +57,7 @@ static int find_end(FILE *file, const char *path, int64_t from, off_t *end, stru
                                   path, n);
         over = !whole || (json_is_integer(step) && json_integer_value(step) >= from);
         next += length;
-        /* Behind a summary there may be more, where a run has gone on before. */
+        /* More lines may follow a summary if the run was resumed before. */
         if (!over && !json_object_get(object, "final_loss")) *end = next;
         json_decref(object);
     }
@@ -65,7 +65,7 @@ static int find_end(FILE *file, const char *path, int64_t from, off_t *end, stru
     return status || over || feof(file) ? status : refuse(path, error);
 }
 
-/* Cuts PATH, which STREAM has open to append to it; nothing where it is no regular file. */
+/* Cuts PATH, which STREAM has open for appending; does nothing if it is not a regular file. */
 static int cut(FILE *stream, const char *path, int64_t from, struct sl_error *error) {
     const char *reason;
     FILE *file = sl_file_read(path, SL_FILE_REGULAR, &reason);

@@ -1,4 +1,4 @@
-/* optimizer_options.c - an optimizer by its name, and its settings. */
+/* optimizer_options.c - selects an optimizer by name, with its settings. */
 #include "drivers/common/optimizer_options.h"
 
 #include <math.h>
@@ -9,14 +9,14 @@
 
 #define FIELD(name) offsetof(struct sl_optimizer_flags, name)
 
-enum { OPTIMIZER, WEIGHT_DECAY }; /* options whose help is written below */
+enum { OPTIMIZER, WEIGHT_DECAY }; /* options with help written below */
 
 static struct sl_option_word optimizer_word(int i) {
     const struct sl_optimizer *row = sl_optimizer_at(i);
     return (struct sl_option_word){.name = row ? row->name : NULL};
 }
 
-/* Settings of optimizers are called as the fields of struct sl_optimizer_options. */
+/* Options have the names of the fields of struct sl_optimizer_options. */
 static const struct sl_option table[] = {
     [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .keep = SL_KEPT_STATE,
                    .word = optimizer_word},
@@ -36,7 +36,7 @@ static const struct sl_option table[] = {
     {0},
 };
 
-/* Biases and what norms learn, by the names that the modules give them. */
+/* Biases and the parameters of norms, by the modules' names. */
 static const struct sl_decay_rule no_biases[] = {
     {"*.bias", false}, {"*.scale", false}, {"*.gamma", false}, {"*.beta", false}, {NULL, false}};
 
@@ -50,8 +50,7 @@ struct sl_optimizer_flags sl_optimizer_flags_defaults(void) {
                                        .decay_biases = true};
 }
 
-/* Writes the optimizers that use the setting called NAME, with BETWEEN between; nothing for a setting of all. Returns
- * how long that is. */
+/* Writes the optimizers that use the setting NAME, separated by BETWEEN; nothing if all use it. Returns the length. */
 static size_t list_users(const char *name, const char *between, char *text, size_t size) {
     const struct sl_optimizer *row;
     size_t used = 0;
@@ -61,7 +60,8 @@ static size_t list_users(const char *name, const char *between, char *text, size
     return used;
 }
 
-/* Setting I is read by those that use it, who come first in its help: "adamw, sgd: HELP". */
+/* Completes setting I: it is read by the optimizers that use it, and its help begins with their names: "adamw, sgd:
+ * HELP". */
 static void explain_setting(struct sl_optimizer_flags *flags, int i) {
     static const char by[] = "optimizer=";
     struct sl_option *option = &flags->table[i];

@@ -1,4 +1,4 @@
-/* optimizer_options.h - the section of options that choose an optimizer: --optimizer and its settings.
+/* optimizer_options.h - options that select an optimizer: --optimizer and its settings.
  *
  *     struct config { struct sl_optimizer_flags optimizer; } config = {.optimizer = sl_optimizer_flags_defaults()};
  *     struct sl_options options = {.section = SL_SECTIONS(sl_optimizer_section(&config.optimizer))};
@@ -11,22 +11,23 @@
 #include "layers/training/optimizer.h"
 
 struct sl_optimizer_flags {
-    const char *name; /* in the table of optimizers */
-    /* NAN: not given, the optimizer's default. */
+    const char *name; /* as in the table of optimizers */
+    /* NAN: not given; the optimizer's default applies. */
     double weight_decay, beta1, beta2, epsilon, momentum;
     bool nesterov, decay_biases;
-    /* Filled in by sl_optimizer_section: the help names the optimizers that there are, and those that use a setting. */
+    /* Filled in by sl_optimizer_section: the help lists the optimizers, and for each setting the optimizers that use
+     * it. */
     struct sl_option table[10];
     char help[10][512], read[10][128];
 };
 
 struct sl_optimizer_flags sl_optimizer_flags_defaults(void);
 
-/* The section over FLAGS, which stay where they are until the options have been parsed. */
+/* Returns the section that fills in FLAGS, which must not move until the options have been parsed. */
 struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags);
 
-/* Fills OPTIONS in. SL_BAD_INPUT lists the optimizers where there is none of that name, and names a flag that the
- * optimizer has no use for. */
+/* Fills in OPTIONS. Returns SL_BAD_INPUT with a list of optimizers if the name is unknown, or with the name of a
+ * flag that the optimizer does not use. */
 int sl_optimizer_choose(const struct sl_optimizer_flags *flags, double learning_rate,
                         struct sl_optimizer_options *options, struct sl_error *error);
 

@@ -1,6 +1,6 @@
-/* option_reads.c - by which choices an option is read.
+/* option_reads.c - evaluates the conditions under which options are read.
  *
- * A condition is read from left to right: alternatives with | between, each of terms with & between. */
+ * A condition is evaluated from left to right: alternatives separated by |, each of terms separated by &. */
 #include "drivers/common/option_reads.h"
 
 #include <fnmatch.h>
@@ -15,12 +15,12 @@ enum { NAME = 64, MOST_TEXT = 400 };
 struct term {
     bool negated;
     char name[NAME];    /* of an option, or of a command */
-    bool command;       /* it is a command's */
-    const char *values; /* with / between; NULL: any but the ones that mean off */
-    size_t length;      /* of the values */
+    bool command;       /* the name is a command's */
+    const char *values; /* separated by /; NULL: any value but off */
+    size_t length;      /* of `values` */
 };
 
-/* Reads the term at *TEXT, and moves *TEXT to what ends it: &, | or the end. */
+/* Reads the term at *TEXT, and moves *TEXT to the character after it: &, | or the end. */
 static struct term next_term(const char **text) {
     struct term term = {0};
     const char *at = *text;
@@ -38,9 +38,9 @@ static struct term next_term(const char **text) {
     return term;
 }
 
-/* ---- whether it holds ---- */
+/* ---- evaluation ---- */
 
-/* "train" of "transformer train", "schedule" of "schedule". */
+/* Whether NAME is the program's last word: "train" of "transformer train", "schedule" of "schedule". */
 static bool is_command(const struct sl_options *options, const char *name) {
     const char *last = strrchr(options->program, ' ');
     return !strcmp(last ? last + 1 : options->program + strlen(sl_program_prefix()), name);
@@ -83,7 +83,7 @@ static bool is_read(const struct sl_options *options, const char *condition) {
     }
 }
 
-/* ---- how it is told ---- */
+/* ---- messages ---- */
 
 /* "with --attention gqa", "without --chat", "by generate" */
 static int tell_term(const struct term *term, char *text, size_t size) {
@@ -96,8 +96,8 @@ static int tell_term(const struct term *term, char *text, size_t size) {
     return used;
 }
 
-/* Tells in TEXT the terms of the alternative at *AT that do not hold, and moves *AT behind it. Nothing where this
- * command cannot choose it; of another command no more than that it reads the option. */
+/* Writes to TEXT the false terms of the alternative at *AT, and moves *AT behind it. Writes nothing if this command
+ * lacks one of the options; after a term for another command, later terms are left out. */
 static void tell_alternative(const struct sl_options *options, const char **at, char *text, size_t size) {
     size_t used = 0;
     bool other = false, possible = true;

@@ -1,4 +1,4 @@
-/* option_values.c - the values of options: what is allowed, and what a text means. */
+/* option_values.c - values of options: parsing, allowed ranges, printing. */
 #include "drivers/common/option_values.h"
 
 #include <math.h>
@@ -54,7 +54,7 @@ static bool read_seed(const char *text, uint64_t *target) {
 }
 
 static bool read_real(const struct sl_option *option, const char *text, double *target) {
-    /* Decimals only: strtod would also read nan, inf, hexadecimal digits and leading blanks. */
+    /* Only decimals: strtod would also read nan, inf, hexadecimal digits and leading blanks. */
     if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
     char *end;
     const double value = strtod(text, &end);
@@ -78,7 +78,7 @@ static bool read_choice(const struct sl_option *option, const char *text, int *t
     }
 }
 
-/* Words with commas between, each once. */
+/* Reads words separated by commas, each once. */
 static bool read_list(const struct sl_option *option, const char *text, int *target) {
     int bits = 0;
     if (strcmp(text, "none") != 0) {

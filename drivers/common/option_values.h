@@ -1,4 +1,4 @@
-/* option_values.h - the values of options: what is allowed, and what a text means. */
+/* option_values.h - values of options: parsing, allowed ranges, printing. */
 #ifndef SL_DRIVERS_COMMON_OPTION_VALUES_H
 #define SL_DRIVERS_COMMON_OPTION_VALUES_H
 
@@ -8,29 +8,29 @@
 
 /* Writes the range of a number, "1 to 512", and nothing for other kinds; returns TEXT. */
 char *sl_option_range(const struct sl_option *option, char *text, size_t size);
-/* Writes what OPTION allows, "an integer from 1 to 512", for messages; returns TEXT. */
+/* Writes a description of allowed values, "an integer from 1 to 512", for messages; returns TEXT. */
 char *sl_option_allowed(const struct sl_option *option, char *text, size_t size);
-/* Writes the words of a LIST option that have their bits in BITS, or "none"; returns TEXT. */
+/* Writes the words of a LIST option whose bits are set in BITS, or "none"; returns TEXT. */
 char *sl_option_print_list(const struct sl_option *option, int bits, char *text, size_t size);
-/* Adds to ERROR the choice that is most like TEXT. Returns the error's status. */
+/* Adds to ERROR the choice most similar to TEXT. Returns the error's status. */
 int sl_option_suggest(const struct sl_option *option, const char *text, struct sl_error *error);
 
-/* Writes what OPTION's TARGET holds, "default 8", and nothing where that says nothing; returns TEXT. */
+/* Writes the value of OPTION's TARGET, "default 8", or nothing if there is no meaningful default; returns TEXT. */
 char *sl_option_default(const struct sl_option *option, const void *target, char *text, size_t size);
-/* Writes what --help says in parentheses: range, default, other name; returns TEXT. */
+/* Writes the text in parentheses of --help: range, default, other name; returns TEXT. */
 char *sl_option_note(const struct sl_option *option, const void *target, char *text, size_t size);
-/* What --help calls its value: "FILE", "N" or the choices. */
+/* Returns the name of the value in --help: "FILE", "N" or the choices. */
 const char *sl_option_value_name(const struct sl_option *option);
 
 static inline bool sl_option_takes_value(const struct sl_option *option) {
     return option->kind != SL_OPTION_FLAG && option->kind != SL_OPTION_SWITCH;
 }
-/* Whether there is --no-NAME. */
+/* Whether --no-NAME exists. */
 static inline bool sl_option_has_negation(const struct sl_option *option) {
     return option->kind == SL_OPTION_SWITCH || option->plain;
 }
 
-/* The length of the choice at LIST, which ends at the next '|' or with the list. */
+/* Returns the length of the first choice in LIST, which ends at the next '|' or at the end. */
 static inline size_t sl_option_choice_length(const char *list) { return strcspn(list, "|"); }
 
 #endif

@@ -19,7 +19,7 @@
 enum {
     MAX_NAMES = SL_MOST_OPTIONS,
     NAME_SIZE = 40,
-    FIRST_VALUE = 256, /* of struct option's val: beyond all characters */
+    FIRST_VALUE = 256, /* of struct option's val: larger than any character */
     HELP = MAX_NAMES,
     VERSION,
 };
@@ -36,11 +36,11 @@ struct parser {
     struct sl_operands *operands;
     int count;
     struct name name[MAX_NAMES];
-    struct option list[MAX_NAMES + 3]; /* for getopt_long; val - FIRST_VALUE is the position in name */
+    struct option list[MAX_NAMES + 3]; /* for getopt_long; val - FIRST_VALUE is the index in name */
 };
 
 static void add_name(struct parser *parser, const struct sl_option *option, void *target, bool negated) {
-    if (parser->count == MAX_NAMES) abort(); /* a table outgrew the limit above */
+    if (parser->count == MAX_NAMES) abort(); /* the option tables exceed the limit above */
     struct name *name = &parser->name[parser->count];
     *name = (struct name){.option = option, .target = (char *)target + option->target, .negated = negated};
     snprintf(name->text, sizeof name->text, "--%s%s", negated ? "no-" : "", option->name);
@@ -64,7 +64,7 @@ static void collect_names(struct parser *parser, struct sl_options *options) {
     parser->list[parser->count + 1] = (struct option){"version", no_argument, NULL, FIRST_VALUE + VERSION};
 }
 
-/* The option whose alias is the first LENGTH letters of WORD; NULL: none. */
+/* Returns the option with the first LENGTH letters of WORD as its alias; NULL: none. */
 static const struct name *find_alias(const struct parser *parser, const char *word, size_t length) {
     for (int i = 0; i < parser->count; i++) {
         const char *const alias = parser->name[i].option->alias;
@@ -73,8 +73,8 @@ static const struct name *find_alias(const struct parser *parser, const char *wo
     return NULL;
 }
 
-/* An alias, with or without a value, becomes the option's name. Only whole words count: as a further name for
- * getopt_long it would make abbreviations ambiguous. */
+/* Replaces aliases, with or without a value, by the option's name. Only complete words count: as extra names for
+ * getopt_long, aliases would make abbreviations ambiguous. */
 static int rename_aliases(const struct parser *parser, struct sl_arguments *arguments, struct sl_error *error) {
     for (int i = 1; i < arguments->count && strcmp(arguments->word[i], "--") != 0; i++) {
         char **const word = &arguments->word[i], *renamed;
@@ -89,15 +89,15 @@ static int rename_aliases(const struct parser *parser, struct sl_arguments *argu
     return SL_OK;
 }
 
-/* Whether WORD is the value of an option that need not have one. Where no other arguments are allowed, it can be
- * nothing else. */
+/* Whether WORD is the value of an option with an optional value. If the program takes no operands, it cannot be
+ * anything else. */
 static bool is_value(const struct parser *parser, const struct name *name, const char *word) {
     int choice;
     if (!name->option->plain || name->negated || *word == '-') return false;
     return !parser->operands->name || sl_option_read(name->option, word, &choice);
 }
 
-/* Joins values to options that need not have one. */
+/* Joins optional values to their options. */
 static int join_values(const struct parser *parser, struct sl_arguments *arguments, struct sl_error *error) {
     for (int i = 1; i + 1 < arguments->count && strcmp(arguments->word[i], "--") != 0; i++) {
         char **const word = &arguments->word[i], *joined;
@@ -119,12 +119,12 @@ static int join_values(const struct parser *parser, struct sl_arguments *argumen
 
 /* ---- parsing ---- */
 
-/* Whether ENTRY begins as ARGUMENT ("--NAME" or "--NAME=VALUE") does. */
+/* Whether ENTRY's name begins with the name in ARGUMENT ("--NAME" or "--NAME=VALUE"). */
 static bool begins_as(const struct option *entry, const char *argument) {
     return !strncmp(entry->name, argument + 2, strcspn(argument + 2, "="));
 }
 
-/* ARGUMENT is short for more than one of the names. */
+/* Reports that ARGUMENT abbreviates several names. */
 static int refuse_ambiguous(const struct parser *parser, const char *argument, struct sl_error *error) {
     enum { MOST = 8 };
     char names[MOST * (NAME_SIZE + 2) + 8] = "";
@@ -140,7 +140,7 @@ static int refuse_ambiguous(const struct parser *parser, const char *argument, s
     return sl_error_set(error, SL_BAD_INPUT, "%.80s: short for more than one option: %s", argument, names);
 }
 
-/* ARGUMENT is neither an option nor short for one. */
+/* Reports that ARGUMENT is not an option or an abbreviation of one. */
 static int refuse_unknown(const struct parser *parser, const char *argument, struct sl_error *error) {
     const char *const word = argument + strspn(argument, "-");
     struct sl_nearest nearest = sl_nearest_to(word, strcspn(word, "="));
@@ -154,7 +154,7 @@ static int refuse_unknown(const struct parser *parser, const char *argument, str
     return sl_suggest(&nearest, "--", error);
 }
 
-/* getopt_long refused ARGUMENT, giving OPTOPT. */
+/* Reports the mistake in ARGUMENT, which getopt_long refused with OPTOPT. */
 static int refuse(const struct parser *parser, const char *argument, struct sl_error *error) {
     if (optopt >= FIRST_VALUE) return sl_error_set(error, SL_BAD_INPUT, "%.80s: takes no value", argument);
     int matches = 0;
@@ -163,7 +163,7 @@ static int refuse(const struct parser *parser, const char *argument, struct sl_e
     return (matches > 1 ? refuse_ambiguous : refuse_unknown)(parser, argument, error);
 }
 
-/* Takes over VALUE, which getopt_long found for NAME; APART: in an argument of its own. */
+/* Sets NAME's target to VALUE from getopt_long; APART: it was a separate argument. */
 static int apply(const struct name *name, const char *value, bool apart, struct sl_error *error) {
     char allowed[256];
     if (sl_option_takes_value(name->option)) sl_option_allowed(name->option, allowed, sizeof allowed);
@@ -188,23 +188,23 @@ static void note_given(struct sl_options *options, const struct sl_option *optio
     options->given[options->givens++] = option;
 }
 
-/* Of --help: JOINED to it, or the next word, unless that is an option. NULL: none. */
+/* Returns the topic of --help: JOINED to it, or the next word if that is not an option. NULL: none. */
 static const char *topic_at(const struct sl_arguments *arguments, const char *joined) {
     const char *const next = optind < arguments->count ? arguments->word[optind] : "-";
     return joined ? joined : *next == '-' ? NULL : next;
 }
 
-/* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
- * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
+/* Walks the arguments, and sets targets if SET. Returns HELP or VERSION if one was given, otherwise -1. Continues
+ * after a mistake, because the engine may still follow: it decides which of several processes reports the mistake. */
 static int walk(const struct parser *parser, struct sl_options *options, bool set, struct sl_error *error) {
     const struct sl_arguments *arguments = &options->arguments;
     int found;
     struct sl_error first = {0};
-    optind = 0; /* starts over */
+    optind = 0; /* restarts getopt_long */
     opterr = 0;
     for (int at = 1; (found = getopt_long(arguments->count, arguments->word, "-:h", parser->list, NULL)) != -1;
          at = optind) {
-        const char *const argument = arguments->word[at]; /* whose value may be the next one */
+        const char *const argument = arguments->word[at]; /* its value may be the next argument */
         const int position = found == 'h' ? HELP : (found == ':' ? optopt : found) - FIRST_VALUE;
         if (position == HELP) options->topic = topic_at(arguments, found == 'h' ? NULL : optarg);
         if (position >= HELP) return position;
@@ -234,7 +234,8 @@ const char *sl_option_path(const struct sl_option *option, const char *text) {
     return text[prefix] ? text + prefix : NULL;
 }
 
-/* A model or a tokenizer that a checkpoint names may be gone, until somebody opens it. */
+/* Returns the use of an option's file. A model or a tokenizer named in a checkpoint may be missing until it is
+ * opened. */
 static enum sl_path_use path_use(const struct sl_options *options, const struct sl_option *option) {
     const bool gone = option->path == SL_PATH_PUBLISHED && !sl_option_given(options, option->name);
     return gone ? SL_PATH_DATA : option->path;
@@ -280,7 +281,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     collect_names(&parser, options);
     if (rename_aliases(&parser, &options->arguments, &error) || join_values(&parser, &options->arguments, &error))
         return sl_options_report(options, &error);
-    /* Asked for before any mistake, --help is answered with the defaults still in place. */
+    /* If --help comes before any mistake, it is answered while the defaults are still in place. */
     const int question = walk(&parser, options, false, &error);
     if (question == HELP) sl_help_print(options, &error);
     if (question == VERSION) printf("%s (shardloop) %s\n", options->program, SL_VERSION);

@@ -1,4 +1,4 @@
-/* output.c - what a driver prints, on stdout or into a file. */
+/* output.c - a driver's output, on stdout or into a file. */
 #include "drivers/common/output.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static ssize_t keep(void *cookie, const char *data, size_t size) {
     while (capacity - text->size <= size) capacity *= 2;
     if (capacity > text->capacity) {
         char *grown = realloc(text->bytes, capacity);
-        if (!grown) return 0; /* the stream notes that */
+        if (!grown) return 0; /* the stream reports the error */
         text->bytes = grown, text->capacity = capacity;
     }
     memcpy(text->bytes + text->size, data, size);
@@ -52,7 +52,7 @@ bool sl_text_close(FILE *stream) {
     return fclose(stream) == 0 && whole;
 }
 
-/* ---- where it goes ---- */
+/* ---- destination ---- */
 
 int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error) {
     const int width = path ? 0 : width_of_stdout();
@@ -71,7 +71,7 @@ int sl_output_file(const char *option, const char *path, bool appends, FILE **fi
     return *file ? SL_OK : sl_error_set(error, SL_BAD_INPUT, "%s: %s: %s", option, path, reason);
 }
 
-/* A file that is there already stays as it is until all is written. */
+/* Replaces the file; an existing file stays unchanged until all is written. */
 static int replace_file(const struct sl_output *output, struct sl_error *error) {
     struct sl_draft draft = {0};
     SL_TRY(sl_draft_open(&draft, output->path, SL_LINKS_FOLLOWED, error));
@@ -81,8 +81,8 @@ static int replace_file(const struct sl_output *output, struct sl_error *error) 
     return sl_error_set(error, SL_FAILED, "%s: %s", output->name, strerror(number));
 }
 
-/* Whether PATH is a regular file, or nothing yet, in a directory where a new one can be made; others are written to as
- * they are. */
+/* Whether PATH is replaced: a regular file, or a missing one, in a directory that allows new files; other files are
+ * written in place. */
 static bool is_replaced(const char *path) {
     struct stat file;
     return (stat(path, &file) || S_ISREG(file.st_mode)) && !sl_draft_check(path, SL_LINKS_FOLLOWED, NULL);
@@ -112,9 +112,9 @@ int sl_output_close(struct sl_output *output, int status, struct sl_error *error
     return status;
 }
 
-/* ---- its format ---- */
+/* ---- format ---- */
 
-/* What PATH ends with, if it is the name of a format; NULL: it is not. */
+/* Returns PATH's ending if it is the name of a format, without the dot; otherwise NULL. */
 static const char *ending_of(const char *path) {
     static const char *const ending[] = {".svg", ".html", ".csv", ".json"};
     const char *dot = strrchr(path, '.');

@@ -1,4 +1,4 @@
-/* placement_report.c - not what was planned, but what each coordinate sees of itself. */
+/* placement_report.c - reports the placement that each coordinate finds, not the planned one. */
 #include "drivers/common/placement_report.h"
 
 #include <sched.h>
@@ -15,12 +15,12 @@
 /* Numbers of PUs, cores, packages or nodes. */
 typedef cpu_set_t numbers;
 
-/* What a coordinate sees; sent as words. */
+/* Findings of a coordinate; sent as words. */
 struct sight {
     char host[64];
     numbers pus, cores, packages, nodes;
     int32_t device;
-    int32_t others; /* whether its host has PUs that it may not use */
+    int32_t others; /* whether its host has PUs that the coordinate may not use */
 };
 _Static_assert(sizeof(struct sight) % sizeof(int32_t) == 0, "sent as words");
 
@@ -29,7 +29,7 @@ struct report {
     struct sight *sight;         /* [coordinates] */
 };
 
-/* ---- looking around ---- */
+/* ---- finding the placement ---- */
 
 static void add(numbers *set, int number) {
     if (number >= 0 && number < CPU_SETSIZE) CPU_SET(number, set);
@@ -57,9 +57,9 @@ static int program(struct sl_spmd *self, void *arg) {
     return sl_gather_records(self, report->sight, sizeof *report->sight);
 }
 
-/* ---- what they saw ---- */
+/* ---- printing ---- */
 
-/* How many coordinates of its host may use a PU that coordinate C may use; C is one of them. */
+/* Counts the coordinates on its host that may use a PU of coordinate C; C is one of them. */
 static int count_sharers(const struct report *report, const struct sl_mesh *mesh, int c) {
     int sharers = 0;
     for (int other = 0; other < mesh->size; other++) {
@@ -70,12 +70,12 @@ static int count_sharers(const struct report *report, const struct sl_mesh *mesh
     return sharers;
 }
 
-/* Whether PUs are set aside for coordinate C. */
+/* Whether coordinate C has PUs for itself. */
 static bool is_bound(const struct report *report, const struct sl_mesh *mesh, int c) {
     return report->sight[c].others && count_sharers(report, mesh, c) == 1;
 }
 
-/* Writes "0-3,8", "-" where there are none; returns TEXT. */
+/* Writes "0-3,8", or "-" for an empty set; returns TEXT. */
 static char *print_numbers(const numbers *set, char *text, size_t size) {
     size_t used = 0;
     snprintf(text, size, "-");

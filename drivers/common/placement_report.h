@@ -1,11 +1,11 @@
-/* placement_report.h - tells where the coordinates of a mesh really run. */
+/* placement_report.h - reports the real placement of a mesh's coordinates. */
 #ifndef SL_DRIVERS_COMMON_PLACEMENT_REPORT_H
 #define SL_DRIVERS_COMMON_PLACEMENT_REPORT_H
 
 #include "spmd/spmd.h"
 
-/* Runs a program on MESH in which every coordinate looks around: on which host it is, which PUs it may use, what its
- * device is. Prints what they saw: a table with a row a coordinate, or where JSON an object a coordinate. */
+/* Runs a program on MESH: every coordinate finds its host, the PUs it may use, and its device. Prints a table with a
+ * row per coordinate, or if JSON an object per coordinate. */
 int sl_placement_report(const struct sl_mesh *mesh, struct sl_engine *engine, bool json, struct sl_error *error);
 
 #endif

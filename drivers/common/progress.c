@@ -1,4 +1,4 @@
-/* progress.c - a line on stderr that says how far a run is. */
+/* progress.c - a progress line on stderr. */
 #include "drivers/common/progress.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ void sl_progress_begin(struct sl_progress *progress, const char *unit, const cha
     progress->shown = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
-/* Columns of the terminal, less one: a full last column may wrap. */
+/* Returns the terminal's columns, less one: a full last column may wrap. */
 static int terminal_width(void) {
     struct winsize size;
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
@@ -41,7 +41,7 @@ static char *describe_seconds(double seconds, char *text, size_t size) {
     return text;
 }
 
-/* A line of a log, which begins as all of them do. */
+/* Prints a line of a log; all lines begin alike. */
 static void log_line(const struct sl_progress *progress, int64_t done, const char *remaining, double rate) {
     fprintf(stderr, "%s: %s %lld of %lld, %.0f %s/s, %s left\n", program_invocation_short_name, progress->unit,
             (long long)(progress->before + done), (long long)(progress->before + progress->total), rate, progress->rows,
@@ -66,7 +66,7 @@ void sl_progress_update(struct sl_progress *progress, int64_t done, double rows,
         log_line(progress, done, remaining, seconds > 0 ? rows / seconds : 0);
         return;
     }
-    /* The last that a narrow terminal cuts off is the least. */
+    /* The least important numbers come last: a narrow terminal cuts them off. */
     if (!isnan(loss)) snprintf(learned, sizeof learned, "  loss %.6f  accuracy %.4f", loss, accuracy);
     snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s%s  %.0f %s/s", progress->unit, (long long)done,
              (long long)progress->total, bar, remaining, learned, seconds > 0 ? rows / seconds : 0, progress->rows);
