@@ -1,4 +1,4 @@
-/* events.c - records and messages of TensorBoard's files. */
+/* events.c - writes records and messages of TensorBoard files. */
 #include "drivers/training/events.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 
 /* ---- messages ---- */
 
-enum { VARINT, FIXED64, BYTES, FIXED32 = 5 }; /* how a field's value is written */
+enum { VARINT, FIXED64, BYTES, FIXED32 = 5 }; /* wire types of fields */
 
-/* With room for a tag and three numbers. */
+/* A message under construction, with room for a tag and three numbers. */
 struct message {
     size_t size;
     unsigned char byte[320];
@@ -53,7 +53,7 @@ static struct message begin_event(int64_t step) {
 
 /* ---- records ---- */
 
-/* The polynomial of Castagnoli, bit by bit: records are short. */
+/* Returns the masked CRC-32C of BYTES (Castagnoli's polynomial), computed bit by bit: records are short. */
 static uint32_t masked_checksum(const unsigned char *bytes, size_t size) {
     uint32_t rest = UINT32_MAX;
     for (size_t i = 0; i < size; i++) {
@@ -68,7 +68,7 @@ static int refuse(const struct sl_events *events, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "%s: %s", events->path, errno ? strerror(errno) : "could not be written");
 }
 
-/* Whoever follows the run sees the record at once. */
+/* Writes a record and flushes it, so that readers see it at once. */
 static int write_record(struct sl_events *events, const struct message *event, struct sl_error *error) {
     struct message record = {0};
     const uint64_t length = event->size;
@@ -85,7 +85,7 @@ static int write_record(struct sl_events *events, const struct message *event, s
 
 /* ---- files ---- */
 
-/* As TensorFlow calls them: no other run has this one's name. */
+/* Opens a file named as by TensorFlow: no other run has this name. */
 static int open_file(struct sl_events *events, const char *folder, struct sl_error *error) {
     char host[64] = "";
     int length = 0;

@@ -1,4 +1,4 @@
-/* heading.c - mesh, schedule, data; and what the times are not. */
+/* heading.c - mesh, schedule, data, and a warning about times. */
 #include "drivers/training/heading.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ static void print_mesh(FILE *stream, const struct sl_job *job) {
     fputc('\n', stream);
 }
 
-/* The name that was asked for, and the schedule that it stands for where that is another one. */
+/* Prints the schedule's name as the user gave it, followed by the schedule it is an alias of. */
 static void print_schedule(FILE *stream, const struct sl_job *job) {
     const char *asked = job->options->schedule_file ? NULL : job->options->schedule, *name = job->schedule.name;
     if (asked && strcmp(asked, name) != 0)
@@ -33,7 +33,8 @@ static void print_schedule(FILE *stream, const struct sl_job *job) {
 static void print_work(FILE *stream, const struct sl_job *job, const struct sl_heading *heading) {
     const struct sl_schedule *schedule = &job->schedule;
     const int passes = job->passes, samples = job->pass / schedule->microbatches;
-    const int letters = (int)strlen(job->type->samples) - (samples == 1); /* of "rows", "sequences" */
+    const int letters =
+        (int)strlen(job->type->samples) - (samples == 1); /* length of "rows", "sequences", or of the singular */
     print_schedule(stream, job);
     if (schedule->loops > 1) fprintf(stream, ", %d loops", schedule->loops);
     fprintf(stream, ", %d microbatch%s of %d %.*s", schedule->microbatches, schedule->microbatches == 1 ? "" : "es",

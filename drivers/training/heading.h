@@ -1,4 +1,4 @@
-/* heading.h - the lines at the head of a training run: what it is that the numbers below belong to. */
+/* heading.h - prints the first lines of a training run: model, mesh, schedule and data. */
 #ifndef SL_DRIVERS_TRAINING_HEADING_H
 #define SL_DRIVERS_TRAINING_HEADING_H
 
@@ -6,22 +6,22 @@
 
 #include "drivers/training/job.h"
 
-/* What a driver adds; "": nothing is told. */
+/* A driver's additions; "": not printed. */
 struct sl_heading {
-    char data[200];     /* what it trains on */
-    char numbers[200];  /* how random numbers are drawn */
+    char data[200];     /* training data */
+    char numbers[200];  /* order of random numbers */
     const char *remark; /* on the model; NULL: none */
     double parameters;  /* of the whole model; 0: not told */
-    double trained;     /* of these, where not all are; 0: all */
-    double adapters;    /* parameters of adapters, which train in their place; 0: there are none */
+    double trained;     /* number of trained ones if some are frozen; 0: all */
+    double adapters;    /* parameters of adapters, which are trained instead; 0: none */
 };
 
-/* Prints how many parameters there are, how many of them train, how many adapters have, and the remark; nothing where
- * that is not told. */
+/* Prints the number of parameters, of trained parameters and of adapter parameters, and the remark; omits unset
+ * ones. */
 void sl_heading_parameters(FILE *stream, const struct sl_heading *heading);
 
-/* Prints three lines, and another one where times are easily taken for what they are not: of coordinates that share
- * cores, of several replicas without a pipeline. */
+/* Prints three lines, and a fourth if times are easily misread: if coordinates share cores, or several replicas have
+ * no pipeline. */
 void sl_heading_print(FILE *stream, const struct sl_job *job, const struct sl_heading *heading);
 
 #endif

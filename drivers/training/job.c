@@ -1,4 +1,4 @@
-/* job.c - from options to mesh, schedule and trainer. */
+/* job.c - computes mesh, schedule and trainer options from a driver's options. */
 #include "drivers/training/job.h"
 
 #include <limits.h>
@@ -26,7 +26,7 @@ static int refuse_axis(const struct sl_job_type *type, const char *name, struct 
     return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"%s\": %s's axes are %s", name, type->model, known);
 }
 
-/* There is room for an axis that was left out: no others came through. */
+/* Checks the mesh's axes and adds missing ones: unknown axes were refused, so there is room for them. */
 static int read_axes(struct sl_job *job, struct sl_error *error) {
     struct sl_mesh *mesh = &job->mesh;
     for (int a = 0; a < mesh->axes; a++)
@@ -50,7 +50,7 @@ static int refuse_leaves(const struct sl_job *job, struct sl_error *error) {
                         data, other, data, other);
 }
 
-/* Leaves of the batch. */
+/* Reads the number of leaves of the batch. */
 static int read_data_leaves(struct sl_job *job, int leaves, struct sl_error *error) {
     const char *data = sl_job_axis(job, SL_JOB_DATA);
     if (!sl_leaves_divide(leaves, job->data))
@@ -61,7 +61,7 @@ static int read_data_leaves(struct sl_job *job, int leaves, struct sl_error *err
     return SL_OK;
 }
 
-/* Leaves of the model's channels. */
+/* Reads the number of leaves of the model's channels. */
 static int read_channel_leaves(struct sl_job *job, int leaves, struct sl_error *error) {
     const char *axis = job->type->leaf_axis;
     const int members = sl_mesh_axis_size(&job->mesh, axis);
@@ -73,7 +73,8 @@ static int read_channel_leaves(struct sl_job *job, int leaves, struct sl_error *
     return SL_OK;
 }
 
-/* Sums over data have a leaf for each replica, unless more are asked for: their order is the mesh's then. */
+/* Reads the leaves of each axis. The default for sums over data is one leaf per replica: their order is then the
+ * mesh's. */
 static int read_each_axis(struct sl_job *job, const struct sl_mesh *leaves, struct sl_error *error) {
     const char *other = job->type->leaf_axis;
     job->exact = job->data;
@@ -202,10 +203,10 @@ static int read_schedule(struct sl_job *job, struct sl_error *error) {
                         sl_job_axis(job, SL_JOB_PIPE), job->ranks);
 }
 
-/* Before the coordinates start: all of them run the same table. So where several hosts have coordinates, perhaps not
- * equally many, runs are as if each coordinate had a core. What is recomputed takes room for a run, unless its
- * weight gradients wait for others, and what is offloaded comes back a run at a time: so runs become as long as their
- * groups at most. */
+/* Joins microbatches, before the coordinates start: all of them run the same table. If several hosts have
+ * coordinates, perhaps in unequal numbers, fusing assumes a core per coordinate. Recomputed activations take memory
+ * for a run of microbatches unless their weight gradients are delayed, and offloaded activations return a run at a
+ * time; in both cases runs are at most as long as the groups. */
 static int fuse(struct sl_job *job, struct sl_error *error) {
     const bool grouped = job->options->recompute || job->options->offload & SL_OFFLOAD_ACTIVATIONS;
     const bool one_host = job->sharing.coordinates >= job->mesh.size;
@@ -239,7 +240,8 @@ static int refuse_stage_layers(const struct sl_job *job, int stages, struct sl_e
         job->schedule.ranks, stages / job->schedule.ranks, job->layers);
 }
 
-/* What is handed over as bf16 would be rounded in the middle of a layer, too, so that bits followed the stages. */
+/* Refuses half layers with bf16 messages: these would be rounded inside a layer, and the result's bits would depend
+ * on the stages. */
 static int refuse_rounded_halves(const struct sl_job *job, struct sl_error *error) {
     return sl_error_set(
         error, SL_BAD_INPUT,
@@ -247,7 +249,7 @@ static int refuse_rounded_halves(const struct sl_job *job, struct sl_error *erro
         job->options->stage_layers);
 }
 
-/* Reads a number of layers, which ends with END, in halves; 0 where there is none. */
+/* Reads a number of layers, followed by END, in half layers; 0 if there is none. */
 static long read_halves(const char **text, char end, bool has_halves) {
     char *next;
     if (**text < '0' || **text > '9') return 0;
@@ -278,7 +280,8 @@ static int read_stage_layers(struct sl_job *job, int stages, struct sl_error *er
     return job->stage_halves && job->options->storage == 1 ? refuse_rounded_halves(job, error) : SL_OK;
 }
 
-/* What two ranks have in common is summed between them, and not sharded over data. */
+/* Refuses options that exclude two copies of a model: ranks with the same parameters sum gradients between them, and
+ * do not shard them over data. */
 static int check_copies(const struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
     const char *other = options->exact                          ? "--exact"
@@ -309,7 +312,7 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
 }
 
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
-    const int microbatches = sl_schedule_first_of_copy(&job->schedule, 1); /* of a copy of the model */
+    const int microbatches = sl_schedule_first_of_copy(&job->schedule, 1); /* of one copy of the model */
     job->wgrad_group = group && group < microbatches ? group : microbatches;
     if (microbatches % job->wgrad_group)
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",

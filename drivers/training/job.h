@@ -1,11 +1,11 @@
-/* job.h - a driver's model on a mesh, under a schedule: what is decided before the coordinates start, and then one
+/* job.h - a driver's model on a mesh, under a schedule: first the decisions before the coordinates start, then one
  * coordinate's part.
  *
- * A job is opened in this order, so that a driver may decide on its own things in between:
- *     sl_job_open       the axes of the mesh, the matrix products
- *     sl_job_share      how many samples a replica has, a step and a pass, and how many passes
- *     sl_job_schedule   the table of actions, microbatches
- *     sl_job_group      microbatches of a weight-gradient product; runs of them, the lowered table
+ * A job is opened by four calls in this order, so that a driver may make its own decisions in between:
+ *     sl_job_open       axes of the mesh, implementation of matrix products
+ *     sl_job_share      samples of a replica per step and per pass, number of passes
+ *     sl_job_schedule   table of actions, microbatches
+ *     sl_job_group      microbatches of a weight-gradient product; joined microbatches, the lowered table
  * All of them return SL_BAD_INPUT with the numbers that do not fit. */
 #ifndef SL_DRIVERS_TRAINING_JOB_H
 #define SL_DRIVERS_TRAINING_JOB_H
@@ -18,78 +18,78 @@
 struct sl_worker;
 struct sl_job;
 
-/* A job with something changed. Of what only some drivers have, 0 or false is what the job has itself. */
+/* A job with changes. Fields of only some drivers: 0 or false means as in the job. */
 struct sl_variant {
     struct sl_training_options options;
     struct sl_mesh mesh; /* as large as the job's */
-    int spread_head;     /* the way in which the pipeline's ranks share the head, one of the job type's */
+    int spread_head;     /* how the pipeline's ranks share the head: one of the job type's ways */
     bool latent_cache;
     bool one_copy;    /* of kernels */
-    bool drop_logits; /* do not keep them */
+    bool drop_logits; /* do not save them */
     int length, in_flight;
-    int layers, layers_per_block; /* of a smaller model; blocks of layers where models have blocks */
+    int layers, layers_per_block; /* of a smaller model; layers per block for models with blocks */
 };
 
 enum { SL_ATTEMPT_TEXT = 96 };
 
-/* A way to make a job smaller: changes VARIANT for the ATTEMPTth time (from 0), always from what JOB has, and says in
- * TEXT how that is written. False where there is no such attempt. */
+/* A way to make a job smaller: sets VARIANT to the ATTEMPTth change (from 0), always relative to JOB, and writes its
+ * options to TEXT. Returns false if there is no such attempt. */
 typedef bool sl_attempt(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]);
 
-/* The axes of a job's mesh in struct sl_job_type; what comes after these two is the driver's. */
+/* Indices of axes in struct sl_job_type; later axes are the driver's. */
 enum { SL_JOB_DATA, SL_JOB_PIPE };
 
 enum { SL_JOB_HEADS = 3 };
 
-/* What a driver gives of its own. */
+/* Functions and names of a driver's model. */
 struct sl_job_type {
-    const char *model;       /* whose axes these are, in messages: "the transformer" */
-    const char *const *axes; /* names: of samples, of the pipeline's ranks, others; NULL ends them */
-    const char *leaf_axis;   /* of channels: its sums can be those of leaves (--exact), too; NULL: there is none */
-    const char *samples;     /* what a batch consists of, in messages: "sequences" */
-    bool halves;             /* its layers can be halved: stages may have 1.5 */
-    /* Builds WORKER's part of the model, takes its buffers (worker->own), and changes of OPTIONS, which come filled in
-     * from the job, what its model needs. */
+    const char *model;       /* name of the model in messages: "the transformer" */
+    const char *const *axes; /* names: axis of samples, axis of the pipeline's ranks, others; NULL ends them */
+    const char *leaf_axis;   /* axis of channels with sums of leaves (--exact), too; NULL: none */
+    const char *samples;     /* name of a batch's samples in messages: "sequences" */
+    bool halves;             /* its layers can be halved: a stage may have 1.5 */
+    /* Builds WORKER's part of the model, allocates its buffers (worker->own), and adjusts OPTIONS, filled in from
+     * the job, to the model. */
     int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);
-    /* Fills in WORKER's parameters, which are open, in place of those of the seed; NULL: it has nothing else.
+    /* Writes WORKER's parameters, which are open, in place of the seed's initial values; NULL: no other values.
      * Collective over the mesh. */
     int (*load)(struct sl_worker *worker);
-    /* Changes the parameters once they have values, wherever these are from; NULL: nothing. Collective over the mesh.
-     */
+    /* Changes the parameters after they have values from any source; NULL: no change. Collective over the mesh. */
     int (*adapt)(struct sl_worker *worker);
-    bool (*gives)(const struct sl_worker *worker); /* whether it writes all of them, but adapters'; NULL: never */
-    /* Gives back what open has taken; also after it has failed. */
+    bool (*gives)(const struct sl_worker *worker); /* whether `load` writes all parameters except adapters; NULL:
+                                                    * never */
+    /* Frees the resources of open; also called after a failure. */
     void (*close)(struct sl_worker *worker);
-    /* Adds to BUDGET what WORKER, whose trainer is planned, takes beside it. Collective over the mesh. */
+    /* Adds to BUDGET the memory of WORKER, whose trainer is planned, besides the trainer. Collective over the mesh. */
     int (*plan_bytes)(struct sl_worker *worker, struct sl_budget *budget);
-    /* A job like JOB as VARIANT has it, which is only planned; NULL where that does not fit. */
+    /* Makes a copy of JOB changed as VARIANT says, for planning only; NULL if it does not fit. */
     struct sl_job *(*copy)(const struct sl_job *job, const struct sl_variant *variant, const struct sl_engine *engine,
                            struct sl_error *error);
     void (*free_copy)(struct sl_job *copy);
-    /* The ways in which so many RANKS could share JOB's head that are worth a try, a word each, as a variant numbers
-     * them from 1 on; NULL where one is not. NULL instead of a function: heads are not shared. */
+    /* Writes to WAY a word for each way to share JOB's head over RANKS ranks that is worth a try, in the order of a
+     * variant's spread_head from 1 on; NULL for a way that is not. If the function is NULL, heads are not shared. */
     void (*heads)(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]);
-    /* Beside those of all drivers, tried before them and after them, and those that make another model, where no others
-     * are enough; NULL ends each, NULL: none. */
+    /* The driver's attempts: tried before the common ones, after them, and, if no others suffice, attempts that
+     * change the model; NULL ends each list, a NULL list is empty. */
     sl_attempt *const *gentle, *const *harsh, *const *smaller;
 };
 
 struct sl_job {
-    /* Given. */
+    /* Set by the driver. */
     const struct sl_job_type *type;
-    const struct sl_training_options *options; /* outlive the job */
+    const struct sl_training_options *options; /* valid for longer than the job */
     void *own;                                 /* the driver's */
     uint64_t seed;
-    int sequence;      /* rows of a sample; 0: a sample is a row, and rows have nothing to do with each other */
-    bool forward_only; /* it will never train */
-    /* Decided. */
-    int cores;      /* that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
-    int cores_each; /* that each of them can have */
-    struct {        /* coordinates that share cores, and how many; sl_cores_share */
+    int sequence;      /* rows of a sample; 0: a sample is one row, and rows are independent */
+    bool forward_only; /* the job never trains */
+    /* Set by the functions below. */
+    int cores;      /* cores that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
+    int cores_each; /* cores available to each of them */
+    struct {        /* number of coordinates that share cores, and of these cores; sl_cores_share */
         int coordinates, cores;
     } sharing;
-    bool sizes_only;      /* it only tells of parameters and bytes (--dry-run, --show-shardings) */
-    struct sl_load *load; /* counts the work of the coordinate that is planned; NULL: nobody does */
+    bool sizes_only;      /* only parameters and bytes are reported (--dry-run, --show-shardings) */
+    struct sl_load *load; /* counts the work of the planned coordinate; NULL: not counted */
     struct sl_mesh mesh;
     int data, ranks; /* sizes of these axes */
     const struct sl_gemm_backend *gemm;
@@ -98,37 +98,38 @@ struct sl_job {
     int exact;       /* leaves of the batch (--exact); 0: none */
     int leaves;      /* of the channels, over the type's leaf_axis; 0 or 1: none */
     int passes;      /* through the pipeline a step */
-    int local, pass; /* samples of a replica: a step, and a pass */
-    int bare_loops;  /* of the schedule: loops whose stages have no layers; no microbatches are joined then */
+    int local, pass; /* samples of a replica per step, and per pass */
+    int bare_loops;  /* loops of the schedule whose stages have no layers; if any, microbatches are not joined */
     struct sl_schedule schedule; /* lowered and proven */
-    int slots;                   /* of a channel, with which it is proven */
+    int slots;                   /* slots of a channel, as proven for the schedule */
     int rows;                    /* of a microbatch */
     int wgrad_group;
     int layers;        /* of the model */
-    int *stage_layers; /* [stages that have layers], as the options say; NULL: they do not */
-    bool stage_halves; /* stage_layers counts halves of layers */
+    int *stage_layers; /* [stages that have layers], from the options; NULL: not given */
+    bool stage_halves; /* stage_layers counts half layers */
 };
 
-/* Axes that MESH lacks are added with size 1. The run will be over ENGINE. */
+/* Opens the job. Axes missing in MESH are added with size 1. The run will use ENGINE. */
 int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *engine, struct sl_error *error);
 int sl_job_share(struct sl_job *job, struct sl_error *error);
-/* Makes a schedule of KIND, or reads the options' file, which then says how many microbatches there are. The model has
- * so many LAYERS. */
+/* Makes a schedule of KIND, or reads the options' schedule file, which then sets the number of microbatches. The
+ * model has LAYERS layers. */
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error);
-/* Microbatches of a pass, and of a weight-gradient product, as the options say; where they do not, USUAL. With --exact
- * that is of no account: then a leaf's samples of a step are divided into so many, up to 8, of which each pass has its
- * part, and each is a product of its own, so that neither mesh nor --accumulate changes a bit (unless there are more
- * passes than that). After sl_job_share. */
+/* Return the microbatches of a pass, and of a weight-gradient product, as given by the options, otherwise USUAL.
+ * With --exact USUAL is ignored: a leaf's samples of a step are divided into up to 8 microbatches, distributed over
+ * the passes, each with a product of its own, so that neither mesh nor --accumulate changes a bit (unless there are
+ * more passes than microbatches). Call them after sl_job_share. */
 int sl_job_microbatches(const struct sl_job *job, int usual);
 int sl_job_wgrad_group(const struct sl_job *job, int usual);
-/* GROUP 0, or more than all: all microbatches. Also fuses the schedule and lowers it. */
+/* Sets the microbatches of a weight-gradient product; GROUP 0, or more than all: all microbatches. Also fuses the
+ * schedule and lowers it. */
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
-/* Adds to SIGNATURE what each process has decided on its own. */
+/* Adds to SIGNATURE the decisions that each process has made by itself. */
 int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error);
-/* What a trace of it tells. */
+/* Returns the job's description for a trace. */
 struct sl_trace_run sl_job_trace(const struct sl_job *job);
-/* Also where nothing was opened. */
+/* Frees the job, also if it was never opened. */
 void sl_job_close(struct sl_job *job);
 
 /* The largest divisor of NUMBER that is at most MOST. */
@@ -138,20 +139,20 @@ static inline const char *sl_job_axis(const struct sl_job *job, int axis) { retu
 
 /* ---- one coordinate ---- */
 
-/* Its part while a program runs. */
+/* One coordinate's part of a job while a program runs. */
 struct sl_worker {
     struct sl_job *job;
     struct sl_spmd *self;
     struct sl_model model;
     struct sl_trainer *trainer;
     void *own;              /* the driver's */
-    int64_t first, samples; /* steps, and samples of the data, that were taken before the run goes on here */
+    int64_t first, samples; /* steps and samples taken before this run */
 };
 
-/* Plans the coordinate's part. sl_worker_open takes the memory and makes the initial values, or takes those in FROM
- * (NULL: none), a file that was mapped and is verified before. Close it also after a failure. */
+/* sl_worker_plan plans the coordinate's part. sl_worker_open allocates the memory and sets the initial values, or
+ * copies them from FROM (NULL: none), a mapped and verified file. Call sl_worker_close also after a failure. */
 int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job *job);
-/* Adds to BUDGET what the coordinate takes, by category. Collective over the mesh. */
+/* Adds to BUDGET the coordinate's bytes, by category. Collective over the mesh. */
 int sl_worker_plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from);
 void sl_worker_close(struct sl_worker *worker);

@@ -4,15 +4,15 @@
 
 #include "spmd/base/base.h"
 
-/* It rises linearly to HIGHEST over the warm-up. Then it stays, or falls to LEAST along half a cosine until the last
- * step. */
+/* The rate rises linearly to HIGHEST during the warm-up. Then it is constant, or falls to LEAST along half a cosine
+ * until the last step. */
 struct sl_learning_rate {
     double highest, least;
-    int64_t warmup, steps; /* the steps of the whole run, the warm-up's included */
+    int64_t warmup, steps; /* steps of the whole run, warm-up included */
     bool falls;
 };
 
-/* Of STEP, counted from 0. */
+/* Returns the learning rate of STEP, counted from 0. */
 double sl_learning_rate_at(const struct sl_learning_rate *rate, int64_t step);
 
 #endif

@@ -1,4 +1,4 @@
-/* memory_check.c - compares what a run needs with what there is. */
+/* memory_check.c - compares a run's memory with the available memory. */
 #include "drivers/training/memory_check.h"
 
 #include <math.h>
@@ -8,12 +8,12 @@
 #include "drivers/training/memory_options.h"
 #include "spmd/device/device.h"
 
-/* Floats of a parameter that the coordinates together have, where JOB has OPTIONS. */
+/* Returns the floats per parameter in all coordinates together, for JOB with OPTIONS. */
 static double copies_of(const struct sl_job *job, const struct sl_training_options *options) {
     const double replicas = options->fsdp ? 1 : job->data, states = options->zero ? 1 : replicas;
     const double gradients = options->zero == 2 ? 1 : replicas;
     const bool stored = options->storage == 1, rounded = job->precision == SL_BF16;
-    const bool alone = job->forward_only && stored && (rounded || job->gemm->widens); /* kernels are bf16 */
+    const bool alone = job->forward_only && stored && (rounded || job->gemm->widens); /* bf16 kernels only */
     double copies = alone ? 0 : replicas;
     if (!job->forward_only) copies += gradients + sl_optimizer_states(&job->optimizer) * states;
     if (rounded || alone || (stored && !job->forward_only)) copies += replicas / 2;
@@ -30,23 +30,23 @@ double sl_memory_of_values(const struct sl_job *job, double parameters) {
 
 /* ---- by sizes alone ---- */
 
-/* The first limit that BYTES exceed; SL_LIMITS: none. */
+/* Returns the first limit that BYTES exceed; SL_LIMITS: none. */
 static enum sl_limit exceeded(const struct sl_limits *limits, double bytes) {
     int limit = 0;
     while (limit < SL_LIMIT_DEVICE && bytes <= limits->room[limit]) limit++;
     return limit < SL_LIMIT_DEVICE ? (enum sl_limit)limit : SL_LIMITS;
 }
 
-/* Planning takes time with the square of a stage's parameters, and what is far too large no options of this machine
- * make fit. */
+/* Whether planning is worth it: it takes time with the square of a stage's parameters, and if the job is far too
+ * large, no options make it fit on this machine. */
 static bool can_be_planned(const struct sl_job *job, double bytes, double room) {
     enum { MOST_LAYERS = 256, FAR = 1024 };
     return job->layers / job->ranks <= MOST_LAYERS && bytes < FAR * room;
 }
 
-enum { MOST_MACHINES = 64 }; /* that advice tells of */
+enum { MOST_MACHINES = 64 }; /* largest mesh in advice */
 
-/* What would make a job fit that cannot be planned. */
+/* Advice for a job that cannot be planned. */
 struct advice {
     const struct sl_job *job;
     const struct sl_memory_need *need;
@@ -64,7 +64,7 @@ static void advise(struct advice *advice, const char *what, double bytes) {
              sl_bytes_describe(bytes, figure, sizeof figure));
 }
 
-/* A batch that leaves room for the parameters. */
+/* Tries a batch that leaves room for the parameters. */
 static void try_batch(struct advice *advice) {
     const struct sl_memory_need *need = advice->need;
     const double batch = advice->job->options->batch, rows = need->activations + need->data;
@@ -75,7 +75,7 @@ static void try_batch(struct advice *advice) {
     advise(advice, what, need->parameters + rows * fits / batch);
 }
 
-/* As many bytes as the coordinates have together where replicas divide all parameters among them. */
+/* Returns the bytes of all coordinates together if replicas share all parameters among them. */
 static double divided(const struct advice *advice, bool stored) {
     const struct sl_job *job = advice->job;
     const struct sl_memory_need *need = advice->need;
@@ -85,7 +85,7 @@ static double divided(const struct advice *advice, bool stored) {
     return need->parameters * copies_of(job, &options) / copies_of(job, job->options) + need->activations + need->data;
 }
 
-/* On as many machines as it takes with a coordinate each, if a mesh has so many. */
+/* Tries as many machines as necessary with a coordinate each, up to the largest mesh. */
 static void try_machines(struct advice *advice, bool stored) {
     const double bytes = divided(advice, stored), machines = ceil(bytes / advice->room);
     char what[96];
@@ -96,7 +96,7 @@ static void try_machines(struct advice *advice, bool stored) {
     advise(advice, what, bytes / machines);
 }
 
-/* The same with fewer layers; where not even one fits, with fewer parameters. */
+/* Tries fewer layers, or, if not even one fits, fewer parameters. */
 static void try_smaller(struct advice *advice) {
     const struct sl_memory_need *need = advice->need;
     const double model = need->parameters + need->activations, room = advice->room - need->data;
@@ -111,8 +111,8 @@ static void try_smaller(struct advice *advice) {
            need->data + (layers >= 1 ? model * layers / advice->job->layers : model / ceil(model / room)));
 }
 
-/* What no mesh of machines like this one holds: what each machine of the largest mesh would need, and what model those
- * with as much memory as this one would hold. */
+/* For a job too large for any mesh of such machines: advises the memory per machine of the largest mesh, and the
+ * model size for that mesh with this machine's memory. */
 static void try_largest_mesh(struct advice *advice) {
     const bool stored = divided(advice, true) < divided(advice, false);
     const char *rounded = stored ? " --storage bf16" : "";
@@ -170,7 +170,7 @@ int sl_memory_plan(struct sl_worker *worker, struct sl_memory *memory, bool *fit
     return SL_OK;
 }
 
-/* ---- what a device has refused ---- */
+/* ---- memory refused by a device ---- */
 
 static void add(struct sl_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add(struct sl_error *error, const char *format, ...) {
@@ -195,14 +195,14 @@ static void add_refusal(const struct sl_refusal *refusal, struct sl_error *error
         add(error, " when it was asked for %s", sl_bytes_describe((double)refusal->bytes, asked, sizeof asked));
 }
 
-/* What the coordinates of DEVICE plan, and what option saves most of it. */
+/* Adds the planned bytes of DEVICE's coordinates, and the option that saves most. */
 static void add_plan(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                      int device, struct sl_error *error) {
     char need[32], most[32], who[128], parts[SL_BUDGET_TEXT], option[128], with[32];
     double bytes;
     int c = 0;
     while (c < job->mesh.size && (memory[c].device != device || !sl_budget_total(&memory[c].planned))) c++;
-    if (c == job->mesh.size) return; /* it did not come so far */
+    if (c == job->mesh.size) return; /* the run failed before planning */
     const struct sl_misfit sum = sl_memory_sharing(memory, &job->mesh, c, SL_LIMIT_DEVICE);
     sl_mesh_describe(&job->mesh, sum.fullest, who, sizeof who);
     sl_budget_describe(&memory[sum.fullest].planned, parts, sizeof parts);
@@ -216,7 +216,8 @@ static void add_plan(const struct sl_job *job, const struct sl_engine *engine, c
         add(error, ", and least with %s (%s)", option, sl_bytes_describe(bytes, with, sizeof with));
 }
 
-/* A refusal that nobody minded may have come before another failure: every line about memory has these words. */
+/* Explains only errors about memory, all of which have these words: an earlier refusal may have been harmless, and
+ * the run failed for another reason. */
 int sl_memory_explain(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                       struct sl_error *error) {
     struct sl_refusal refusal;

@@ -1,40 +1,42 @@
-/* memory_check.h - whether a run's memory is there, asked before anything large is taken. */
+/* memory_check.h - checks that a run's memory is available, before large allocations. */
 #ifndef SL_DRIVERS_TRAINING_MEMORY_CHECK_H
 #define SL_DRIVERS_TRAINING_MEMORY_CHECK_H
 
 #include "drivers/memory/fit.h"
 #include "drivers/training/job.h"
 
-/* Bytes of all coordinates together; double, for sizes may be absurd. */
+/* Bytes of all coordinates together; double, because sizes may be absurdly large. */
 struct sl_memory_need {
-    double parameters;  /* with gradients and the optimizer's state */
-    double activations; /* and what else coordinates compute with */
+    double parameters;  /* with gradients and optimizer state */
+    double activations; /* and other buffers for computing */
     double data;        /* samples */
 };
 
-/* What PARAMETERS parameters take: values, also rounded ones, and where JOB trains gradients and the optimizer's
+/* Returns the bytes of PARAMETERS parameters: values, rounded copies and, if JOB trains, gradients and optimizer
  * state. */
 double sl_memory_of_parameters(const struct sl_job *job, double parameters);
-/* The same of values that nobody trains. */
+/* The same for values that are not trained. */
 double sl_memory_of_values(const struct sl_job *job, double parameters);
 
-/* SL_BAD_INPUT where NEED, which all coordinates of this process have together and which sizes alone tell, does not
- * fit; the line tells both, and which options would help, if that can be planned. Of the samples, UNPLANNED bytes are
- * none of a coordinate's. JOB has its schedule. */
+/* Checks NEED, computed from sizes alone for all coordinates of this process, against the available memory. Returns
+ * SL_BAD_INPUT if it does not fit; the message has both figures and, if they can be planned, options that would
+ * help. UNPLANNED bytes of the samples belong to no coordinate. JOB has its schedule. */
 int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory_need *need,
                     double unplanned, struct sl_error *error);
 
-/* Collective over the mesh: gathers in MEMORY [coordinates] what all workers, planned, will take. *FITS becomes the
- * same for all. Where it is false, the program returns SL_OK, and after the run the caller asks sl_memory_refuse. */
+/* Collective over the mesh: gathers in MEMORY [coordinates] the bytes of all planned workers. *FITS becomes the same
+ * for all. If it is false, the program returns SL_OK, and the caller calls sl_memory_refuse after the run. */
 int sl_memory_plan(struct sl_worker *worker, struct sl_memory *memory, bool *fits);
 
-/* After a run of JOB: SL_OK, unless MEMORY did not fit. Then SL_BAD_INPUT; the line tells what it needs, what there is,
- * and up to three options, planned like JOB itself, with which it would fit (memory_options.c). */
+/* Call it after a run of JOB. Returns SL_OK if MEMORY fitted, otherwise SL_BAD_INPUT; the message has the needed
+ * bytes, the available bytes, and up to three options, each planned like JOB, that would make it fit
+ * (memory_options.c). */
 int sl_memory_refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                      struct sl_error *error);
 
-/* After a run of JOB that ended with ERROR: where a device has refused memory, the line goes on with what it had free,
- * what its coordinates plan to take, by category, and the option that saves most of it. Returns ERROR's status. */
+/* Call it after a run of JOB that ended with ERROR. If a device has refused memory, adds to the message the free
+ * bytes of the device, the planned bytes of its coordinates by category, and the option that saves most. Returns
+ * ERROR's status. */
 int sl_memory_explain(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                       struct sl_error *error);
 

@@ -1,7 +1,8 @@
-/* memory_options.c - plans a job again and again, each time with one option more, and tells which of them help.
+/* memory_options.c - plans a job again and again, each time with one option more, and reports the options that help.
  *
- * Planning takes no large memory and starts nothing. It is done by the process that speaks, with a thread a coordinate,
- * whatever the engine is: planning is the same for all, but for channels, whose slots each end has or both share. */
+ * Planning allocates no large memory and starts no processes. The process that speaks does it, with a thread per
+ * coordinate, for any engine: plans are the same for all engines except for channels, with slots at each end or
+ * shared by both. */
 #include "drivers/training/memory_options.h"
 
 #include <math.h>
@@ -12,9 +13,9 @@
 #include "collectives/engines.h"
 #include "spmd/topology.h"
 
-enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more takes long to make */
-/* For all plannings together, and as long for those of something else: of work, so that what is told does not depend on
- * what else the machine does. */
+enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more actions takes long to make */
+/* Limit of all plans together, and again of those that change the run, in seconds of computing, so that the advice
+ * does not depend on the machine's load. */
 static const double most_seconds = 2;
 
 /* ---- one planning ---- */
@@ -35,7 +36,7 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* What JOB would take, in MEMORY; false where it cannot be planned. */
+/* Plans JOB and writes its bytes to MEMORY; returns false if it cannot be planned. */
 static bool plan(struct sl_job *job, const struct sl_engine *engine, struct sl_memory *memory) {
     struct sl_engine_table table = sl_engine_local;
     struct sl_error unread = {0};
@@ -45,7 +46,7 @@ static bool plan(struct sl_job *job, const struct sl_engine *engine, struct sl_m
     return sl_run(&job->mesh, &here, program, &planning) == SL_OK;
 }
 
-/* ---- what can be tried ---- */
+/* ---- attempts ---- */
 
 static struct sl_variant variant_of(const struct sl_job *job) {
     return (struct sl_variant){.options = *job->options, .mesh = job->mesh};
@@ -99,8 +100,8 @@ static bool one_forward_one_backward(const struct sl_job *job, int attempt, stru
     return true;
 }
 
-/* A pass keeps the rows of all its microbatches until their weight gradients: with as many microbatches in each of more
- * passes there are fewer of them. */
+/* A pass saves the rows of all its microbatches until their weight gradients: more passes with the same number of
+ * microbatches save fewer rows. */
 static bool accumulate(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
     const int passes = job->options->accumulate << (attempt + 1);
@@ -159,7 +160,7 @@ static bool round_operands(const struct sl_job *job, int attempt, struct sl_vari
     return true;
 }
 
-/* Coordinates of other replicas become ranks of a pipeline: fewer replicas hold the parameters. */
+/* Turns replicas into ranks of a pipeline: fewer replicas hold the parameters. */
 static bool fewer_replicas(const struct sl_job *job, int attempt, struct sl_variant *variant,
                            char text[SL_ATTEMPT_TEXT]) {
     struct sl_mesh *mesh = &variant->mesh;
@@ -172,7 +173,7 @@ static bool fewer_replicas(const struct sl_job *job, int attempt, struct sl_vari
     return true;
 }
 
-/* It learns something else. */
+/* Smaller batches: this changes the training. */
 static bool learn_from_less(const struct sl_job *job, int attempt, struct sl_variant *variant,
                             char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
@@ -181,15 +182,15 @@ static bool learn_from_less(const struct sl_job *job, int attempt, struct sl_var
     return !job->forward_only && options->batch >= job->data;
 }
 
-/* The gentlest first. */
+/* Attempts of all drivers, the mildest first. */
 static sl_attempt *const general[] = {
     shard_states, group_less,     accumulate,   cut_smaller,    shard_parameters, one_forward_one_backward,
     recompute,    offload_states, round_stored, round_operands, fewer_replicas,   NULL};
-/* Those that change what a run does, where no others are enough. */
+/* Attempts that change the run, tried if no others suffice. */
 static sl_attempt *const changing[] = {learn_from_less, NULL};
 
-/* The driver's gentle ones, those of all drivers, the driver's others: number I; NULL after the last. CHANGES: those
- * that change what the run does. */
+/* Returns attempt I: the driver's mild ones, the common ones, then the driver's others; NULL after the last.
+ * CHANGES: the attempts that change the run. */
 static sl_attempt *attempt_of(const struct sl_job *job, bool changes, int i) {
     const struct sl_job_type *type = job->type;
     sl_attempt *const *const lists[2][3] = {{type->gentle, general, type->harsh}, {changing, type->smaller}};
@@ -217,16 +218,16 @@ struct ways {
 struct search {
     const struct sl_job *job;
     const struct sl_engine *engine;
-    const struct sl_memory *given; /* [coordinates] of the job itself: limits, hosts, processes */
-    struct sl_memory *memory;      /* [coordinates] of an attempt */
-    double until, extra, need;     /* worked(); bytes beside what is planned; those of the job itself */
-    enum sl_limit limit;           /* the figures are those of the coordinates that share it */
+    const struct sl_memory *given; /* [coordinates] of the original job: limits, hosts, processes */
+    struct sl_memory *memory;      /* [coordinates] of the present attempt */
+    double until, extra, need;     /* limit of worked(); bytes besides the planned ones; bytes of the original job */
+    enum sl_limit limit;           /* exceeded limit; byte counts are of the coordinates that share it */
     int fullest;
-    bool least; /* nothing is enough: what needs least is looked for */
+    bool least; /* looks for the least need instead of a sufficient one */
 };
 
-/* The bytes of coordinates that share the exceeded limit, where the job is VARIANT; NAN where it cannot be planned.
- * *FITS: whether all fits. */
+/* Returns the bytes of the coordinates that share the exceeded limit, with the job changed to VARIANT; NAN if it
+ * cannot be planned. *FITS: whether the job fits. */
 static double plan_with(struct search *search, const struct sl_variant *variant, bool *fits) {
     const struct sl_job *job = search->job;
     struct sl_error unread = {0};
@@ -240,13 +241,13 @@ static double plan_with(struct search *search, const struct sl_variant *variant,
         search->memory[c] = search->given[c];
         search->memory[c].planned = budget;
     }
-    const double extra = search->extra * variant->options.batch / job->options->batch; /* a batch's examples */
+    const double extra = search->extra * variant->options.batch / job->options->batch; /* examples of a batch */
     search->memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)extra;
     *fits = !search->least && sl_memory_fits(search->memory, &job->mesh, &misfit);
     return sl_memory_sharing(search->memory, &job->mesh, search->fullest, search->limit).need;
 }
 
-/* Seconds that this process has computed, of as many cores as a planning's threads may use. */
+/* Returns the seconds that this process has computed, divided by the cores that the planning threads may use. */
 static double worked(const struct sl_job *job) {
     struct timespec time;
     const int usable = sl_topology_usable(), cores = usable < job->mesh.size ? usable : job->mesh.size;
@@ -260,8 +261,8 @@ static void add(struct ways *ways, const struct way *way) {
     if (ways->count < MOST_TOLD) ways->way[ways->count++] = *way;
 }
 
-/* The first attempt of a kind that is enough where the job is BASE otherwise; false: none is, and WAY is the one that
- * needs least, if it helps. */
+/* Finds the first of the ATTEMPT's changes that makes BASE fit, and writes it to WAY. Returns false if none does;
+ * WAY is then the change with the least need, if one is below NEED. */
 static bool try_kind(struct search *search, const struct sl_variant *base, double need, sl_attempt *attempt,
                      struct way *way) {
     *way = (struct way){.bytes = need};
@@ -279,8 +280,8 @@ static bool try_kind(struct search *search, const struct sl_variant *base, doubl
     return false;
 }
 
-/* The last attempt of every kind that needs less than without it, together, until they are enough: WAY. The job becomes
- * VARIANT. */
+/* Combines the last change of each kind that lowers the need, until the job fits. Writes the options to WAY, and
+ * changes VARIANT to the job with them. Returns whether it fits. */
 static bool try_all(struct search *search, struct sl_variant *variant, struct way *way) {
     bool fits = false;
     sl_attempt *attempt;
@@ -293,7 +294,7 @@ static bool try_all(struct search *search, struct sl_variant *variant, struct wa
             if (!attempt(search->job, i, &next, text)) break;
             const double bytes = plan_with(search, &next, &enough);
             if (!(bytes < way->bytes) || used + strlen(text) + 2 > sizeof way->text) continue;
-            if (attempt(search->job, i + 1, &alone, other)) continue; /* a later one needs no more */
+            if (attempt(search->job, i + 1, &alone, other)) continue; /* a later change needs at most as much */
             snprintf(way->text + used, sizeof way->text - used, "%s%s", used ? " " : "", text);
             *variant = next, way->bytes = bytes, fits = enough;
         }
@@ -301,8 +302,8 @@ static bool try_all(struct search *search, struct sl_variant *variant, struct wa
     return fits;
 }
 
-/* What changes the run: into FIT what is enough alone. Of others, where the job is BASE and needs as much as it says,
- * into BESIDE what is enough then, and into NEAR what is not. */
+/* Tries changes of the run. Adds to FIT the changes that suffice alone. Otherwise, for the job BASE, which needs
+ * NEED, adds to BESIDE the changes that make BASE fit. Adds the best of the rest to NEAR. */
 static void try_changes(struct search *search, const struct sl_variant *base, double need, struct ways *fit,
                         struct ways *beside, struct ways *near) {
     const struct sl_variant same = variant_of(search->job);
@@ -330,7 +331,7 @@ static void tell(const struct ways *ways, const char *begin, const char *last, c
     }
 }
 
-/* Three ways to fit; where there are fewer, what comes nearest. */
+/* Writes up to three ways to fit; if there are fewer, also the best attempts. */
 static void advise(struct search *search, char *told, size_t size) {
     const struct sl_variant same = variant_of(search->job);
     struct sl_variant all = same;
@@ -379,7 +380,7 @@ bool sl_memory_least(const struct sl_job *job, const struct sl_engine *engine, c
     return *best.text != '\0';
 }
 
-/* ---- the line ---- */
+/* ---- the message ---- */
 
 static int refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                   double extra, const struct sl_misfit *misfit, struct sl_error *error) {

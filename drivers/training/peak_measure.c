@@ -1,4 +1,4 @@
-/* peak_measure.c - square products of a fixed size, on every core at once: the best of several rounds. */
+/* peak_measure.c - times square products of a fixed size on every core at once; the best of several rounds counts. */
 #include "drivers/training/peak_measure.h"
 
 #include <errno.h>
@@ -8,10 +8,10 @@
 #include "spmd/device/device.h"
 
 enum { ROUNDS = 8, SMALLEST = 64, LARGEST = 1024, LARGEST_ON_DEVICE = 4096 };
-/* A product that takes this long is large enough; a round is at least so long. */
+/* Seconds: minimal time of a large enough product, and of a round. */
 static const double long_product = 4e-3, long_round = 0.03;
 
-/* Of N x N matrices. */
+/* Products of N x N matrices. */
 struct products {
     int n;
     struct sl_gemm gemm;
@@ -36,7 +36,7 @@ static int open_products(struct products *products, struct sl_worker *worker, in
     return sl_fail(worker->self, SL_FAILED, "no memory to measure products");
 }
 
-/* Multiplies for SECONDS, and once at least; *RATE is what it reached. */
+/* Multiplies for SECONDS, at least once; writes the speed to *RATE. */
 static int multiply(const struct products *products, struct sl_spmd *self, double seconds, double *rate) {
     const size_t square = (size_t)products->n * (size_t)products->n;
     const char *a = products->room + square * sizeof(float), *b = a + square * sl_dtype_size(products->gemm.dtype);
@@ -54,8 +54,8 @@ static int multiply(const struct products *products, struct sl_spmd *self, doubl
     return SL_OK;
 }
 
-/* Grows the matrices until a product takes long enough: a build without fast products is not kept for long. The first
- * product of a size touches memory and generates code. */
+/* Grows the matrices until a product takes long enough: a build without fast products then does not run for long.
+ * The first product of a size touches memory and generates code. */
 static int choose_size(struct products *products, struct sl_worker *worker) {
     const int largest = strcmp(sl_device.name, "cpu") != 0 ? LARGEST_ON_DEVICE : LARGEST;
     double rate;
@@ -68,7 +68,7 @@ static int choose_size(struct products *products, struct sl_worker *worker) {
     }
 }
 
-/* The rounds begin together. */
+/* Runs the rounds; all coordinates begin them together. */
 static int run_rounds(const struct products *products, struct sl_worker *worker, bool works, double *best) {
     struct sl_spmd *self = worker->self;
     const struct sl_group *world = sl_trainer_world(worker->trainer);
@@ -99,7 +99,8 @@ static int measure(struct sl_worker *worker, double *best) {
 
 /* ---- the file ---- */
 
-/* Where memory is lacking, a run ends with a line that says so, or does not need what was lacking here. */
+/* Prints a remark, except about missing memory: the run then fails with a message of its own, or does not need the
+ * memory. */
 static void remark(const struct sl_error *error, const char *consequence) {
     if (errno == ENOMEM) return;
     fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, error->message, consequence);
@@ -127,7 +128,7 @@ static void keep_peak(const struct sl_job *job, const struct sl_peak *peak) {
         remark(&error, "what products reach is not kept for other runs");
 }
 
-/* PEAK is from now on what was measured today. */
+/* Sets PEAK to today's measurement. */
 static void take_peak(const struct sl_job *job, double flops, struct sl_peak *peak) {
     peak->flops = flops;
     sl_peak_date(peak->date);

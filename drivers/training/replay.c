@@ -1,4 +1,4 @@
-/* replay.c - takes a coordinate's steps again, with what it received then. */
+/* replay.c - replays a coordinate's steps with its recorded messages. */
 #include "drivers/training/replay.h"
 
 #include <inttypes.h>
@@ -14,17 +14,17 @@
 struct replay {
     struct sl_training *training;
     int coordinate;
-    int64_t last; /* the step that was asked for */
+    int64_t last; /* the last step to replay */
     struct sl_ring_file file;
     struct sl_journal_file journal;
     struct sl_journal_expected expected;
-    int64_t step, hashes; /* the last step that was taken, and hashes that are what they were */
+    int64_t step, hashes; /* the last replayed step, and the number of matching hashes */
     bool differs;
 };
 
-/* ---- what differs ---- */
+/* ---- differences ---- */
 
-/* In WORDS what RECORD is of. */
+/* Writes a description of RECORD to WORDS. */
 static void describe(const struct replay *replay, const struct sl_journal_record *record, char words[300]) {
     const char *name = record->item < replay->journal.tensors ? replay->journal.tensor[record->item].name : "";
     switch (record->kind) {
@@ -61,7 +61,7 @@ static int print(const struct replay *replay, const char *differs, struct sl_err
     return SL_OK;
 }
 
-/* SL_CHECK_FAILED where something differs. */
+/* Reports the result; SL_CHECK_FAILED if a hash differs. */
 static int tell(const struct replay *replay, struct sl_error *error) {
     const struct sl_journal_expected *expected = &replay->expected;
     const bool missing = expected->first >= 0 && expected->first < expected->count;
@@ -131,7 +131,7 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* ---- before ---- */
+/* ---- before the replay ---- */
 
 static int read_place(const char *text, struct sl_replay_place *place, struct sl_error *error) {
     int end = 0;
@@ -182,7 +182,7 @@ int sl_training_replay(struct sl_training *training, struct sl_replay_place plac
     if (status == SL_OK)
         status = sl_player_run(&training->job->mesh, &replay.file.like, replay.coordinate,
                                &replay.file.opening.contents, program, &replay, error);
-    /* A step that failed then fails again, after its hashes. */
+    /* A step that failed in the recorded run fails in the replay, too, after its hashes. */
     if (status == SL_OK || replay.differs) {
         *error = (struct sl_error){0};
         status = tell(&replay, error);

@@ -1,4 +1,4 @@
-/* replay_words.c - a run as the command that gives it again. */
+/* replay_words.c - writes the command that replays a run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "drivers/training/replay.h"
 #include "spmd/base/memory.h"
 
-/* They say where a run goes, what it writes, and when it is started again; nothing of its results. */
+/* Options left out: they choose where a run goes, its output and its restarts, but do not affect results. */
 static const char *const left_out[] = {
     "check-replicas", "checked",     "delay-ms",       "dry-run",       "engine",
     "gradients",      "graph",       "journal",        "journal-every", "journal-messages",
@@ -24,7 +24,7 @@ static bool is_left_out(const char *name) {
 
 static int no_memory(struct sl_error *error) { return sl_error_set(error, SL_FAILED, "no memory to describe the run"); }
 
-/* Takes over WORD, which may be NULL: there was no memory. */
+/* Adds WORD and takes ownership; NULL: there was no memory. */
 static int take(struct sl_replay_words *words, char *word, struct sl_error *error) {
     void *list = word ? sl_grow(words->word, words->count + 1, &words->room, 32, sizeof *words->word) : NULL;
     if (!list) {
@@ -41,7 +41,7 @@ static int add(struct sl_replay_words *words, const char *text, struct sl_error 
     return take(words, strdup(text), error);
 }
 
-/* A file's path is made absolute. */
+/* Adds an option with TEXT; a file's path is made absolute. */
 static int add_text(struct sl_replay_words *words, const struct sl_option *option, const char *text,
                     struct sl_error *error) {
     const char *path = sl_option_path(option, text);
@@ -60,7 +60,7 @@ static int add_option(struct sl_replay_words *words, const struct sl_option *opt
         return *(const char *const *)target ? add_text(words, option, *(const char *const *)target, error) : SL_OK;
     if (option->kind == SL_OPTION_REAL && isnan(*(const double *)target)) return SL_OK;
     if (option->kind == SL_OPTION_FLAG && !*(const bool *)target) return SL_OK;
-    if (!*value) return SL_OK; /* no choice */
+    if (!*value) return SL_OK; /* no choice was made */
     if (option->kind == SL_OPTION_FLAG || option->kind == SL_OPTION_SWITCH)
         snprintf(word, sizeof word, "--%s%s", *(const bool *)target ? "" : "no-", option->name);
     else
@@ -83,7 +83,7 @@ int sl_replay_describe(const struct sl_training *training, struct sl_replay_word
         for (const struct sl_option *option = section->table; option->name; option++)
             if (is_told(command, option))
                 SL_TRY(add_option(words, option, (const char *)section->target + option->target, error));
-    /* How many microbatches are best together may depend on the machine. */
+    /* The best number of joined microbatches may depend on the machine, so it is added. */
     snprintf(fuse, sizeof fuse, "--fuse=%d", sl_schedule_run(&training->job->schedule, SL_FORWARD));
     if (sl_option_given(command, "fuse") || sl_option_given(command, "no-fuse")) return SL_OK;
     return add(words, fuse, error);

@@ -1,4 +1,4 @@
-/* report.c - a training's lines for people and programs. */
+/* report.c - a training run's lines for people and programs. */
 #include "drivers/training/report.h"
 
 #include <math.h>
@@ -76,22 +76,22 @@ bool sl_report_wants_json(const struct sl_report *report) {
     return report->json || report->metrics.path || report->events.stream;
 }
 
-/* Nobody reads stdout any more, or the disk is full: that is no reason to lose what was trained so far. */
+/* Notes that an output is lost: its reader has gone, or the disk is full. The run goes on, so that it can be saved. */
 static int lose(struct sl_report *report, const struct sl_error *why, struct sl_error *error) {
     if (!report->opened) return sl_error_set(error, why->status, "%s", why->message);
     if (!report->lost.status) report->lost = *why;
     return SL_OK;
 }
 
-/* What is printed later goes nowhere. */
+/* Discards further output to stdout. */
 static int lose_stdout(struct sl_report *report, const struct sl_error *why, struct sl_error *error) {
     if (report->opened && !freopen("/dev/null", "w", stdout))
         return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
     return lose(report, why, error);
 }
 
-/* Before a line: waits until stdout takes one. A pipe that is full waits for its reader, who may never come back: a
- * signal ends the wait. */
+/* Waits, before a line, until stdout accepts one. If a pipe is full and its reader never returns, a signal ends the
+ * wait. */
 static int await_stdout(struct sl_report *report, struct sl_error *error) {
     enum { PAUSE = 100 }; /* milliseconds */
     const struct sl_error nobody = {SL_FAILED, "stdout: nobody reads it"};
@@ -126,7 +126,7 @@ static void begin_table(struct sl_report *report, const struct sl_step *step) {
     int columns = 0;
     for (const struct sl_report_field *field = report->field; field->value; field++) {
         if (!field->title || (field->optional && isnan(field->value(step, report->own)))) continue;
-        if (columns == SL_REPORT_COLUMNS) abort(); /* a driver's fields outgrew the limit */
+        if (columns == SL_REPORT_COLUMNS) abort(); /* a driver has too many fields */
         report->shown[columns] = field;
         report->column[columns++] = (struct sl_column){field->title, field->width};
     }

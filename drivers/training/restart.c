@@ -1,4 +1,4 @@
-/* restart.c - starts a run, waits for its end, and starts it again. */
+/* restart.c - starts a run, waits for its end, and restarts it. */
 #include "drivers/training/restart.h"
 
 #include <errno.h>
@@ -17,28 +17,28 @@
 
 #include "collectives/launcher.h"
 
-/* Seconds: for processes that a launcher has left behind to end by themselves, and then when they are killed; and for
- * such on other machines, until the directory is free. */
+/* Seconds to wait: for a launcher's remaining processes to end by themselves, then for them to end after being
+ * killed, and for the directory's lock, which such processes on other machines may hold. */
 static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
 
-enum { MORE = 16, MESH_TEXT = 256 }; /* words that are added to those of the command line; bytes of a mesh */
+enum { MORE = 16, MESH_TEXT = 256 }; /* words added to the command line; bytes of a mesh */
 
 struct watcher {
     const struct sl_options *options;
     const struct sl_checkpoint_options *checkpoints;
     const char *command, *engine;
-    char program[PATH_MAX]; /* this one's file */
-    char *launcher;         /* whose words argv has first; NULL: the program itself is started */
-    int head, count, words; /* of argv: the launcher's, those before the options, and all */
+    char program[PATH_MAX]; /* path of this program's file */
+    char *launcher;         /* its words begin argv; NULL: the program is started directly */
+    int head, count, words; /* words of argv: the launcher's, those before the options, and all */
     char **argv;
     struct sl_mesh mesh;       /* of the next run */
-    char mesh_text[MESH_TEXT]; /* where it is not the one that was asked for; else "" */
-    int fruitless;             /* runs in a row that have saved nothing */
-    int64_t last;              /* steps of the latest checkpoint when the run began; -1: none */
-    char from[SL_MAX_PATH];    /* the checkpoint to go on from */
-    int64_t before;            /* steps of the latest one that was there before the run; -1: none */
+    char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
+    int fruitless;             /* runs in a row without a saved checkpoint */
+    int64_t last;              /* steps of the latest checkpoint when the present run began; -1: none */
+    char from[SL_MAX_PATH];    /* the checkpoint to resume from */
+    int64_t before;            /* steps of the latest checkpoint before the first run; -1: none */
     sigset_t signals, usual;
-    int asked; /* the signal that has asked for the end; 0: none */
+    int asked; /* the terminating signal that has arrived; 0: none */
 };
 
 /* ---- the command line ---- */
@@ -69,13 +69,14 @@ static int check(const struct watcher *w, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Whether WORD is the option NAME, maybe cut short: the command line has been understood, so it stands for no other. */
+/* Whether WORD is the option NAME, perhaps abbreviated: the command line was parsed without error, so the
+ * abbreviation is unambiguous. */
 static bool is_option(const char *word, const char *name) {
     const size_t length = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
     return length > 0 && !strncmp(word + 2, name, length);
 }
 
-/* Whether WORD is an option for the watcher alone; or, where a run goes on, a file whose values have been read. */
+/* Whether WORD is left out: an option for the watcher only, or, in a resumed run, an option with initial values. */
 static bool is_left_out(const struct watcher *w, const char *word, bool goes_on) {
     static const char *const names[] = {"params", "model", "adapters", "restart", "restart-mesh", "launcher", NULL};
     for (int i = goes_on ? 0 : 3; names[i]; i++)
@@ -83,7 +84,7 @@ static bool is_left_out(const struct watcher *w, const char *word, bool goes_on)
     return false;
 }
 
-/* The options as they were given, up to a "--". */
+/* Adds the options as given, up to a "--". */
 static void add_options(struct watcher *w, bool goes_on) {
     const struct sl_arguments *given = &w->options->arguments;
     for (int i = 1; i < given->count && strcmp(given->word[i], "--") != 0; i++) {
@@ -100,7 +101,7 @@ static void add(struct watcher *w, char *option, char *value) {
     w->argv[w->words] = NULL;
 }
 
-/* What is given last counts. */
+/* Completes the command line. Added options come last, so they override. */
 static void complete(struct watcher *w, bool goes_on) {
     w->words = w->count;
     add_options(w, goes_on);
@@ -109,7 +110,7 @@ static void complete(struct watcher *w, bool goes_on) {
     if (*w->mesh_text) add(w, "--mesh", w->mesh_text);
 }
 
-/* With the mesh's size in place of each %n. */
+/* Copies the launcher's command, with the mesh's size in place of each %n. */
 static char *copy_launcher(const struct watcher *w) {
     const char *engines = strcmp(w->engine, "mpi") ? "" : "mpirun -n %n";
     const char *from = w->checkpoints->launcher ? w->checkpoints->launcher : engines;
@@ -132,7 +133,7 @@ static void free_words(struct watcher *w) {
     w->count = 0;
 }
 
-/* The launcher's words, the program and the command. */
+/* Begins argv with the launcher's words, the program and the command. */
 static int begin_words(struct watcher *w, struct sl_error *error) {
     char *rest, *word;
     free_words(w);
@@ -158,7 +159,7 @@ static int begin_words(struct watcher *w, struct sl_error *error) {
 
 /* ---- a process ---- */
 
-/* The new process: it ends with this one's, PARENT. */
+/* Becomes the run, in the child process; it ends if PARENT ends. */
 static void become_run(const struct watcher *w, pid_t parent, int told) {
     sigprocmask(SIG_SETMASK, &w->usual, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -171,7 +172,8 @@ static void become_run(const struct watcher *w, pid_t parent, int told) {
     _exit(write(told, &reason, sizeof reason) > 0 ? SL_FAILED : SL_BAD_INPUT);
 }
 
-/* *CHILD is running the command line. What keeps it from that comes through a pipe, which its beginning closes. */
+/* Starts the command line as the process CHILD. If exec fails, the reason comes through a pipe, which a successful
+ * exec closes. */
 static int start(const struct watcher *w, pid_t *child, struct sl_error *error) {
     const char *name = w->launcher ? w->argv[0] : w->program;
     const pid_t parent = getpid();
@@ -190,7 +192,8 @@ static int start(const struct watcher *w, pid_t *child, struct sl_error *error) 
 
 /* ---- signals ---- */
 
-/* They wait until they are asked for. Who has let SIGHUP be ignored wants the run to outlive its terminal. */
+/* Blocks signals until they are waited for. SIGHUP stays ignored if it was: the run should then outlive its
+ * terminal. */
 static void hold_signals(struct watcher *w) {
     static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction hangup;
@@ -201,15 +204,15 @@ static void hold_signals(struct watcher *w) {
     sigprocmask(SIG_BLOCK, &w->signals, &w->usual);
 }
 
-/* One has arrived that may ask for the end: it is passed on to CHILD (0: there is none), unless it is a terminal's,
- * which has reached that one, too. */
+/* Handles a signal that may end the run: passes it on to CHILD (0: none) unless it came from the terminal, which has
+ * sent it to the child, too. */
 static void pass_on(struct watcher *w, int number, const siginfo_t *info, pid_t child) {
     if (number == SIGCHLD) return;
     w->asked = number;
     if (child && info->si_code <= 0) kill(child, number);
 }
 
-/* Returns the process's status as waitpid tells it. */
+/* Waits for the child; returns its status as waitpid does. */
 static int await_end(struct watcher *w, pid_t child) {
     int status;
     for (;;) {
@@ -222,7 +225,7 @@ static int await_end(struct watcher *w, pid_t child) {
 
 /* ---- between two runs ---- */
 
-/* For a moment, unless a signal comes. */
+/* Waits for a moment, or until a signal comes. */
 static void rest(struct watcher *w) {
     const struct timespec pause = {.tv_nsec = 50000000};
     siginfo_t info;
@@ -245,8 +248,8 @@ static void kill_children(void) {
     if (list) fclose(list);
 }
 
-/* What a launcher that has died has left behind is this process's now. It may train and save for a while: it ends
- * before another run looks for the last checkpoint. */
+/* Waits for processes that a dead launcher has left: they are this process's children now. They may train and save
+ * for a while, and must end before the next run looks for the last checkpoint. */
 static void await_rest(struct watcher *w) {
     const double begin = sl_now();
     while (!w->asked && has_children() && sl_now() < begin + time_to_end + time_to_die) {
@@ -255,7 +258,7 @@ static void await_rest(struct watcher *w) {
     }
 }
 
-/* Waits until nobody saves in the directory any more; not for ever: the next run says so then. */
+/* Waits until the directory is unlocked, for a limited time: after it the next run reports the lock. */
 static void await_lock(struct watcher *w) {
     const double end = sl_now() + time_to_unlock;
     const int directory = open(w->checkpoints->save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -266,7 +269,7 @@ static void await_lock(struct watcher *w) {
 
 /* ---- fewer replicas ---- */
 
-/* Whether the command line, on the mesh TEXT, can be planned. Nothing of it is heard. */
+/* Whether the command line can be planned on the mesh TEXT. Discards the output. */
 static bool can_be_planned(struct watcher *w, bool goes_on, char *text) {
     int status = -1;
     complete(w, goes_on);
@@ -286,7 +289,7 @@ static bool can_be_planned(struct watcher *w, bool goes_on, char *text) {
     return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == SL_OK;
 }
 
-/* Makes the next run's mesh smaller; false where there is no smaller one, and nothing has changed. */
+/* Makes the next run's mesh smaller; returns false, without changes, if no smaller one can be planned. */
 static bool take_fewer(struct watcher *w, bool goes_on) {
     const int axis = sl_mesh_find_axis(&w->mesh, "data"), size = axis < 0 ? 1 : w->mesh.axis[axis].size;
     for (int fewer = size / 2; fewer >= 1; fewer--) {
@@ -304,7 +307,7 @@ static bool take_fewer(struct watcher *w, bool goes_on) {
     return false;
 }
 
-/* A run has ended. Whether two in a row have saved nothing. */
+/* Call it after a run has ended. Returns whether two runs in a row have saved nothing. */
 static bool is_stuck(struct watcher *w) {
     const int64_t last = sl_checkpoint_last_step(w->checkpoints->save);
     w->fruitless = last > w->last ? 0 : w->fruitless + 1;
@@ -312,7 +315,7 @@ static bool is_stuck(struct watcher *w) {
     return w->fruitless >= 2;
 }
 
-/* Whether the run has left a checkpoint of its own to go on from. */
+/* Whether the run has saved a checkpoint of its own to resume from. */
 static bool find_checkpoint(struct watcher *w) {
     struct sl_error skipped = {0};
     if (sl_checkpoint_last_step(w->checkpoints->save) <= w->before) return false;
@@ -329,8 +332,8 @@ static void describe_end(int status, char *text, size_t size) {
         snprintf(text, size, "the run ended with status %d", WEXITSTATUS(status));
 }
 
-/* Whether it has ended as runs end; launchers have statuses of their own. Replicas that have drifted apart are as a
- * process that has died: the last checkpoint is of a step after which they had not. */
+/* Whether the run has ended for good; launchers have exit statuses of their own. If --check-replicas finds that
+ * replicas differ, the run counts as dead: the last checkpoint is from a step before that. */
 static bool is_over(const struct watcher *w, int status) {
     const int exited = WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
     const bool drifts = sl_option_given(w->options, "check-replicas");
@@ -338,7 +341,7 @@ static bool is_over(const struct watcher *w, int status) {
            (exited == SL_CHECK_FAILED && !w->launcher && !drifts);
 }
 
-/* Whether to start it once more, after so many RESTARTS; says so. */
+/* Whether to start the run again, after RESTARTS restarts; reports the decision. */
 static bool goes_on(struct watcher *w, int status, int restarts, struct sl_error *error) {
     const int most = w->checkpoints->restart;
     char end[120];

@@ -1,4 +1,4 @@
-/* shardings_report.c - plans, and tells names, shapes and specs. */
+/* shardings_report.c - plans a job, and prints names, shapes and specs of parameters. */
 #include "drivers/training/shardings_report.h"
 
 #include <stdio.h>
@@ -7,18 +7,18 @@
 
 #include "drivers/common/metrics.h"
 
-/* Parameters whose names differ in numbers alone, "blocks.3.pre_norm.scale" and "blocks.7.pre_norm.scale". */
+/* Parameters with names that differ only in numbers: "blocks.3.pre_norm.scale" and "blocks.7.pre_norm.scale". */
 struct stacked_parameter {
     char name[96]; /* with * for numbers */
-    int count;     /* of them */
-    int dims;      /* of each */
+    int count;     /* number of parameters */
+    int dims;      /* of each parameter */
     size_t shape[SL_MAX_DIMS];
-    char spec[128]; /* of each, as sl_spec_print gives it */
+    char spec[128]; /* of each parameter, as printed by sl_spec_print */
 };
 
 struct stacked {
     int count, room;
-    struct stacked_parameter *parameter; /* in the order in which they were added */
+    struct stacked_parameter *parameter; /* in the order of addition */
 };
 
 struct report {
@@ -27,12 +27,12 @@ struct report {
     struct sl_column column[5];
     struct sl_table table;
     bool stacks;
-    struct stacked stacked; /* at coordinate 0 */
+    struct stacked stacked; /* on coordinate 0 */
 };
 
 /* ---- a row for each parameter of each rank ---- */
 
-/* Writes "16, 4" for people, and the list for JSON. */
+/* Writes "16, 4" for people, and the numbers to LIST for JSON. */
 static void write_shape(int dims, const size_t *shape, char *text, size_t size, json_t *list) {
     text[0] = 0;
     for (int d = 0; d < dims; d++) {
@@ -65,9 +65,9 @@ static int print_parameter(struct report *report, const struct sl_parameter *par
 
 /* ---- a row for all parameters of one name ---- */
 
-enum { ADDED = 3 }; /* axes: ranks, loops, layers of a stage */
+enum { ADDED = 3 }; /* possible added axes: ranks, loops, layers of a stage */
 
-/* NAME with * for numbers between dots. */
+/* Writes NAME with * for numbers between dots. */
 static void write_pattern(const char *name, char *text, size_t size) {
     size_t used = 0;
     while (*name && used + 1 < size) {
@@ -80,7 +80,7 @@ static void write_pattern(const char *name, char *text, size_t size) {
     text[used] = 0;
 }
 
-/* Adds PARAMETER to those of its name. */
+/* Adds PARAMETER to the parameters of the same pattern. */
 static int add_stacked(struct stacked *stacked, const struct sl_parameter *parameter, struct sl_error *error) {
     struct stacked_parameter added = {.count = 1, .dims = parameter->dims};
     write_pattern(parameter->name, added.name, sizeof added.name);
@@ -102,7 +102,7 @@ static int add_stacked(struct stacked *stacked, const struct sl_parameter *param
     return SL_OK;
 }
 
-/* The axes that come before the parameter's own; returns how many. */
+/* Computes the axes before the parameter's own; returns their number. */
 static int added_axes(const struct stacked_parameter *parameter, const struct sl_job *job, size_t axis[ADDED]) {
     const int stages = job->ranks * job->schedule.loops;
     axis[0] = (size_t)job->ranks;
@@ -141,9 +141,10 @@ static int print_array(const struct stacked_parameter *parameter, const struct s
     return SL_OK;
 }
 
-/* Prints the parameters with the axes of a library that stacks them: [ranks, loops, layers of a stage, ...] for those
- * that each layer has, [ranks, ...] for those of the first and the last layers, which such a library copies to all
- * ranks and masks. Parameters of stages that differ in their numbers of layers have one axis in place of three. */
+/* Prints the parameters with the axes of a library that stacks them: [ranks, loops, layers of a stage, ...] for the
+ * parameters of each layer, [ranks, ...] for the parameters of the first and the last layers, which such a library
+ * copies to all ranks and masks. If stages differ in their numbers of layers, their parameters have one axis instead
+ * of three. */
 static int print_stacked(const struct stacked *stacked, const struct sl_job *job, bool json, struct sl_error *error) {
     static const struct sl_column column[] = {{"parameter", -44}, {"stacked", -26}, {"spec", -30}, {"arrays", 7}};
     struct sl_table table;
@@ -154,7 +155,7 @@ static int print_stacked(const struct stacked *stacked, const struct sl_job *job
 
 /* ---- the program ---- */
 
-/* Coordinate FROM, the first one of RANK, tells coordinate 0 what it has. */
+/* Coordinate FROM, the first one of RANK, sends its parameters to coordinate 0. */
 static int tell(struct sl_worker *worker, struct report *report, int rank, int from) {
     struct sl_spmd *self = worker->self;
     const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);

@@ -27,6 +27,6 @@ double sl_step_times_median(struct sl_step_times *times) {
 double sl_step_times_quantile(struct sl_step_times *times, double share) {
     const int64_t others = times->count - 1, count = others < SL_STEP_TIMES ? others : SL_STEP_TIMES;
     if (count < 1) return sl_step_times_median(times);
-    sl_step_times_median(times); /* sorts */
+    sl_step_times_median(times); /* sorts the record */
     return times->ms[(int64_t)(share * (double)(count - 1) + 0.5)];
 }

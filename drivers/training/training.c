@@ -1,4 +1,4 @@
-/* training.c - the loop over steps, and what surrounds it. */
+/* training.c - the loop over steps, and the work around it. */
 #include "drivers/training/training.h"
 
 #include <inttypes.h>
@@ -20,17 +20,17 @@ int64_t sl_training_samples(const struct sl_worker *worker, int64_t step) {
     return worker->samples + (step - worker->first) * worker->job->options->batch;
 }
 
-/* ---- what every coordinate does ---- */
+/* ---- work of every coordinate ---- */
 
-/* Whether people see the step. */
+/* Whether the step is printed for people. */
 static bool shows(const struct sl_training *training, int64_t number) {
     const int every = training->job->options->log_every;
     if (every) return (number + 1) % every == 0 || number + 1 == training->steps;
     return !training->type->shows || training->type->shows(training, number);
 }
 
-/* The heading comes with the first step: of a run that is refused before, stdout has nothing. LAST: a signal has made
- * it the last one. */
+/* Reports a step. The heading is printed with the first step, so a run that is refused earlier prints nothing on
+ * stdout. LAST: a signal has ended the run after this step. */
 static int report_step(struct sl_training *training, const struct sl_step *step, bool last, struct sl_error *error) {
     if (!training->json && sl_training_done(training) == 0) {
         sl_progress_clear(&training->report.progress);
@@ -40,7 +40,7 @@ static int report_step(struct sl_training *training, const struct sl_step *step,
     return sl_report_step(&training->report, step, shown, error);
 }
 
-/* The part of a step that can be replayed. */
+/* Runs the part of a step that a replay repeats. */
 static int take_kept_step(struct sl_training *training, struct sl_worker *worker, struct sl_step *step,
                           struct sl_ring *ring, bool *stop) {
     struct sl_batch batch;
@@ -72,9 +72,9 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     return report_step(training, step, *stop, &self->error);
 }
 
-enum { WATCHED = 3 }; /* steps that are profiled where nobody asks for a profile */
+enum { WATCHED = 3 }; /* steps profiled without --profile */
 
-/* From the second step on: the first one touches memory and generates code. */
+/* Starts records at the second step: the first one touches memory and generates code. */
 static void start_records(struct sl_training *training, struct sl_worker *worker) {
     struct sl_spmd *self = worker->self;
     struct sl_profile *profile = &training->profile[self->coordinate];
@@ -111,7 +111,8 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
     return sl_checkpoints_make_room(&training->checkpoints, worker->self, worker->trainer);
 }
 
-/* Files lose their contents only after a checkpoint or parameters that are damaged have been refused. */
+/* Opens the record files. They are emptied only now, after damaged checkpoints or parameters would have been
+ * refused. */
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, "--trace", options->trace, error));
@@ -119,7 +120,7 @@ static int open_records(struct sl_training *training, struct sl_error *error) {
                           training->checkpoints.first, training->steps, error);
 }
 
-/* After the run has been resumed; *JOURNAL is closed after the trainer. */
+/* Opens the journal, after resuming; *JOURNAL is closed after the trainer. */
 static int open_journal(const struct sl_training *training, struct sl_worker *worker, struct sl_journal **journal) {
     const struct sl_training_options *options = training->job->options;
     const struct sl_journal_options asked = {.directory = options->journal,
@@ -136,7 +137,7 @@ static int train(struct sl_training *training, struct sl_worker *worker, struct 
     bool stop = false;
     sl_ring_pause(ring, true);
     SL_TRY(resume(training, worker));
-    /* A run that has nothing to do leaves the files of the one that did as they are. */
+    /* If there are no steps left, the files of the earlier run stay unchanged. */
     const bool starts = worker->first < training->steps || !training->job->options->checkpoints.resume;
     if (starts && worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
     if (starts) SL_TRY(open_journal(training, worker, journal));
@@ -165,7 +166,7 @@ static int train(struct sl_training *training, struct sl_worker *worker, struct 
     return sl_trainer_export(worker->trainer, true, &training->gradients);
 }
 
-/* Before the coordinate opens groups and channels; *RING is closed last. */
+/* Opens the ring of recorded messages, before the coordinate opens groups and channels; *RING is closed last. */
 static int open_ring(const struct sl_training *training, struct sl_spmd *self, struct sl_ring **ring) {
     const struct sl_training_options *options = training->job->options;
     const struct sl_ring_options asked = {.directory = options->journal,
@@ -174,7 +175,7 @@ static int open_ring(const struct sl_training *training, struct sl_spmd *self, s
     return training->words && !options->dry_run ? sl_ring_open(ring, self, &asked) : SL_OK;
 }
 
-/* Where some are frozen, and no adapters train in their place: how many do. */
+/* If some parameters are frozen, and no adapters are trained instead, counts the trained ones. */
 static int count_trained(struct sl_training *training, const struct sl_worker *worker) {
     const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
     struct sl_spmd *self = worker->self;
@@ -231,7 +232,7 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
     return sl_trace_file_open(&training->trace, &run, training->steps - 1, error);
 }
 
-/* What cannot be written should be known before the training, not after it. */
+/* Checks all outputs before the training, so that errors do not come after it. */
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(check_trace(training, error));
@@ -252,7 +253,7 @@ static void open_checkpoints(struct sl_training *training, uint64_t seed) {
     training->checkpoints.brief = training->json;
 }
 
-/* What a process does that neither prints nor writes. */
+/* The work of a process that neither prints nor writes. */
 static int take_part(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_trace_run run = sl_job_trace(job);
@@ -263,13 +264,13 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     return sl_memory_refuse(job, engine, training->memory, error);
 }
 
-/* Whether the end of the run is in a checkpoint. */
+/* Whether a checkpoint has the end of the run. */
 static bool saves(const struct sl_training *training) {
     const struct sl_checkpoint_options *options = &training->checkpoints.options;
     return options->save && (sl_training_done(training) || !options->resume);
 }
 
-/* Options by their names, as texts; those without a value are left out. */
+/* Returns options by name, as texts; omits options without a value. */
 static json_t *options_of(const struct sl_signature *signature) {
     json_t *options = json_object();
     struct sl_signature_entry entry;
@@ -281,7 +282,7 @@ static json_t *options_of(const struct sl_signature *signature) {
 
 static int run_of(const struct sl_training *training) { return sl_schedule_run(&training->job->schedule, SL_FORWARD); }
 
-/* Steps that the profile has. */
+/* Returns the number of steps in the profile. */
 static int64_t steps_profiled(const struct sl_training *training) {
     const int64_t done = sl_training_done(training) - 1;
     return !training->job->options->profile && done > WATCHED ? WATCHED : done;
@@ -290,7 +291,7 @@ static int64_t steps_profiled(const struct sl_training *training) {
 struct sl_training_measured sl_training_measure(const struct sl_job *job, struct sl_step_times *times,
                                                 const struct sl_profile *profile, int64_t profiled,
                                                 const struct sl_memory *memory) {
-    /* A wait for one without a core is no bubble. */
+    /* If coordinates share cores, waiting for a core would count as bubble. */
     const bool shared = job->sharing.cores > 0 && job->sharing.coordinates > job->sharing.cores;
     const bool known = !shared && profiled > 0;
     return (struct sl_training_measured){.steps = times->count,
@@ -314,7 +315,7 @@ static void add_forecast(struct sl_training *training, json_t *object) {
     if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
 }
 
-/* What saving in the background has taken of the time between steps; NULL without memory. */
+/* Describes the time that background saving has taken between steps; NULL without memory. */
 static json_t *describe_snapshots(const struct sl_snapshot_account *of) {
     return json_pack("{sI sI so so so}", "count", (json_int_t)of->copies, "bytes", (json_int_t)of->bytes, "copy_ms",
                      sl_json_real(1e3 * of->copied / (double)of->copies), "bytes_per_second",
@@ -381,7 +382,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && training->type->name) SL_TRY(training->type->name(training, &training->gradients, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
-        return error->status = SL_FAILED; /* it could be written when the run began */
+        return error->status = SL_FAILED; /* it was writable when the run began */
     return options->trace ? sl_trace_file_write(&training->trace, error) : SL_OK;
 }
 
@@ -451,7 +452,7 @@ int sl_training_take_notes(struct sl_training *training, const struct sl_mesh *m
     return sl_error_set(error, SL_FAILED, "no memory to note what %zu coordinates do", size);
 }
 
-/* A run may be a longer one's beginning. */
+/* Prints a remark if the warm-up is longer than the run, which may be the beginning of a longer run. */
 static void tell_warmup(const struct sl_training *training) {
     const struct sl_learning_rate *rate = &training->rate;
     if (rate->warmup <= rate->steps || rate->steps == 0) return;

@@ -1,4 +1,4 @@
-/* training_options.c - the tables of what all training drivers understand. */
+/* training_options.c - option tables common to all drivers that train. */
 #include "drivers/training/training_options.h"
 
 #define FIELD(name) offsetof(struct sl_training_options, name)
@@ -30,7 +30,8 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "microbatches in one weight-gradient product; 0: with --exact 1, otherwise the fewest that have 256 rows "
              "together in a model of sequences, and all of them in other models; a stage keeps its microbatches until "
              "their product, so that only with 1 it keeps as few as its schedule allows"},
-    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it says where, not what */
+    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0,
+     .max = 2, /* not saved: it changes the place of data, not their values */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a layer's "
              "or a loop's whole gradient is there only while it is computed, where that takes less memory; 0: each "
              "replica keeps all of it. With 2 a layer is summed over the replicas as often as its microbatches have "
