@@ -55,7 +55,7 @@ struct sl_training_options {
     const char *metrics, *gradients, *trace; /* files; NULL: none */
     const char *tensorboard;                 /* a folder; NULL: none */
     const char *journal;                     /* a directory; NULL: none */
-    int journal_every;                       /* steps between records in the journal; 0: one */
+    int journal_every;                       /* steps between records in the journal; 0: as 1 */
     int journal_messages;                    /* number of steps whose messages stay in the journal; 0: none */
     const char *replay;                      /* "COORDINATE@STEP"; NULL: not a replay */
     double progress_every;                   /* seconds between progress lines */

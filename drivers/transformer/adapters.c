@@ -1,4 +1,4 @@
-/* adapters.c - adapters of low rank: the options that train them, and values of a run that has trained some. */
+/* adapters.c - LoRA adapters: their options, and values of a run that has trained them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ const struct sl_option transformer_given_adapter_table[] = {
     {0},
 };
 
-/* "*.q,*.v" becomes the patterns of what adapters of such layers have. */
+/* Writes the patterns of adapter parameters for layers such as "*.q,*.v". */
 static int write_patterns(struct transformer_job *job, struct sl_error *error) {
     const char *list = job->config->lora_modules ? job->config->lora_modules : "*";
     const size_t each = strlen(sl_lora_parameters) + 2;
@@ -55,7 +55,7 @@ static int write_patterns(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Experts and their router have no adapters: whoever asks for these alone is told so. */
+/* Refuses patterns that match only experts and their router, which have no adapters. */
 static int check_experts(const struct transformer_job *job, struct sl_error *error) {
     static const char *const without[] = {"up", "down"};
     const char *list = job->config->lora_modules;
@@ -75,9 +75,9 @@ static int check_experts(const struct transformer_job *job, struct sl_error *err
     return SL_OK;
 }
 
-/* ---- PEFT's files ---- */
+/* ---- PEFT files ---- */
 
-/* The family of a model that is given by options. */
+/* Finds the published family of a model given by options. */
 static int find_family(const struct transformer_job *job, const struct transformer_config *config, const char *option,
                        const struct sl_published_family **family, struct sl_error *error) {
     const struct sl_transformer model = {.attention = config->attention,
@@ -139,7 +139,7 @@ int transformer_save_adapters(struct sl_worker *worker) {
     return status;
 }
 
-/* Before the run: there is something to write, and a folder to write it into. */
+/* Checks, before the run, that there are adapters to write and a folder for them. */
 static int check_save(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_published_family *family;

@@ -1,8 +1,9 @@
-/* base.c - checkpoints that have the values of adapters alone: where the others are, and that they are still the same.
+/* base.c - checkpoints with only the values of adapters: finds the other values, and checks that they have not
+ * changed.
  *
- * Such a checkpoint notes the option, --model or --params, by which its run was given all other values, the path, and a
- * hash of each tensor there, as it is read. Whoever goes on from it, or uses it, is given them as the run was, and the
- * adapters come from the checkpoint. */
+ * Such a checkpoint notes the option, --model or --params, from which its run read all other values, the path, and a
+ * hash of each tensor there. A run that resumes from it or uses it reads the same values again, and the adapters
+ * come from the checkpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +14,15 @@
 #include "spmd/base/hash.h"
 
 static const char option_key[] = SL_CHECKPOINT_BASE_KEY ".option", hash_prefix[] = SL_CHECKPOINT_BASE_KEY ".xxh3.";
-enum { KEY = 160, SOME = 1 << 14 /* floats that are read at once */ };
+enum { KEY = 160, SOME = 1 << 14 /* floats read at once */ };
 
-/* ---- the tensors of --model or --params ---- */
+/* ---- tensors of --model or --params ---- */
 
 static int tensors_of(const struct transformer_job *job) {
     return job->config->params ? job->params.count : job->published.weights.count;
 }
 
-/* The name of tensor I; NULL: it is no value. */
+/* Returns the name of tensor I; NULL: it has no data. */
 static const char *name_of(const struct transformer_job *job, int i) {
     if (!job->config->params)
         return job->published.weights.weight[i].data ? job->published.weights.weight[i].name : NULL;
@@ -40,7 +41,7 @@ static void read_some(const struct transformer_job *job, int i, size_t first, si
         sl_weight_read(&job->published.weights.weight[i], first, count, values);
 }
 
-/* Calls TAKE for each tensor with its name and hash. */
+/* Called for each tensor with its name and hash. */
 typedef int take_hash(struct transformer_job *job, const char *name, const char *hash, struct sl_error *error);
 static int hash_all(struct transformer_job *job, take_hash *take, struct sl_error *error) {
     struct sl_hasher *hasher = sl_hasher_new();
@@ -86,7 +87,7 @@ int transformer_describe_base(struct transformer_job *job, struct sl_error *erro
     return hash_all(job, note_hash, error);
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
 static const struct sl_store *notes_of(const struct transformer_job *job) {
     return &job->config->common.command->adoption.notes;
@@ -122,7 +123,8 @@ int transformer_check_base(struct transformer_job *job, struct sl_error *error) 
     return SL_OK;
 }
 
-/* The adapters of a run that does not go on, as --adapters gives others: its notes tell what they are. */
+/* Takes over the adapters of a run that is used but not resumed, as --adapters does; the checkpoint's notes describe
+ * them. */
 static int take_adapters(struct transformer_job *job, struct transformer_config *config,
                          const struct sl_adoption *adoption, struct sl_error *error) {
     const struct {

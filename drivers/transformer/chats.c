@@ -1,8 +1,8 @@
-/* chats.c - conversations in place of data: batches of them, in training and in evaluation.
+/* chats.c - conversations instead of data: batches of them, in training and in evaluation.
  *
- * The loss is the mean over all tokens of a step's batch that are scored, wherever they are: a token counts the same
- * in a conversation with one answer and in one with many, in each microbatch, pass and replica. So each coordinate
- * counts those of the whole batch, which it knows by the samples' numbers. */
+ * The loss is the mean over all scored tokens of a step's batch. So a token counts the same in any conversation,
+ * microbatch, pass and replica. Each coordinate counts the scored tokens of the whole batch, which it knows from the
+ * samples' numbers. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void remark(const struct transformer_job *job, int64_t conversations) {
               chats->samples.count == 1 ? "" : "s", chats->samples.scored, chats->shortened, chats->left_out);
 }
 
-/* The last conversations are kept for evaluation. */
+/* Divides the conversations: the last ones are for evaluation. */
 static int divide(struct transformer_job *job, const struct transformer_config *config,
                   enum transformer_command command, struct sl_error *error) {
     const int64_t count = job->chats.samples.count;
@@ -51,7 +51,7 @@ static int divide(struct transformer_job *job, const struct transformer_config *
                         config->validation, count);
 }
 
-/* Those for training share no sequence with the others. */
+/* Packs the training and evaluation samples separately: they share no sequence. */
 static void pack(struct transformer_job *job, int sequence) {
     struct sl_samples *samples = &job->chats.samples;
     job->chat_training = sl_samples_pack(samples, 0, job->chat_training, sequence);
@@ -85,7 +85,7 @@ int64_t transformer_chats_scored(const struct transformer_job *job) {
 
 /* ---- batches ---- */
 
-/* Sample NUMBER of a training: each epoch takes every one once, in an order of its own. */
+/* Returns the index of training sample NUMBER: each epoch takes every sample once, in an order of its own. */
 static int64_t sample(const struct transformer_job *job, int64_t number) {
     const int64_t count = job->chat_training, epoch = number / count;
     return sl_tokens_shuffle(job->job.seed, epoch, count, number % count);
@@ -110,7 +110,7 @@ void transformer_fetch_chats(struct sl_worker *worker, bool evaluation, int64_t 
     batch->counted = (double)counted;
 }
 
-/* ---- what is said of them ---- */
+/* ---- messages ---- */
 
 void transformer_print_chats(const struct transformer_job *job, FILE *stream) {
     fprintf(stream, "--chat %s, %" PRId64 " conversations in %" PRId64 " sequence%s", job->config->chat,

@@ -1,7 +1,7 @@
-/* choices.c - questions with several answers: which choice is the likeliest, as a whole and by its bytes.
+/* choices.c - questions with several answers: finds the likeliest choice, in total and per byte.
  *
- * A pass through the pipeline has one choice of each replica: so the loss of a pass is that of a choice, and its rows
- * are computed alike in every layout. */
+ * A pass through the pipeline has one choice per replica: so the loss of a pass is the loss of a choice, and its
+ * rows are computed alike in every layout. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ int transformer_read_choices(struct transformer_job *job, struct transformer_con
 
 /* ---- every coordinate ---- */
 
-/* Of all choices, twice: a coordinate's own sums, and everybody's. */
+/* Bytes for all choices, twice: a coordinate's own sums, and the sums over coordinates. */
 static size_t room_of(const struct transformer_job *job) {
     return 2 * (size_t)job->choices.samples.count * sizeof(struct sl_metrics);
 }
@@ -73,7 +73,7 @@ static int stream(struct sl_worker *worker, struct transformer_watch *watch, str
     return SL_OK;
 }
 
-/* In parts, as each coordinate gets those of all. */
+/* Sums in parts, with the result on each coordinate. */
 static int sum(struct sl_worker *worker, const struct sl_metrics *own, struct sl_metrics *sums) {
     enum { PART = 1024 };
     const size_t count = (size_t)transformer_job_of(worker)->choices.samples.count;
@@ -82,7 +82,7 @@ static int sum(struct sl_worker *worker, const struct sl_metrics *own, struct sl
     return SL_OK;
 }
 
-/* One coordinate tells for all. */
+/* Writes the scores, on one coordinate. */
 static int note_scores(struct sl_worker *worker, const struct sl_metrics *sums) {
     struct transformer_job *job = transformer_job_of(worker);
     const struct sl_choices *choices = &job->choices;
@@ -112,9 +112,9 @@ int transformer_score_choices(struct sl_worker *worker, struct transformer_watch
     return status;
 }
 
-/* ---- what is said of it ---- */
+/* ---- report ---- */
 
-/* The first of the largest scores; of each score's share of a byte, where PER_BYTE. */
+/* Returns the first choice with the largest score; PER_BYTE: with the largest score per byte. */
 static int choose(const struct transformer_job *job, const struct sl_question *question, bool per_byte) {
     const double *score = job->choice_scores + question->first, *bytes = job->choices.bytes + question->first;
     int best = 0;
@@ -123,7 +123,7 @@ static int choose(const struct transformer_job *job, const struct sl_question *q
     return best;
 }
 
-/* The share of right answers. */
+/* Returns the share of right answers. */
 static double accuracy(const struct transformer_job *job, bool per_byte) {
     int64_t right = 0;
     for (int64_t q = 0; q < job->choices.count; q++)
@@ -131,7 +131,7 @@ static double accuracy(const struct transformer_job *job, bool per_byte) {
     return (double)right / (double)job->choices.count;
 }
 
-/* Of a mean of zeros and ones, by their own deviation; NaN of a single one. */
+/* Returns the standard error of a mean of zeros and ones; NaN for a single question. */
 static double standard_error(const struct transformer_job *job, double mean) {
     const int64_t count = job->choices.count;
     return count > 1 ? sqrt(mean * (1 - mean) / (double)(count - 1)) : NAN;

@@ -1,4 +1,4 @@
-/* data.c - the data that a command reads, and what is said of them and of the parameters. */
+/* data.c - opens a command's data, and reports on data and parameters. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -69,7 +69,7 @@ static void print_count(const char **between, int count, const char *one, const 
     *between = ", ";
 }
 
-/* Shards that their names divide into parts for training and for validation, which are read as one. */
+/* Reports shards with names for training and for validation: they are read as one. */
 static void remark_parts(const char *option, const char *path, const struct sl_tokens *tokens) {
     int train = 0, other = 0;
     for (int i = 0; !tokens->format->text && i < tokens->files; i++) {
@@ -83,7 +83,7 @@ static void remark_parts(const char *option, const char *path, const struct sl_t
                   option, path, train, other);
 }
 
-/* Where there is none, PATH would not have been opened. */
+/* Reports the files of a directory, at least one of which is read. */
 static void remark_files(const char *option, const char *path, const struct sl_tokens *tokens) {
     const struct sl_token_counts *counts = &tokens->counts;
     const char *between = "; left out: ";
@@ -117,7 +117,7 @@ bool transformer_takes_given_tokens(const struct transformer_job *job) {
            sl_store_find(&job->params, "tokens");
 }
 
-/* Says in ERROR where the name of the data is from, if nobody gave it. */
+/* Adds to ERROR that the data's name is from the checkpoint, if the user did not give it. */
 static int tell_origin(const struct transformer_job *job, struct sl_error *error) {
     const struct sl_options *command = job->config->common.command;
     if (!*command->adoption.file || sl_option_given(command, "data")) return error->status;
@@ -128,7 +128,7 @@ static int tell_origin(const struct transformer_job *job, struct sl_error *error
 static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *path = config->data;
-    const bool named = strcmp(path, transformer_default_data) != 0; /* the user's, perhaps in the run before */
+    const bool named = strcmp(path, transformer_default_data) != 0; /* by the user, perhaps in an earlier run */
     if (transformer_takes_given_tokens(job)) path = config->params;
     const int status =
         sl_tokens_open(&job->tokens, path, format_of(config), config->validation, config->sequence, error);
@@ -147,7 +147,7 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Whether there is something for the evaluations that are asked for, and a use for --eval-data. */
+/* Checks that there are data for the evaluations, and that --eval-data is used. */
 static int check_evaluation(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool evaluates = job->command == TRANSFORMER_EVALUATE || config->evaluate_every;
@@ -157,9 +157,9 @@ static int check_evaluation(const struct transformer_job *job, struct sl_error *
                         config->validation);
 }
 
-/* ---- texts become tokens ---- */
+/* ---- encoding ---- */
 
-/* TOKENS, opened with VALIDATION, as the tokenizer has them, if they are a text. */
+/* Encodes TOKENS, opened with VALIDATION, with the tokenizer if they are a text. */
 static int encode(struct transformer_job *job, struct sl_tokens *tokens, const char *option, const char *path,
                   double validation, struct sl_error *error) {
     const struct transformer_config *config = job->config;
@@ -177,7 +177,7 @@ static int encode(struct transformer_job *job, struct sl_tokens *tokens, const c
     return SL_OK;
 }
 
-/* Those of both kinds of data are the same, where both are numbers of one vocabulary. */
+/* Checks that both kinds of data use the same tokens, if both are numbers of one vocabulary. */
 static int check_kinds(const struct transformer_job *job, struct sl_error *error) {
     const struct sl_tokens *data = &job->tokens, *own = &job->eval_tokens;
     const bool encoded = data->format == &sl_encoded_text || own->format == &sl_encoded_text;
@@ -201,7 +201,7 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Which token begins a document, where documents are not to see each other. */
+/* Finds the token that begins a document, for document masks. */
 static int find_document(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool encoded = job->tokens.format == &sl_encoded_text || job->eval_tokens.format == &sl_encoded_text;
@@ -228,7 +228,7 @@ bool transformer_has_documents(const struct transformer_job *job) {
     return job->document >= 0 || (job->chats.samples.count && job->config->pack);
 }
 
-/* Unless an option says it, or a model: a tokenizer may know of more tokens than these data have. */
+/* Finds the vocabulary, unless an option or a model sets it: a tokenizer may have more tokens than these data. */
 static int find_vocabulary(struct transformer_job *job, struct sl_error *error) {
     if (job->model.vocabulary) return SL_OK;
     SL_TRY(transformer_open_tokenizer(job, true, error));
@@ -237,7 +237,7 @@ static int find_vocabulary(struct transformer_job *job, struct sl_error *error) 
     return SL_OK;
 }
 
-/* Whoever evaluates on a text of its own reads no other. */
+/* Opens the data. An evaluation on a text of its own opens no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *own = config->eval_data;
@@ -257,7 +257,7 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
 
 /* ---- bytes ---- */
 
-/* Of a window's labels. The token that ends a text stands for none of its bytes. */
+/* Counts the bytes of a window's labels. The token that ends a text has no bytes. */
 static double bytes_of(const struct transformer_job *job, const int32_t *labels, int count) {
     const int given = job->config->document_token;
     const int32_t end = given < 0 ? sl_token_end(job->tokenizer) : given;
@@ -274,7 +274,7 @@ int transformer_count_bytes(struct transformer_job *job, struct sl_error *error)
     const struct sl_tokens *scored = job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
     const int sequence = job->config->sequence;
     job->scored_bytes = NAN;
-    if (job->chats.samples.count) return SL_OK; /* answers are parts of texts, with tokens that are no text */
+    if (job->chats.samples.count) return SL_OK; /* answers are parts of texts, and have tokens without text */
     job->scored_bytes = sl_tokens_are_bytes(scored) ? job->score.tokens : NAN;
     if (!job->tokenizer || sl_tokens_are_bytes(scored)) return SL_OK;
     int32_t *labels = malloc((size_t)sequence * sizeof *labels);
@@ -288,7 +288,7 @@ int transformer_count_bytes(struct transformer_job *job, struct sl_error *error)
     return status;
 }
 
-/* ---- what is said of them ---- */
+/* ---- messages ---- */
 
 void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
     const struct sl_tokens *data = &job->tokens;

@@ -1,4 +1,4 @@
-/* ending.c - where samples end before their length, and text that is printed as it comes. */
+/* ending.c - samples that end early, and text printed as it is generated. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ const struct sl_option transformer_ending_table[] = {
     {0},
 };
 
-/* ---- where a sample ends ---- */
+/* ---- end of a sample ---- */
 
 void transformer_open_ending(struct transformer_ending *ending, const struct transformer_job *job) {
     const char *stop = job->config->stop;
@@ -38,7 +38,7 @@ static bool is_end(const struct transformer_ending *ending, int32_t token) {
     return (ending->ends && transformer_ends_text(ending->job, token)) || token == ending->turn;
 }
 
-/* Where a token is a byte, the caller has room for it. */
+/* Returns a token's bytes; if tokens are bytes, ROOM holds the byte. */
 static const char *bytes_of(const struct transformer_ending *ending, int32_t token, char *room, size_t *count) {
     *count = 0;
     if (ending->job->tokenizer) return sl_token_bytes(ending->job->tokenizer, token, count);
@@ -47,7 +47,7 @@ static const char *bytes_of(const struct transformer_ending *ending, int32_t tok
     return room;
 }
 
-/* Whether the text of tokens [from, at], without the last LESS bytes of token AT, ends with the text to stop at. */
+/* Whether the text of tokens [from, at], without the last LESS bytes of token AT, ends with the stop text. */
 static bool stops(const struct transformer_ending *ending, const int32_t *tokens, int from, int at, size_t less) {
     size_t left = ending->stop_bytes, count;
     char room;
@@ -86,17 +86,17 @@ char *transformer_shown_text(const struct transformer_ending *ending, const int3
     return text;
 }
 
-/* ---- text as it comes ---- */
+/* ---- printing during generation ---- */
 
 struct transformer_printer {
-    char *text; /* that is held back: it may become a character, or the text to stop at */
+    char *text; /* held back: it may become a character, or the stop text */
     size_t count, room;
-    size_t given; /* of it, bytes of the prompt */
+    size_t given; /* bytes of the prompt in it */
     bool ended;
-    int failed; /* errno of the first time that stdout took nothing */
+    int failed; /* errno of the first failed write to stdout */
 };
 
-/* Bytes at the end of TEXT that begin a character in UTF-8, which has more. */
+/* Counts the bytes at the end of TEXT that begin an incomplete UTF-8 character. */
 static size_t open_bytes(const char *text, size_t count) {
     for (size_t back = 1; back < 4 && back <= count; back++) {
         const unsigned char byte = (unsigned char)text[count - back];
@@ -107,7 +107,7 @@ static size_t open_bytes(const char *text, size_t count) {
     return 0;
 }
 
-/* All but the last HELD bytes. */
+/* Prints all but the last HELD bytes. */
 static void print(struct transformer_printer *p, size_t held) {
     if (held >= p->count) return;
     const size_t now = p->count - held;
@@ -131,14 +131,14 @@ static bool add(struct transformer_printer *p, const char *bytes, size_t count) 
     return true;
 }
 
-/* Of what is held, as much as nothing that comes can change. */
+/* Prints the text that later tokens cannot change. */
 static void print_settled(const struct transformer_ending *ending) {
     struct transformer_printer *p = ending->printer;
     const size_t more = ending->stop ? ending->stop_bytes - 1 : 0;
     if (p->count > more) print(p, more + open_bytes(p->text, p->count - more));
 }
 
-/* Long tokens are rare: room for them is made beforehand, so that printing hardly ever takes memory. */
+/* Opens the printer with room for long tokens, which are rare, so that printing hardly ever allocates. */
 int transformer_open_printer(struct transformer_ending *ending, const int32_t *prompt, int count,
                              struct sl_error *error) {
     struct transformer_printer *p = ending->printer = calloc(1, sizeof *p);
@@ -157,7 +157,7 @@ void transformer_begin_print(struct transformer_ending *ending) {
     ending->printer->ended = false;
 }
 
-/* Without memory the text has a gap; the run goes on. */
+/* Prints a token. Without memory the text has a gap, and the run goes on. */
 void transformer_print_token(void *arg, int sequence, const int32_t *tokens, int position) {
     const struct transformer_ending *ending = arg;
     struct transformer_printer *p = ending->printer;

@@ -1,4 +1,4 @@
-/* evaluate.c - the mean loss over data, and what it amounts to a byte. */
+/* evaluate.c - the mean loss over data, per token and per byte. */
 #include <math.h>
 
 #include "drivers/common/metrics.h"
@@ -7,7 +7,7 @@
 
 /* ---- every coordinate ---- */
 
-/* Of a batch, the sequences of each pass in turn. */
+/* Scores a batch, the sequences of each pass in turn. */
 static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, struct transformer_watch *watch,
                      struct sl_metrics *own) {
     const int rows = worker->job->pass * worker->job->sequence;
@@ -64,9 +64,9 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* ---- what is said of it ---- */
+/* ---- report ---- */
 
-/* NaN where nobody knows how many bytes the tokens stand for. */
+/* Returns the loss in bits per byte; NaN if the tokens' bytes are unknown. */
 static double bits_per_byte(const struct transformer_job *job) {
     return job->score.loss / log(2) * (job->score.tokens / job->scored_bytes);
 }

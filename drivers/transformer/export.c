@@ -1,5 +1,4 @@
-/* export.c - writes a model as other programs open it: a folder of Hugging Face's, or a GGUF file, with its tokenizer.
- */
+/* export.c - writes a model in other programs' formats: a Hugging Face folder, or a GGUF file, with its tokenizer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -25,7 +24,7 @@ const struct sl_option transformer_export_table[] = {
 };
 enum { HF, GGUF };
 
-/* ---- every coordinate: there is one ---- */
+/* ---- the only coordinate ---- */
 
 static int program(struct sl_spmd *self, void *arg) {
     struct transformer_job *job = arg;
@@ -39,7 +38,7 @@ static int program(struct sl_spmd *self, void *arg) {
 
 /* ---- the tokenizer ---- */
 
-/* Files of a folder that say what a tokenizer is, or how text is made. */
+/* Files of a folder with the tokenizer, or with settings of generation. */
 static const char *const copied[] = {"tokenizer.json",
                                      "tokenizer_config.json",
                                      "tokenizer.model",
@@ -78,18 +77,18 @@ static void remark_on_none(void) {
         "of bytes that merge");
 }
 
-/* The file of a tokenizer, and its metadata where it is a GGUF file. */
+/* A tokenizer's file, and its metadata if it is a GGUF file. */
 struct source {
     struct sl_contents contents;
     struct sl_gguf gguf;
-    const struct sl_gguf *vocabulary; /* of a GGUF file that has a tokenizer; NULL: it is none */
+    const struct sl_gguf *vocabulary; /* of a GGUF file with a tokenizer; NULL: not such a file */
 };
 
 static bool is_gguf(const struct sl_contents *contents) {
     return contents->count >= 4 && !memcmp(contents->bytes, "GGUF", 4);
 }
 
-/* PATH is a file, or NULL. */
+/* Opens PATH, a file; NULL: none. */
 static int open_source(struct source *source, const char *path, struct sl_error *error) {
     *source = (struct source){0};
     if (!path || is_folder(path)) return SL_OK;
@@ -105,7 +104,7 @@ static void close_source(struct source *source) {
     sl_contents_close(&source->contents);
 }
 
-/* The template of a chat in a GGUF file, for the caller to free; NULL: there is none. */
+/* Returns the chat template of a GGUF file; the caller frees it; NULL: none. */
 static char *template_of(const struct sl_gguf *vocabulary) {
     const struct sl_gguf_value *value = vocabulary ? sl_gguf_find(vocabulary, "tokenizer.chat_template") : NULL;
     if (!value || value->array || value->type != SL_GGUF_STRING) return NULL;
@@ -114,7 +113,7 @@ static char *template_of(const struct sl_gguf *vocabulary) {
     return strndup(text.bytes, text.count);
 }
 
-/* A file of any kind becomes a folder's. */
+/* Writes the files of a folder from a tokenizer file of any kind. */
 static int rewrite_tokenizer(const struct transformer_job *job, const struct source *source, struct sl_error *error) {
     struct sl_tokenizer *tokenizer;
     SL_TRY(sl_tokenizer_open(&tokenizer, job->config->tokenizer, NULL, error));
@@ -153,7 +152,7 @@ static int write_folder(const struct transformer_job *job, struct sl_publishing 
     return status;
 }
 
-/* The template of chats in a folder, for the caller to free; NULL: there is none. */
+/* Returns the chat template of a folder; the caller frees it; NULL: none. */
 static char *template_in(const char *folder) {
     char path[SL_MAX_PATH], *chat = NULL;
     struct sl_contents contents = {0};
@@ -169,7 +168,7 @@ static char *template_in(const char *folder) {
     return chat;
 }
 
-/* A tokenizer that no GGUF file has becomes METADATA, if that can have it. */
+/* Writes a tokenizer that is not from a GGUF file to METADATA, if GGUF has such a kind. */
 static int describe_tokenizer(const struct transformer_job *job, struct sl_gguf_metadata *metadata,
                               struct sl_error *error) {
     struct sl_tokenizer *tokenizer;
@@ -202,7 +201,7 @@ static int write_gguf(const struct transformer_job *job, struct sl_publishing *p
     return status;
 }
 
-/* Those of --adapters become parts of the kernels beside them. */
+/* Adds the adapters of --adapters to their kernels. */
 static int merge_adapters(struct transformer_job *job, struct sl_error *error) {
     enum { SOME = 4096 };
     float values[SOME];
@@ -221,9 +220,9 @@ static int merge_adapters(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-/* ---- before, and all of it ---- */
+/* ---- checks, and the whole export ---- */
 
-/* What can be known before values are read. */
+/* Checks all that can be checked before values are read. */
 static int check(const struct transformer_job *job, const struct sl_publishing *publishing, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *why = "";
@@ -241,14 +240,14 @@ static int check(const struct transformer_job *job, const struct sl_publishing *
     return sl_publish_check(publishing, error);
 }
 
-/* A directory that is there already keeps its other files. */
+/* Makes the directory; other files in an existing directory stay. */
 static int make_directory(const char *path, struct sl_error *error) {
     if (!mkdir(path, 0777) || (errno == EEXIST && is_folder(path))) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--to %s: cannot be made: %s", path,
                         errno == EEXIST ? "it is no directory" : strerror(errno));
 }
 
-/* The tokens that begin and end a text, if there is a tokenizer that says so. */
+/* Names the tokens that begin and end a text, if the tokenizer has them. */
 static void name_tokens(const struct transformer_job *job, struct sl_publishing *publishing) {
     struct sl_tokenizer *tokenizer;
     struct sl_error unread;

@@ -1,4 +1,4 @@
-/* generate.c - continues prompts: alone, or now and then during a training. */
+/* generate.c - continues prompts: as a command, or at intervals during a training. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 struct transformer_sampler {
     struct sl_worker *worker;
     struct sl_generator *generator;
-    int sequences;   /* of a replica */
+    int sequences;   /* per replica */
     int32_t *tokens; /* [sequences, length] */
     int32_t *all;    /* [data, sequences, length] */
-    int *lengths;    /* [data, sequences]: tokens that samples have in the end */
+    int *lengths;    /* [data, sequences]: final lengths of the samples */
     struct transformer_ending ending;
-    float *logits; /* [length - 1, vocabulary]; NULL: nobody wants them */
+    float *logits; /* [length - 1, vocabulary]; NULL: not wanted */
     struct sl_group replicas;
 };
 
@@ -36,7 +36,9 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .groups = transformer_groups(job),
         .prompt = sl_prompt_length(&job->prompts, 0),
         .length = job->length,
-        .cache = job->adapters ? SL_CACHE_EXPANDED : (enum sl_cache_form)config->cache, /* what kernels alone give */
+        .cache = job->adapters
+                     ? SL_CACHE_EXPANDED
+                     : (enum sl_cache_form)config->cache, /* latent caches use kernels without their adapters */
         .logits = wants_logits(job),
         .unpacked = !config->copies,
         .threads = config->threads ? config->threads : job->job.cores_each,
@@ -47,7 +49,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
     };
 }
 
-/* Samples of a training, and those whose logits are wanted, have all of their tokens. */
+/* Samples of a training, and samples with logits, have their full length. */
 static struct transformer_ending ending_of(const struct transformer_job *job) {
     struct transformer_ending ending = {.job = job, .turn = -1};
     if (job->command == TRANSFORMER_GENERATE && !job->config->logits) transformer_open_ending(&ending, job);
@@ -74,7 +76,7 @@ int transformer_open_generator(struct sl_generator **generator, struct sl_worker
     return status;
 }
 
-/* Elements of the sampler's own arrays. */
+/* Counts the elements of the sampler's own arrays. */
 static size_t room_tokens(const struct transformer_job *job) {
     if (job->config->interactive) return (size_t)job->length;
     return (size_t)transformer_own_samples(job) * (size_t)job->length * (1 + (size_t)job->job.data);
@@ -95,7 +97,7 @@ int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget)
     return status;
 }
 
-/* A text is printed as it comes where there is but one, and people read it. */
+/* Whether text is printed as it is generated: a single sample, read by people. */
 static bool streams(const struct sl_worker *worker) {
     const struct transformer_job *job = transformer_job_of(worker);
     return worker->self->coordinate == 0 && job->command == TRANSFORMER_GENERATE && !job->config->common.json &&
@@ -140,7 +142,7 @@ void transformer_close_sampler(struct transformer_sampler *s) {
 
 /* ---- every coordinate ---- */
 
-/* Of this replica, the beginnings of its samples. */
+/* Writes the prompts of this replica's samples. */
 static void write_prompts(const struct transformer_sampler *s) {
     const struct transformer_job *job = transformer_job_of(s->worker);
     const int first = sl_axis_index(s->worker->self, sl_data_axis) * s->sequences;
@@ -162,7 +164,7 @@ static int write_logits(const struct transformer_job *job, const float *logits, 
     return status;
 }
 
-/* Of all replicas, where each has its own at first. */
+/* Gathers the lengths of all replicas from each replica's own. */
 static int gather_lengths(struct transformer_sampler *s) {
     struct sl_spmd *self = s->worker->self;
     int32_t *own = s->lengths + (size_t)sl_axis_index(self, sl_data_axis) * (size_t)s->sequences;
@@ -170,7 +172,7 @@ static int gather_lengths(struct transformer_sampler *s) {
     return sl_all_gather(self, &s->replicas, SL_I32, own, s->lengths, (size_t)s->sequences);
 }
 
-/* Reports it, where it is done in a training, under STEP. */
+/* Generates; during a training, prints the samples under STEP. */
 static int generate(struct transformer_sampler *s, int64_t step, struct sl_generated *generated) {
     struct transformer_job *job = transformer_job_of(s->worker);
     struct sl_spmd *self = s->worker->self;
@@ -196,10 +198,10 @@ int transformer_sample(struct transformer_sampler *s, int64_t step) {
     return generate(s, step, &generated);
 }
 
-/* Tokens a second; NaN without any. */
+/* Returns tokens per second; NaN without tokens. */
 static double rate(double tokens, double ms) { return tokens > 0 ? 1e3 * tokens / ms : NAN; }
 
-/* New tokens of the first replica's samples. */
+/* Counts the new tokens of the first replica's samples. */
 static double new_tokens(const struct transformer_job *job, const int *lengths, int samples) {
     double tokens = 0;
     for (int i = 0; i < samples; i++)
@@ -207,7 +209,7 @@ static double new_tokens(const struct transformer_job *job, const int *lengths, 
     return tokens;
 }
 
-/* The first replica tells for all. */
+/* Reports the speed of the first replica. */
 static int report_speed(struct transformer_job *job, const struct sl_generated *made, int samples,
                         struct sl_error *error) {
     const int data = job->job.data, groups = transformer_groups(job);
@@ -235,7 +237,7 @@ static int report_speed(struct transformer_job *job, const struct sl_generated *
     return SL_OK;
 }
 
-/* On stderr: what is generated can go into a file. */
+/* Prints the heading on stderr: stdout has only the generated text. */
 static void print_heading(const struct transformer_job *job) {
     const struct sl_prompts *prompts = &job->prompts;
     transformer_warn_of_source(job);

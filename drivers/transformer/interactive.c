@@ -1,8 +1,7 @@
 /* interactive.c - generate --interactive: a conversation with the model, line by line.
  *
- * Coordinate 0 talks: it reads a line, makes it into tokens, and sends these to all others. All of them keep the tokens
- * of the conversation, and the caches keep what was computed of them, so that only what is new goes through the
- * model. */
+ * Coordinate 0 reads a line, encodes it, and sends the tokens to all others. All coordinates store the
+ * conversation's tokens, and the caches their keys and values, so only new tokens go through the model. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +54,7 @@ static int open_template(struct transformer_job *job, struct sl_error *error) {
     return sl_chat_writer_open(&job->talk.writer, job->tokenizer, (enum sl_chat_template) template, error);
 }
 
-/* The generator's prompt is any token: nothing of it is read. */
+/* Prepares the job. The generator's prompt may be any token: it is not read. */
 int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error) {
     if (!job->config->interactive) return SL_OK;
     if (!transformer_shows_text(job))
@@ -87,22 +86,22 @@ void transformer_talk_ending(const struct transformer_job *job, struct transform
 
 /* ---- a conversation ---- */
 
-/* A coordinate's. */
+/* A coordinate's state. */
 struct conversation {
     struct sl_worker *worker;
     struct sl_generator *generator;
-    struct sl_group world; /* size 0: there are no others */
+    struct sl_group world; /* size 0: no other coordinates */
     struct transformer_ending ending;
     int32_t *tokens; /* [length] */
-    int count, kept; /* how many there are; of these, in the caches */
+    int count, kept; /* number of tokens, and number of them in the caches */
     bool full;
     double prefill_ms, prefill_tokens, decode_ms, decode_tokens;
 };
 
-/* What coordinate 0 tells all: a message of these numbers, then of ADDED tokens. */
+/* Message from coordinate 0 to all: these numbers, followed by ADDED tokens. */
 struct said {
     int32_t goes_on; /* 0: the conversation has ended */
-    int32_t stays;   /* tokens of the conversation that stay */
+    int32_t stays;   /* number of tokens of the conversation that remain */
     int32_t added;
 };
 
@@ -110,7 +109,7 @@ static bool talks(const struct conversation *c) { return c->worker->self->coordi
 
 static bool is_to_end(void) { return sl_interrupt_arrived() != 0; }
 
-/* For struct sl_generation. */
+/* Callback of struct sl_generation. */
 bool transformer_stops_talk(void *arg) {
     (void)arg;
     return sl_interrupt_stopped() || is_to_end();
@@ -126,9 +125,9 @@ static int send(struct conversation *c, void *data, size_t bytes) {
     return sl_broadcast(c->worker->self, &c->world, SL_I32, data, data, bytes / sizeof(int32_t), 0);
 }
 
-/* ---- what is said ---- */
+/* ---- the user's message ---- */
 
-/* Adds the line's tokens to LIST. */
+/* Adds the tokens of plain text to LIST. */
 static int encode_text(struct transformer_job *job, const char *text, size_t bytes, struct sl_token_list *list,
                        struct sl_error *error) {
     if (job->talk.encoder) return sl_encode(job->talk.encoder, text, bytes, true, list, error);
@@ -142,7 +141,7 @@ static int encode_text(struct transformer_job *job, const char *text, size_t byt
     return SL_OK;
 }
 
-/* Whether the last answer has ended as the template has it; a token that ends all text goes. */
+/* Whether the last answer has ended with the template's token; another token that ends a text is removed. */
 static bool has_turned(const struct conversation *c, int32_t *stays) {
     const struct transformer_ending *ending = &c->ending;
     const int32_t last = c->tokens[c->count - 1];
@@ -151,7 +150,7 @@ static bool has_turned(const struct conversation *c, int32_t *stays) {
     return transformer_ends((void *)ending, c->tokens, 0, c->count);
 }
 
-/* Writes the messages since the last answer, up to where the next one begins. */
+/* Writes the messages since the last answer, up to the beginning of the next answer. */
 static int write_messages(struct conversation *c, const char *text, size_t bytes, int32_t *stays,
                           struct sl_error *error) {
     struct transformer_job *job = transformer_job_of(c->worker);
@@ -168,7 +167,7 @@ static int write_messages(struct conversation *c, const char *text, size_t bytes
     return sl_chat_begin_message(writer, "assistant", error);
 }
 
-/* *ADDED: what TEXT adds to the conversation. */
+/* Sets ADDED to the tokens that TEXT adds to the conversation. */
 static int make_tokens(struct conversation *c, const char *text, size_t bytes, int32_t *stays,
                        struct sl_token_list **added, struct sl_error *error) {
     struct transformer_job *job = transformer_job_of(c->worker);
@@ -189,7 +188,7 @@ static int check_tokens(const struct transformer_job *job, const struct sl_token
     return SL_OK;
 }
 
-/* Notes in SAID what the next line says that says anything. */
+/* Fills in SAID from the next line with any content. */
 static int listen(struct conversation *c, struct said *said, struct sl_token_list **added, struct sl_error *error) {
     struct transformer_job *job = transformer_job_of(c->worker);
     const double timeout = c->worker->self->engine->timeout / 4;
@@ -217,7 +216,7 @@ static void say_full(const struct conversation *c) {
               transformer_job_of(c->worker)->length);
 }
 
-/* *GOES_ON: something has been said, and all have its tokens. */
+/* Sends the next message to all coordinates. GOES_ON: there was one. */
 static int exchange(struct conversation *c, bool *goes_on) {
     struct said said = {0};
     struct sl_token_list *added = NULL;
@@ -237,7 +236,7 @@ static int exchange(struct conversation *c, bool *goes_on) {
     return SL_OK;
 }
 
-/* ---- what is answered ---- */
+/* ---- the answer ---- */
 
 static int answer(struct conversation *c) {
     const struct transformer_job *job = transformer_job_of(c->worker);
@@ -312,7 +311,7 @@ int transformer_talk(struct sl_worker *worker) {
     struct transformer_job *job = transformer_job_of(worker);
     struct conversation c;
     int status = open_conversation(&c, worker);
-    if (status == SL_OK) sl_interrupt_catch_stops(); /* until then a signal ends the run at once */
+    if (status == SL_OK) sl_interrupt_catch_stops(); /* before this a signal ends the run at once */
     if (status == SL_OK && talks(&c)) print_heading(job);
     if (status == SL_OK) status = converse(&c);
     if (status == SL_OK) status = sl_memory_gather_held(worker->self, job->training.memory);

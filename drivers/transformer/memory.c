@@ -1,4 +1,4 @@
-/* memory.c - what the transformer needs at least, told from its sizes alone. */
+/* memory.c - the transformer's minimal memory, computed from its sizes. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 
 static bool is_grouped(const struct sl_transformer *m) { return m->attention == SL_ATTENTION_GROUPED; }
 
-/* Tables of rotary positions: all heads of grouped attention share one. With latent attention each coordinate has
- * cosines and sines of the pairs of the shared key, and of its heads' queries. The last layer of a block has no rotary
- * positions, and it may be the only one. */
+/* Floats of rotary tables. With grouped attention all heads share one. With latent attention each coordinate has
+ * cosines and sines of the pairs of the shared key, and of its heads' queries. The last layer of a block has no
+ * rotary positions, and it may be the only one. */
 static double rotary_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
     if (is_grouped(m)) return m->rope ? (double)m->positions * sl_transformer_head_width(m) * job->job.mesh.size : 0;
@@ -21,9 +21,10 @@ static double rotary_floats(const struct transformer_job *job) {
     return (double)m->positions * (keys + queries) * job->job.mesh.size;
 }
 
-/* Caches of all coordinates together: at least the keys and values of all heads. With latent attention each coordinate
- * along the tensor axis has the latents and the rotary keys, or its heads' keys and values; the last layer of a block
- * has no rotary keys. With latents each replica has tables of kv_up (layers/modules/sequence/mla_caches.c). */
+/* Floats of the caches of all coordinates together: at least the keys and values of all heads. With latent attention
+ * each coordinate along the tensor axis has the latents and the rotary keys, or its heads' keys and values; the last
+ * layer of a block has no rotary keys. With latents each replica has tables of kv_up
+ * (layers/modules/sequence/mla_caches.c). */
 static double cached_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
     const bool latent = job->config->cache == SL_CACHE_LATENT;
@@ -38,8 +39,8 @@ static double cached_floats(const struct transformer_job *job) {
     return once + transformer_in_flight(job) * data * job->length * floats;
 }
 
-/* The head's logits of a chunk of classes, or of all that are kept, and their softmax where there is a backward pass:
- * for a microbatch of each replica at least. */
+/* Floats of the head's logits, for a chunk of classes or for all saved ones, and of their softmax if there is a
+ * backward pass: at least for a microbatch of each replica. */
 static double logit_floats(const struct transformer_job *job, double tokens) {
     const struct sl_vocabulary vocabulary = {.size = job->model.vocabulary, .chunk = job->model.chunk};
     const double rows = tokens / job->job.passes / job->job.schedule.microbatches;
@@ -48,7 +49,7 @@ static double logit_floats(const struct transformer_job *job, double tokens) {
     return rows * (chunk + (job->model.keep_logits ? job->model.vocabulary : chunk));
 }
 
-/* Of kernels' copies: biases and norms are no kernels, nor are tables. Experts' have none. */
+/* Floats of kernels' copies: of parameters except biases, norms and tables. Experts have no copies. */
 static double copied_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
     const double tables = (double)m->dimension * (2.0 * m->vocabulary + m->positions);
@@ -82,14 +83,14 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
     return sl_memory_check(&job->job, engine, &need, 0, error);
 }
 
-/* ---- the same with other options ---- */
+/* ---- copies with other options ---- */
 
 struct copy {
     struct transformer_config config;
     struct transformer_job job;
 };
 
-/* Tables of positions are as long as they would be with that length. */
+/* Applies the variant. Tables of positions are as long as necessary for its length. */
 static void change_generation(struct copy *copy, const struct sl_variant *variant) {
     struct transformer_config *config = &copy->config;
     if (variant->latent_cache) config->cache = SL_CACHE_LATENT;
@@ -140,14 +141,14 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     return NULL;
 }
 
-/* What the job has beside its schedule is the other one's. */
+/* Frees a copy's schedule; all other parts belong to the original job. */
 void transformer_free_copy(struct sl_job *copy) {
     struct transformer_job *job = copy->own;
     sl_job_close(copy);
     free((char *)job - offsetof(struct copy, job));
 }
 
-/* ---- what makes it smaller ---- */
+/* ---- attempts ---- */
 
 static bool cache_latents(const struct sl_job *job, int attempt, struct sl_variant *variant,
                           char text[SL_ATTEMPT_TEXT]) {
@@ -171,7 +172,8 @@ static bool drop_logits(const struct sl_job *job, int attempt, struct sl_variant
     return variant->drop_logits = true;
 }
 
-/* Where the token table has more parameters than a rank's layers, the ranks that have it hold most. */
+/* Whether spreading the head may help: if the token table has more parameters than a rank's layers, the ranks with
+ * the table need most. */
 static bool may_spread_head(const struct sl_job *job, int ranks) {
     const struct transformer_job *own = job->own;
     const struct transformer_config *config = own->config;
@@ -188,7 +190,7 @@ void transformer_heads(const struct sl_job *job, int ranks, const char *way[SL_J
     way[SL_SPREAD_ROWS] = "--spread-head rows";
 }
 
-/* Schedules of one loop have no room for a head's two. */
+/* Spreads the head. Schedules of one loop have no room for the head's two. */
 static bool spread_head(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
     const struct sl_schedule_kind *kind = sl_schedule_find(variant->options.schedule, NULL);
     if (attempt || !may_spread_head(job, job->ranks)) return false;
@@ -199,7 +201,7 @@ static bool spread_head(const struct sl_job *job, int attempt, struct sl_variant
     return true;
 }
 
-/* The same samples, fewer of them at a time. */
+/* Processes the same samples in smaller groups. */
 static bool fewer_in_flight(const struct sl_job *job, int attempt, struct sl_variant *variant,
                             char text[SL_ATTEMPT_TEXT]) {
     const struct transformer_job *own = job->own;
@@ -217,7 +219,7 @@ static bool shorter_samples(const struct sl_job *job, int attempt, struct sl_var
     return own->command == TRANSFORMER_GENERATE && variant->length > transformer_longest_prompt(own);
 }
 
-/* To the score of all data it makes no difference how many of its sequences are done together. */
+/* Reduces the batch: the score of all data does not depend on it. */
 static bool smaller_batch(const struct sl_job *job, int attempt, struct sl_variant *variant,
                           char text[SL_ATTEMPT_TEXT]) {
     const struct transformer_job *own = job->own;
@@ -226,7 +228,7 @@ static bool smaller_batch(const struct sl_job *job, int attempt, struct sl_varia
     return own->command == TRANSFORMER_EVALUATE && variant->options.batch > 0;
 }
 
-/* Where nobody has given values for so many; of a single block fewer layers. */
+/* Reduces the layers, unless their values are given: blocks, or the layers of a single block. */
 static bool fewer_layers(const struct sl_job *job, int attempt, struct sl_variant *variant,
                          char text[SL_ATTEMPT_TEXT]) {
     const struct transformer_job *own = job->own;

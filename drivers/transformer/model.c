@@ -1,4 +1,4 @@
-/* model.c - a published model: its sizes in place of options, its values, and text as its tokens. */
+/* model.c - a published model: its sizes instead of options, its values, and its tokenizer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 /* ---- options ---- */
 
-/* What the model's files say, and so nobody else may. */
+/* Options set by the model's files, and refused from the user. */
 static const char *const given_by_model[] = {"model-dimension", "n-heads",
                                              "blocks",          "layers-per-block",
                                              "latent-dim",      "rope-dim",
@@ -112,7 +112,7 @@ int transformer_open_tokenizer(struct transformer_job *job, bool needed, struct 
                         job->model.vocabulary);
 }
 
-/* PROMPT's tokens are bytes; those of the model are added to LIST. */
+/* Encodes prompt I, given as bytes, and adds the tokens to LIST. */
 static int encode(struct sl_encoder *encoder, const struct sl_prompts *prompts, int i, struct sl_token_list *list,
                   struct sl_error *error) {
     const int32_t *tokens = sl_prompt_tokens(prompts, i);
@@ -149,7 +149,7 @@ int transformer_encode_prompts(struct transformer_job *job, struct sl_error *err
     return status;
 }
 
-/* But for tokens that have no text. */
+/* Decodes the tokens, except tokens without a text. */
 static char *decode(const struct transformer_job *job, const int32_t *tokens, int length, size_t *count) {
     int32_t *known = malloc(((size_t)length + 1) * sizeof *known);
     char *text = NULL;

@@ -1,4 +1,4 @@
-/* options.c - the transformer's command lines, and what follows from them. */
+/* options.c - the transformer's command lines, and values derived from them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ const struct sl_option transformer_model_table[] = {
     {0},
 };
 
-/* What no published family has. */
+/* Options of models that no published family has. */
 const struct sl_option transformer_own_table[] = {
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .read = "attention=mla",
@@ -205,20 +205,22 @@ struct transformer_config transformer_defaults(enum transformer_command command)
     config.common.mesh = "data=2,pipe=2,tensor=2";
     config.training.schedule = "1f1b";
     config.training.batch = 8;
-    config.training.fsdp = transformer_reads_data(command); /* it would gather all kernels for every token */
+    config.training.fsdp = transformer_reads_data(command); /* otherwise all kernels would be gathered for every
+                                                             * token */
     return config;
 }
 
 /* ---- preparing ---- */
 
-/* Enough for a pipeline; and so many that what one leaves stays in a core's cache, or few that fill a GPU. */
+/* Returns the most microbatches worth having: enough for a pipeline, and either so many that a microbatch's
+ * activations stay in a core's cache, or few enough to fill a GPU. */
 static int most_microbatches(const struct transformer_job *job) {
     const long long sequences = job->job.pass, enough = job->job.ranks > 1 ? 2 * job->job.ranks : 1;
     const long long tokens = sl_device.shares_memory ? 256 : 8192, parts = sequences * job->config->sequence / tokens;
     return (int)(parts > enough ? parts < sequences ? parts : sequences : enough);
 }
 
-/* The head's shares are stages, too: of the last loop, and those of a table in parts of the first one. */
+/* Adds the head's shares as stages: of the last loop, and, for a table in parts, of the first loop. */
 static int spread_head(struct transformer_job *job, const struct sl_schedule_kind *kind, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const int loops = sl_spread_loops(config->spread_head);
@@ -240,7 +242,7 @@ static int spread_head(struct transformer_job *job, const struct sl_schedule_kin
     return SL_OK;
 }
 
-/* With one loop that schedule is gpipe's: so with the head's it is gpipe of a model that has so many loops more. */
+/* With one loop that schedule is gpipe's; with a spread head it is gpipe of a model with the head's loops added. */
 static bool spreads_head(const struct transformer_job *job) { return job->config->spread_head && job->job.ranks > 1; }
 
 static int make_schedule(struct transformer_job *job, struct sl_error *error) {
@@ -259,7 +261,7 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     return sl_job_group(&job->job, sl_job_wgrad_group(&job->job, group), error);
 }
 
-/* To generate, a pipeline that will not run: another one is made over its parameters. */
+/* Fits the job. For generation the pipeline does not run: another one is made over its parameters. */
 int transformer_fit(struct transformer_job *job, struct sl_error *error) {
     if (transformer_reads_data(job->command)) SL_TRY(sl_job_share(&job->job, error));
     return make_schedule(job, error);
@@ -272,7 +274,7 @@ static int describe_given_tokens(struct transformer_job *job, struct sl_error *e
     return status;
 }
 
-/* What checkpoints tell of the run, with what it has found in its data. */
+/* Writes the notes for checkpoints, with values found in the data. */
 static int describe_run(struct transformer_job *job, const struct sl_signature *data, struct sl_error *error) {
     struct sl_store *notes = &job->training.notes;
     char vocabulary[16], steps[24];
@@ -285,7 +287,7 @@ static int describe_run(struct transformer_job *job, const struct sl_signature *
     return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
 
-/* Tells checkpoints of the data, or where a checkpoint tells of other data says so. */
+/* Notes the data's identity for checkpoints, or reports that a checkpoint was trained on other data. */
 static int identify_data(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_signature data = {0};
     struct sl_signature_entry entry;
@@ -300,7 +302,7 @@ static int identify_data(struct transformer_job *job, const struct sl_engine *en
     return status;
 }
 
-/* So many that each sample of the data is taken as often as --epochs says. */
+/* Returns the number of steps that takes each sample as often as --epochs says. */
 static int64_t count_steps(const struct transformer_job *job) {
     const struct transformer_config *config = job->config;
     const int64_t batch = config->training.batch;
@@ -356,7 +358,8 @@ static int open_params(struct transformer_job *job, struct sl_error *error) {
                         job->params.path, model);
 }
 
-/* Texts that are data have it open already. Numbers are shown, and bytes not known, where there is none. */
+/* Opens the tokenizer; data that are texts have opened it already. Without one, samples are printed as numbers, and
+ * bytes are unknown. */
 static int open_tokenizer(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const bool shows = job->command == TRANSFORMER_GENERATE || config->sample_every;

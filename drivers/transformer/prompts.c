@@ -1,4 +1,4 @@
-/* prompts.c - what is to be continued, and in how many samples. */
+/* prompts.c - prompts, and the numbers of samples. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ const struct sl_option transformer_generation_table[] = {
     {0},
 };
 
-/* ---- numbers ---- */
+/* ---- numbers of samples ---- */
 
 int transformer_samples(const struct transformer_job *job) { return job->prompts.count * job->config->samples; }
 

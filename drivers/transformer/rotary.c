@@ -1,12 +1,12 @@
-/* rotary.c - how fast positions rotate, as options have it: a published model's numbers become options' texts, so that
- * its checkpoints tell them. */
+/* rotary.c - rotary positions as options: a published model's numbers become texts of options, so that its
+ * checkpoints have them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
 
-/* ---- texts become numbers ---- */
+/* ---- from texts to numbers ---- */
 
 static int read_scaling(const char *text, struct sl_rotary *rotary, struct sl_error *error) {
     int end = 0;
@@ -22,7 +22,7 @@ static int read_scaling(const char *text, struct sl_rotary *rotary, struct sl_er
         text);
 }
 
-/* The next number of *TEXT, and what is behind its comma. */
+/* Reads the next number of *TEXT, and moves *TEXT behind its comma. */
 static bool next_divisor(const char **text, float *divisor) {
     char *end;
     *divisor = strtof(*text, &end);
@@ -50,7 +50,7 @@ static int read_divisors(struct transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Heads of grouped attention turn as a whole, or not at all: a width of another size would be ignored. */
+/* Checks the width: heads of grouped attention rotate as a whole or not at all, so another width would be ignored. */
 static int check_width(const struct transformer_job *job, struct sl_error *error) {
     const struct sl_transformer *model = &job->model;
     const int width = sl_transformer_head_width(model);
@@ -68,11 +68,11 @@ int transformer_read_rotary(struct transformer_job *job, struct sl_error *error)
     return read_divisors(job, error);
 }
 
-/* ---- numbers become texts ---- */
+/* ---- from numbers to texts ---- */
 
 static int write_divisors(struct transformer_job *job, const struct sl_rotary *rotary, int pairs,
                           struct sl_error *error) {
-    enum { DIGITS = 20 }; /* of a number, with its comma */
+    enum { DIGITS = 20 }; /* per number, with its comma */
     const size_t size = (size_t)pairs * DIGITS + 1;
     size_t used = 0;
     job->rope_divisors = malloc(size);

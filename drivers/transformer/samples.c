@@ -1,18 +1,18 @@
-/* samples.c - prints what was generated. */
+/* samples.c - prints generated samples. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
 
-/* One that is printed. */
+/* A sample to print. */
 struct sample {
     int64_t step; /* or NO_STEP */
     int number, length;
     const int32_t *tokens;
 };
 
-/* Those of a training have all of their tokens. */
+/* Returns the sample's text. Samples of a training have their full length. */
 static char *text_of(const struct transformer_job *job, const struct sample *sample, size_t *count) {
     struct transformer_ending ending = {.job = job, .turn = -1};
     const int prompt = sl_prompt_length(&job->prompts, transformer_prompt_of(job, sample->number));
@@ -20,7 +20,7 @@ static char *text_of(const struct transformer_job *job, const struct sample *sam
     return transformer_shown_text(&ending, sample->tokens, prompt, sample->length, count);
 }
 
-/* What is no UTF-8 is lost in the text; the tokens have it. */
+/* Returns the text as JSON. Bytes that are not UTF-8 are replaced; the tokens have them. */
 static json_t *json_text(const struct transformer_job *job, const struct sample *sample) {
     size_t count = 0;
     char *bytes = text_of(job, sample, &count), *text = malloc(3 * count + 1);
@@ -43,7 +43,7 @@ static int print_json(struct transformer_job *job, const struct sample *sample, 
     return sl_report_print(&job->training.report, object, error);
 }
 
-/* Each line begins with MARGIN. */
+/* Prints the text, each line after MARGIN. */
 static int print_text(const struct transformer_job *job, const struct sample *sample, const char *margin,
                       struct sl_error *error) {
     size_t count = 0;
@@ -67,7 +67,7 @@ static void print_numbers(const struct sample *sample, const char *margin) {
     printf("\n");
 }
 
-/* In a training samples stand between rows of numbers. */
+/* Prints a sample; during a training, between rows of numbers. */
 static int print_sample(const struct transformer_job *job, const struct sample *sample, struct sl_error *error) {
     const bool several = transformer_samples(job) > 1, trains = sample->step != NO_STEP;
     const char *margin = trains ? "    " : "";

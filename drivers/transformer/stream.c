@@ -1,4 +1,4 @@
-/* stream.c - an evaluation as a stream through the pipeline: what its coordinates did when, and the same simulated. */
+/* stream.c - an evaluation as a stream through the pipeline: the coordinates' times, measured and simulated. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "layers/training/exchange.h"
 #include "spmd/schedule/simulate.h"
 
-/* Numbers of a record, in ms from the beginning of all, then of each loop the mean time of a microbatch. */
+/* Numbers of a record, in ms from the common beginning; then, per loop, the mean time of a microbatch. */
 enum {
     FIRST,
     LAST,
@@ -20,8 +20,8 @@ struct transformer_watch {
     struct sl_worker *worker;
     struct sl_trace trace;           /* of a pass */
     double began, first, last, busy; /* on sl_now's clock; seconds */
-    double messages, sent;           /* seconds in them, and how many */
-    double *forwards, *computed;     /* [loops]: seconds, and microbatches */
+    double messages, sent;           /* total seconds of messages, and their number */
+    double *forwards, *computed;     /* [loops]: seconds, and number of microbatches */
 };
 
 static int loops_of(const struct transformer_job *job) { return job->job.schedule.loops; }
@@ -30,7 +30,7 @@ static double *record_of(const struct transformer_job *job, int coordinate) {
     return job->stream.record + (size_t)coordinate * (size_t)(NUMBERS + loops_of(job));
 }
 
-/* ---- the job's ---- */
+/* ---- the job's records ---- */
 
 int transformer_open_stream(struct transformer_job *job, struct sl_error *error) {
     const size_t numbers = (size_t)(NUMBERS + loops_of(job)), coordinates = (size_t)job->job.mesh.size;
@@ -53,7 +53,7 @@ int transformer_open_watch(struct transformer_watch **watch, struct sl_worker *w
     const int rank = sl_axis_index(self, sl_pipe_axis);
     w->worker = worker;
     w->trace.self = self;
-    w->trace.capacity = 2 * job->job.schedule.rank[rank].count; /* an action, and waiting before it */
+    w->trace.capacity = 2 * job->job.schedule.rank[rank].count; /* an action, and the wait before it */
     w->trace.event = calloc((size_t)w->trace.capacity, sizeof *w->trace.event);
     w->forwards = calloc(2 * loops, sizeof *w->forwards);
     if (!w->trace.event || !w->forwards) return sl_fail(self, SL_FAILED, "no memory for a trace");
@@ -74,7 +74,7 @@ void transformer_close_watch(struct transformer_watch *w) {
 
 struct sl_trace *transformer_trace_of(struct transformer_watch *watch) { return watch ? &watch->trace : NULL; }
 
-/* A forward's time is that for which it had a core. */
+/* Adds a forward; only time with a core counts. */
 static void add_forward(struct transformer_watch *w, const struct sl_trace_event *event) {
     const double time = event->end - event->begin - event->no_core;
     if (w->busy == 0) w->first = event->begin;
@@ -91,7 +91,7 @@ void transformer_watch_pass(struct transformer_watch *w) {
         if (event->work == SL_TRACE_COMPUTE) add_forward(w, event);
         if (event->work != SL_TRACE_COMMUNICATION) continue;
         w->messages += event->end - event->begin - event->no_core;
-        w->sent += 0.5; /* it is sent and taken */
+        w->sent += 0.5; /* counted by sender and receiver */
     }
     w->trace.count = 0;
 }
@@ -108,9 +108,9 @@ int transformer_gather_watches(const struct transformer_watch *w) {
     return sl_gather_records(self, job->stream.record, (size_t)(NUMBERS + loops_of(job)) * sizeof *record);
 }
 
-/* ---- what is to be said of it ---- */
+/* ---- results ---- */
 
-/* The begin of the first forward is the begin of all. */
+/* Computes the measured times, from the begin of the first forward. */
 static void measure(struct transformer_job *job) {
     const int coordinates = job->job.mesh.size;
     double begin = INFINITY, end = 0, all_begun = 0, first_end = INFINITY, busy = 0;
@@ -128,7 +128,7 @@ static void measure(struct transformer_job *job) {
                                                       .utilization = busy / coordinates / (end - begin)};
 }
 
-/* Of COSTS: stages take what they took in the mean of the coordinates that have them. */
+/* Fills in COSTS: a stage's cost is its mean over the coordinates that have it. */
 static void find_costs(const struct transformer_job *job, struct sl_costs *costs, struct sl_stage_costs *stage) {
     const struct sl_schedule *schedule = &job->job.schedule;
     const struct sl_mesh *mesh = &job->job.mesh;
@@ -147,7 +147,7 @@ static void find_costs(const struct transformer_job *job, struct sl_costs *costs
     costs->coordinates = job->job.sharing.coordinates;
 }
 
-/* Of the rank that has most to do, in a pass. */
+/* Returns the busy time of the busiest rank per pass. */
 static double busiest(const struct sl_simulation *simulation, int passes) {
     double most = 0;
     for (int r = 0; r < simulation->ranks; r++)
@@ -155,7 +155,8 @@ static double busiest(const struct sl_simulation *simulation, int passes) {
     return most / passes;
 }
 
-/* Of a simulation of PASSES passes. The others go through in the middle, at the pace of the busiest rank. */
+/* Returns the times of a simulation of PASSES passes. The remaining passes are added in the middle, at the pace of
+ * the busiest rank. */
 static struct transformer_times times_of(const struct sl_simulation *simulation, int passes, double all) {
     double all_begun = 0, first_end = INFINITY, busy = 0;
     for (int r = 0; r < simulation->ranks; r++) {
@@ -187,7 +188,7 @@ static int simulate(struct transformer_job *job, const struct sl_costs *costs, i
 }
 
 int transformer_judge_stream(struct transformer_job *job, struct sl_error *error) {
-    enum { MOST_CELLS = 1 << 14 }; /* forwards that are simulated */
+    enum { MOST_CELLS = 1 << 14 }; /* limit of simulated forwards */
     const int stages = sl_schedule_stages(&job->job.schedule);
     const double most = MOST_CELLS / stages / job->job.schedule.microbatches;
     struct sl_stage_costs *stage = calloc((size_t)stages, sizeof *stage);

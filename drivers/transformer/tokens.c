@@ -1,4 +1,4 @@
-/* tokens.c - which tokens end a text, by the model's files and by its tokenizer, and which have no text at all, as
+/* tokens.c - tokens that end a text, by the model's files and its tokenizer, and tokens without a text, with which
  * vocabularies are padded. */
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "drivers/transformer/transformer.h"
 
-/* ---- ends ---- */
+/* ---- ending tokens ---- */
 
 bool transformer_ends_text(const struct transformer_job *job, int32_t token) {
     for (size_t i = 0; i < job->ends.count; i++)
@@ -20,7 +20,7 @@ static int add_end(struct transformer_job *job, int64_t token, struct sl_error *
                                                          : sl_error_set(error, SL_FAILED, "no memory for tokens");
 }
 
-/* A number, or a list of them. */
+/* Adds a number, or a list of them. */
 static int add_ends(struct transformer_job *job, const char *path, const json_t *value, struct sl_error *error) {
     const size_t count = json_is_array(value) ? json_array_size(value) : 1;
     for (size_t i = 0; i < count; i++) {
@@ -33,7 +33,7 @@ static int add_ends(struct transformer_job *job, const char *path, const json_t 
     return SL_OK;
 }
 
-/* *FOUND: the file NAME of FOLDER says which tokens end a text. A file that is missing says nothing. */
+/* Reads the ending tokens from file NAME of FOLDER. FOUND: the file names some. A missing file is not an error. */
 static int read_ends(struct transformer_job *job, const char *folder, const char *name, bool *found,
                      struct sl_error *error) {
     char path[SL_MAX_PATH];
@@ -55,7 +55,7 @@ static int read_ends(struct transformer_job *job, const char *folder, const char
     return status;
 }
 
-/* The folder of a model, or that of its tokenizer, which a saved run remembers. NULL: there is none. */
+/* Returns the folder of the model, or of its tokenizer, which a saved run notes. NULL: none. */
 static const char *folder_of(const struct transformer_config *config) {
     const char *const paths[] = {config->model, config->tokenizer};
     for (int i = 0; i < 2; i++) {

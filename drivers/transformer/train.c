@@ -1,4 +1,4 @@
-/* train.c - what a transformer adds to a training: its data, evaluations and samples, and what is told of each step. */
+/* train.c - additions of the transformer to a training: its data, evaluations and samples, and fields of the report. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static double tokens_per_second(const struct sl_step *step, const void *own) {
     return 1e3 * tokens_a_step(own) / step->ms;
 }
 
-/* The model's operations a second as a share of what products alone reach on this machine. */
+/* Returns the model's operations per second, as a share of the peak of products on this machine. */
 static double utilization(const struct sl_step *step, const void *own) {
     const struct transformer_job *job = own;
     const double each = sl_transformer_flops(&job->model, job->config->sequence) +
@@ -28,13 +28,13 @@ static int fetch(struct sl_worker *worker, int64_t step, struct sl_batch *batch)
     return transformer_fetch(worker, false, sl_training_samples(worker, step), batch);
 }
 
-/* Which tables are multiplied: with a head of its own, the embedding is only looked up. */
+/* Whether a table is a factor of a product: with a head of its own, the embedding is only looked up. */
 static bool is_multiplied(const struct sl_transformer *model, const struct sl_parameter *parameter) {
     return parameter->dims == 2 && (!strstr(parameter->name, "embedding") || !model->untied_head) &&
            !strstr(parameter->name, "positions");
 }
 
-/* Not counted where a token uses some of the experts. */
+/* Counts the frozen weights, except in models with experts, since a token uses only some of these. */
 static int count_frozen(struct sl_worker *worker) {
     struct transformer_job *job = transformer_job_of(worker);
     const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
@@ -77,8 +77,7 @@ static int evaluate(struct sl_worker *worker, int64_t step) {
     return sl_checkpoints_evaluated(&job->training.checkpoints, step + 1, score.loss, &worker->self->error);
 }
 
-/* A run that is faster than products alone shows that something slowed them down when they were measured: they are
- * measured again. */
+/* Measures the peak of products again if the run is faster: other programs must have slowed the first measurement. */
 static int check_peak(struct sl_worker *worker, double ms) {
     struct transformer_job *job = transformer_job_of(worker);
     const struct sl_step step = {.ms = ms};
@@ -87,10 +86,10 @@ static int check_peak(struct sl_worker *worker, double ms) {
     return exceeded > 0 ? sl_peak_raise(worker, &job->peak) : SL_OK;
 }
 
-/* After the first steps, so that most lines tell the right share, and after the last, for that of the median. Where a
- * profile is asked for it has no other products. */
+/* Checks the peak after the first steps, so that most lines have the right share, and after the last, for the
+ * median's share. With --profile, no products are measured: they would be profiled. */
 static int check_peak_when_due(struct sl_worker *worker, const struct sl_step *step, bool last) {
-    enum { FEW = 3 }; /* steps after which the first one no longer counts */
+    enum { FEW = 3 }; /* number of steps after which the first one no longer counts */
     struct sl_training *training = &transformer_job_of(worker)->training;
     const int64_t number = step->number - worker->first;
     if (training->job->options->profile || (number && number != FEW && !last)) return SL_OK;
@@ -106,16 +105,16 @@ static int after_step(struct sl_worker *worker, const struct sl_step *step, bool
     return is_due(config->sample_every, step->number) ? transformer_sample(own->sampler, step->number) : SL_OK;
 }
 
-/* ---- what is told of them ---- */
+/* ---- fields of the report ---- */
 
-/* The load-balance loss, the layers' mean: 1 where experts get even shares. */
+/* Returns the load-balance loss, mean of the layers: 1 if experts have equal shares. */
 static double balance(const struct sl_step *step, const void *own) {
     const struct transformer_job *job = own;
     if (job->model.experts == 0) return NAN;
     return step->metrics.auxiliary / tokens_a_step(job) / (job->model.blocks * job->model.layers_per_block);
 }
 
-/* The norm is told only where gradients are clipped, but has its column. */
+/* The norm is NaN unless gradients are clipped, but has its column. */
 static const struct sl_report_field fields[] = {
     {"step", "step", 6, 'd', 0, false, sl_step_number},
     {"loss", "loss", 13, 'g', 9, false, sl_step_loss},
@@ -129,7 +128,7 @@ static const struct sl_report_field fields[] = {
     {0},
 };
 
-/* For people, in long runs: every hundredth of it, and the first steps. */
+/* In long runs people see every hundredth step, and the first ones. */
 static bool shows_step(const struct sl_training *training, int64_t number) {
     const int64_t steps = training->steps, every = steps > 200 ? steps / 100 : 1;
     return sl_training_done(training) < 3 || (number + 1) % every == 0;
@@ -158,7 +157,7 @@ static json_t *end(struct sl_training *training) {
                      (json_int_t)sl_peak_bytes(), "products_measured", job->peak.date);
 }
 
-/* Those of a published model are called as its files call the values, which have no adapters. */
+/* Gradients of a published model have the names of its files' values, which do not include adapters. */
 static int name_gradients(const struct sl_training *training, struct sl_store *gradients, struct sl_error *error) {
     const struct transformer_job *job = training->job->own;
     return job->publishes && !job->adapters ? transformer_publish(job, gradients, error) : SL_OK;

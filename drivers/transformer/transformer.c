@@ -56,20 +56,20 @@ static const struct sl_command commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands - 1 };
 
-/* A model that was trained anywhere can be used anywhere: on one coordinate, unless the user wants another mesh. And
- * whoever names data means them, not those of --eval-data that the run had. */
+/* Any trained model runs on one coordinate unless the user gives another mesh. And if the user gives data, the run's
+ * --eval-data are dropped. */
 static void fit_to_checkpoint(struct transformer_config *config, const struct sl_options *options) {
     if ((config->params || config->model) && !sl_option_given(options, "mesh")) config->common.mesh = "data=1";
     if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
 }
 
-/* Published models have heads of keys and values; what else is theirs, their files say (transformer_take_model). */
+/* Published models have grouped attention; the model's files set the other sizes (transformer_take_model). */
 static void settle(const struct sl_options *options) {
     struct transformer_config *config = options->own;
     if (config->model) config->attention = SL_ATTENTION_GROUPED;
 }
 
-/* Examples follow each other: what one saves the next ones take. */
+/* The examples form a sequence: later ones use files saved by earlier ones. */
 static const struct sl_brief briefs[COMMANDS] = {
     [TRANSFORMER_TRAIN] = {"mesh engine steps data batch model-dimension n-heads blocks layers-per-block sequence "
                            "attention model tokenizer precision dry-run schedule microbatches lr warmup lr-schedule "
@@ -154,11 +154,12 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
         if (status == SL_OK) status = transformer_choose_weights(&job, command, &config, &options, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
-        /* The default would be refused. */
+        /* the default, fsdp, would be refused */
         if (training->exact && !sl_option_given(&options, "fsdp")) training->fsdp = false;
         if (status == SL_OK) status = start(&job, command, &config, &error);
         status = sl_options_finish(&options, status, &error);
-        if (status == SL_OK && job.evaluated) transformer_warn_of_source(&job); /* an error is one line */
+        if (status == SL_OK && job.evaluated)
+            transformer_warn_of_source(&job); /* after a success only: an error is a single line */
     }
     transformer_finish(&job);
     sl_options_free(&options);

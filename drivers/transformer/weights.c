@@ -1,10 +1,10 @@
-/* weights.c - whether the weights that a GGUF file has quantized stay as they lie there, which --weights says. */
+/* weights.c - decides whether quantized weights of a GGUF file stay quantized in memory: --weights. */
 #include <stdlib.h>
 
 #include "drivers/transformer/transformer.h"
 #include "spmd/device/device.h"
 
-/* Bytes of the file's tensors; *QUANTIZED: of those that may stay. */
+/* Returns the bytes of the file's tensors; *QUANTIZED: of the tensors that may stay quantized. */
 static double file_bytes(const struct sl_published *published, double *quantized) {
     double bytes = *quantized = 0;
     for (int i = 0; i < published->weights.count; i++) {
@@ -22,7 +22,7 @@ double transformer_file_bytes(const struct transformer_job *job) {
     return file_bytes(&job->published, &quantized);
 }
 
-/* Why they cannot stay; NULL: they can. */
+/* Returns why they cannot stay; NULL: they can. */
 static const char *why_not(const struct transformer_job *job, enum transformer_command command,
                            const struct transformer_config *config) {
     const struct sl_training_options *training = &config->training;
@@ -40,7 +40,7 @@ static const char *why_not(const struct transformer_job *job, enum transformer_c
     return NULL;
 }
 
-/* They are small, so that nobody shards them over data. */
+/* Weights that stay are small, so they are not sharded over data. */
 int transformer_choose_weights(struct transformer_job *job, enum transformer_command command,
                                struct transformer_config *config, const struct sl_options *options,
                                struct sl_error *error) {
