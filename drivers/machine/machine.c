@@ -1,4 +1,4 @@
-/* machine.c - from rates to seconds. */
+/* machine.c - computes seconds from rates. */
 #include "drivers/machine/machine.h"
 
 #include <limits.h>
@@ -12,8 +12,8 @@ const char *const sl_machine_kernel_name[SL_MACHINE_KERNELS] = {"moves",   "norm
 
 static const double other_type = 1e6;
 
-/* How unlike two shapes are: the square of the distance of their logarithms. Another type, or operands that lie in
- * another way, count as so far that they are asked only where nothing else is known. */
+/* Returns the distance of two shapes: the square of the distance of their logarithms. Another type or another
+ * transposition counts as very far, so such a product is used only if no other is known. */
 static double distance(const struct sl_machine_product *a, const struct sl_machine_product *b) {
     const double m = log2((double)a->m / b->m), n = log2((double)a->n / b->n), k = log2((double)a->k / b->k);
     const int turned = (a->a_transposed != b->a_transposed) + (a->b_transposed != b->b_transposed);
@@ -22,12 +22,12 @@ static double distance(const struct sl_machine_product *a, const struct sl_machi
 
 enum { NEAREST = 12, TERMS = 4 };
 
-/* A product that has been measured: how unlike the wanted one it is, its place as seen from there, its rate. */
+/* A measured product: its distance from the wanted shape, its position relative to it, its rate. */
 struct neighbour {
     double apart, at[TERMS], rate; /* at[0] is 1; rate is a logarithm */
 };
 
-/* The products that are nearest to SHAPE; returns how many. */
+/* Finds the products nearest to SHAPE; returns their number. */
 static int find_neighbours(const struct sl_machine *machine, const struct sl_machine_product *shape,
                            struct neighbour *near) {
     int count = 0;
@@ -45,7 +45,7 @@ static int find_neighbours(const struct sl_machine *machine, const struct sl_mac
     return count;
 }
 
-/* Solves A x = y by elimination, A being positive definite, and returns the first of x. */
+/* Solves A x = y by elimination for a positive definite A, and returns the first element of x. */
 static double solve_first(double a[TERMS][TERMS], double y[TERMS]) {
     for (int pivot = TERMS - 1; pivot > 0; pivot--) {
         for (int row = 0; row < pivot; row++) {
@@ -57,9 +57,9 @@ static double solve_first(double a[TERMS][TERMS], double y[TERMS]) {
     return y[0] / a[0][0];
 }
 
-/* The logarithm of the rate as a plane over those of the sizes, through the nearest measured products, which count by
- * their closeness (Cleveland, "Robust locally weighted regression", 1979). Where these say nothing of a direction the
- * plane is flat. */
+/* Returns the logarithm of the rate: a plane over the logarithms of the sizes, fitted to the nearest measured
+ * products with weights by closeness (Cleveland, "Robust locally weighted regression", 1979). In directions without
+ * data the plane is flat. */
 static double rate_of(const struct sl_machine *machine, const struct sl_machine_product *shape) {
     static const double flat = 0.01;
     struct neighbour near[NEAREST];
@@ -100,7 +100,7 @@ double sl_machine_action(const struct sl_machine *machine) { return machine->act
 
 double sl_machine_far(const struct sl_machine *machine, double bytes) { return bytes / machine->far; }
 
-/* Between two sizes the logarithms lie on a line. */
+/* Interpolates logarithms linearly between two sizes. */
 double sl_machine_moved(const struct sl_machine *machine, double bytes, double used) {
     const struct sl_machine_memory *size = machine->memory;
     const int last = machine->sizes - 1;
@@ -116,7 +116,7 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
     return machine->latency[link] + bytes / machine->bandwidth[link];
 }
 
-/* Of the smallest group that has as many, or the largest one. */
+/* Returns the bandwidth of the smallest group with at least MEMBERS, or of the largest group. */
 static double bandwidth_of(const struct sl_machine_turns *turns, int members, double link) {
     const struct sl_machine_group *group = turns ? turns->group : NULL;
     const int groups = turns ? turns->groups : 0;
@@ -128,7 +128,7 @@ static double bandwidth_of(const struct sl_machine_turns *turns, int members, do
 
 double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
                              enum sl_operation operation, int members, double bytes) {
-    const int rounds = operation == SL_PSUM ? 2 : 1; /* it scatters sums, and then gathers them */
+    const int rounds = operation == SL_PSUM ? 2 : 1; /* a sum is scattered, then gathered */
     if (members <= 1) return 0;
     return rounds * (members - 1) *
            (machine->latency[link] + bytes / members / bandwidth_of(turns, members, machine->bandwidth[link]));
@@ -147,7 +147,7 @@ double sl_machine_turn(const struct sl_machine_turns *turns, int members) {
     return group[above - 1].call + part * (group[above].call - group[above - 1].call);
 }
 
-/* A sum is read and written whole, in shares; of a scattered one a share is written. */
+/* A sum's data are read and written completely, in shares; of a scattered sum a share is written. */
 double sl_machine_touched(enum sl_operation operation, int members, double bytes) {
     if (members <= 1) return 0;
     return operation == SL_PSUM_SCATTER ? bytes + bytes / members : 2 * bytes;
@@ -155,12 +155,12 @@ double sl_machine_touched(enum sl_operation operation, int members, double bytes
 
 /* ---- places ---- */
 
-/* The node of a coordinate, and its place there. */
+/* A coordinate's node, and its place there. */
 struct place {
     int kind, node, place;
 };
 
-/* Coordinates beyond the last place share places from the first one on. */
+/* Coordinates beyond the last place share places, from the first one on. */
 static struct place place_of(const struct sl_machine *machine, int coordinate) {
     const int room = sl_machine_room(machine);
     int places = 0, node = 0;
@@ -176,7 +176,7 @@ static struct place place_of(const struct sl_machine *machine, int coordinate) {
     return (struct place){machine->kinds - 1, node, 0};
 }
 
-/* In the same group of SIZE neighbours; 0: there are no groups. */
+/* Whether A and B are in the same group of SIZE neighbours; 0: no groups. */
 static bool are_together(int a, int b, int size) { return size > 0 && a / size == b / size; }
 
 enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other) {

@@ -1,5 +1,5 @@
-/* machine_file.c - reads and writes machines. Rates are in the units that people know: GFLOP/s, 1e9 elements a second,
- * microseconds, GB/s, GB. */
+/* machine_file.c - reads and writes machines. The file's units: GFLOP/s, 1e9 elements a second, microseconds, GB/s,
+ * GB. */
 #include "drivers/machine/machine_file.h"
 
 #include <jansson.h>
@@ -31,7 +31,7 @@ SL_PRINTF(2, 3) static int refuse(const struct reading *r, const char *format, .
     return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s", r->path, text);
 }
 
-/* WHERE names OBJECT in messages. */
+/* Refuses unknown keys. WHERE names OBJECT in messages. */
 static int check_keys(const struct reading *r, const char *where, json_t *object, const char *const *known) {
     const char *key;
     json_t *value;
@@ -47,7 +47,7 @@ static int check_keys(const struct reading *r, const char *where, json_t *object
     return SL_OK;
 }
 
-/* *VALUE is that of KEY, or stays where there is none. */
+/* Reads the number of KEY; without it VALUE is unchanged. */
 static int read_number(const struct reading *r, const char *where, json_t *object, const char *key, double least,
                        double most, double *value) {
     json_t *number = json_object_get(object, key);
@@ -70,7 +70,7 @@ static int read_count(const struct reading *r, const char *where, json_t *object
     return SL_OK;
 }
 
-/* "speeds": [1, 0.96], which may be left out, of a node's first places. */
+/* Reads "speeds": [1, 0.96], of a node's first places; optional. */
 static int read_speeds(const struct reading *r, json_t *list, struct sl_machine_nodes *nodes) {
     const int most = nodes->places < SL_MACHINE_SPEEDS ? nodes->places : SL_MACHINE_SPEEDS;
     size_t i;
@@ -162,7 +162,7 @@ static int read_kernels(const struct reading *r, json_t *object) {
     return SL_OK;
 }
 
-/* A link that is left out is as the nearer one, or, where there is none, as the next. */
+/* Reads the links. A missing link is as the next nearer one, or, without one, as the next farther one. */
 static int read_links(const struct reading *r, json_t *object) {
     static const char *const keys[] = {"latency_us", "gb_per_s", NULL};
     const char *names[SL_LINKS + 1] = {0};
@@ -190,7 +190,7 @@ static int read_links(const struct reading *r, json_t *object) {
     return SL_OK;
 }
 
-/* [[MB, GB/s], ...], which may be left out */
+/* Reads [[MB, GB/s], ...]; optional. */
 static int read_memory(const struct reading *r, json_t *list) {
     struct sl_machine *machine = r->machine;
     size_t i;
@@ -209,7 +209,7 @@ static int read_memory(const struct reading *r, json_t *list) {
     return SL_OK;
 }
 
-/* Times in microseconds; those that are left out are 0. */
+/* Times in microseconds; missing ones are 0. */
 struct time {
     const char *key;
     double *seconds;
@@ -228,7 +228,7 @@ static void list_turns(struct sl_machine_turns *turns, struct time *time) {
     memcpy(time, list, sizeof list);
 }
 
-/* OTHER and LAST, or NULL, are keys of the object that are no times. */
+/* Reads the times. OTHER and LAST, or NULL, are keys of the object without times. */
 static int read_times(const struct reading *r, json_t *root, const char *name, const struct time *time,
                       const char *other, const char *last) {
     const char *keys[TIMES + 3] = {0};
@@ -247,8 +247,8 @@ static int read_times(const struct reading *r, json_t *root, const char *name, c
     return SL_OK;
 }
 
-/* "calls": [[members, us, gb_per_s], ...], which may be left out, as in older files: then all groups are alike. So may
- * gb_per_s. */
+/* Reads "calls": [[members, us, gb_per_s], ...]; optional, as in older files: all groups are then alike. gb_per_s is
+ * optional, too. */
 static int read_groups(const struct reading *r, const char *name, json_t *list, struct sl_machine_turns *turns) {
     size_t i;
     json_t *row;
@@ -331,7 +331,7 @@ int sl_machine_read(struct sl_machine *machine, const char *path, struct sl_erro
 
 /* ---- writing ---- */
 
-/* NULL where places are alike. */
+/* Returns NULL if all places are alike. */
 static json_t *json_of_speeds(const struct sl_machine_nodes *nodes) {
     json_t *list = nodes->speeds[0] > 0 ? json_array() : NULL;
     for (int i = 0; list && i < nodes->places && i < SL_MACHINE_SPEEDS && nodes->speeds[i] > 0; i++)
@@ -413,7 +413,7 @@ static json_t *json_of_turns(struct sl_machine_turns turns) {
     return object;
 }
 
-/* A row a line, so that people can read it. */
+/* Prints one row per line, for people. */
 static bool print(FILE *stream, const struct sl_machine *machine) {
     json_t *root = json_pack("{ss so so so sf sf sf so so so so so}", "name", machine->name, "nodes",
                              json_of_nodes(machine), "products", json_of_products(machine), "kernels",

@@ -1,7 +1,7 @@
 /* measure.c - times products, kernels and calls on all cores at once.
  *
- * A step reads weights that other work has pushed out of the near caches, and so products take turns with several
- * matrices. Rounds go over everything three times, minutes of a clock that drifts being shared by all. */
+ * A step reads weights that other work has pushed out of the near caches, so products take turns with several
+ * matrices. Rounds repeat all measurements three times, so that a drift of the clock over minutes affects all alike. */
 #include "drivers/machine/measure.h"
 
 #include <math.h>
@@ -19,9 +19,9 @@
 #include "spmd/random.h"
 
 enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, NEAR_FLOATS = 1 << 14 };
-/* Of one timing. */
+/* Seconds of one timing. */
 static const double short_timing = 5e-4, long_timing = 2e-3, shortest_stretch = 1e-5;
-/* A product that takes longer is large enough: larger ones have its rate. */
+/* Products that take longer are large enough: larger ones have their rate. */
 static const double longest = 0.05, longest_brief = 0.01;
 
 struct bench {
@@ -34,9 +34,9 @@ struct bench {
     void *scratch;    /* attention's */
     size_t turn;
     double timing;
-    double most[2]; /* operations of the largest products that are timed, of float and of bf16 */
+    double most[2]; /* operations of the largest products to time, in float and in bf16 */
     double seconds[SL_MACHINE_PRODUCTS + SL_MACHINE_KERNELS + 1][ROUNDS];
-    float *least; /* [coordinates][products], the same for coordinates that share memory */
+    float *least; /* [coordinates][products], one array for coordinates that share memory */
 };
 
 double sl_median_of(double *value, int count) {
@@ -49,15 +49,15 @@ double sl_median_of(double *value, int count) {
     return value[count / 2];
 }
 
-/* Does WHAT once; *AMOUNT is how much that was, in whatever its time is told for. */
+/* Does WHAT once; *AMOUNT receives the number of units for which times are given. */
 typedef int work(struct bench *bench, void *what, double *amount);
 
-/* *EACH: the median seconds of a unit of WHAT, over stretches that are long enough for the clock. */
+/* Measures WHAT: EACH receives the median seconds per unit, over stretches long enough for the clock. */
 static int time_work(struct bench *bench, work *work, void *what, double *each) {
     enum { MOST = 64 };
     double taken[MOST], amount = 1;
     int count = 0, batch = 1;
-    SL_TRY(work(bench, what, &amount)); /* the first one makes code, and fills caches */
+    SL_TRY(work(bench, what, &amount)); /* the first run generates code and fills caches */
     SL_TRY(sl_device.settle(&bench->self->error));
     for (const double end = sl_now() + bench->timing; count == 0 || (count < MOST && sl_now() < end);) {
         const double began = sl_now();
@@ -77,7 +77,7 @@ static int time_work(struct bench *bench, work *work, void *what, double *each) 
 
 /* ---- products ---- */
 
-/* COUNT floats somewhere in POOL, elsewhere each time. */
+/* Returns COUNT floats in POOL, at a different place each time. */
 static float *part(struct bench *bench, float *pool, size_t count) {
     const size_t places = count < POOL ? POOL / count : 1;
     return pool + bench->turn++ % places * count;
@@ -96,7 +96,7 @@ static int run_product(struct bench *bench, void *what, double *amount) {
 
 static double operations(const struct sl_machine_product *shape) { return 2.0 * shape->m * shape->n * shape->k; }
 
-/* *SECONDS stays 0 for what is too large. */
+/* Times a product; SECONDS stays 0 if it is too large. */
 static int time_product(struct bench *bench, const struct sl_machine_product *shape, double *seconds) {
     struct sl_gemm gemm = {0};
     double *const most = &bench->most[shape->type == SL_BF16];
@@ -110,7 +110,7 @@ static int time_product(struct bench *bench, const struct sl_machine_product *sh
     return status;
 }
 
-/* The grid: rows and widths of our models, as forward (NN), input gradients (NT), weight gradients (TN) have them. */
+/* Adds the grid: rows and widths of our models, for forward (NN), input gradients (NT) and weight gradients (TN). */
 static void add_grid(struct bench *bench) {
     static const int rows[] = {2, 8, 32, 128, 512, 2048}, widths[] = {64, 256, 1024};
     struct sl_machine *machine = bench->machine;
@@ -144,7 +144,7 @@ static void add_products(struct bench *bench) {
 
 /* ---- kernels ---- */
 
-enum { NARROW = 32, WIDE = 64 }; /* heads' widths */
+enum { NARROW = 32, WIDE = 64 }; /* widths of heads */
 enum { ATTENDED = 256 /* queries, and columns of all heads */, ATTENDED_FLOATS = ATTENDED * ATTENDED };
 
 static struct sl_attention attention_of(size_t width) {
@@ -156,7 +156,7 @@ static struct sl_attention attention_of(size_t width) {
                                  .key_stride = 2 * ATTENDED};
 }
 
-/* Forward and backward of heads of WIDTH, as in training; returns the multiply-adds of their seven products. */
+/* Runs forward and backward of heads of WIDTH, as in training; returns the multiply-adds of their seven products. */
 static double run_attention(struct bench *bench, const struct sl_attention_kernels *kernels, size_t width) {
     const struct sl_attention shape = attention_of(width);
     float *q = part(bench, bench->a, KERNEL_FLOATS), *d_o = q + ATTENDED_FLOATS, *dq = d_o + ATTENDED_FLOATS;
@@ -168,7 +168,7 @@ static double run_attention(struct bench *bench, const struct sl_attention_kerne
     return (double)ATTENDED * (ATTENDED + 1) / 2 * 7 * ATTENDED;
 }
 
-/* One pass of KIND; returns the elements that it counts. */
+/* Runs a kernel of KIND once; returns its number of elements. */
 static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, int kind) {
     enum { ROWS = 512, COLUMNS = KERNEL_FLOATS / ROWS };
     float *x = part(bench, bench->a, KERNEL_FLOATS), *y = part(bench, bench->b, KERNEL_FLOATS);
@@ -193,7 +193,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
                                 rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y, NULL);
         return KERNEL_FLOATS;
     case SL_MACHINE_DROPOUT:
-        /* As floats they are anything: not where others read, nor where the labels are. */
+        /* Random words may be any float, so they are not written where kernels read floats or labels. */
         kernels->draws->words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)bench->c);
         return KERNEL_FLOATS;
     case SL_MACHINE_OPTIMIZER:
@@ -212,7 +212,7 @@ static int run_kind(struct bench *bench, void *what, double *elements) {
 /* ---- memory ---- */
 
 struct stretch {
-    float *x, *y; /* of half of a size each */
+    float *x, *y; /* half of a size each */
     size_t count; /* floats of each */
 };
 
@@ -224,7 +224,7 @@ static int go_over(struct bench *bench, void *what, double *bytes) {
     return SL_OK;
 }
 
-/* Sizes from what is in a place's own caches to far more than any has. */
+/* Times memory of sizes from a place's own caches to far beyond any cache. */
 static int time_memory(struct bench *bench) {
     enum { FIRST = 1 << 17, LAST = 1 << 25 };
     double each[SL_MACHINE_SIZES][ROUNDS];
@@ -252,7 +252,8 @@ static int time_memory(struct bench *bench) {
 
 /* ---- places ---- */
 
-/* How fast place number PLACE is beside the first, in the median of what both have done; RATIO [count] is room. */
+/* Returns the speed of place number PLACE relative to the first: the median over the work of both; RATIO [count] is
+ * scratch. */
 static double speed_of(const float *seconds, int count, int place, double *ratio) {
     const float *own = seconds + (size_t)place * (size_t)count;
     int known = 0;
@@ -273,8 +274,7 @@ void sl_machine_compare_places(struct sl_machine *machine, const float *seconds,
     if (most / least < 1 + alike) memset(nodes->speeds, 0, sizeof nodes->speeds);
 }
 
-/* By the products, of which COUNT were timed: the first place gets what all have needed. Of several nodes nobody asks.
- */
+/* Compares places by COUNT timed products: gathers all times at the first place. Does nothing for several nodes. */
 static int compare_places(struct bench *bench, int count) {
     const struct sl_machine *machine = bench->machine;
     float *own = bench->least + (size_t)bench->self->coordinate * (size_t)count;
@@ -288,7 +288,7 @@ static int compare_places(struct bench *bench, int count) {
     return SL_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole measurement ---- */
 
 static int open_pools(struct bench *bench) {
     float **const pool[] = {&bench->a, &bench->b, &bench->c};
@@ -347,7 +347,7 @@ struct run {
     float *least; /* [coordinates][products] */
 };
 
-/* All coordinates do the same; the first one's figures count. */
+/* Runs in all coordinates; the first one's results count. */
 static int program(struct sl_spmd *self, void *arg) {
     const struct run *run = arg;
     struct bench *bench = calloc(1, sizeof *bench);

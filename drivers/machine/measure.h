@@ -1,4 +1,4 @@
-/* measure.h - the rates of the machine that this process runs on. */
+/* measure.h - measures the rates of this machine. */
 #ifndef SL_DRIVERS_MACHINE_MEASURE_H
 #define SL_DRIVERS_MACHINE_MEASURE_H
 
@@ -8,21 +8,21 @@
 
 struct sl_measurement {
     const struct sl_gemm_backend *gemm; /* NULL: the build's default */
-    /* Products that are measured besides a grid of shapes; their rates are not read. */
+    /* Products to measure besides a grid of shapes; their rates are not read. */
     const struct sl_machine_product *product;
     int products;
-    bool brief; /* a coarser grid, and one round in place of three */
+    bool brief; /* a coarser grid, and one round instead of three */
 };
 
-/* Measures with all cores at work, as in a run: a coordinate a core over ENGINE, or, where coordinates are processes,
- * all of these. MACHINE becomes one node, or as many as there are hosts; at the process that speaks. Takes a second if
- * brief, and else about ten. Fails as sl_run does. */
+/* Measures with all cores at work, as in a run: a coordinate per core over ENGINE, or, if coordinates are processes,
+ * all of them. Writes MACHINE in the process that speaks: one node, or one per host. Takes about a second if brief,
+ * otherwise ten. Fails as sl_run does. */
 int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
                        const struct sl_measurement *measurement, struct sl_error *error);
 
-/* Notes how fast the places of MACHINE's one node are beside the first, whose rates count: by SECONDS [places][count],
- * the least that each has needed for the same pieces of work (0: it has not done that one). Places that are within 2 %
- * of each other are alike. */
+/* Computes the speeds of the places of MACHINE's only node, relative to the first place, from SECONDS
+ * [places][count]: each place's minimal times for the same pieces of work (0: not done). Places within 2 % of each
+ * other count as equal. */
 void sl_machine_compare_places(struct sl_machine *machine, const float *seconds, int count);
 
 #endif

@@ -1,8 +1,8 @@
-/* measure_links.c - times messages, calls, and the waking of who sleeps: between coordinates that have a core each, and
- * where several share one.
+/* measure_links.c - times messages, calls and the waking of sleeping coordinates: with a core per coordinate, and
+ * with shared cores.
  *
- * In a run calls come between other work, and its members do not come at the same time. So rounds of work are timed,
- * with a call in each and without one: the difference is what a call costs. */
+ * In a run, calls come between other work, and members do not arrive at the same time. So rounds of work are timed
+ * with and without a call in each: the difference is the cost of a call. */
 #include "drivers/machine/measure_links.h"
 
 #include <math.h>
@@ -15,36 +15,36 @@
 #include "spmd/device/device.h"
 
 enum {
-    ROUNDS = 24,       /* of one timing; */
-    TIMES = 9,         /* timings, of which the median counts; */
-    SOME = 5,          /* of what takes long */
-    SHARERS = 4,       /* coordinates of a core */
+    ROUNDS = 24,       /* per timing; */
+    TIMES = 9,         /* timings; the median counts; */
+    SOME = 5,          /* timings that take long */
+    SHARERS = 4,       /* coordinates per core */
     ROWS = 64,         /* of a round's product of ROWS x WIDTH and WIDTH x WIDTH; */
     WIDTH = 256,       /* a tenth of a millisecond */
-    SMALL = 256,       /* floats of a call that takes no time to move; */
-    LARGE = 1 << 16,   /* and of one that does; each call has others, ... */
-    POOL = 16 * LARGE, /* ... of so many; */
-    NEAR = 4 * LARGE,  /* what members have only just made is in caches that they share */
+    SMALL = 256,       /* floats of a call with negligible transfer time; */
+    LARGE = 1 << 16,   /* and of one with a measurable time; each call uses other floats ... */
+    POOL = 16 * LARGE, /* ... out of so many; */
+    NEAR = 4 * LARGE,  /* recently written data are in the members' shared caches */
     TURN_MATRICES = 4, /* of a turn's weights: a megabyte; */
-    TURN_PRODUCTS = 8, /* its products, during which who waits falls asleep; */
-    NAP_PRODUCTS = 1,  /* and of a turn that is hardly longer than one stays awake */
+    TURN_PRODUCTS = 8, /* its products, long enough for a waiting coordinate to fall asleep; */
+    NAP_PRODUCTS = 1,  /* products of a turn hardly longer than a coordinate stays awake */
 };
 
 enum exchange { NOTHING, SMALL_CALL, LARGE_CALL, SMALL_COLUMNS, LARGE_COLUMNS };
 
 struct links {
     struct sl_spmd *self;
-    struct sl_group all, world; /* all coordinates, and those of a call */
+    struct sl_group all, world; /* all coordinates, and the members of a call */
     struct sl_gemm product;
     struct sl_channel send, take; /* to the next coordinate, from the one before */
     float *in, *out;              /* [POOL] */
     size_t turn;
-    bool shared; /* cores are */
+    bool shared; /* coordinates share cores */
 };
 
 /* ---- rounds ---- */
 
-/* Products whose weights fill a near cache, which a core that sleeps may lose. */
+/* Computes products with weights that fill a near cache, which a sleeping core may lose. */
 static int work(struct links *l, int products) {
     for (int i = 0; i < products; i++) {
         const float *weights = l->in + LARGE * (i % TURN_MATRICES + 1);
@@ -66,7 +66,7 @@ static int take(struct links *l) {
     return sl_channel_release(l->self, &l->take);
 }
 
-/* What layers that are cut over coordinates call: columns of [rows, WIDTH] are scattered, and gathered again. */
+/* Runs the calls of layers sharded over coordinates: columns of [rows, WIDTH] are scattered and gathered again. */
 static int exchange_columns(struct links *l, size_t at, size_t rows) {
     const size_t whole[] = {rows, WIDTH}, part[] = {rows, (size_t)(WIDTH / l->world.size)};
     float *sums = l->out + at % NEAR, *all = l->out + (at + LARGE) % NEAR;
@@ -89,8 +89,8 @@ static int exchange(struct links *l, enum exchange what) {
     return SL_OK;
 }
 
-/* *EACH: seconds of a round, all of which ended now, since the first coordinate BEGAN them: others may have waited for
- * a core meanwhile. */
+/* Writes to EACH the seconds per round, from the time when the first coordinate BEGAN until now: others may have
+ * waited for a core meanwhile. */
 static int since_first(struct links *l, double began, double *each) {
     float own = (float)(sl_now() - began), most = 0;
     SL_TRY(sl_pmax(l->self, &l->all, SL_F32, &own, &most, 1));
@@ -98,8 +98,8 @@ static int since_first(struct links *l, double began, double *each) {
     return SL_OK;
 }
 
-/* *SECONDS of a round of PRODUCTS with WHAT in it: of the median one, or, where coordinates share cores and take turns,
- * of all of them. */
+/* Times rounds of PRODUCTS with WHAT in each; writes to SECONDS the median round, or, if coordinates share cores and
+ * take turns, the mean of all. */
 static int time_rounds(struct links *l, int products, enum exchange what, double *seconds) {
     double round[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->all));
@@ -115,8 +115,9 @@ static int time_rounds(struct links *l, int products, enum exchange what, double
     return l->shared ? since_first(l, began, seconds) : SL_OK;
 }
 
-/* Of TIMES timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
- * run has all of them; but not the one in which something else may have had a core, nor the best, which it balances. */
+/* Returns the typical of TIMES timings: the median. If coordinates share cores, the times depend on their placement
+ * by the operating system, and a run meets all placements: so it is the mean, without the slowest timing, during
+ * which another program may have had a core, and without the fastest, as a balance. */
 static double typical(const struct links *l, double *seconds) {
     const double median = sl_median_of(seconds, TIMES);
     double sum = 0;
@@ -124,8 +125,8 @@ static double typical(const struct links *l, double *seconds) {
     return l->shared ? sum / (TIMES - 2) : median;
 }
 
-/* What a round takes longer for WHAT, at least 0: each time beside rounds without it right before, as a machine's pace
- * may change. */
+/* Writes to SECONDS how much longer a round takes with WHAT, at least 0. Each timing is compared with rounds without
+ * it right before, because a machine's speed changes. */
 static int time_exchange(struct links *l, enum exchange what, double *seconds) {
     double longer[TIMES];
     for (int i = 0; i < TIMES; i++) {
@@ -140,15 +141,15 @@ static int time_exchange(struct links *l, enum exchange what, double *seconds) {
 
 /* ---- sleep ---- */
 
-/* The standard deviation of VALUES that are sorted, as a share of their median: were they normally distributed, two
- * thirds of them would lie within one on either side. So a few that were interrupted do not count. */
+/* Returns the standard deviation of sorted VALUES relative to their median, from the two thirds in the middle, as if
+ * normally distributed: so a few interrupted rounds do not count. */
 static double spread_of(const double *value, int count) {
     return (value[count * 5 / 6] - value[count / 6]) / 2 / value[count / 2];
 }
 
-/* The first two coordinates play with one message, each of them works for a turn before it throws it back. ONCE
- * receives the seconds of a turn with its throw, SPREAD theirs, and POSTING what of them is the sender's own; medians.
- */
+/* The first two coordinates exchange one message; each works for a turn before it sends the message back. Writes
+ * medians: ONCE the seconds of a turn with its message, SPREAD their relative deviation, POSTING the sender's own
+ * part. */
 static int play(struct links *l, int products, double *once, double *posting, double *spread) {
     double round[ROUNDS], own[ROUNDS];
     const int me = l->world.rank;
@@ -170,7 +171,7 @@ static int play(struct links *l, int products, double *once, double *posting, do
     return SL_OK;
 }
 
-/* The same turns of one coordinate while the other one waits. */
+/* Times the same turns of one coordinate while the other one waits. */
 static int work_alone(struct links *l, int products, double *once) {
     double own[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->world));
@@ -184,8 +185,9 @@ static int work_alone(struct links *l, int products, double *once) {
     return SL_OK;
 }
 
-/* Who wakes up is late, and its work takes longer for a while: the core's clock has gone down, and its caches are
- * empty. *WAKE: after turns of PRODUCTS, which then vary by *SPREAD, and *NOTIFY, what the other one needs for it. */
+/* Times waking: a woken coordinate is late, and works more slowly for a while, since its core's clock is low and its
+ * caches are empty. Writes *WAKE for turns of PRODUCTS, their relative deviation *SPREAD, and the other coordinate's
+ * time for waking, *NOTIFY. */
 static int time_sleep(struct links *l, int products, double *wake, double *notify, double *spread) {
     double alone[TIMES], asleep[TIMES], waking[TIMES], spreads[TIMES], awake, posting;
     SL_TRY(play(l, 0, &awake, &posting, &spreads[0]));
@@ -208,9 +210,10 @@ static int time_waking(struct links *l, struct sl_machine_waits *waits) {
     return SL_OK;
 }
 
-/* ---- what is open while they are timed ---- */
+/* ---- groups, channels and buffers ---- */
 
-/* Of a mesh with one axis the first two coordinates play; of one with two, those along the second go round. */
+/* Opens the links. On a mesh with one axis the first two coordinates exchange a message; with two axes a message
+ * goes round along the second. */
 static int open_links(struct links *l, struct sl_spmd *self, const struct sl_gemm_backend *gemm) {
     const bool shared = self->mesh->axes > 1;
     *l = (struct links){.self = self, .shared = shared};
@@ -238,8 +241,8 @@ static void close_links(struct links *l) {
     sl_device.give(l->out);
 }
 
-/* A call of few bytes takes its steps' latencies; one of more shows the bandwidth, beside what its members read and
- * write of their own. */
+/* Times calls: a call of few bytes shows the latency of its steps, a larger one the bandwidth, after subtracting its
+ * members' own reads and writes. */
 static int time_calls(struct links *l, struct sl_machine *machine) {
     const int members = l->world.size, steps = 2 * (members - 1);
     double small, large;
@@ -272,14 +275,14 @@ int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, s
 /* ---- shared cores ---- */
 
 struct sharing {
-    bool brief; /* without columns, which take long */
+    bool brief; /* without columns, which take long to time */
     const struct sl_machine *machine;
     struct sl_machine_turns *turns;
     const struct sl_gemm_backend *gemm;
 };
 
-/* A message goes round in each group, whose members work when they have it: what it takes from one to the next beside
- * that. */
+/* Sends a message round in each group; the member that has it works. Writes to SECONDS the time per member besides
+ * that work. */
 static int relay(struct links *l, double *seconds) {
     double own[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->all));
@@ -299,13 +302,13 @@ static int relay(struct links *l, double *seconds) {
     return SL_OK;
 }
 
-/* Who waits for more members is not woken less: that a larger group was faster is chance. */
+/* Adds a group. Its cost is at least that of smaller groups: a lower time was chance. */
 static void add_group(struct sl_machine_turns *turns, int members, double call, double bandwidth) {
     const double smaller = turns->groups ? turns->group[turns->groups - 1].call : 0;
     turns->group[turns->groups++] = (struct sl_machine_group){members, fmax(call, smaller), bandwidth};
 }
 
-/* A round of PRODUCTS with WHAT: *WALL seconds, in which all coordinates together have had cores for *BUSY seconds. */
+/* Runs rounds of PRODUCTS with WHAT: *WALL seconds, with *BUSY seconds of core time over all coordinates together. */
 static int count_busy(struct links *l, int products, enum exchange what, double *wall, double *busy) {
     const double before = sl_cpu_now();
     SL_TRY(time_rounds(l, products, what, wall));
@@ -316,7 +319,8 @@ static int count_busy(struct links *l, int products, enum exchange what, double 
     return SL_OK;
 }
 
-/* Of what peers have, in seconds of a core: the more members, the shorter are the rows that each takes from one. */
+/* Measures the bandwidth of data from other members, in seconds of a core: the more members, the shorter the rows
+ * that each receives from another. */
 static int time_columns(struct links *l, const struct sl_machine *machine, double *bandwidth) {
     const int members = l->world.size;
     const double bytes = LARGE * sizeof(float), used = SHARERS * 2.0 * NEAR * sizeof(float);
@@ -334,8 +338,8 @@ static int time_columns(struct links *l, const struct sl_machine *machine, doubl
     return SL_OK;
 }
 
-/* Where all members wait for the last one after some work, a core is left with nobody to run for a while, as those who
- * stand in line at another one are not moved at once. */
+/* Measures idle cores: while all members wait for the last one, a core may have nothing to run, since coordinates
+ * waiting for another core are not moved at once. */
 static int time_idle(struct links *l, double *idle) {
     double free = 0, calling = 0;
     for (int i = 0; i < SOME; i++) {
@@ -349,8 +353,8 @@ static int time_idle(struct links *l, double *idle) {
     return SL_OK;
 }
 
-/* Adds what a call of a group like this one's costs beside its link; by one of SHARERS, messages, too; by one of all
- * coordinates, what they leave idle. */
+/* Adds the cost of a call, besides its link, for groups of this size; with SHARERS members also the cost of
+ * messages; with all coordinates also the idle share. */
 static int time_turns(struct links *l, const struct sharing *sharing, struct sl_machine_turns *turns) {
     const struct sl_machine *machine = sharing->machine;
     double message[TIMES], call, bandwidth = 0;
@@ -379,8 +383,8 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* SHARERS coordinates a core: of whole replicas, which are tied to it (spmd/placement.h), so that groups are no larger;
- * or tied to none, in groups of up to all of them. */
+/* Measures SHARERS coordinates per core: whole replicas tied to a core (spmd/placement.h), in groups up to SHARERS;
+ * and untied ones, in groups up to all coordinates. */
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places, bool brief,
                        struct sl_machine *machine) {
     const int most = SL_MACHINE_SPEEDS / SHARERS, all = SHARERS * (places < most ? places : most);

@@ -1,4 +1,4 @@
-/* measure_links.h - what messages, calls and sleep cost, for a machine. */
+/* measure_links.h - measures the costs of messages, calls and sleep. */
 #ifndef SL_DRIVERS_MACHINE_MEASURE_LINKS_H
 #define SL_DRIVERS_MACHINE_MEASURE_LINKS_H
 
@@ -6,14 +6,14 @@
 #include "layers/kernels/gemm.h"
 #include "spmd/spmd.h"
 
-/* MACHINE's links, and its times of waking. All coordinates of the mesh call it. */
+/* Measures MACHINE's links and waking times. All coordinates of the mesh call it. */
 int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, struct sl_machine *machine);
-/* What coordinates pay for sharing cores, in a run of its own with several on each of so many PLACES. BRIEF: the
- * bandwidth of groups, which takes long, stays that of links. */
+/* Measures the costs of sharing cores, in separate runs with several coordinates on each of PLACES places. BRIEF:
+ * the bandwidth of groups, which takes long, is not measured and stays the links'. */
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places, bool brief,
                        struct sl_machine *machine);
 
-/* The median of COUNT values, which are sorted. */
+/* Returns the median of COUNT values, and sorts them. */
 double sl_median_of(double *value, int count);
 
 #endif

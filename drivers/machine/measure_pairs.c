@@ -1,4 +1,4 @@
-/* measure_pairs.c - where processes are, and messages between pairs of them that are near or far from each other. */
+/* measure_pairs.c - finds the places of processes, and times messages between near and distant pairs. */
 #include "drivers/machine/measure_pairs.h"
 
 #include <math.h>
@@ -13,10 +13,10 @@
 
 enum { THROWS = 40, LARGE = 1 << 20 };
 
-/* Where a process is. It travels as integers. */
+/* Place of a process; sent as integers. */
 struct site {
     int32_t host, package, core; /* a hash of its name; -1: the process may run on several */
-    int32_t device;              /* -1: its coordinate computes on the host */
+    int32_t device;              /* -1: the coordinate computes on the host */
 };
 
 static struct site own_site(const struct sl_spmd *self) {
@@ -44,7 +44,7 @@ static enum sl_link link_of(const struct site *a, const struct site *b) {
 
 /* ---- a pair ---- */
 
-/* Both write and read what is sent: processes of a host may share its memory. */
+/* Writes and reads the message at both ends: processes of a host may share its memory. */
 static int post(struct sl_spmd *self, struct sl_channel *channel, const char *message, size_t bytes) {
     void *slot;
     SL_TRY(sl_channel_acquire(self, channel, &slot));
@@ -64,7 +64,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* *SECONDS that a message of BYTES takes to or from PARTNER: half of the median time there and back. */
+/* Measures the SECONDS of a message of BYTES to or from PARTNER: half of the median round trip. */
 static int throw(struct sl_spmd * self, int partner, char *message, size_t bytes, double *seconds) {
     struct sl_channel out, back;
     const int me = self->coordinate;
@@ -102,8 +102,8 @@ static bool all_alike(const struct site *site, int count) {
     return true;
 }
 
-/* Of coordinate 0 with the first other one of each class. A class without one is as the nearer one, or the next. Where
- * all are of one class, calls have shown what that is like. */
+/* Times coordinate 0 with the first coordinate of each class. A class without a pair is as the nearer one, or the
+ * next farther one. If all pairs are of one class, the calls' results are used. */
 static int time_classes(struct sl_spmd *self, const struct site *site, struct sl_machine *machine) {
     bool known[SL_LINKS] = {false};
     for (int link = 0; link < SL_LINKS; link++) {
@@ -126,7 +126,7 @@ static int time_classes(struct sl_spmd *self, const struct site *site, struct sl
     return SL_OK;
 }
 
-/* Neighbours on one host are a node; hosts with as many, one after another, are nodes alike. */
+/* Groups neighbours on one host as a node; consecutive hosts with equal numbers are one kind. */
 static void list_nodes(const struct site *site, int count, struct sl_machine *machine) {
     machine->kinds = 0;
     for (int i = 0, here; i < count; i += here) {

@@ -1,11 +1,11 @@
-/* fit.c - adds up what coordinates share, and compares it with what there is. */
+/* fit.c - adds up coordinates that share a limit, and compares them with it. */
 #include "drivers/memory/fit.h"
 
 #include <math.h>
 
 #include "spmd/device/device.h"
 
-/* Where the memory that coordinates plan to take is the host's. */
+/* Whether the coordinates' planned memory is the host's. */
 static bool is_of_host(void) { return !sl_device.memory; }
 
 /* Whether two coordinates share LIMIT. */
@@ -15,7 +15,7 @@ static bool share(const struct sl_memory *one, const struct sl_memory *other, en
     return sl_limit_is_shared(limit) || one->process == other->process;
 }
 
-/* Processes of a machine find different room, the least of which counts. */
+/* Processes of a machine may find different limits; the smallest counts. */
 struct sl_misfit sl_memory_sharing(const struct sl_memory *memory, const struct sl_mesh *mesh, int coordinate,
                                    enum sl_limit limit) {
     struct sl_misfit sum = {.limit = limit, .room = INFINITY, .whole = INFINITY, .fullest = coordinate, .others = -1};

@@ -1,4 +1,4 @@
-/* limits.c - asks the kernel what is left. */
+/* limits.c - reads the limits from the kernel. */
 #include "drivers/memory/limits.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static double find_in(const char *path, const char *key) {
     return number;
 }
 
-/* The file's only number; infinite where it says "max". */
+/* Returns the file's only number; infinite for "max". */
 static double number_in(const char *path) {
     char text[64] = "";
     double number = NAN;
@@ -79,12 +79,12 @@ bool sl_limits_find_group(FILE *file, char *path, size_t size, bool *unified) {
         memcpy(path, place, strlen(place) + 1);
         *unified = is_unified;
         found = true;
-        if (!is_unified) return true; /* the controller is where version 1 has it */
+        if (!is_unified) return true; /* version 1's place of the memory controller is final */
     }
     return found;
 }
 
-/* A group's files: version 1 and 2. */
+/* Files of a control group, in versions 1 and 2. */
 static const struct {
     const char *root, *limit, *used, *inactive, *active;
 } files[2] = {
@@ -93,12 +93,13 @@ static const struct {
     {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"},
 };
 
-/* The group at PLACE, if it is there and has less room than what is known. Pages of files go where they are needed. */
+/* Reads the group at PLACE, if it exists; notes its limit if it has less room than known before. Cached pages of
+ * files count as free. */
 static void look_at_group(int version, const char *place, struct sl_limits *limits) {
     char path[2 * PATH_ROOM];
     snprintf(path, sizeof path, "%s%s/%s", files[version].root, place, files[version].limit);
     const double whole = number_in(path);
-    if (isnan(whole) || whole >= 0x1p60) return; /* version 1 has a number for "none" */
+    if (isnan(whole) || whole >= 0x1p60) return; /* version 1's number for "no limit" */
     snprintf(path, sizeof path, "%s%s/%s", files[version].root, place, files[version].used);
     const double used = or_none(number_in(path));
     snprintf(path, sizeof path, "%s%s/memory.stat", files[version].root, place);
@@ -110,7 +111,8 @@ static void look_at_group(int version, const char *place, struct sl_limits *limi
     limits->whole[SL_LIMIT_CONTAINER] = whole;
 }
 
-/* Groups are in groups, each with a limit; in a container the path may be one that only the host has. */
+/* Reads the control group and the groups around it, each with a limit; in a container the path may exist only on the
+ * host. */
 static void find_container(struct sl_limits *limits) {
     char place[PATH_ROOM];
     bool unified = false;

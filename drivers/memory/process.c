@@ -1,4 +1,4 @@
-/* process.c - sorts a process's mappings by what they are for. */
+/* process.c - sorts a process's mappings by purpose. */
 #include "drivers/memory/process.h"
 
 #include <malloc.h>
@@ -16,19 +16,19 @@ const char *const sl_process_part_name[SL_PROCESS_PARTS] = {
 
 enum { OTHERS = SL_PROCESS_PARTS, NAME = 512, MOST_GUARD = 64 << 10 };
 
-/* A mapping, and what is known of those before it. */
+/* A mapping, and facts from mappings before it. */
 struct mapping {
     unsigned long long begin, end;
     char access[8], name[NAME];
     char program[NAME];          /* the first file */
-    unsigned long long guard_at; /* end of the mapping before, if nobody may touch it and it is small */
+    unsigned long long guard_at; /* end of the preceding mapping, if it is small and inaccessible */
 };
 
 static bool is_program(const struct mapping *mapping) {
     return !strcmp(mapping->name, mapping->program) || strstr(mapping->name, ".so");
 }
 
-/* Threads' stacks have no name, but begin at a guard. */
+/* Finds the part of a mapping. Threads' stacks have no name, but begin at a guard. */
 static int part_of(const struct mapping *mapping) {
     const char *name = mapping->name;
     if (!strncmp(name, "[stack", 6)) return SL_PROCESS_STACKS;
@@ -40,7 +40,7 @@ static int part_of(const struct mapping *mapping) {
     return mapping->guard_at && mapping->guard_at == mapping->begin ? SL_PROCESS_STACKS : OTHERS;
 }
 
-/* The line with which a mapping begins: "55d8c0-55d8f0 r-xp 00000000 08:01 1234  /usr/bin/name". */
+/* Reads the first line of a mapping: "55d8c0-55d8f0 r-xp 00000000 08:01 1234 /usr/bin/name". */
 static bool read_head(const char *line, struct mapping *mapping) {
     struct mapping next = {0};
     int name = 0;
@@ -72,7 +72,7 @@ bool sl_process_memory_parse(FILE *file, struct sl_process_memory *memory, doubl
     return known;
 }
 
-/* Whether this process's malloc is the one that tells: a sanitizer has its own. */
+/* Whether mallinfo2 describes this process's malloc: a sanitizer has its own. */
 static bool heap_tells(const struct mallinfo2 *heap) { return heap->uordblks + heap->hblkhd > 0; }
 
 struct sl_process_memory sl_process_memory_now(double held) {
@@ -95,7 +95,7 @@ struct sl_process_memory sl_process_memory_now(double held) {
     return memory;
 }
 
-/* The library copies blocks of its operands: small models have small ones. */
+/* The library copies blocks of its operands; a small model has small ones. */
 double sl_process_besides(int coordinates, double planned) {
     const double process = 24e6, coordinate = 10e6, share = 0.12;
     return process + fmin(coordinate * coordinates, share * planned);

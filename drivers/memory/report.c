@@ -1,4 +1,4 @@
-/* report.c - gathers and prints what was planned, and what is held. */
+/* report.c - gathers and prints planned and allocated memory. */
 #include "drivers/memory/report.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static bool same_process(const struct sl_memory *one, const struct sl_memory *ot
     return one->host == other->host && one->process == other->process;
 }
 
-/* Which coordinate of a process speaks for it. */
+/* Whether a coordinate is the first of its process. */
 static bool is_first(const struct sl_memory *memory, int coordinate) {
     for (int c = 0; c < coordinate; c++)
         if (same_process(&memory[c], &memory[coordinate])) return false;
@@ -30,7 +30,7 @@ static uint64_t host_of_this(void) {
     return sl_hash(name, strlen(name));
 }
 
-/* Where coordinates are processes, coordinate 0 tells all others. */
+/* If coordinates are processes, coordinate 0 sends the array to all others. */
 static int share(struct sl_spmd *self, struct sl_memory *memory) {
     struct sl_group world;
     _Static_assert(sizeof *memory % sizeof(int32_t) == 0, "sent as words");
@@ -42,7 +42,7 @@ static int share(struct sl_spmd *self, struct sl_memory *memory) {
     return sl_group_close(self, &world);
 }
 
-/* One coordinate of a process looks at its machine. */
+/* Whether this coordinate reads the limits: one per process. */
 static bool looks(const struct sl_spmd *self) { return self->coordinate == 0 || self->engine->table->apart; }
 
 int sl_memory_gather_planned(struct sl_spmd *self, const struct sl_budget *planned, struct sl_memory *memory) {
@@ -54,7 +54,7 @@ int sl_memory_gather_planned(struct sl_spmd *self, const struct sl_budget *plann
     return share(self, memory);
 }
 
-/* Host memory; a device's is none of the process's. */
+/* Returns host memory of the process's coordinates; a device's memory is not the process's. */
 static double held_here(const struct sl_memory *memory, const struct sl_mesh *mesh, int coordinate) {
     double held = 0;
     for (int c = 0; c < mesh->size && !sl_device.memory; c++)
@@ -88,7 +88,7 @@ static const char *const title[SL_MEMORY_CATEGORIES] = {
     "hand-over",  "caches",    "batch",     "offloaded", "runtime",
 };
 
-/* What a table is of. */
+/* Columns and rows of a table. */
 struct budgets {
     const struct sl_memory *memory;
     bool held;
@@ -102,7 +102,7 @@ static bool same_budget(const void *arg, int a, int b) {
     return !memcmp(budget_of(arg, a), budget_of(arg, b), sizeof(struct sl_budget));
 }
 
-/* Categories of which some coordinate has nothing but 0 are left out. */
+/* Prints the table, without categories that are 0 for all coordinates. */
 static void print_table(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool held) {
     struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {
         {held ? "MB" : "MB a coordinate needs", mesh->axes > 2 ? -38 : -28}};

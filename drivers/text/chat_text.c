@@ -1,16 +1,16 @@
-/* chat_text.c - writes messages. */
+/* chat_text.c - writes chat messages as tokens. */
 #include "drivers/text/chat_text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A template's special tokens, by their spelling; NULL: there is none. */
+/* Spellings of a template's special tokens; NULL: none. */
 struct sl_chat_spelling {
     const char *first; /* before all messages */
     const char *begin; /* of a message */
     const char *named; /* after its role */
     const char *end;   /* of its content */
-    const char *after; /* text behind that */
+    const char *after; /* text after that token */
     const char *gap;   /* text before the content */
     bool trims;
 };
@@ -75,7 +75,7 @@ static int no_memory(struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "no memory for a conversation's tokens");
 }
 
-/* Those tokens of the list that have no mark yet get one. */
+/* Marks the tokens that have no mark yet. */
 static int mark(struct sl_chat_writer *w, size_t from, bool scored, struct sl_error *error) {
     while (w->answers.count < w->tokens.count)
         if (!sl_token_list_add(&w->answers, scored && w->answers.count >= from)) return no_memory(error);
@@ -98,7 +98,7 @@ static int add_special(struct sl_chat_writer *w, const char *spelled, bool score
     return mark(w, 0, scored, error);
 }
 
-/* The first token from number AT on that ends behind BYTES bytes. */
+/* Returns the first token, from index AT on, that ends after BYTES bytes. */
 static size_t token_behind(const struct sl_chat_writer *w, size_t at, size_t bytes) {
     for (size_t sum = 0; at < w->tokens.count; at++) {
         size_t count = 1;
@@ -109,7 +109,7 @@ static size_t token_behind(const struct sl_chat_writer *w, size_t at, size_t byt
     return at;
 }
 
-/* COUNT bytes of text, whose tokens behind the first SILENT bytes are SCORED. */
+/* Adds COUNT bytes of text; tokens after the first SILENT bytes are SCORED. */
 static int add_text(struct sl_chat_writer *w, const char *text, size_t count, size_t silent, bool scored,
                     struct sl_error *error) {
     const size_t before = w->tokens.count;
@@ -136,7 +136,7 @@ int sl_chat_begin(struct sl_chat_writer *w, struct sl_error *error) {
     return add_special(w, w->spelling->first, false, error);
 }
 
-/* Role, gap and content are one text where no special token stands between. */
+/* Adds role, gap and content, encoded together unless special tokens separate them. */
 static int add_head(struct sl_chat_writer *w, const char *role, size_t named, const char *text, size_t bytes,
                     bool scored, struct sl_error *error) {
     const struct sl_chat_spelling *s = w->spelling;

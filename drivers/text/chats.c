@@ -1,4 +1,4 @@
-/* chats.c - reads conversations, and makes samples of them. */
+/* chats.c - reads conversations as samples. */
 #include "drivers/text/chats.h"
 
 #include <jansson.h>
@@ -10,12 +10,12 @@
 struct reader {
     struct sl_chats *chats;
     const struct sl_chat_text *text;
-    struct sl_chat_writer writer; /* of a conversation */
+    struct sl_chat_writer writer; /* of the present conversation */
 };
 
 /* ---- conversations ---- */
 
-/* Whether a message is learned: an assistant's, unless its weight is 0. */
+/* Whether a message is scored: an assistant's, unless its weight is 0. */
 static bool is_learned(const json_t *message) {
     const json_t *weight = json_object_get(message, "weight");
     return !strcmp(json_string_value(json_object_get(message, "role")), "assistant") &&
@@ -32,7 +32,7 @@ static int refuse(const struct sl_document *document, struct sl_error *error, co
     return sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: %s", document->path, document->line, what);
 }
 
-/* Messages with texts, of which one is the assistant's. */
+/* Checks that the messages have texts, and that one is the assistant's. */
 static int check_messages(const struct sl_document *document, const json_t *messages, struct sl_error *error) {
     static const char *const keys[] = {"role", "content"};
     const json_t *message;
@@ -64,7 +64,7 @@ static int check_tokens(const struct reader *r, const struct sl_document *docume
     return SL_OK;
 }
 
-/* The conversation whose tokens were read, if a sequence has anything that is scored. */
+/* Adds the encoded conversation, if its first sequence has any scored tokens. */
 static int add_sample(struct reader *r, struct sl_error *error) {
     struct sl_chats *chats = r->chats;
     const struct sl_token_list *tokens = &r->writer.tokens, *answers = &r->writer.answers;

@@ -1,4 +1,4 @@
-/* choices.c - reads questions, and makes samples of them. */
+/* choices.c - reads questions as samples. */
 #include "drivers/text/choices.h"
 
 #include <jansson.h>
@@ -7,7 +7,7 @@
 
 #include "drivers/text/documents.h"
 
-/* A question as it stands in its line. */
+/* A question, as parsed from its line. */
 struct line {
     const struct sl_document *document;
     json_t *object;
@@ -20,13 +20,13 @@ struct reader {
     const struct sl_choice_text *text;
     struct sl_encoder *encoder; /* NULL: a token is a byte */
     struct sl_token_list prompt, whole;
-    char *joined; /* [room]: prompt, what stands between, choice */
+    char *joined; /* [room]: prompt, text between, choice */
     size_t room;
 };
 
 /* ---- a line ---- */
 
-/* SL_BAD_INPUT, and what is wrong with the line. */
+/* Returns SL_BAD_INPUT with the mistake in the line. */
 static int refuse(const struct sl_document *document, struct sl_error *error, const char *what, const char *which) {
     return sl_error_set(error, SL_BAD_INPUT, "%s: line %lld: %s%s", document->path, document->line, what, which);
 }
@@ -55,7 +55,7 @@ static int parse_choices(struct line *line, struct sl_error *error) {
     return SL_OK;
 }
 
-/* The object is to be freed afterwards, also after a failure. */
+/* Parses the line; the caller frees the object, also after a failure. */
 static int parse(struct line *line, struct sl_error *error) {
     const struct sl_document *document = line->document;
     SL_TRY(sl_document_object(document, &line->object, error));
@@ -79,7 +79,7 @@ static int encode(struct reader *r, const char *bytes, size_t count, struct sl_t
     return SL_OK;
 }
 
-/* Puts in front of LIST what predicts a text's first token. */
+/* Puts a token before LIST that can predict the first token of a text. */
 static int add_begin(const struct reader *r, struct sl_token_list *list, struct sl_error *error) {
     int32_t begin = '\n';
     if (r->text->tokenizer) {
@@ -94,7 +94,7 @@ static int add_begin(const struct reader *r, struct sl_token_list *list, struct 
     return SL_OK;
 }
 
-/* JOINED becomes prompt, what stands between, and CHOICE. */
+/* Writes prompt, text between, and CHOICE to JOINED. */
 static int join(struct reader *r, const struct line *line, const json_t *choice, size_t *count,
                 struct sl_error *error) {
     const size_t prompt = json_string_length(line->prompt), bytes = json_string_length(choice);
@@ -113,7 +113,7 @@ static int join(struct reader *r, const struct line *line, const json_t *choice,
     return SL_OK;
 }
 
-/* How many tokens two lists begin with alike. */
+/* Returns the length of the lists' common beginning. */
 static size_t count_common(const struct sl_token_list *a, const struct sl_token_list *b) {
     size_t i = 0;
     while (i < a->count && i < b->count && a->token[i] == b->token[i]) i++;

@@ -2,8 +2,8 @@
  *
  *     {"prompt": "The capital of France is", "choices": ["Paris", "Rome"], "answer": 0}
  *
- * in which "context" may stand for "prompt". A question becomes a sample for each of its choices: the prompt, what
- * stands between, the choice; the choice's tokens are scored. */
+ * with "context" as another name of "prompt". A question becomes a sample per choice: the prompt, the text between, the
+ * choice; the choice's tokens are scored. */
 #ifndef SL_DRIVERS_TEXT_CHOICES_H
 #define SL_DRIVERS_TEXT_CHOICES_H
 
@@ -12,7 +12,7 @@
 struct sl_question {
     long long line; /* of the file */
     int choices, answer;
-    int64_t first; /* the sample of its first choice */
+    int64_t first; /* index of the sample of its first choice */
 };
 
 /* Zero-initialize; free with sl_choices_free. */
@@ -20,24 +20,24 @@ struct sl_choices {
     struct sl_samples samples;
     int64_t count;
     struct sl_question *question; /* [count] */
-    size_t room;                  /* for how many questions there is room */
-    double *bytes;                /* [samples]: of each choice, as it stands in the file */
-    int64_t shortened;            /* samples whose beginnings were left out */
+    size_t room;                  /* number of questions that fit */
+    double *bytes;                /* [samples]: bytes of each choice in the file */
+    int64_t shortened;            /* number of samples with a cut beginning */
 };
 
-/* How questions become tokens. */
+/* How questions are encoded. */
 struct sl_choice_text {
     const struct sl_tokenizer *tokenizer; /* NULL: a token is a byte */
-    const char *between;                  /* a prompt and a choice */
-    bool special;                         /* what is spelled as a special token is one */
-    int sequence;                         /* a sample has at most so many inputs: longer prompts lose their beginning */
-    int vocabulary;                       /* of the model: tokens are below; 0: all are allowed */
+    const char *between;                  /* text between a prompt and a choice */
+    bool special;                         /* spellings of special tokens are encoded as these tokens */
+    int sequence;                         /* most inputs of a sample: longer prompts are cut at the beginning */
+    int vocabulary;                       /* of the model: larger tokens are refused; 0: all are allowed */
 };
 
-/* Reads the questions of PATH, packed by gzip or not. The white space that ends a prompt belongs to what follows it, as
- * words' tokens begin with a blank. The tokens that are scored are those from the first one on that the prompt alone
- * does not have. Before an empty prompt stands the token that ends a text, or else begins one, or else is a newline.
- * SL_BAD_INPUT names the line that is no question. Free also after a failure. */
+/* Reads the questions of PATH, optionally compressed by gzip. White space at the end of a prompt is encoded with the
+ * text after it, since tokens of words begin with a blank. Scored are the tokens from the first one on that differs
+ * from the prompt's own encoding. An empty prompt is preceded by the token that ends a text, or else by the token
+ * that begins one, or else by a newline. SL_BAD_INPUT names an invalid line. Free also after a failure. */
 int sl_choices_read(struct sl_choices *choices, const char *path, const struct sl_choice_text *text,
                     struct sl_error *error);
 void sl_choices_free(struct sl_choices *choices);

@@ -1,4 +1,4 @@
-/* documents.c - walks over files and lines. */
+/* documents.c - iterates over files and lines. */
 #include "drivers/text/documents.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ bool sl_document_next(struct sl_document_lines *lines, struct sl_document *docum
     return true;
 }
 
-/* Why a line holds no object of JSON. */
+/* Reports why a line has no JSON object. */
 static int refuse_line(const struct sl_document *document, const char *why, struct sl_error *error) {
     const char *rest = document->bytes, *end = rest + document->count;
     while (rest < end && strchr(" \t\r", *rest) && *rest) rest++;
@@ -80,9 +80,9 @@ int sl_document_text(const struct sl_document *document, const char *key, const 
     return status;
 }
 
-/* ---- a file of lines ---- */
+/* ---- a JSON Lines file ---- */
 
-/* Makes room for more bytes, twice as many as there are. */
+/* Doubles the room for bytes if it is full. */
 static bool grow(struct sl_contents *contents, size_t *room) {
     if (contents->count < *room) return true;
     *room = *room ? 2 * *room : SL_MOST_COPIED;

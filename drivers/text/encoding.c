@@ -1,4 +1,4 @@
-/* encoding.c - makes a text's documents into tokens, file by file. */
+/* encoding.c - encodes a text's documents, file by file. */
 #include "drivers/text/encoding.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int sl_document_encode(struct sl_encoder *encoder, const struct sl_document *doc
     return status;
 }
 
-/* ---- what a file may be ---- */
+/* ---- kinds of files ---- */
 
 void sl_text_tell_kind(const char *option, const struct sl_tokens *tokens, bool lines) {
     if (tokens->directory || tokens->given || !sl_tokens_are_bytes(tokens)) return;
@@ -40,7 +40,7 @@ int sl_text_tell_line(const char *path, struct sl_error *error) {
     return error->status;
 }
 
-/* ---- what stands between documents ---- */
+/* ---- separators of documents ---- */
 
 int sl_text_find_end(const struct sl_tokenizer *tokenizer, int given, int32_t *end, struct sl_error *error) {
     size_t bytes;
@@ -59,7 +59,7 @@ int sl_text_refuse_joined(const char *path, struct sl_error *error) {
 
 /* ---- a text ---- */
 
-/* What one walk over the files needs. */
+/* State of one walk over the files. */
 struct walk {
     const struct sl_text_encoding *encoding;
     const char *path;

@@ -1,4 +1,4 @@
-/* line_editor.c - lines of a terminal by libedit: editing keys, and the lines before. */
+/* line_editor.c - edits lines on a terminal with libedit, with a history. */
 #include <histedit.h>
 #include <locale.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static struct sl_line_editor *of(EditLine *edit) {
 
 static char *prompt(EditLine *edit) { return (char *)of(edit)->lines->prompt; }
 
-/* A character, which may have several bytes. Those that are none are passed over. */
+/* Reads a character of one or more bytes; skips invalid ones. */
 static int next_character(EditLine *edit, wchar_t *to) {
     mbstate_t state = {0};
     for (;;) {
@@ -39,7 +39,7 @@ static int next_character(EditLine *edit, wchar_t *to) {
     }
 }
 
-/* Where the locale knows bytes alone, so would the editor. */
+/* Sets the locale; in a locale of single bytes the editor would not read UTF-8. */
 static void choose_locale(void) {
     setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
@@ -76,7 +76,7 @@ void sl_line_editor_close(struct sl_line_editor *e) {
 const char *sl_line_editor_next(struct sl_line_editor *e, int *count) {
     HistEvent event;
     *count = 0;
-    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt asks for keys */
+    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt, which waits for keys */
     const char *text = el_gets(e->edit, count);
     if (text && *count > 1) history(e->history, &event, H_ENTER, text);
     return text;

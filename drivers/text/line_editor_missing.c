@@ -1,4 +1,4 @@
-/* line_editor_missing.c - in builds without libedit lines of a terminal are read as they come. */
+/* line_editor_missing.c - for builds without libedit: lines of a terminal are read without editing. */
 #include <stddef.h>
 
 #include "drivers/text/lines_internal.h"

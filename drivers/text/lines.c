@@ -1,4 +1,4 @@
-/* lines.c - reads stdin byte by byte, since nobody knows when the next one comes. */
+/* lines.c - reads stdin byte by byte, and waits for each byte. */
 #include "drivers/text/lines_internal.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ void sl_lines_close(struct sl_lines *l) {
 
 static bool given_up(const struct sl_lines *l) { return l->watch->gives_up && l->watch->gives_up(l->watch->arg); }
 
-/* True once there is something to read, or the end. */
+/* Waits until there is a byte to read, or the end; returns whether one came. */
 static bool wait_for_byte(struct sl_lines *l) {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     const double seconds = l->watch->seconds;
@@ -68,7 +68,7 @@ static int too_long(struct sl_error *error) {
     return sl_error_set(error, SL_BAD_INPUT, "stdin: a line of more than %d bytes", SL_LONGEST_LINE);
 }
 
-/* A last line may lack its newline. */
+/* Reads a line without an editor; the last line may lack its newline. */
 static int read_plain(struct sl_lines *l, enum sl_line *what, struct sl_error *error) {
     int byte;
     l->count = 0;

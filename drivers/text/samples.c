@@ -1,4 +1,4 @@
-/* samples.c - a list of sequences that grows, and batches of them. */
+/* samples.c - a growing list of sequences, and batches of them. */
 #include "drivers/text/samples.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static bool add_label(struct sl_samples *samples, const int32_t *token, bool sco
            sl_token_list_add(&samples->places, (int32_t)place);
 }
 
-/* The sample has got all of its INPUTS, if there was ROOM. */
+/* Ends the sample, with INPUTS inputs; fails if there was no ROOM for them. */
 static int end_sample(struct sl_samples *samples, bool room, size_t inputs, struct sl_error *error) {
     if (!room) return sl_error_set(error, SL_FAILED, "no memory for samples");
     samples->longest = (int)inputs > samples->longest ? (int)inputs : samples->longest;
@@ -47,7 +47,7 @@ int sl_samples_add_marked(struct sl_samples *samples, const int32_t *token, cons
 }
 
 int64_t sl_samples_pack(struct sl_samples *samples, int64_t first, int64_t end, int sequence) {
-    int64_t packed = first; /* the end of those that are done */
+    int64_t packed = first; /* end of the packed samples */
     for (int64_t i = first; i < end; i++) {
         const size_t stop = samples->end[i];
         const bool fits = packed > first && stop - begin_of(samples, packed - 1) <= (size_t)sequence;
