@@ -1,4 +1,4 @@
-/* command.c - the command with which the driver transformer trains a planned job: the same model, parameter by
+/* command.c - writes the command of the driver transformer for a planned job: the same model, parameter by
  * parameter, with the formulas' memory and traffic. */
 #include <limits.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ const char *plan_schedule_name(const char *name, int loops) {
     return kind ? kind->name : NULL;
 }
 
-/* What the driver's options allow. */
+/* Whether the driver's options allow the layout. */
 static bool can_train(const struct plan_job *job, const struct plan_layout *layout, int microbatches) {
     enum { MOST_CHANNELS = 65536, MOST_HEADS = 1024, MOST = 4096, MOST_BATCH = 1 << 20 };
     const double batch = layout->samples * microbatches * layout->data;

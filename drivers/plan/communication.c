@@ -1,13 +1,13 @@
-/* communication.c - what data, pipeline and tensor parallelism send, and how groups lie on nodes.
+/* communication.c - traffic of data, pipeline and tensor parallelism, and the places of groups on nodes.
  *
- * Collectives are counted as on a ring: of n members each sends (n - 1) / n of the buffer to gather or to scatter it,
- * and twice as much to reduce it for all. So does the simulator (drivers/search/predict.c), and these formulas are what
- * it counts of the model in memory.c where each rank has one stage.
+ * Collectives are counted as on a ring: each of n members sends (n - 1) / n of the buffer to gather or to scatter
+ * it, and twice as much to reduce it for all. The simulator counts alike (drivers/search/predict.c), and these
+ * formulas agree with it for the model in memory.c with one stage per rank.
  *
- * Coordinates of a tensor group have some columns of each state and some rows of each kernel. Forward, a product's
- * result is scattered; backward, its gradient is gathered, and once more where the weight gradient comes later, or
- * where gradients are rounded. A layer's products give (5 + e) h columns. Norms add up what each coordinate has of a
- * row. */
+ * Coordinates of a tensor group have some columns of each state and some rows of each kernel. In the forward, a
+ * product's result is scattered; in the backward, its gradient is gathered, and gathered again if the weight
+ * gradient comes later, or if gradients are rounded. A layer's products have (5 + e) h result columns. Norms sum the
+ * coordinates' parts of a row. */
 #include <math.h>
 #include <stdint.h>
 
@@ -23,13 +23,13 @@ static int axis_size(const struct plan_layout *layout, enum plan_along axis) {
 
 static const struct plan_traffic none = {"none", 0, 0};
 
-/* TIMES operations that send ALL bytes together. */
+/* Returns TIMES operations that send ALL bytes together. */
 static struct plan_traffic traffic(const char *operation, double times, double all) {
     return times > 0 ? (struct plan_traffic){operation, times, all / times} : none;
 }
 
-/* FSDP gathers kernels for each use, and scatters the sums of their gradients; ZeRO 2 scatters those of layers, too, of
- * each microbatch; all else is summed once. What replicas have as bf16 is gathered so. */
+/* Returns the traffic over data. FSDP gathers kernels for each use, and scatters the sums of their gradients; ZeRO 2
+ * also scatters the layers' sums for each microbatch; all others are summed once. bf16 copies are gathered as bf16. */
 static struct plan_traffic data_traffic(const struct plan_job *job, const struct plan_layout *layout,
                                         const struct plan_share *share, int microbatches) {
     const double part = (layout->data - 1.0) / layout->data, bytes = plan_gradient_bytes(layout->precision);
@@ -45,17 +45,18 @@ static struct plan_traffic data_traffic(const struct plan_job *job, const struct
     return traffic("gather twice, scatter", 3.0 * microbatches, microbatches * (2 * gathered + scattered) + rest);
 }
 
-/* Forward, and again where it is recomputed; backward, once, or twice where weight gradients come late. Messages are
- * float, whatever is kept, but for the gradients that both products of a backward read. */
+/* Returns the traffic over tensor coordinates. The forward is counted, twice with recomputation; the backward once,
+ * or twice if weight gradients come late. Messages are float, independent of the storage type, except gradients that
+ * both products of a backward read. */
 static struct plan_traffic tensor_traffic(const struct plan_job *job, const struct plan_layout *layout,
                                           const struct plan_share *share, int microbatches) {
     const double tensor = layout->tensor, part = (tensor - 1) / tensor, bytes = plan_gradient_bytes(layout->precision);
-    const double sum = 2 * part * bytes * layout->samples * job->sequence; /* of a number a token */
+    const double sum = 2 * part * bytes * layout->samples * job->sequence; /* one number per token */
     const double state = part * bytes * layout->samples * job->sequence * job->hidden;
     const bool late = !share->first;
     const int forward = layout->trains && layout->recompute ? 2 : 1, backward = layout->trains ? 1 + late : 0;
     const double passes = (double)share->layers * (forward + backward);
-    const double kept = plan_element_bytes(layout->precision) / bytes; /* of a float */
+    const double kept = plan_element_bytes(layout->precision) / bytes; /* relative to a float */
     const double states = share->layers * (forward + kept * backward);
     double all = states * (5 + job->expansion) * state + share->layers * 4.0 * (forward + layout->trains) * sum;
     if (share->first) all += (1 + layout->trains) * state / tensor;
@@ -63,8 +64,8 @@ static struct plan_traffic tensor_traffic(const struct plan_job *job, const stru
     return traffic("scatter, gather", passes * microbatches, all * microbatches);
 }
 
-/* To the next rank, and back. Shares of a head hand on what was looked up, then the state, its gradient and the label's
- * row; back, a gradient. */
+/* Returns the traffic to the next rank, and back. Shares of a head send the looked-up rows, then the state, its
+ * gradient and the label's row; and back, a gradient. */
 static struct plan_traffic pipeline_traffic(const struct plan_job *job, const struct plan_layout *layout,
                                             const struct plan_share *share, int microbatches) {
     const double state = plan_element_bytes(layout->precision) * layout->samples * job->sequence * job->hidden;
@@ -82,7 +83,7 @@ static struct plan_traffic traffic_at(const struct plan_job *job, const struct p
     return pipeline_traffic(job, layout, &share, microbatches);
 }
 
-/* The rank whose devices send most, along all axes together. */
+/* Returns the rank with the largest traffic per device, along all axes together. */
 static enum plan_place busiest(const struct plan_job *job, const struct plan_layout *layout, int microbatches) {
     enum plan_place most = PLAN_FIRST;
     double sent = -1;
@@ -134,7 +135,7 @@ int plan_print_communication(struct plan_rows *rows, const struct plan_job *job,
 
 /* ---- replicas on nodes ---- */
 
-/* How far apart in device number neighbours along AXIS are. */
+/* Returns the distance of neighbours along AXIS, in device numbers. */
 static int stride_of(const struct plan_layout *layout, const enum plan_along *order, enum plan_along axis) {
     int stride = 1;
     for (int i = PLAN_ALONGS - 1; order[i] != axis; i--) stride *= axis_size(layout, order[i]);
@@ -145,8 +146,7 @@ bool plan_crosses_nodes(const struct plan_job *job, const struct plan_layout *la
                         enum plan_along axis) {
     const int stride = stride_of(layout, order, axis), size = axis_size(layout, axis);
     const int devices = layout->data * layout->stages * layout->tensor;
-    for (int block = 0; block < devices;
-         block += stride * size) { /* the groups in a block differ by less than STRIDE */
+    for (int block = 0; block < devices; block += stride * size) { /* groups in a block differ by less than STRIDE */
         for (int first = block; first < block + stride; first++) {
             if (first / job->node != (first + stride * (size - 1)) / job->node) return true;
         }
@@ -154,7 +154,7 @@ bool plan_crosses_nodes(const struct plan_job *job, const struct plan_layout *la
     return false;
 }
 
-/* Seconds of communication in an update when the axes lie in ORDER. */
+/* Returns the seconds of communication per update with the axes in ORDER. */
 static double seconds_of(const struct plan_job *job, const struct plan_layout *layout, const enum plan_along *order,
                          enum plan_along axis) {
     const struct plan_traffic traffic = plan_traffic_of(job, layout, axis, job->microbatches);
@@ -168,7 +168,7 @@ static const enum plan_along orders[][PLAN_ALONGS] = {
     {PLAN_ALONG_STAGES, PLAN_ALONG_TENSOR, PLAN_ALONG_DATA}, {PLAN_ALONG_TENSOR, PLAN_ALONG_STAGES, PLAN_ALONG_DATA}};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-/* Who is where: a line a stage of each replica, where they are few. */
+/* Prints the devices: a line per stage of each replica, if they are few. */
 static void print_devices(const struct plan_rows *rows, const struct plan_job *job) {
     if (job->data * job->stages * job->tensor > 64) return;
     for (int d = 0; d < job->data; d++) {

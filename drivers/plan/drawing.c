@@ -1,4 +1,4 @@
-/* drawing.c - the pipelines themselves: drawn, and what they cost. */
+/* drawing.c - draws pipelines, and prints their costs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/drawing/page.h"
 
-enum { WIDEST = 400 }; /* iterations of a table that is drawn */
+enum { WIDEST = 400 }; /* most iterations of a drawn table */
 
 /* ---- as text ---- */
 
@@ -43,7 +43,7 @@ static json_t *json_cell(const struct plan_pipeline *pipeline, int rank, const s
                      pipeline->begin[action->time], "end", pipeline->end[action->time]);
 }
 
-/* A line a rank: what it does, in which iteration, and from when to when that iteration lasts. */
+/* Prints a line per rank: its actions, with iteration, begin and end. */
 static int print_json_table(const struct sl_output *output, const struct plan_pipeline *pipeline,
                             struct sl_error *error) {
     for (int r = 0; r < pipeline->schedule.ranks; r++) {
@@ -75,7 +75,7 @@ static const struct plan_field field[] = {{"pipeline", "pipeline", -16, PLAN_FIE
                                           {"latency", "first result", 12, PLAN_FIELD_REAL},
                                           {0}};
 
-/* When the first microbatch has been through all stages (and back, in training). */
+/* Returns the time when the first microbatch has passed all stages (and back, in training). */
 static double latency_of(const struct plan_pipeline *pipeline) {
     double latency = 0;
     for (int r = 0; r < pipeline->schedule.ranks; r++) {
@@ -119,7 +119,7 @@ static int print_pipeline(const struct plan_rows *rows, const struct plan_pipeli
 
 enum { MOST_PIPELINES = 8 };
 
-/* The article's, or the one that the job names. Returns how many. */
+/* Lists the job's pipeline, or else the article's; returns their number. */
 static int list_pipelines(const struct plan_job *job, const char **name) {
     int count = 0;
     if (job->pipeline)
@@ -158,7 +158,7 @@ int plan_print_pipelines(struct plan_rows *rows, const struct plan_job *job, str
     return status;
 }
 
-/* ---- drawn ---- */
+/* ---- drawings ---- */
 
 static int count_actions(const struct sl_schedule *schedule) {
     int count = 0;
@@ -166,7 +166,7 @@ static int count_actions(const struct sl_schedule *schedule) {
     return count;
 }
 
-/* The events as they lie in time: what a pair does, one after the other. */
+/* Adds the events in time; the actions of a pair follow each other. */
 static void add_events(const struct plan_job *job, const struct plan_pipeline *pipeline, int rank,
                        struct sl_simulation *simulation) {
     const struct sl_schedule *schedule = &pipeline->schedule;
@@ -202,7 +202,7 @@ static int lay_out(const struct plan_job *job, const struct plan_pipeline *pipel
     return SL_OK;
 }
 
-/* A layer each, one below the other. */
+/* Draws the pipelines as layers, one below the other. */
 static void draw_all(const struct plan_job *job, int count, const struct plan_pipeline *pipeline,
                      const struct sl_simulation *simulation, sl_timeline_writer *write, FILE *file) {
     struct sl_timeline_layer layer[MOST_PIPELINES];
@@ -216,7 +216,7 @@ static void draw_all(const struct plan_job *job, int count, const struct plan_pi
     for (int i = 0; i < count; i++) {
         const int used = snprintf(heading[i], sizeof heading[i], "%s: %.6g ms, bubble %.1f %%",
                                   pipeline[i].schedule.name, pipeline[i].time, 100 * pipeline[i].bubble);
-        if (pipeline[i].kept) /* something trains */
+        if (pipeline[i].kept) /* the pipeline trains */
             snprintf(heading[i] + used, sizeof heading[i] - (size_t)used, ", keeps %d", pipeline[i].kept);
         timeline.end = fmax(timeline.end, pipeline[i].time);
         layer[i] = (struct sl_timeline_layer){.schedule = &pipeline[i].schedule,
@@ -253,7 +253,8 @@ int plan_draw(const struct sl_output *output, const struct plan_job *job, bool p
 int plan_write_csv(const struct sl_output *output, const struct plan_job *job, struct sl_error *error) {
     struct sl_schedule schedule = {0};
     int status = plan_pipeline_table(&schedule, job, job->pipeline, error);
-    if (status == SL_OK) sl_schedule_write_csv(&schedule, output->stream); /* closing tells of a full disk */
+    if (status == SL_OK)
+        sl_schedule_write_csv(&schedule, output->stream); /* a full disk is reported when the stream is closed */
     sl_schedule_free(&schedule);
     return status;
 }

@@ -1,4 +1,4 @@
-/* driver.c - `plan memory` and `plan search` of a driver: it plans itself, with the code that runs it. */
+/* driver.c - `plan memory` and `plan search` with --driver: the driver plans itself, with the code that runs it. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "drivers/command_line/called.h"
 #include "drivers/plan/plan.h"
 
-/* The drivers that plan themselves, with the command that trains. */
+/* Drivers that plan themselves, with their training command. */
 static const struct driver {
     const char *name, *command;
 } drivers[] = {{"transformer", "train"}, {"looping_pipeline", NULL}};
@@ -21,7 +21,7 @@ static const struct driver *find(const char *name) {
     return NULL;
 }
 
-/* The value of OPTION ("--driver") at argv[*i], of which *i then is the last word; NULL: that is another word. */
+/* Returns the value of OPTION ("--driver") at argv[*i], and moves *i to its last word; NULL: another word. */
 static const char *value_of(char **argv, int argc, int *i, const char *option) {
     const size_t length = strlen(option);
     if (strncmp(argv[*i], option, length) != 0) return NULL;

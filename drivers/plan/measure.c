@@ -1,4 +1,4 @@
-/* measure.c - `plan measure`: the rates of this machine, for predictions elsewhere and later. */
+/* measure.c - `plan measure`: measures this machine's rates, for predictions elsewhere and later. */
 #include "drivers/machine/measure.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static const struct sl_option table[] = {
     {0},
 };
 
-/* The best and the median of the products of TYPE. */
+/* Orders rates, for the best and the median of a type's products. */
 static int compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -50,7 +50,7 @@ static void print_turns(const char *name, const struct sl_machine_turns *turns) 
     printf(" us\n");
 }
 
-/* Only where they differ. */
+/* Prints the places' speeds if they differ. */
 static void print_speeds(const struct sl_machine_nodes *nodes) {
     const char *name = "places, beside the first";
     for (int i = 0; i < nodes->places && i < SL_MACHINE_SPEEDS && nodes->speeds[i] > 0; i++, name = "")

@@ -1,17 +1,17 @@
-/* memory.c - what a device has to hold, and what makes it less.
+/* memory.c - memory of a device, and ways to reduce it.
  *
  * The model is that of `transformer train --attention gqa --rope-dim 0 --norm layer --mlp erf-gelu
  * --learned-positions`, and the formulas are those of its planning code with --wgrad-group 1: parameters, gradients,
- * optimizer and activations are the bytes that its --dry-run tells where each rank has one stage. What a call needs
- * while it runs (`workspace`), hand-overs and the batch are not in them.
+ * optimizer and activations are the bytes in its --dry-run with one stage per rank. Memory of running calls
+ * (`workspace`), messages between stages and the batch are excluded.
  *
  * Parameters of a layer with hidden size h and expansion e: kernels (4 + 2 e) h h, biases (5 + e) h, two norms 4 h.
- * Floats that a layer keeps of each token for its backward: the inputs of both norms and what they give (4 h), queries,
- * keys and values, the attention's result (4 h), the perceptron's middle and its slope (2 e h), a sum for each head
- * (its weights are computed again), one for each norm; and, of each microbatch, sums for biases and norms. Who sends
- * the input gradient to another stage first computes weight gradients later: until then it keeps 5 h more, or, where
- * tensor coordinates share layers, gathers them again. Tensor parallelism divides all but biases and what a norm has of
- * a token. */
+ * Floats that a layer saves per token for its backward: inputs and outputs of both norms (4 h), queries, keys and
+ * values, and the attention's result (4 h), the perceptron's middle and its slope (2 e h), a sum per head (its
+ * weights are recomputed), one per norm; and, per microbatch, sums for biases and norms. Ranks that send the input
+ * gradient to another stage first compute weight gradients later: until then they save 5 h more, or, if tensor
+ * coordinates share layers, gather them again. Tensor parallelism divides all but biases and a norm's numbers per
+ * token. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static double layer_kernels(const struct plan_job *job, int tensor) {
     return (4 + 2.0 * job->expansion) * job->hidden * job->hidden / tensor;
 }
 
-/* Biases of products, and the scales and shifts of norms. */
+/* Counts biases of products, and scales and shifts of norms. */
 static double layer_rest(const struct plan_job *job, int tensor) {
     return (5.0 + job->expansion) * job->hidden + 4.0 * job->hidden / tensor;
 }
@@ -56,14 +56,14 @@ enum plan_place plan_place_of(int rank, int stages) {
     return rank == 0 ? PLAN_FIRST : rank == stages - 1 ? PLAN_LAST : PLAN_MIDDLE;
 }
 
-/* The token table is where tokens are looked up, and where the logits are. */
+/* Counts the token table's parameters on a rank: the table is used for looking up tokens, and for the logits. */
 static double share_of_table(const struct plan_job *job, const struct plan_layout *layout,
                              const struct plan_share *share) {
     if (layout->spread_head) return table_parameters(job) / layout->stages;
     return share->first || share->last ? table_parameters(job) / layout->tensor : 0;
 }
 
-/* Of stages between the first and the last, the most that one of them has. */
+/* Returns the layers of a rank; between the first and the last rank, the largest number of any. */
 static int layers_at(const struct plan_job *job, int stages, int rank) {
     const struct sl_layers all = {.count = job->layers};
     if (rank > 0 && rank < stages - 1) return (job->layers + stages - 1) / stages;
@@ -93,17 +93,17 @@ struct plan_share plan_share_of(const struct plan_job *job, const struct plan_la
 
 double plan_element_bytes(int precision) { return precision == PLAN_ALL_F32 ? F32 : BF16; }
 
-/* Of sums, and of what is exact in mixed precision. */
+/* Returns the bytes of sums, and of numbers that are exact in mixed precision. */
 static double exact_bytes(int precision) { return precision == PLAN_ALL_BF16 ? BF16 : F32; }
 
 double plan_gradient_bytes(int precision) { return exact_bytes(precision); }
 
-/* In mixed precision values are float, with a copy in bf16 for products. */
+/* Returns the bytes of a value: in mixed precision a float, with a bf16 copy for products. */
 static double value_bytes(int precision) {
     return precision == PLAN_MIXED ? F32 + BF16 : plan_element_bytes(precision);
 }
 
-/* ZeRO divides the float values of what modules read as bf16; FSDP has divided the kernels. */
+/* ZeRO shards the float values of parameters that modules read as bf16; with FSDP the kernels are sharded already. */
 double plan_count_halves(const struct plan_layout *layout, const struct plan_share *share) {
     if (layout->precision != PLAN_MIXED || !layout->trains || !layout->zero || layout->data == 1) return 0;
     return share->table + (layout->zero < 3 ? share->kernels : 0);
@@ -136,10 +136,11 @@ static double layer_activations(const struct plan_job *job, const struct plan_la
     return (8 + 2.0 * job->expansion) * state_bytes(job, layout) / tensor + exact * sums;
 }
 
-/* The last norm, the logits, and what the loss has of a token. */
+/* Returns the bytes of the last norm, the logits, and the loss's numbers per token. */
 static double head_activations(const struct plan_job *job, const struct plan_layout *layout) {
     const double h = job->hidden, tensor = layout->tensor, exact = exact_bytes(layout->precision);
-    const double states = tensor > 1 ? 1 + 2 / tensor : 2; /* a row whole, where others have some of its columns */
+    const double states = tensor > 1 ? 1 + 2 / tensor : 2; /* complete rows; other coordinates' states have some
+                                                            * columns */
     const double floats = tokens_of(job, layout) * (job->vocabulary / tensor + 3 + states * h) + 2 * h / tensor;
     return exact * floats + state_bytes(job, layout) / tensor;
 }
@@ -152,7 +153,7 @@ static double activation_bytes(const struct plan_job *job, const struct plan_lay
                                const struct plan_share *share) {
     const double layer = layer_activations(job, layout), state = state_bytes(job, layout), tensor = layout->tensor;
     const double late = weights_follow_late(layout, share) ? 5 * state : 0;
-    const double spread = layout->kept_heads * 4 * state; /* a state, and three that a share hands on */
+    const double spread = layout->kept_heads * 4 * state; /* a state, and three that a share sends on */
     const double head = share->last && !layout->spread_head && job->parameters == 0 ? head_activations(job, layout) : 0;
     if (!layout->trains) return layer;
     if (!layout->recompute) return share->kept * (share->layers * (layer + late) + head) + spread;
@@ -174,15 +175,15 @@ struct plan_layout plan_layout_of(const struct plan_job *job) {
                                 .kept = {1, 1, 1}};
 }
 
-/* With ZeRO 2 a layer's gradient is there while it is computed, where a rank has enough layers for that to save some;
- * in mixed precision, that of its kernels. */
+/* With ZeRO 2 a layer's gradient exists only while it is computed, if the rank has enough layers to save memory; in
+ * mixed precision only the gradient of its kernels. */
 double plan_count_freed(const struct plan_job *job, const struct plan_layout *layout, const struct plan_share *share) {
     if (layout->zero != 2 || share->layers * (layout->data - 1) <= layout->data) return 0;
     const bool all = layout->precision != PLAN_MIXED && job->parameters == 0;
     return share->kernels + (all ? share->layers * layer_rest(job, layout->tensor) : 0);
 }
 
-/* FSDP shards kernels, and gathers each for each use. Looked up tokens and logits have a gradient each of the table. */
+/* FSDP shards kernels, and gathers each for every use. The token table has two gradients: of lookups and of logits. */
 static struct plan_memory memory_at(const struct plan_job *job, const struct plan_layout *layout,
                                     enum plan_place place) {
     const struct plan_share share = plan_share_of(job, layout, place);
@@ -244,7 +245,7 @@ static int add(struct plan_rows *rows, const struct plan_job *job, const char *s
     return plan_rows_add(rows, value, error);
 }
 
-/* One device: all microbatches as one batch, then what saves memory, one thing at a time. */
+/* Adds rows for one device: all microbatches as one batch, then memory-saving changes, one at a time. */
 static int add_one_device(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
     const struct plan_layout batch = {.precision = PLAN_ALL_F32,
                                       .trains = true,
@@ -278,7 +279,7 @@ static int add_one_device(struct plan_rows *rows, const struct plan_job *job, st
     return add(rows, job, "all of these for training", layout, error);
 }
 
-/* Copies of the model, and what ZeRO divides among them. */
+/* Adds rows for replicas of the model, and for ZeRO. */
 static int add_data(struct plan_rows *rows, const struct plan_job *job, struct plan_layout layout,
                     struct sl_error *error) {
     static const char *const name[] = {"data", "data, ZeRO 1: optimizer states", "data, ZeRO 2: sums of gradients",
@@ -287,7 +288,7 @@ static int add_data(struct plan_rows *rows, const struct plan_job *job, struct p
     return SL_OK;
 }
 
-/* A stage of each pipeline: the rank that keeps most. */
+/* Adds a row per pipeline: a stage of the rank with the largest memory. */
 static int add_pipelines(struct plan_rows *rows, const struct plan_job *job, struct plan_layout layout,
                          struct sl_error *error) {
     for (int i = 0; plan_pipeline_name(i); i++) {
@@ -307,7 +308,7 @@ static int add_pipelines(struct plan_rows *rows, const struct plan_job *job, str
     return SL_OK;
 }
 
-/* All of it, with the pipeline of the job: the interleaved one unless it trains by another one. */
+/* Adds a row with everything, with the job's pipeline, by default the interleaved one. */
 static int add_all(struct plan_rows *rows, const struct plan_job *job, struct plan_layout layout,
                    struct sl_error *error) {
     const char *name = job->pipeline ? job->pipeline : "interleaved";

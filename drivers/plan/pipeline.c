@@ -1,7 +1,7 @@
-/* pipeline.c - pipelines as tables, and what they cost.
+/* pipeline.c - pipelines as tables, and their costs.
  *
- * The article on parallelism shows four, of Graphcore's tutorial on pipelining. Their ranks work in step, so that
- * clocks say when a rank does what, and not only in which order (spmd/schedule/lockstep.c). */
+ * The article on parallelism shows four, from Graphcore's tutorial on pipelining. Their ranks work in lockstep:
+ * clocks tell when a rank works, and not only in which order (spmd/schedule/lockstep.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 static int larger(int a, int b) { return a > b ? a : b; }
 
-/* Forwards alone. */
+/* Inference: only forwards. */
 static int inference_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
     const int period = larger(schedule->microbatches, schedule->ranks);
     return microbatch + sl_schedule_rank_of(schedule, stage) + sl_schedule_loop_of(schedule, stage) * period;
@@ -33,8 +33,8 @@ static const struct sl_schedule_kind inference = {
 
 static const struct article_pipeline {
     const char *name;
-    const struct sl_schedule_kind *kind; /* NULL: the registry has it */
-    const char *looped; /* with several loops: the schedule that does the same, "" if there is none; NULL: itself */
+    const struct sl_schedule_kind *kind; /* NULL: registered */
+    const char *looped; /* with several loops: the equivalent schedule, "" if there is none; NULL: itself */
 } article[] = {
     {"sequential", NULL, NULL},
     {"grouped", NULL, ""},
@@ -45,7 +45,7 @@ enum { PIPELINES = sizeof article / sizeof *article };
 
 const char *plan_pipeline_name(int i) { return i >= 0 && i < PIPELINES ? article[i].name : NULL; }
 
-/* NULL: the name is a schedule's, or nobody's. */
+/* Returns the article's pipeline; NULL: the name is a schedule's, or unknown. */
 static const struct article_pipeline *find_article(const char *name) {
     for (int i = 0; i < PIPELINES; i++)
         if (!strcmp(article[i].name, name)) return &article[i];
@@ -95,7 +95,7 @@ int plan_pipeline_table(struct sl_schedule *schedule, const struct plan_job *job
                                 job->microbatches, error);
 }
 
-/* Proves a copy, as lowering changes the table. */
+/* Proves a copy, since lowering changes the table. */
 static int prove(const struct plan_job *job, const char *name, struct sl_error *error) {
     struct sl_schedule schedule = {0};
     int slots, status = plan_pipeline_table(&schedule, job, name, error);
@@ -109,13 +109,13 @@ static int prove(const struct plan_job *job, const char *name, struct sl_error *
 
 double plan_pipeline_cost(const struct plan_pipeline *pipeline, const struct plan_job *job, int rank,
                           enum sl_action_kind kind) {
-    const double again = job->recompute ? job->forward : 0; /* before the gradients */
+    const double again = job->recompute ? job->forward : 0; /* recomputation before the gradients */
     const double gradient = kind == SL_BACKWARD ? job->backward : job->backward / 2;
     const double cost = kind == SL_FORWARD ? job->forward : gradient + (kind == SL_WEIGHT_GRADIENT ? 0 : again);
     return pipeline->weight[rank] * cost / pipeline->schedule.loops;
 }
 
-/* Reads "1,1,1.5,1", a number a rank. */
+/* Reads "1,1,1.5,1", a number per rank. */
 static int read_weights(struct plan_pipeline *pipeline, const struct plan_job *job, struct sl_error *error) {
     const char *text = job->stage_times;
     for (int r = 0; r < job->stages; r++) {
@@ -135,10 +135,10 @@ static int read_weights(struct plan_pipeline *pipeline, const struct plan_job *j
     return SL_OK;
 }
 
-/* What is counted on the way. */
+/* Counts of one walk over the table. */
 struct measure {
-    int *working;            /* [iterations] ranks that do something */
-    int *latest;             /* [iterations] when the last of the states that it needs was computed, -1: none */
+    int *working;            /* [iterations] number of working ranks */
+    int *latest;             /* [iterations] iteration in which the latest of its input states was computed, -1: none */
     int *forward, *backward; /* [stages][microbatches] iteration */
 };
 
@@ -165,7 +165,8 @@ static int open_measure(struct plan_pipeline *pipeline, struct measure *measure)
     return SL_OK;
 }
 
-/* How long each iteration takes (in pipeline->end), who works in it, and how many microbatches RANK keeps. */
+/* Computes the length of each iteration (in pipeline->end), its working ranks, and RANK's number of microbatches
+ * with saved activations. */
 static void measure_rank(struct plan_pipeline *pipeline, const struct plan_job *job, struct measure *measure,
                          int rank) {
     const struct sl_schedule *schedule = &pipeline->schedule;
@@ -210,10 +211,10 @@ static void count_messages(struct plan_pipeline *pipeline, struct measure *measu
     }
 }
 
-/* Iterations one after the other. An exchange right before an iteration carries all states computed by then, so one is
- * needed only before an iteration that uses a state from after the last exchange. */
+/* Places the iterations in time. An exchange right before an iteration transfers all states computed by then, so it
+ * is needed only if the iteration uses a state computed after the last exchange. */
 static void place_in_time(struct plan_pipeline *pipeline, const struct plan_job *job, const struct measure *measure) {
-    int exchanged = 0; /* what was computed before this iteration has been exchanged */
+    int exchanged = 0; /* states computed before this iteration have been exchanged */
     double now = 0;
     for (int t = 0; t < pipeline->iterations; t++) {
         if (measure->latest[t] >= exchanged) {

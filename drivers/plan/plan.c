@@ -1,5 +1,4 @@
-/* plan.c - plans a training job: what fits on a device, what pipelines cost, what is sent, and how replicas lie on
- * nodes. */
+/* plan.c - plans a training job: memory per device, costs of pipelines, traffic, and places of replicas on nodes. */
 #include "drivers/plan/plan.h"
 
 #include <string.h>
@@ -20,7 +19,7 @@ struct config {
 
 #define FIELD(name) offsetof(struct config, name)
 #define JOB(name) offsetof(struct config, job.name)
-/* Read by these sections of tables, but not by a drawing or a schedule's own table. */
+/* Condition for options read by these sections of tables, but not by a drawing or a schedule's own table. */
 #define TOLD(sections) "section=all/" sections "&format=table/json"
 
 static const struct sl_option output_table[] = {
@@ -155,7 +154,7 @@ static const struct config defaults = {.job = {.stages = 4,
                                                .zero = 1,
                                                .node = 8}};
 
-/* What the options' ranges do not say. */
+/* Checks conditions beyond the options' ranges. */
 static int check_job(const struct plan_job *job, struct sl_error *error) {
     const struct {
         const char *name;

@@ -1,4 +1,4 @@
-/* rows.c - rows that are a table for people, or JSON. */
+/* rows.c - prints rows as a table for people, or as JSON. */
 #include "drivers/plan/plan.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static void print_cell(struct sl_table *table, enum plan_field_kind kind, union 
         print_bytes(table, value.number);
 }
 
-/* A whole number has no decimal point. */
+/* Makes a JSON value; whole numbers have no decimal point. */
 static json_t *json_of(enum plan_field_kind kind, union plan_value value) {
     if (kind == PLAN_FIELD_TEXT) return json_string(value.text);
     const bool whole = (kind == PLAN_FIELD_COUNT || kind == PLAN_FIELD_BYTES) && fabs(value.number) < 1e15;

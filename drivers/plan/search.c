@@ -1,8 +1,8 @@
-/* search.c - all ways to lay a job out on its devices, the fastest first. Where stages can share the head, each way
- * that has them is tried with and without that.
+/* search.c - lists all layouts of a job on its devices, the fastest first, with and without a shared head if the
+ * stages can share it.
  *
- * An estimate to compare layouts by: nothing overlaps, a token costs two operations a parameter forward and four
- * backward (recomputation: two more), and devices reach the rate that the job says. */
+ * Estimates for comparing layouts: nothing overlaps, a token costs two operations per parameter in the forward and
+ * four in the backward (recomputation: two more), and devices reach the job's rate. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 struct candidate {
     const char *pipeline;
     struct plan_layout layout;
-    int microbatches, loops; /* loops: those that have layers */
+    int microbatches, loops; /* loops: those with layers */
     double memory, bubble, compute, communication;
     bool fits;
 };
@@ -32,7 +32,7 @@ static double update_seconds(const struct candidate *candidate) {
     return candidate->compute + candidate->communication;
 }
 
-/* What fits comes first, then the faster one, then the smaller one. */
+/* Orders candidates: those that fit first, then the faster, then the smaller. */
 static int by_merit(const void *left, const void *right) {
     const struct candidate *a = left, *b = right;
     if (a->fits != b->fits) return a->fits ? -1 : 1;
@@ -66,7 +66,7 @@ static int add_candidate(struct search *search, const struct candidate *candidat
     return SL_OK;
 }
 
-/* Pipelines that train are simulated, as they run; those that do not are told by their clock. */
+/* Simulates a pipeline that trains; computes inference pipelines from their clock. */
 static int simulate(const struct plan_job *job, const char *name, struct candidate *candidate, struct sl_error *error) {
     if (plan_pipeline_trains(name)) {
         struct plan_simulation simulation;
@@ -83,7 +83,7 @@ static int simulate(const struct plan_job *job, const char *name, struct candida
     return status;
 }
 
-/* A layout whose pipeline cannot be made (loops that do not suit it, or more stages than layers) is none. */
+/* Tries a layout; if its pipeline cannot be made (unsuitable loops, or more stages than layers), it is skipped. */
 static int try_pipeline(struct search *search, const char *name, struct candidate candidate, struct sl_error *error) {
     enum { HEAD = 2 };
     struct plan_job job = *search->job;
@@ -104,7 +104,7 @@ static int try_pipeline(struct search *search, const char *name, struct candidat
     return add_candidate(search, &candidate, error);
 }
 
-/* The schedule that stages which share the head run in place of the pipeline called NAME; NULL: none does the same. */
+/* Returns the schedule with a shared head in place of the pipeline called NAME; NULL: there is no equivalent. */
 static const char *spread_schedule(const char *name) {
     const char *schedule = plan_schedule_name(name, 3);
     const struct sl_schedule_kind *kind = schedule ? sl_schedule_find(schedule, NULL) : NULL;
@@ -121,7 +121,7 @@ static int try_both(struct search *search, const char *name, struct candidate ca
     SL_TRY(try_pipeline(search, name, candidate, error));
     candidate.layout.spread_head = true;
     if (!spread || candidate.layout.stages == 1 || job->parameters > 0) return SL_OK;
-    if (job->sequence % candidate.layout.tensor) return SL_OK; /* its members share each sequence's rows */
+    if (job->sequence % candidate.layout.tensor) return SL_OK; /* tensor members share each sequence's rows */
     return sl_vocabulary_divides(&shared) ? try_pipeline(search, spread, candidate, error) : SL_OK;
 }
 
@@ -173,7 +173,7 @@ static int add_row(struct plan_rows *rows, const struct candidate *candidate, st
     return plan_rows_add(rows, value, error);
 }
 
-/* The first of the list that the driver can train, among those shown. */
+/* Adds the command of the first shown candidate that the driver can train. */
 static int add_command(struct plan_rows *rows, const struct search *search, int shown, struct sl_error *error) {
     static const struct plan_field command_field[] = {{"command", "command", -1, PLAN_FIELD_TEXT}, {0}};
     char text[1024];

@@ -1,9 +1,9 @@
-/* shape.c - the shape of a model of which only the number of parameters is known. */
+/* shape.c - finds a model's shape from its number of parameters. */
 #include <math.h>
 
 #include "drivers/plan/plan.h"
 
-/* How far the job's shape is from that of published models with so many parameters: 128 columns a layer, 128 a head. */
+/* Returns the distance of the job's shape from published models of its size: 128 columns per layer, 128 per head. */
 static double oddness(struct plan_job job) {
     const double parameters = job.parameters, width = (double)job.hidden / job.heads;
     job.parameters = 0;
@@ -11,7 +11,7 @@ static double oddness(struct plan_job job) {
            fabs(log(width / 128)) / 8;
 }
 
-/* The layers that make up what a job of so many columns lacks. */
+/* Returns the number of layers that gives a job of its hidden size the wanted number of parameters. */
 static int layers_for(const struct plan_job *job) {
     struct plan_job one = *job, two = *job;
     one.parameters = two.parameters = 0;

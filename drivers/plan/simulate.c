@@ -1,11 +1,11 @@
-/* simulate.c - a layout's pipeline as it runs: the simulator takes the stages' times, of which the head is a part. */
+/* simulate.c - simulates a layout's pipeline with the stages' times, including the head's. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "drivers/plan/plan.h"
 #include "spmd/schedule/simulate.h"
 
-/* What the two ends of a table with a shared head are: lookups, then layers, then shares of the head. */
+/* Kinds of stages with a shared head: lookups, then layers, then shares of the head. */
 static bool is_lookup(const struct plan_layout *layout, int stage) {
     return layout->spread_head && stage < layout->stages;
 }
@@ -14,7 +14,7 @@ static bool is_share(const struct plan_layout *layout, int stages, int stage) {
     return layout->spread_head && stage >= stages - layout->stages;
 }
 
-/* In forwards of all layers of a rank. */
+/* Returns a stage's time, relative to a forward of all layers of a rank. */
 static double weight_of(const struct plan_job *job, const struct plan_layout *layout, int stages, int stage) {
     const double head = plan_head_share(job, layout->stages);
     const int loops = stages / layout->stages - (layout->spread_head ? 2 : 0);
@@ -23,7 +23,7 @@ static double weight_of(const struct plan_job *job, const struct plan_layout *la
     return 1.0 / loops + (stage == stages - 1 ? head : 0);
 }
 
-/* The times of all stages, in the time of a rank's forward and backward together. */
+/* Returns the times of all stages, relative to a rank's forward and backward together. */
 static struct sl_stage_costs *make_costs(const struct plan_job *job, const struct plan_layout *layout, int stages) {
     struct sl_stage_costs *cost = calloc((size_t)stages, sizeof *cost);
     const double whole = job->forward + job->backward, forward = whole > 0 ? job->forward / whole : 1.0 / 3;
@@ -37,7 +37,8 @@ static struct sl_stage_costs *make_costs(const struct plan_job *job, const struc
     return cost;
 }
 
-/* Microbatches that the ranks with most of them keep, of stages that have layers and of shares of the head. */
+/* Counts the microbatches with saved activations on the fullest ranks, for stages with layers and for shares of the
+ * head. */
 static void count_kept(const struct sl_schedule *schedule, const struct plan_layout *layout,
                        struct plan_simulation *simulation) {
     const int stages = sl_schedule_stages(schedule), loops = schedule->loops - (layout->spread_head ? 2 : 0);

@@ -1,9 +1,9 @@
-/* tensor.c - layers split over a tensor group: who holds which part, and an example that shows that the parts give
- * what one device gives.
+/* tensor.c - layers sharded over a tensor group: the members' parts, and an example that verifies that the parts
+ * give the result of one device.
  *
- * The perceptron h = W2 f(W1 x + b1) + b2 has W1 and b1 split by rows and W2 by columns: each member has its part z of
- * the middle and an h of full size, and their sum, to which everyone adds b2 afterwards, is the result. The embedding
- * has its rows split: a member gives zeros for tokens that are not its own, so that the sum takes each row from one. */
+ * The perceptron h = W2 f(W1 x + b1) + b2 has W1 and b1 sharded by rows and W2 by columns: each member has its part
+ * z of the middle and an h of full size; the result is their sum plus b2, which every member adds. The embedding has
+ * its rows sharded: a member returns zeros for tokens of other members, so the sum takes each row from one member. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "spmd/random.h"
 #include "collectives/shard_map.h"
 
-/* ---- the layers: on shards, and with one member on whole arrays ---- */
+/* ---- the layers: on shards, and on whole arrays with one member ---- */
 
 enum { X, W1, B1, W2, B2, IDS, TABLE, INPUTS };
 enum { PERCEPTRON, EMBEDDING, OUTPUTS };
@@ -55,7 +55,7 @@ static int both(struct sl_spmd *self, const struct sl_array *in, struct sl_array
     return embedding(self, &group, in, out[EMBEDDING].data);
 }
 
-/* ---- the example: a few tokens, sizes that divide by the group's ---- */
+/* ---- the example: a few tokens, sizes divisible by the group's ---- */
 
 struct example {
     struct sl_array in[INPUTS], out[OUTPUTS];
@@ -89,7 +89,7 @@ static int open_example(struct example *example, int members, struct sl_error *e
             for (size_t n = 0; n < count; n++) data[n] /= sqrtf((float)d);
         }
     }
-    for (int t = 0; t < TOKENS; t++) /* the first and the last row are among them */
+    for (int t = 0; t < TOKENS; t++) /* including the first and the last row */
         ((int32_t *)example->in[IDS].data)[t] = (int32_t)((rows - 1) * (size_t)t / (TOKENS - 1));
     return SL_OK;
 }
@@ -108,7 +108,7 @@ static int run_example(struct example *example, int members, struct sl_error *er
     return sl_shard_map_run(&map, &mesh, &engine, both, NULL);
 }
 
-/* The largest difference between MEMBERS devices and one, for each layer. */
+/* Computes the largest difference between MEMBERS devices and one, for each layer. */
 static int compare(int members, double *difference, struct sl_error *error) {
     struct example split = {0}, alone = {0};
     int status = open_example(&split, members, error);
@@ -136,7 +136,8 @@ static const struct plan_field field[] = {{"tensor", "tensor", -20, PLAN_FIELD_T
                                           {"bytes", "bytes", 12, PLAN_FIELD_BYTES},
                                           {0}};
 
-/* ROWS x COLUMNS, of which a device has one in BY_ROWS, rounded up, and one in BY_COLUMNS; COLUMNS 0: a vector. */
+/* Adds a row for an array of ROWS x COLUMNS; a device has one in BY_ROWS, rounded up, and one in BY_COLUMNS. COLUMNS
+ * 0: a vector. */
 static int add(struct plan_rows *rows, const struct plan_job *job, const char *name, const char *split,
                double row_count, double columns, int by_rows, int by_columns, struct sl_error *error) {
     char shape[40], shard[40];
@@ -158,7 +159,7 @@ static const struct plan_field check_field[] = {
 
 static int check(struct plan_rows *rows, int members, struct sl_error *error) {
     static const char *const name[] = {"perceptron", "embedding"};
-    static const double allowed[] = {1e-5, 0}; /* sums in another order; of each row all but one are zeros */
+    static const double allowed[] = {1e-5, 0}; /* sums in another order; all terms but one are zeros */
     double difference[OUTPUTS];
     SL_TRY(compare(members, difference, error));
     plan_rows_note(rows, "\n");
@@ -174,7 +175,7 @@ static int check(struct plan_rows *rows, int members, struct sl_error *error) {
                         members, difference[wrong], allowed[wrong]);
 }
 
-enum { MOST_CHECKED = 64 }; /* devices: the check has a thread for each */
+enum { MOST_CHECKED = 64 }; /* devices: the check has a thread per device */
 
 int plan_print_tensor(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
     const double d = job->hidden, middle = d * job->expansion;

@@ -1,4 +1,4 @@
-/* forecast.c - predicted and measured, side by side. */
+/* forecast.c - reports predictions next to measurements. */
 #include "drivers/search/forecast.h"
 
 #include <math.h>
@@ -9,18 +9,18 @@
 #include "drivers/machine/machine_file.h"
 #include "drivers/search/observed.h"
 
-/* Below this share another layout is not told as a better one: predictions of small models miss by as much. */
+/* Minimal gain of a better layout in the report: predictions of small models have errors of this size. */
 static const double worth = 0.15;
 
-/* Where cores are taken away for more than this share, predictions, which do not know of it, are told so. */
+/* Share of time taken by other programs above which the report mentions it: predictions do not include it. */
 static const double much = 0.1;
 
-/* Shorter runs than so many seconds are not worth a search. */
+/* Minimal seconds of a run for a search. */
 static const double searched = 2;
 
 static const char *const share_name[SL_SHARES] = {"products_ms", "attention_ms", "kernels_ms", "calls_ms"};
 
-/* What takes the largest part of a place's step beside products: all of its coordinates do their work there. */
+/* Returns the largest part of a place's step besides products: all of its coordinates work there. */
 static const char *hindrance(const struct sl_prediction *of, double *ms) {
     const struct {
         const char *name;
@@ -41,7 +41,7 @@ static const struct sl_forecast *forecast_of(const struct sl_training_forecast *
     return (const struct sl_forecast *)told;
 }
 
-/* Times, or why there are none. */
+/* Prints times, or why there are none. */
 static void print_times(const struct sl_forecast *forecast, FILE *stream, const struct sl_training_measured *measured) {
     const struct sl_time_unit unit = sl_time_unit_of(fmax(forecast->timed ? forecast->own.ms : 0, measured->slow));
     if (forecast->timed)
@@ -58,7 +58,7 @@ static void print_times(const struct sl_forecast *forecast, FILE *stream, const 
         fprintf(stream, "measured no step");
 }
 
-/* What holds the run back. */
+/* Prints the largest obstacle to a faster run. */
 static void print_hindrance(const struct sl_forecast *forecast, FILE *stream,
                             const struct sl_training_measured *measured) {
     double ms;
@@ -99,7 +99,7 @@ static void print(const struct sl_training_forecast *told, FILE *stream, const s
     sl_forecast_print(forecast_of(told), stream, measured);
 }
 
-/* What the time consists of. */
+/* Adds the parts of the time. */
 static void add_shares(json_t *object, const struct sl_prediction *own) {
     for (int i = 0; i < SL_SHARES; i++) json_object_set_new(object, share_name[i], sl_json_real(own->share_ms[i]));
     json_object_set_new(object, "reduce_ms", sl_json_real(own->reduce_ms));
@@ -123,7 +123,7 @@ json_t *sl_forecast_json(const struct sl_forecast *forecast) {
 
 static json_t *json(const struct sl_training_forecast *told) { return sl_forecast_json(forecast_of(told)); }
 
-/* What cannot be predicted is not told: the run has been done all the same. */
+/* Makes the forecast; failures are not reported, since the run has succeeded without it. */
 void sl_forecast_settle(struct sl_forecast *forecast, const struct sl_profile *profile, int64_t steps, double seconds) {
     struct sl_machine *machine = forecast->told.made ? NULL : malloc(sizeof *machine);
     struct sl_job *job = forecast->job;

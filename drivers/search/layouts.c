@@ -24,7 +24,7 @@ static void add_number(char *text, const char *option, int number) {
     add(text, "%s", word);
 }
 
-/* Empty where the pipeline's ranks share no head. */
+/* Fills in WAY with the ways to spread the head; empty if heads are not shared. */
 static void find_heads(const struct sl_job *job, const struct sl_mesh *mesh, const char *way[SL_JOB_HEADS]) {
     if (job->type->heads) job->type->heads(job, sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_PIPE)), way);
 }
@@ -69,7 +69,7 @@ struct listing {
     struct sl_error *error;
 };
 
-/* Texts that a layout's options point to lie in itself, and the list moves. */
+/* Makes pointers to a layout's own texts valid after the list has moved. */
 static void settle(struct sl_layout *layout) {
     if (layout->stage_layers[0]) layout->variant.options.stage_layers = layout->stage_layers;
 }
@@ -100,7 +100,8 @@ int sl_layouts_insert_own(struct sl_layouts *layouts, const struct sl_job *job, 
     return SL_OK;
 }
 
-/* With the head on a rank, and spread, as far as that can be worth it. A spread one takes loops of its own. */
+/* Appends the layout with the head on one rank, and with each useful way to spread it. A spread head has loops of
+ * its own. */
 static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
                         int microbatches) {
     const char *way[SL_JOB_HEADS] = {NULL};
@@ -112,8 +113,8 @@ static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, 
     return SL_OK;
 }
 
-/* Numbers of microbatches: powers of two, from the ranks of the pipeline on, or the highest that there is; and one a
- * sample, where these are few. Or what the user says. */
+/* Lists numbers of microbatches: powers of two from the pipeline's ranks on, or the largest possible number; and one
+ * per sample, if samples are few. Or the user's number. */
 static int list_microbatches(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
                              int ranks) {
     const struct sl_training_options *options = l->job->options;
@@ -129,7 +130,7 @@ static int list_microbatches(struct listing *l, const struct sl_schedule_kind *k
     return m <= samples && samples <= MOST_MICROBATCHES ? append_heads(l, kind, schedule, loops, samples) : SL_OK;
 }
 
-/* One loop or two, four, eight: as many as the schedule allows and there are layers for. */
+/* Lists 1, 2, 4 and 8 loops, as far as the schedule and the number of layers allow. */
 static int list_loops(struct listing *l, const struct sl_schedule_kind *kind, const char *name, int ranks) {
     const int given = l->job->options->loops;
     if (l->limits->loops) return list_microbatches(l, kind, name, given, ranks);
@@ -140,7 +141,8 @@ static int list_loops(struct listing *l, const struct sl_schedule_kind *kind, co
     return SL_OK;
 }
 
-/* Without a pipeline all schedules are one of two: forwards first, or each followed by its backward. */
+/* Lists schedules. Without a pipeline all schedules are one of two: all forwards first, or each followed by its
+ * backward. */
 static int list_schedules(struct listing *l) {
     const struct sl_training_options *options = l->job->options;
     const int ranks = sl_mesh_axis_size(&l->mesh, sl_job_axis(l->job, SL_JOB_PIPE));
@@ -158,7 +160,7 @@ static int list_schedules(struct listing *l) {
     return SL_OK;
 }
 
-/* Sizes of axes from number AXIS on, whose product is LEFT. */
+/* Lists the sizes of axes from index AXIS on, with the product LEFT. */
 static int list_meshes(struct listing *l, int axis, int left) {
     if (axis == l->mesh.axes - 1) {
         l->mesh.axis[axis].size = left;
@@ -172,8 +174,8 @@ static int list_meshes(struct listing *l, int axis, int left) {
     return SL_OK;
 }
 
-/* Neighbours along the last axis are nearest to each other: those of a model's products. The stages of a pipeline send
- * less than replicas do, and so it is also tried with them farthest apart. */
+/* Lists orders of axes. Neighbours along the last axis are nearest to each other: that axis is for the model's
+ * products. Stages of a pipeline send less than replicas, so the order with stages farthest apart is listed, too. */
 static int list_orders(struct listing *l, int devices) {
     const char *const *names = l->job->type->axes;
     for (int order = 0; order < (l->limits->spread ? 2 : 1); order++) {
@@ -193,9 +195,9 @@ int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int de
     return limits->mesh ? list_schedules(&l) : list_orders(&l, devices);
 }
 
-/* ---- what saves memory ---- */
+/* ---- saving memory ---- */
 
-/* In the order of what it costs. */
+/* Memory-saving steps, the cheapest first. */
 enum { SAVE_SUMS, SAVE_GROUP, SAVE_SELECTIVE, SAVE_KERNELS, SAVE_FULL, SAVE_FAR, SAVINGS };
 
 static bool save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits, int how) {
@@ -248,14 +250,15 @@ bool sl_layout_round(struct sl_layout *layout, const struct sl_job *job, const s
 
 /* ---- balance ---- */
 
-/* COUNT parts of layers, of which a layer has PARTS. */
+/* Adds COUNT parts of layers; a layer has PARTS. */
 static void add_count(char *text, size_t size, int count, int parts) {
     const size_t used = strlen(text);
     snprintf(text + used, size - used, "%s%d%s", used ? "," : "", count / parts, count % parts ? ".5" : "");
 }
 
-/* A layer takes what the cheapest stage takes for one; what a stage takes beyond that is its embedding or head. Layers,
- * or halves of them, go one by one to the stage that is then the earliest to end. A spread head balances by itself. */
+/* Balances the stages. A layer's time is that of the stage with the least time per layer; the rest of a stage's time
+ * is its embedding or head. Layers, or half layers, are given one by one to the stage with the least time so far. A
+ * spread head is balanced by itself. */
 bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job, int parts) {
     const int layers = job->layers;
     double layer = 0, *other = calloc((size_t)stages, sizeof *other);

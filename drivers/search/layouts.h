@@ -1,4 +1,5 @@
-/* layouts.h - the layouts of a job on a number of devices: meshes, schedules, microbatches, and what saves memory. */
+/* layouts.h - lists layouts of a job on a number of devices: meshes, schedules, microbatches, and options that save
+ * memory. */
 #ifndef SL_DRIVERS_SEARCH_LAYOUTS_H
 #define SL_DRIVERS_SEARCH_LAYOUTS_H
 
@@ -9,12 +10,12 @@ enum { SL_LAYOUT_TEXT = 320 };
 struct sl_layout {
     struct sl_variant variant;
     char mesh[96];             /* "data=2,pipe=4" */
-    char stage_layers[96];     /* "" unless the layout says how many layers each stage has */
-    char text[SL_LAYOUT_TEXT]; /* its options as they are written */
-    int savings;               /* steps that save memory, each at a price, that have been taken */
+    char stage_layers[96];     /* layers of each stage; "": not given by the layout */
+    char text[SL_LAYOUT_TEXT]; /* its options, as on a command line */
+    int savings;               /* number of memory-saving steps taken, each of which has a cost */
     struct sl_prediction prediction;
-    bool planned; /* it could be planned, and has a prediction */
-    bool fits;    /* in the memory that a coordinate may take */
+    bool planned; /* planning succeeded; `prediction` is set */
+    bool fits;    /* in a coordinate's memory */
 };
 
 struct sl_layouts {
@@ -22,25 +23,27 @@ struct sl_layouts {
     struct sl_layout *list;
 };
 
-/* What the user has fixed: then layouts have nothing else. */
+/* Options fixed by the user: layouts keep them. */
 struct sl_layout_limits {
     bool mesh, schedule, loops, microbatches, recompute, storage, stage_layers;
-    bool spread; /* nodes are far from each other: places along axes matter, and so does the order of axes */
+    bool spread; /* nodes have slow links: the order of axes matters */
 };
 
-/* Appends all layouts of JOB on DEVICES, without any that saves memory; SL_FAILED without memory. Free the list. */
+/* Appends all layouts of JOB on DEVICES, without memory-saving steps; SL_FAILED without memory. The caller frees the
+ * list. */
 int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int devices,
                     const struct sl_layout_limits *limits, struct sl_error *error);
-/* Inserts JOB on MESH, with all its options, before all others; SL_FAILED without memory. */
+/* Inserts JOB on MESH, with all its options, as the first layout; SL_FAILED without memory. */
 int sl_layouts_insert_own(struct sl_layouts *layouts, const struct sl_job *job, const struct sl_mesh *mesh,
                           struct sl_error *error);
-/* Takes the next step that saves memory; false where there is none left. */
+/* Takes the next memory-saving step; returns false if there is none. */
 bool sl_layout_save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
-/* Rounds what is kept to bf16, which may take less memory or more; false where that is given. */
+/* Rounds saved activations to bf16, which may take less memory or more; returns false if the user has fixed the
+ * storage. */
 bool sl_layout_round(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
-/* Gives the stages as many layers as balance their predicted times, or with 2 PARTS halves of layers; false where that
- * is what they have. STAGE has the ms of each of STAGES stages in a step of JOB's layers; NULL: as if layers were all
- * that takes time. */
+/* Distributes the layers over stages to balance their predicted times; with 2 PARTS in half layers. Returns false if
+ * the layout has this distribution already. STAGE has the ms per step of each of STAGES stages of JOB; NULL: only
+ * layers take time. */
 bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job, int parts);
 
 #endif

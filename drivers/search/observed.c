@@ -1,12 +1,12 @@
-/* observed.c - typical rates, each of which is then scaled until the run's prediction has the work that was seen. */
+/* observed.c - begins with typical rates, and scales each until the predicted work is as observed. */
 #include "drivers/search/observed.h"
 
 #include "collectives/engines.h"
 #include "drivers/speed/cores.h"
 
-/* ---- what is typical ---- */
+/* ---- typical rates ---- */
 
-/* Of a core, in GFLOP/s: products of few rows are slower. */
+/* Rates of a core, in GFLOP/s: products with few rows are slower. */
 static const struct {
     int m, n, k;
     double rate;
@@ -17,7 +17,7 @@ enum { TYPICAL = sizeof typical / sizeof *typical };
 static void add_products(struct sl_machine *machine, enum sl_dtype type) {
     for (int way = 0; way < 3; way++)
         for (int i = 0; i < TYPICAL; i++) {
-            const bool sums_rows = way == 2; /* a weight gradient's k is the rows */
+            const bool sums_rows = way == 2; /* in a weight gradient k is the number of rows */
             machine->product[machine->products++] =
                 (struct sl_machine_product){.type = type,
                                             .m = sums_rows ? typical[i].n : typical[i].m,
@@ -29,7 +29,8 @@ static void add_products(struct sl_machine *machine, enum sl_dtype type) {
         }
 }
 
-/* Where coordinates have places of their own, there are as many as they are. */
+/* Begins with a machine for the job. If coordinates have places of their own, there are as many places as
+ * coordinates. */
 static void begin(struct sl_machine *machine, const struct sl_job *job, const struct sl_engine *engine) {
     const int cores = sl_cores_of(engine), coordinates = job->mesh.size;
     *machine = (struct sl_machine){.name = "this run",
@@ -51,9 +52,9 @@ static void begin(struct sl_machine *machine, const struct sl_job *job, const st
     if (job->precision != SL_F32) add_products(machine, job->precision);
 }
 
-/* ---- what was seen ---- */
+/* ---- observations ---- */
 
-/* Seconds a step of the coordinate that has most to compute. */
+/* Seconds per step of the coordinate with the most work. */
 struct seen {
     double products, kernels, optimizer, communication, other;
 };
@@ -70,13 +71,13 @@ static struct seen look(const struct sl_profile *profile, int coordinates, int64
                          seconds[SL_WORK_OTHER] / times};
 }
 
-/* By what times of a kind are to be multiplied; 1 where one of both says nothing. */
+/* Returns the factor for times of a kind; 1 if either time is too small to tell. */
 static double factor(double seconds, double predicted_ms) {
     const double least = 1e-7;
     return seconds > least && predicted_ms > 1e3 * least ? 1e3 * seconds / predicted_ms : 1;
 }
 
-/* Actions of the rank that has most of them, in a step. */
+/* Returns the actions per step of the rank with the most actions. */
 static double actions_of(const struct sl_job *job) {
     int most = 1;
     for (int r = 0; r < job->schedule.ranks; r++)
@@ -98,7 +99,7 @@ static void scale(struct sl_machine *machine, const struct sl_job *job, const st
         machine->latency[link] *= calls;
         machine->bandwidth[link] /= calls;
     }
-    machine->tied.call *= calls; /* of groups of any size: nothing is typical of them */
+    machine->tied.call *= calls; /* for groups of any size: there are no typical values */
     machine->roaming.call *= calls;
     machine->action = seen->other / actions_of(job);
 }

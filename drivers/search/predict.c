@@ -1,4 +1,4 @@
-/* predict.c - plans each rank on paper, turns its work into seconds, and simulates the schedule. */
+/* predict.c - plans each rank, converts its work to seconds, and simulates the schedule. */
 #include "drivers/search/predict.h"
 
 #include <math.h>
@@ -8,36 +8,37 @@
 #include "collectives/paper.h"
 #include "spmd/schedule/simulate.h"
 
-/* What planning tells of a rank. */
+/* Plan of a rank. */
 struct rank {
     struct sl_budget budget;
     struct sl_load load;
-    double *summed;  /* [loops] floats of gradients that are summed over data, as often as they are */
-    double *trained; /* [loops] floats of their parameters, which are gathered where each updates a part */
-    double *updated; /* [loops] floats of parameters that this coordinate updates */
-    double *halved;  /* [loops] of those, what is gathered as bf16 */
-    bool reads;  /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
-    double sums; /* ms of its sums over data and gathers, where these are work of shared cores */
+    double *summed;  /* [loops] floats of gradients summed over data, counted each time */
+    double *trained; /* [loops] floats of their parameters, gathered if each replica updates a part */
+    double *updated; /* [loops] floats of parameters updated by this coordinate */
+    double *halved;  /* [loops] part of `trained` gathered as bf16 */
+    bool reads;      /* the optimizer reads other replicas' gradients in place, and they read its values: no data are
+                      * moved */
+    double sums;     /* ms of its sums over data and gathers, if they are work of shared cores */
 };
 
-/* What a place goes over until it comes back to the same bytes: the nearer, the likelier they are still in a cache. */
+/* Bytes that a place uses before it uses the same bytes again: the fewer, the likelier they are still in a cache. */
 enum span {
-    SPAN_MICROBATCH, /* weights: those of all its stages, and what a microbatch keeps; */
-    SPAN_WINDOW,     /* what is kept, and gradients: all microbatches that are under way, too; */
-    SPAN_STEP,       /* the optimizer's: all that there is */
+    SPAN_MICROBATCH, /* for weights: those of all its stages, and a microbatch's saved activations; */
+    SPAN_WINDOW,     /* for saved activations and gradients: all microbatches in flight, too; */
+    SPAN_STEP,       /* for the optimizer: everything */
     SPANS
 };
 
 struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
-    const struct sl_mesh *mesh;           /* on which it would run: the job's own, or with more replicas */
-    int data;                             /* replicas there */
-    enum sl_link link[SL_MAX_AXES];       /* the farthest between neighbours along each axis */
+    const struct sl_mesh *mesh;           /* mesh of the run: the job's own, or with more replicas */
+    int data;                             /* its replicas */
+    enum sl_link link[SL_MAX_AXES];       /* the slowest link between neighbours along each axis */
     struct rank *rank;                    /* [ranks] */
-    double pace;                          /* seconds of the slowest place for each of the rates */
-    double used[SPANS];                   /* bytes that a place goes over until it uses the same ones again */
-    const struct sl_machine_turns *turns; /* where coordinates share cores; NULL: they do not */
+    double pace;                          /* time on the slowest place, relative to the rates */
+    double used[SPANS];                   /* bytes that a place uses before it uses the same ones again */
+    const struct sl_machine_turns *turns; /* if coordinates share cores; otherwise NULL */
     struct sl_stage_costs *stage;
     struct sl_prediction *result;
 };
@@ -53,9 +54,9 @@ static void count_parameters(struct rank *rank, const struct sl_job *job, const 
     rank->reads = parameters->one_copy && !parameters->values_only && job->options->clip == 0;
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        const int loop = range->loop; /* tied ones with the first's */
+        const int loop = range->loop; /* loop of tied parameters: the first one's */
         if (sl_range_is_frozen(parameters, r)) continue;
-        if (range->room) rank->reads = false; /* gradients are soon gone */
+        if (range->room) rank->reads = false; /* gradients are freed early */
         if (!sl_range_is_sharded(parameters, r)) {
             rank->trained[loop] += (double)range->used;
             rank->summed[loop] += (double)range->used * sl_range_sums(parameters, r);
@@ -77,7 +78,7 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* The coordinate of RANK that is the first along all other axes. */
+/* Returns the coordinate of RANK that is first along all other axes. */
 static int coordinate_of(const struct sl_job *job, int rank) {
     const int axis = sl_mesh_find_axis(&job->mesh, sl_job_axis(job, SL_JOB_PIPE));
     return sl_mesh_neighbour(&job->mesh, 0, axis, rank);
@@ -113,7 +114,8 @@ static void close_ranks(struct prediction *p) {
 
 /* ---- seconds ---- */
 
-/* The farthest that two members of COORDINATE's group along AXIS are; of the pipeline's, that neighbours are. */
+/* Returns the slowest link in COORDINATE's group along AXIS; NEIGHBOURS: only between neighbours in it, as for a
+ * pipeline. */
 static enum sl_link farthest(const struct prediction *p, int coordinate, int axis, bool neighbours) {
     const int index = sl_mesh_index(p->mesh, coordinate, axis), size = p->mesh->axis[axis].size;
     const int end = neighbours && index + 2 < size ? index + 2 : size;
@@ -127,7 +129,7 @@ static enum sl_link farthest(const struct prediction *p, int coordinate, int axi
     return worst;
 }
 
-/* Of each axis, over the first coordinates of all ranks. */
+/* Finds the slowest link of each axis, over the first coordinates of all ranks. */
 static void find_links(struct prediction *p) {
     const int pipe = sl_mesh_find_axis(p->mesh, sl_job_axis(p->job, SL_JOB_PIPE));
     for (int axis = 0; axis < p->mesh->axes; axis++) {
@@ -144,7 +146,7 @@ static enum sl_link link_along(const struct prediction *p, const char *name) {
     return axis < 0 ? SL_LINK_CORE : p->link[axis];
 }
 
-/* Of a call: planned with fewer replicas than there are it has fewer members. */
+/* Returns the members of a call: if it was planned with fewer replicas, there are more. */
 static int members_of(const struct prediction *p, const struct sl_load_call *call) {
     return strcmp(call->axes, sl_job_axis(p->job, SL_JOB_DATA)) ? call->members : p->data;
 }
@@ -155,8 +157,8 @@ static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES
                                                                   [SL_LOAD_SOFTMAX] = SL_MACHINE_SOFTMAX,
                                                                   [SL_LOAD_DROPOUT] = SL_MACHINE_DROPOUT};
 
-/* A product's own time, and that of its weights, or of their gradients, from where they lie. Each hides a part of the
- * other. */
+/* Returns the time of a product: its own, combined with the time to read its weights, or to update their gradients.
+ * Each hides a part of the other. */
 static double product(const struct prediction *p, const struct sl_load_product *x) {
     const double size = x->type == SL_BF16 ? 2 : 4, inner = size * x->n * x->k;
     const double gradient = size * x->m * x->k + inner + 8.0 * x->m * x->n;
@@ -165,19 +167,21 @@ static double product(const struct prediction *p, const struct sl_load_product *
     return hypot(sl_machine_product(p->machine, x->type, x->m, x->n, x->k, x->a_transposed, x->b_transposed), moved);
 }
 
-/* What is kept comes from memory, too. Kernels other than moves read an element and write one. */
+/* Returns the time of a kernel, including saved data from memory. Kernels other than moves read an element and write
+ * one. */
 static double kernel(const struct prediction *p, enum sl_machine_kernel kind, double elements) {
     return hypot(sl_machine_kernels(p->machine, kind, elements),
                  sl_machine_moved(p->machine, (kind == SL_MACHINE_MOVES ? 4 : 8) * elements, p->used[SPAN_WINDOW]));
 }
 
-/* AdamW reads a parameter, so many GRADIENTS of it, and two moments, and writes all but the gradients. */
+/* Returns the time of AdamW: it reads a parameter, GRADIENTS gradients of it, and two moments, and writes all but
+ * the gradients. */
 static double update(const struct prediction *p, double parameters, int gradients) {
     return hypot(sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, parameters),
                  sl_machine_moved(p->machine, (6.0 + gradients) * sizeof(float) * parameters, p->used[SPAN_STEP]));
 }
 
-/* A call over AXES, of members that go over so much SPAN. */
+/* Returns the time of a call over AXES, of members with so much SPAN. */
 static double collective(const struct prediction *p, const char *axes, enum sl_operation operation, int members,
                          double bytes, enum span span) {
     const struct sl_machine_turns *turns = span == SPAN_WINDOW ? p->turns : NULL; /* whole arrays are not cut */
@@ -185,7 +189,7 @@ static double collective(const struct prediction *p, const char *axes, enum sl_o
            sl_machine_moved(p->machine, sl_machine_touched(operation, members, bytes), p->used[span]);
 }
 
-/* Of one microbatch, on a core or device of its own; SHARE [SL_SHARES] is added to. */
+/* Returns the seconds of one microbatch on a core or device of its own; adds their parts to SHARE [SL_SHARES]. */
 static double seconds_of(const struct prediction *p, const struct sl_load_work *work, double *share) {
     const struct sl_machine *machine = p->machine;
     double products = 0, kernels = 0, calls = 0;
@@ -207,8 +211,8 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
     return products + attention + kernels + calls;
 }
 
-/* The loop's gradients summed over data, and its values gathered where each updates a part; before, where there are two
- * copies of the model, the sum of these. */
+/* Returns the time to sum the loop's gradients over data, and to gather its values if each replica updates a part;
+ * preceded, with two copies of the model, by the sum over copies. */
 static double reduction(const struct prediction *p, const struct rank *rank, int loop) {
     const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
     const double bytes = sizeof(float) * rank->summed[loop];
@@ -223,13 +227,14 @@ static double reduction(const struct prediction *p, const struct rank *rank, int
            collective(p, axis, SL_ALL_GATHER, p->data, gathered, SPAN_STEP);
 }
 
-/* Of the stage of RANK's LOOP. What replicas share, more replicas share more. */
+/* Returns the costs of the stage in RANK's LOOP. With more replicas, each updates a smaller part of shared
+ * parameters. */
 static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int loop, double *share) {
     const struct sl_load_loop *of = &p->rank[rank].load.loop[loop];
     const double action = sl_machine_action(p->machine), shared = p->job->options->zero ? p->job->data : p->data;
     const double updated = p->rank[rank].updated[loop] * shared / p->data;
     const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
-    const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state comes, and goes */
+    const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state is read and written back */
     const double moved = far ? 2 * sizeof(float) * updated * sl_optimizer_states(&p->job->optimizer) : 0;
     const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? p->data : 1);
     return (struct sl_stage_costs){
@@ -245,13 +250,13 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
 
 /* ---- traffic ---- */
 
-/* What a member sends in a call of BYTES, with the algorithms that send least. */
+/* Returns the bytes a member sends in a call of BYTES, with the algorithms that send least. */
 static double sent(enum sl_operation operation, int members, double bytes) {
     const double part = bytes * (members - 1) / members;
     return operation == SL_PSUM ? 2 * part : part;
 }
 
-/* Stages that RANK's stages give rows or gradients to, on other ranks. */
+/* Counts the stages on other ranks to which RANK's stages send activations or gradients. */
 static int neighbours(const struct sl_job *job, int rank) {
     const struct sl_schedule *schedule = &job->schedule;
     int count = 0;
@@ -301,7 +306,7 @@ static void take_largest(struct prediction *p) {
     }
 }
 
-/* Of a coordinate of the mean rank. */
+/* Adds the bytes of a rank's coordinate, with weight SHARE. */
 static void add_used(struct prediction *p, const struct sl_budget *budget, double share) {
     const double values = (double)budget->bytes[SL_MEMORY_PARAMETERS], kept = (double)sl_budget_activations(budget);
     const double gradients = (double)budget->bytes[SL_MEMORY_GRADIENTS];
@@ -310,10 +315,10 @@ static void add_used(struct prediction *p, const struct sl_budget *budget, doubl
     p->used[SPAN_STEP] += share * (double)sl_budget_total(budget);
 }
 
-/* Of all coordinates that share a place, or of the one that has it. */
+/* Finds the bytes used by all coordinates that share a place, or by its only one. */
 static void find_used(struct prediction *p) {
     const int cores = sl_machine_sharing(p->machine, p->mesh->size), ranks = p->job->ranks;
-    const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* of a place */
+    const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* per place */
     for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
     const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
     if (cores) {
@@ -323,7 +328,7 @@ static void find_used(struct prediction *p) {
     p->result->sharers = coordinates;
 }
 
-/* Sums and gathers are work of cores, too, where these are shared. */
+/* Adds sums and gathers to the work of shared cores. */
 static void share_cores(struct prediction *p) {
     if (!sl_machine_sharing(p->machine, p->mesh->size)) return;
     for (int s = 0; s < sl_schedule_stages(&p->job->schedule); s++) {
@@ -359,8 +364,8 @@ static void tell_stages(struct prediction *p) {
             times * (p->stage[s].forward + p->stage[s].input_gradient + p->stage[s].weight_gradient);
 }
 
-/* Seconds that a rank's next work takes longer after it has waited. Who roams and waits stays awake for a while, on a
- * core that those who stand in line at another one do not get. */
+/* Returns the seconds by which a rank's next work is delayed after it has waited. An untied coordinate that waits
+ * stays awake for a while, and occupies a core that coordinates waiting for other cores cannot use. */
 static double turn_of(const struct prediction *p) {
     const int cores = sl_machine_sharing(p->machine, p->mesh->size);
     if (!p->turns) return 0;
@@ -368,7 +373,8 @@ static double turn_of(const struct prediction *p) {
     return p->turns->message + elsewhere * p->machine->waits.awake;
 }
 
-/* Of a pass: where places are shared, what they have to do in it, over all their coordinates, is less than it takes. */
+/* Returns the idle time in a pass: the pass's time less the work of all coordinates of a place, if places are
+ * shared. */
 static double idle_time(const struct prediction *p, const struct sl_simulation *simulation) {
     const double replicas = (double)p->mesh->size / p->job->ranks;
     double busy = 0;
@@ -377,7 +383,7 @@ static double idle_time(const struct prediction *p, const struct sl_simulation *
     return fmax(0, simulation->span - busy * replicas * p->result->sharers / p->mesh->size);
 }
 
-/* Passes but the last one end without sums and without the optimizer. */
+/* Simulates the step. All passes but the last end without sums and without the optimizer. */
 static int simulate(struct prediction *p, struct sl_error *error) {
     const struct sl_job *job = p->job;
     const enum sl_link link = link_along(p, sl_job_axis(job, SL_JOB_PIPE));

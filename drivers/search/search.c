@@ -1,4 +1,4 @@
-/* search.c - predicts every layout, and takes the fastest of those that fit. */
+/* search.c - predicts every layout, and selects the fastest one that fits. */
 #include "drivers/search/search.h"
 
 #include <errno.h>
@@ -20,12 +20,12 @@
 
 enum {
     SHOWN = 10,
-    BALANCED = 8,      /* the best that are tried with balanced stages */
-    MOST_WHOLE = 1000, /* layouts that are all planned; of more */
+    BALANCED = 8,      /* number of best layouts to balance */
+    MOST_WHOLE = 1000, /* limit of layouts that are all planned; if there are more, */
     PRUNED_TO = 6      /* so many meshes with numbers of microbatches are tried with all schedules */
 };
 
-/* A gain below this share is none: predictions are no closer (docs/planning.md). */
+/* Minimal relative gain: predictions are not more accurate (docs/planning.md). */
 static const double worth = 0.05;
 
 /* ---- the search ---- */
@@ -33,23 +33,23 @@ static const double worth = 0.05;
 struct search {
     struct sl_job *job;
     const struct sl_engine *engine;
-    struct sl_engine meant; /* by the machine; without a table: it is the command's */
+    struct sl_engine meant; /* the machine's engine; without a table: the command's */
     const struct sl_options *command;
     const struct sl_search_options *options;
     struct sl_layout_limits limits;
-    const struct sl_machine *known; /* NULL: the options name it, or it is measured */
+    const struct sl_machine *known; /* NULL: named by the options, or measured */
     struct sl_machine machine;
     struct sl_layouts layouts;
     int devices, tried, unplanned, too_large, pruned;
-    double memory, began;   /* bytes that a coordinate may take; sl_now() */
-    bool free_mesh;         /* other layouts than the job's own may have any options */
-    bool stays;             /* the first layout is the job's own, and is kept */
+    double memory, began;   /* bytes available to a coordinate; sl_now() */
+    bool free_mesh;         /* layouts other than the job's own may have any options */
+    bool stays;             /* the first layout is the job's own, and stays in the list */
     double smallest;        /* bytes of the smallest layout that does not fit */
-    char refusal[200];      /* why the first one that cannot be planned cannot */
-    struct sl_error failed; /* of planning itself, as without memory: what was found is not all that there is */
+    char refusal[200];      /* reason of the first failed plan */
+    struct sl_error failed; /* error of planning itself, such as missing memory: the result is incomplete */
 };
 
-/* VARIANT, in PREDICTION, for a run on MESH. */
+/* Predicts VARIANT on MESH in PREDICTION. */
 static bool predict(struct search *search, const struct sl_variant *variant, const struct sl_mesh *mesh,
                     struct sl_prediction *prediction) {
     struct sl_error why = {0};
@@ -66,8 +66,8 @@ static bool predict(struct search *search, const struct sl_variant *variant, con
     return done;
 }
 
-/* Of more than PLANNED coordinates not each is planned, which takes time. What is shared over data is in proportion to
- * 1 / replicas: of many replicas the bytes follow from those of few and of twice as few. */
+/* Predicts a layout. With more than PLANNED coordinates, planning each would take long. Sharded bytes shrink as 1 /
+ * replicas, so two plans, with few replicas and with twice as few, give the bytes for any number. */
 enum { PLANNED = 64 };
 static bool predict_many(struct search *search, const struct sl_layout *layout, struct sl_prediction *prediction) {
     const struct sl_mesh *mesh = &layout->variant.mesh;
@@ -104,7 +104,7 @@ static void plan(struct search *search, struct sl_layout *layout) {
     layout->fits = layout->planned && layout->prediction.bytes <= search->memory;
 }
 
-/* LAYOUT with all that saves memory: where that does not fit, nothing does. */
+/* Whether LAYOUT fits with all memory-saving steps. */
 static bool can_fit(struct search *search, const struct sl_layout *layout) {
     struct sl_layout least = *layout;
     while (sl_layout_save(&least, search->job, &search->limits));
@@ -113,15 +113,15 @@ static bool can_fit(struct search *search, const struct sl_layout *layout) {
     return least.fits;
 }
 
-/* The same of LAYOUT with activations of half the size, which it then has. They change what is computed, and so are
- * tried only where nothing else helps. */
+/* The same with bf16 activations, which stay in LAYOUT. They change results, so they are tried only if nothing else
+ * helps. */
 static bool can_fit_rounded(struct search *search, struct sl_layout *layout) {
     if (!sl_layout_round(layout, search->job, &search->limits)) return false;
     plan(search, layout);
     return layout->planned && (layout->fits || can_fit(search, layout));
 }
 
-/* Without what it lacks memory for, as far as that goes. */
+/* Plans LAYOUT, with memory-saving steps until it fits. */
 static void plan_to_fit(struct search *search, struct sl_layout *layout) {
     plan(search, layout);
     if (!layout->planned) search->unplanned++;
@@ -134,7 +134,7 @@ static void plan_to_fit(struct search *search, struct sl_layout *layout) {
         plan(search, layout);
 }
 
-/* The fastest first, then the smallest; those that do not fit last. */
+/* Orders layouts: those that fit first; the fastest first, then the smallest. */
 static int compare(const void *a, const void *b) {
     const struct sl_layout *x = a, *y = b;
     if (x->fits != y->fits) return x->fits ? -1 : 1;
@@ -144,7 +144,7 @@ static int compare(const void *a, const void *b) {
 
 /* ---- of very many layouts ---- */
 
-/* Whether A and B differ in their schedules alone, and in the order of their axes. */
+/* Whether A and B differ only in their schedules and in the order of their axes. */
 static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
     const struct sl_mesh *x = &a->variant.mesh, *y = &b->variant.mesh;
     for (const char *const *axis = job->type->axes; *axis; axis++)
@@ -154,7 +154,7 @@ static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const
 
 static bool is_plain(const struct sl_layout *layout) { return !strcmp(layout->variant.options.schedule, "1f1b"); }
 
-/* The plain schedule of each kind of layouts, at the beginning of the list. */
+/* Moves one layout of each kind, with a plain schedule, to the beginning of the list; returns their number. */
 static int gather_plain(struct sl_layouts *layouts, const struct sl_job *job) {
     int plain = 0;
     for (int i = 0; i < layouts->count; i++) {
@@ -169,8 +169,9 @@ static int gather_plain(struct sl_layouts *layouts, const struct sl_job *job) {
     return plain;
 }
 
-/* Another schedule changes the bubble, and the order of axes a link, but neither makes a mesh whose products are slow
- * a fast one. So only the best meshes and numbers of microbatches, by one schedule, are tried with all. */
+/* Prunes the list. A schedule changes the bubble, and the order of axes a link, but neither makes up for slow
+ * products of a mesh. So only the meshes and numbers of microbatches that are best with one schedule are tried with
+ * all. */
 static void prune(struct search *search) {
     struct sl_layouts *layouts = &search->layouts;
     const int plain = gather_plain(layouts, search->job), all = layouts->count;
@@ -193,8 +194,8 @@ static void sort(struct search *search) {
     qsort(search->layouts.list, (size_t)search->layouts.count, sizeof *search->layouts.list, compare);
 }
 
-/* Once more, with stages that end at the same time: by whole layers, and by halves where the model has them, also with
- * equally many for each stage, as the two halves of a layer differ. What is rounded is rounded behind whole layers. */
+/* Plans the layout again with balanced stages: by whole layers, and by half layers if the model has them, also with
+ * equal numbers per stage, since the two halves of a layer differ. With bf16 storage only whole layers are possible. */
 static void balance_one(struct search *search, struct sl_layout *layout) {
     const struct sl_layout even = *layout;
     const struct sl_prediction *of = &even.prediction;
@@ -203,12 +204,12 @@ static void balance_one(struct search *search, struct sl_layout *layout) {
         struct sl_layout balanced = even;
         const double *stage = way < 2 ? of->stage_ms : NULL;
         if (!sl_layout_balance(&balanced, stage, of->stages, search->job, way ? 2 : 1)) continue;
-        plan(search, &balanced); /* its text lies here */
+        plan(search, &balanced); /* text points into it */
         if (balanced.fits && compare(&balanced, layout) < 0) *layout = balanced;
     }
 }
 
-/* The best ones. */
+/* Balances the best layouts. */
 static void balance(struct search *search) {
     struct sl_layouts *layouts = &search->layouts;
     for (int i = 0; i < BALANCED && i < layouts->count && layouts->list[i].fits; i++)
@@ -217,7 +218,7 @@ static void balance(struct search *search) {
     sort(search);
 }
 
-/* What is given stays unless another layout is predicted to be faster by more than predictions are off. */
+/* Prefers the job's own layout, unless another one is faster by more than the predictions' accuracy. */
 static int prefer_own(struct search *search, struct sl_error *error) {
     struct sl_layouts *layouts = &search->layouts;
     struct sl_layout own = {.variant.options = *search->job->options};
@@ -250,8 +251,8 @@ static int nodes_of(const struct sl_machine *machine) {
     return nodes;
 }
 
-/* Threads, which read each other's memory, are of one host. Of a file's machine of several, or of GPUs, coordinates are
- * taken for processes, unless threads are asked for. */
+/* Finds the engine. Threads share memory, so they run on one host. For a machine file with several nodes, or with
+ * GPUs, coordinates are processes unless the user asks for threads. */
 static int find_engine(struct search *search, struct sl_error *error) {
     const struct sl_machine *machine = &search->machine;
     const int nodes = nodes_of(machine);
@@ -324,7 +325,7 @@ static int find_layouts(struct search *search, struct sl_error *error) {
     return SL_OK;
 }
 
-/* ---- what is told ---- */
+/* ---- output ---- */
 
 static int refuse(const struct search *search, struct sl_error *error) {
     char has[32], least[32];
@@ -340,7 +341,7 @@ static int refuse(const struct search *search, struct sl_error *error) {
                         sl_bytes_describe(search->smallest, least, sizeof least));
 }
 
-/* What makes a layout slower than the best one: the part of a place's time that is longest beyond the best's. */
+/* Returns why a layout is slower than the best one: the part of a place's time with the largest increase. */
 static const char *reason(const struct search *search, const struct sl_prediction *of, char *text, size_t size) {
     const struct sl_prediction *best = &search->layouts.list[0].prediction;
     static const char *const names[] = {"products", "attention",      "kernels",  "calls in modules",
@@ -370,7 +371,7 @@ static void print_traffic(FILE *stream, const struct sl_prediction *of) {
     if (!any) fprintf(stream, "none");
 }
 
-/* Whether another order of the axes, or schedule, comes to the same. */
+/* Whether two layouts with different order of axes or schedule have equal predictions. */
 static bool is_equal(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
     return are_alike(job, a, b) && a->prediction.ms == b->prediction.ms && a->prediction.bytes == b->prediction.bytes;
 }
@@ -471,7 +472,8 @@ int sl_search_predict(struct sl_job *job, const struct sl_engine *engine, const 
     return status;
 }
 
-/* Processes of a launcher would search one by one, and one alone cannot measure what is between them. */
+/* Refuses processes of a launcher: each would search by itself; and a single process cannot measure links between
+ * processes. */
 static int check_engine(const struct sl_engine *engine, const char *machine, struct sl_error *error) {
     if (!engine->table->apart || (machine && sl_launch_of_process().processes == 1)) return SL_OK;
     return sl_error_set(

@@ -1,4 +1,4 @@
-/* search_options.c - their table, and sizes in bytes. */
+/* search_options.c - the option table, and sizes in bytes. */
 #include "drivers/search/search_options.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ bool sl_search_bytes(const char *text, double *bytes) {
     return true;
 }
 
-/* ---- what is to be searched ---- */
+/* ---- preparing a search ---- */
 
 int sl_search_prepare(struct sl_search_options *options, struct sl_common_options *common,
                       const struct sl_options *command, struct sl_error *error) {

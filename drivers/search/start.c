@@ -1,5 +1,5 @@
-/* start.c - words of a command line that stay, and those of a layout behind them: a later option overrides an earlier
- * one. */
+/* start.c - the words of a command line without planning options, followed by a layout's: later options override
+ * earlier ones. */
 #include "drivers/search/start.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "drivers/common/output.h"
 #include "drivers/search/search_options.h"
 
-/* How many words, from WORD on, belong to an option that asks for a plan, which may be shortened: "--devices=8" is one,
+/* Returns how many words from WORD on belong to a planning option, which may be abbreviated: "--devices=8" is one,
  * "--dev" and "8" are two. */
 static int words_of_plan(const char *word) {
     enum { SHORTEST = 3 };
@@ -23,7 +23,7 @@ static int words_of_plan(const char *word) {
     return 0;
 }
 
-/* A word in quotes that it does not have, if it needs any. */
+/* Prints a word, in quotes of the kind it does not contain if it needs any. */
 static void print_word(FILE *stream, const char *word) {
     const char *quote = strpbrk(word, " \t\n'\"#") ? (strchr(word, '"') ? "'" : "\"") : "";
     fprintf(stream, "%s%s%s\n", quote, word, quote);
