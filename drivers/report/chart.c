@@ -1,6 +1,7 @@
-/* chart.c - a plot over steps as SVG.
+/* chart.c - draws a plot over steps as SVG.
  *
- * Colours are attributes, for programs that know no style sheets, and classes, by which a dark page changes them. */
+ * Colours are given as attributes, for programs without style sheets, and as classes, by which a dark page changes
+ * them. */
 #include "drivers/report/chart.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 
 enum { LEFT = 62, RIGHT = 14, TOP = 12, BOTTOM = 36, LINE = 20, MARKED = 40 };
 
-/* Told apart by colour-blind readers, on white; chart.css has those on black. */
+/* Distinguishable for colour-blind readers, on white; chart.css has colours for black. */
 static const char *const colours[REPORT_COLOURS] = {"#0072b2", "#d55e00", "#00805c", "#a8508a", "#8a6a00", "#4a4f57"};
 static const char *const dashes[] = {"none", "7 3", "2 3", "9 3 2 3"};
 
@@ -19,7 +20,7 @@ struct chart {
     FILE *file;
     const struct report_plot *plot;
     const struct report_runs *runs;
-    double width, top, bottom; /* where the picture and the plot in it end */
+    double width, top, bottom; /* ends of the picture and of the plot in it */
     struct report_range range;
     struct report_scale x, y;
 };
@@ -74,7 +75,7 @@ static double x_at(const struct chart *chart, const struct report_bucket *bucket
     return report_scale_at(&chart->x, bucket->step);
 }
 
-/* Lines through the means, which gaps interrupt; a point between gaps becomes a dot. */
+/* Draws lines through the means, interrupted by gaps; a point between gaps becomes a dot. */
 static void write_line(const struct chart *chart, const struct report_bucket *bucket, int count) {
     bool drawing = false;
     fputs("<path class=\"line\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.6\" stroke-linejoin=\"round\" "
@@ -91,7 +92,7 @@ static void write_line(const struct chart *chart, const struct report_bucket *bu
     fputs("\"/>\n", chart->file);
 }
 
-/* What lies between the lowest and the highest values of the buckets BEGIN to END - 1. */
+/* Draws the area between the lowest and the highest values of the buckets BEGIN to END - 1. */
 static void write_band(const struct chart *chart, const struct report_bucket *bucket, int begin, int end) {
     for (int i = begin; i < end; i++)
         fprintf(chart->file, "%c%.4g %.4g", i > begin ? 'L' : 'M', x_at(chart, &bucket[i]),
@@ -134,7 +135,7 @@ static void write_run(const struct chart *chart, int i) {
     fputs("</g>\n", chart->file);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole chart ---- */
 
 static void write_all(struct chart *chart) {
     const struct report_range *range = &chart->range;

@@ -1,4 +1,4 @@
-/* csv.c - rows of a run's steps, which its series have each in order. */
+/* csv.c - merges a run's series, each sorted by step, into rows. */
 #include "drivers/report/csv.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static bool is_known(const struct report_runs *runs, int quantity) {
     return false;
 }
 
-/* In quotes, where it has what ends a field. */
+/* Writes a field, in quotes if it contains a separator. */
 static void write_text(FILE *file, const char *text) {
     const bool bare = !text[strcspn(text, ",\"\r\n")];
     if (!bare) fputc('"', file);
@@ -21,7 +21,7 @@ static void write_text(FILE *file, const char *text) {
     if (!bare) fputc('"', file);
 }
 
-/* The first step of RUN that no row has yet, where AT says how far each series is; NaN: there are no more. */
+/* Returns the first step of RUN without a row; AT has the next index of each series; NaN: no more steps. */
 static double next_step(const struct report_run *run, const int at[REPORT_QUANTITIES]) {
     double step = NAN;
     for (int q = 0; q < REPORT_QUANTITIES; q++)

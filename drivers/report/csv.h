@@ -1,4 +1,4 @@
-/* csv.h - the steps of runs as a table for other programs: comma-separated values as RFC 4180 has them. */
+/* csv.h - the steps of runs as comma-separated values (RFC 4180), for other programs. */
 #ifndef SL_DRIVERS_REPORT_CSV_H
 #define SL_DRIVERS_REPORT_CSV_H
 
@@ -6,8 +6,8 @@
 
 #include "drivers/report/runs.h"
 
-/* A line with the columns' names, then one for each step of each run: the run's name, the step, and a number, or
- * nothing, for each quantity that any of RUNS has, by its key. Lines end with CR LF. */
+/* Writes a line with the columns' names, then one for each step of each run: the run's name, the step, and a number
+ * or nothing for each quantity that any of RUNS has, titled by its key. Lines end with CR LF. */
 void report_csv_write(FILE *file, const struct report_runs *runs);
 
 #endif

@@ -1,4 +1,4 @@
-/* facts.c - the numbers that sum a run up. */
+/* facts.c - summary numbers of a run. */
 #include "drivers/report/facts.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static double utilization(const struct report_run *run) {
     return report_series_median(&run->series[REPORT_UTILIZATION]);
 }
 
-/* What the run's last line says, from 0 to REPORT_LARGEST. */
+/* Returns a number of the run's last line, from 0 to REPORT_LARGEST. */
 static double told(const struct report_run *run, const char *key) {
     const json_t *number = json_object_get(run->summary, key);
     const double value = json_is_number(number) ? json_number_value(number) : NAN;
@@ -61,7 +61,7 @@ static double parameters(const struct report_run *run) { return told(run, "param
 static double coordinates(const struct report_run *run) { return told(run, "coordinates"); }
 static double cores(const struct report_run *run) {
     const double count = told(run, "cores");
-    return count > 0 ? count : NAN; /* 0: the run did not know */
+    return count > 0 ? count : NAN; /* 0: unknown to the run */
 }
 static double coordinate_bytes(const struct report_run *run) { return told(run, "coordinate_bytes"); }
 static double peak_bytes(const struct report_run *run) { return told(run, "peak_bytes"); }
@@ -111,15 +111,16 @@ struct report_interval report_fact_interval(const struct report_fact *fact, cons
     return (struct report_interval){value - noise, value + noise};
 }
 
-/* Whether chance alone may have put the two where they are. */
+/* Whether the intervals of the two values overlap. */
 static bool are_alike(const struct report_fact *fact, const struct report_run *a, const struct report_run *b) {
     const struct report_interval one = report_fact_interval(fact, a), other = report_fact_interval(fact, b);
     return one.low <= other.high && other.low <= one.high;
 }
 
-/* VALUE as people see it. */
+/* Prints VALUE in the fact's unit and digits. */
 static char *print(const struct report_fact *fact, double value, char *text, size_t size) {
-    const bool whole = fact->digits == 0 || fabs(value) >= pow(10, fact->digits); /* no exponent only for its digits */
+    const bool whole = fact->digits == 0 ||
+                       fabs(value) >= pow(10, fact->digits); /* avoids an exponent for a number with many digits */
     if (isnan(value))
         snprintf(text, size, "-");
     else if (whole && fabs(value) < 1e15)
@@ -146,7 +147,7 @@ char *report_fact_place(const struct report_fact *fact, const struct report_run 
     return text;
 }
 
-/* What is as small as this is no difference. */
+/* Negligible relative difference. */
 static const double nothing = 5e-4;
 
 char *report_fact_difference(const struct report_fact *fact, const struct report_runs *runs, int i, char *text,
@@ -166,7 +167,7 @@ const char *report_run_cores(const struct report_run *run, char *text, size_t si
     return all <= SL_MOST_COORDINATES && own < all ? sl_cores_describe((int)all, (int)own, text, size) : text;
 }
 
-/* Older runs do not tell. */
+/* Whether two runs have the same mesh; older runs may not have it. */
 static bool has_same_mesh(const struct report_run *a, const struct report_run *b) {
     const char *one = report_option_of(a, "--mesh"), *other = report_option_of(b, "--mesh");
     if (one && other && strcmp(one, other) != 0) return false;
@@ -201,7 +202,7 @@ const char *report_option_of(const struct report_run *run, const char *option) {
     return json_string_value(json_object_get(json_object_get(run->summary, "options"), option));
 }
 
-/* Where a run writes says nothing about it. */
+/* Whether an option only names an output, which does not matter to the comparison. */
 static bool is_record(const char *option) {
     static const char *const records[] = {"--metrics", "--tensorboard", "--trace", "--gradients", "--save", "--json"};
     for (size_t i = 0; i < sizeof records / sizeof *records; i++)
@@ -209,7 +210,7 @@ static bool is_record(const char *option) {
     return false;
 }
 
-/* Runs that tell no options at all do not differ. */
+/* Whether the runs have different values; runs without any options are skipped. */
 static bool differs(const struct report_runs *runs, const char *option) {
     const struct report_run *first = NULL;
     if (is_record(option)) return false;
@@ -238,7 +239,7 @@ void report_options_that_differ(const struct report_runs *runs, void (*tell)(con
 
 /* ---- JSON ---- */
 
-/* Counts are integers: of steps, parameters, bytes. */
+/* Makes a JSON number; counts of steps, parameters and bytes are integers. */
 static json_t *number_of(const struct report_fact *fact, double value) {
     const bool counts = (fact->digits == 0 || fact->unit > 1) && value <= REPORT_LAST_STEP;
     return counts ? json_integer((json_int_t)value) : sl_json_real(value);

@@ -1,62 +1,62 @@
-/* facts.h - the numbers that sum a run up, one row each: for people side by side, for programs as JSON. */
+/* facts.h - summary numbers of a run, one row each: side by side for people, as JSON for programs. */
 #ifndef SL_DRIVERS_REPORT_FACTS_H
 #define SL_DRIVERS_REPORT_FACTS_H
 
 #include "drivers/report/runs.h"
 
-/* How far chance reaches. */
+/* Source of a fact's uncertainty. */
 enum report_chance {
-    REPORT_EXACT,    /* it has none */
-    REPORT_OF_STEPS, /* a step's number: report_series_noise */
-    REPORT_OF_PARTS, /* a median's: those of parts of the run, report_series.low to high */
+    REPORT_EXACT,    /* none */
+    REPORT_OF_STEPS, /* of a step's number: report_series_noise */
+    REPORT_OF_PARTS, /* of a median: range over parts of the run, report_series.low to high */
 };
 
 struct report_fact {
     const char *key, *title;
-    int digits;                                    /* for people; 0: it is a whole number */
+    int digits;                                    /* for people; 0: a whole number */
     double unit;                                   /* for people, the value is divided by it */
-    int better;                                    /* 1: more of it is, -1: less of it is, 0: neither */
-    bool speed;                                    /* of the machine, too: see report_speeds_compare */
-    double (*value)(const struct report_run *run); /* NaN: the run has none */
-    double (*step)(const struct report_run *run);  /* at which it was so; NULL: at none or many */
+    int better;                                    /* 1: larger is better, -1: smaller is better, 0: neither */
+    bool speed;                                    /* depends on the machine: see report_speeds_compare */
+    double (*value)(const struct report_run *run); /* NaN: unknown */
+    double (*step)(const struct report_run *run);  /* step of the value; NULL: none or many */
     enum report_chance chance;
-    enum report_quantity quantity; /* whose series tells that; of exact facts none */
+    enum report_quantity quantity; /* series for the uncertainty; unused for exact facts */
 };
 
 enum { REPORT_FACTS = 17 };
 extern const struct report_fact report_facts[REPORT_FACTS];
 
-/* "finished", "interrupted", "not finished"; "no metrics". */
+/* Returns "finished", "interrupted", "not finished" or "no metrics". */
 const char *report_run_state(const struct report_run *run);
 /* Whether any of RUNS has FACT. */
 bool report_fact_is_known(const struct report_fact *fact, const struct report_runs *runs);
-/* From where to where FACT of RUN may be by chance: LOW and HIGH, both its value where it is exact. */
+/* Returns the uncertainty interval of FACT in RUN, LOW to HIGH; both are the value if it is exact. */
 struct report_interval {
     double low, high;
 };
 struct report_interval report_fact_interval(const struct report_fact *fact, const struct report_run *run);
-/* FACT of RUN for people, "-" where there is none. Returns TEXT. */
+/* Writes FACT of RUN for people, "-" if unknown. Returns TEXT. */
 char *report_fact_text(const struct report_fact *fact, const struct report_run *run, char *text, size_t size);
-/* "at 120" where it belongs to a step, "4.1 to 4.5" where chance reaches so far, "" otherwise. Returns TEXT. */
+/* Writes "at 120" if the fact belongs to a step, "4.1 to 4.5" for its interval, otherwise "". Returns TEXT. */
 char *report_fact_place(const struct report_fact *fact, const struct report_run *run, char *text, size_t size);
-/* How much run I's FACT is above or below that of the first run, "+3.1 %"; "" where that is next to nothing, or
- * within the reach of chance, or says nothing. */
+/* Writes the relative difference of run I's FACT from the first run's, "+3.1 %"; "" if it is negligible, within the
+ * uncertainty, or meaningless. */
 char *report_fact_difference(const struct report_fact *fact, const struct report_runs *runs, int i, char *text,
                              size_t size);
-/* "8 coordinates share 2 cores: ..." where RUN says so, "" otherwise. Returns TEXT. */
+/* Writes "8 coordinates share 2 cores: ..." if RUN's summary says so, otherwise "". Returns TEXT. */
 const char *report_run_cores(const struct report_run *run, char *text, size_t size);
-/* Whether one of RUNS may be called the fastest: they had one mesh, and a core for each coordinate. */
+/* Whether speeds of RUNS may be compared: all have one mesh, and a core per coordinate. */
 bool report_speeds_compare(const struct report_runs *runs);
-/* Whether run I's FACT is the best one of several, further from every other than chance reaches. Of speeds that do not
- * compare none is. */
+/* Whether run I's FACT is the best of several, beyond the uncertainty of each. False for speeds that cannot be
+ * compared. */
 bool report_fact_is_best(const struct report_fact *fact, const struct report_runs *runs, int i);
 
-/* An option as runs say that they had it, and its value in run I; NULL: that run does not say. */
+/* Returns the value of OPTION in RUN; NULL: not in its summary. */
 const char *report_option_of(const struct report_run *run, const char *option);
-/* Calls TELL for every option that not all of RUNS had alike, in the order of the first run that says any. */
+/* Calls TELL for every option with different values in RUNS, in the order of the first run that has any. */
 void report_options_that_differ(const struct report_runs *runs, void (*tell)(const char *option, void *arg), void *arg);
 
-/* Prints an object a run on stdout. */
+/* Prints a JSON object per run on stdout. */
 int report_facts_json(const struct report_runs *runs, struct sl_error *error);
 
 #endif

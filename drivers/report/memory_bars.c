@@ -1,4 +1,4 @@
-/* memory_bars.c - memory by category. */
+/* memory_bars.c - draws memory by category. */
 #include "drivers/report/memory_bars.h"
 
 #include <math.h>
@@ -8,12 +8,17 @@
 #include "drivers/report/scale.h"
 #include "spmd/base/svg.h"
 
-enum { CATEGORIES = 12, ROWS = 16, NAMED = 3 }; /* at most: of a drawing, of a run */
+enum {
+    CATEGORIES = 12,
+    ROWS = 16,
+    NAMED = 3
+}; /* limits: categories of a drawing, rows of a run, named coordinates
+    * of a row */
 enum { WIDTH = 560, LEFT = 150, RIGHT = 70, LINE = 22, BAR = 14 };
 
-/* Coordinates that use the same. */
+/* Coordinates with equal memory. */
 struct row {
-    int count, coordinate[NAMED]; /* the first of them */
+    int count, coordinate[NAMED]; /* the first ones */
     double bytes[CATEGORIES];
 };
 
@@ -35,7 +40,7 @@ static const json_t *list_of(const struct report_run *run) {
 
 bool report_memory_is_known(const struct report_run *run) { return list_of(run) != NULL; }
 
-/* ---- what is drawn ---- */
+/* ---- collecting rows ---- */
 
 static int find_category(struct bars *bars, const char *name) {
     for (int c = 0; c < bars->categories; c++)
@@ -45,12 +50,12 @@ static int find_category(struct bars *bars, const char *name) {
     return bars->categories++;
 }
 
-/* Of runs that tell what activations consist of. */
+/* Whether a category is a sum of others, in runs that list the parts of activations. */
 static bool is_sum(const json_t *object, const char *name) {
     return !strcmp(name, "activations") && json_object_get(object, "kept");
 }
 
-/* The bytes of all categories together. */
+/* Fills in ROW; returns the bytes of all categories together. */
 static double take_row(struct bars *bars, json_t *object, struct row *row) {
     const char *name;
     json_t *number;
@@ -67,7 +72,7 @@ static double take_row(struct bars *bars, json_t *object, struct row *row) {
     return sum;
 }
 
-/* The rows of LIST, at most ROWS; *LEFT_OUT: coordinates for which there is no room. */
+/* Fills in the rows of LIST, at most ROWS; *LEFT_OUT: number of coordinates beyond them. */
 static int take_rows(struct bars *bars, const json_t *list, struct row *row, int *left_out) {
     int rows = 0;
     size_t i;
@@ -146,7 +151,7 @@ static void write_entry(const struct bars *bars, int category, double x) {
     fputs("</text>\n", bars->file);
 }
 
-/* Where WRITES; otherwise only moves down as far. */
+/* Writes the legend if WRITES; otherwise only advances y. */
 static void write_legend(struct bars *bars, bool writes) {
     double x = LEFT;
     for (int c = 0; c < bars->categories; c++) {
@@ -161,7 +166,7 @@ static void write_legend(struct bars *bars, bool writes) {
     bars->y += LINE;
 }
 
-/* Finds the categories and the scale, and how high the drawing is. */
+/* Finds the categories, the scale and the height of the drawing. */
 static double measure(struct bars *bars, const struct report_runs *runs) {
     struct row row[ROWS];
     struct bars legend;

@@ -1,4 +1,4 @@
-/* memory_bars.h - what each coordinate's memory was used for, as bars in a page. */
+/* memory_bars.h - draws each coordinate's memory by category, as bars in a page. */
 #ifndef SL_DRIVERS_REPORT_MEMORY_BARS_H
 #define SL_DRIVERS_REPORT_MEMORY_BARS_H
 
@@ -6,11 +6,11 @@
 
 #include "drivers/report/runs.h"
 
-/* Whether RUN's last line tells it: "memory" is a list with an object a coordinate, whose keys but "coordinate" are
- * categories, in bytes. */
+/* Whether RUN's last line has it: "memory" is a list with an object per coordinate, with bytes by category besides
+ * "coordinate". */
 bool report_memory_is_known(const struct report_run *run);
-/* Draws the bars of all RUNS that tell it, on one scale. FILE_OF_ITS_OWN: as a file, not for a page. False: none tells
- * it. */
+/* Draws the bars of all RUNS with such a list, on one scale. FILE_OF_ITS_OWN: as a separate file. Returns false if
+ * no run has one. */
 bool report_memory_write(FILE *file, const struct report_runs *runs, bool file_of_its_own);
 
 #endif

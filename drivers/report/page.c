@@ -1,7 +1,7 @@
-/* page.c - all of a report as one HTML page.
+/* page.c - writes a report as one HTML page.
  *
- * Every picture is SVG that is there without scripts. The script draws the plots over steps again from the numbers in
- * the element "data", on log scales, smoothed, as wide as the page is. */
+ * Every picture is SVG, visible without scripts. The script redraws the plots over steps from the numbers in the
+ * element "data", on log scales, smoothed, in the width of the page. */
 #include "drivers/report/page.h"
 
 #include <math.h>
@@ -17,8 +17,8 @@
 
 /* ---- numbers for the script ---- */
 
-/* Five digits are more than can be seen, and half of what all would take. */
-/* Without memory ARRAY or VALUE is NULL, and the page lacks something: *COMPLETE becomes false. */
+/* Five digits are more than visible, and half of the length of all digits. */
+/* Without memory ARRAY or VALUE is NULL, and the page is incomplete: *COMPLETE becomes false. */
 static void append(json_t *array, json_t *value, bool *complete) { *complete &= !json_array_append_new(array, value); }
 
 static json_t *number(double value) { return isnan(value) ? json_null() : json_real(value); }
@@ -55,7 +55,7 @@ static void add_plot(json_t *plots, const struct report_plot *plot, const struct
            complete);
 }
 
-/* As JSON in a script element, which the first < of "</script>" would end. */
+/* Writes JSON in a script element, with each < escaped: "</script>" would end it. */
 static int write_data(FILE *file, const struct report_runs *runs, struct sl_error *error) {
     json_t *names = json_array(), *plots = json_array();
     bool complete = true;
@@ -118,7 +118,7 @@ static void write_option(const char *option, void *arg) {
     fputs("</tr>\n", rows->file);
 }
 
-/* One run's numbers need no table. */
+/* Writes the numbers of a single run, as tiles instead of a table. */
 static void write_tiles(FILE *file, const struct report_runs *runs) {
     char text[80], place[80];
     const struct report_run *run = runs->run;
@@ -184,7 +184,7 @@ static void write_remarks(FILE *file, const struct report_runs *runs) {
 
 /* ---- plots ---- */
 
-/* The most steps that one bucket of PLOT stands for; 1: every step is drawn. */
+/* Returns the largest number of steps in a bucket of PLOT; 1: every step is drawn. */
 static double steps_of_bucket(const struct report_plot *plot, const struct report_runs *runs) {
     const int buckets = report_plot_buckets(runs);
     struct report_range range;
@@ -223,7 +223,7 @@ static void write_memory(FILE *file, const struct report_runs *runs) {
           file);
 }
 
-/* A page takes the element svg alone out of the file. */
+/* Writes the timeline; the page needs only the svg element of the file. */
 static int write_timeline(FILE *file, const struct report_run *run, const struct report_timeline *timeline,
                           struct sl_error *error) {
     struct sl_text picture;
@@ -265,7 +265,7 @@ static void write_head(FILE *file, const struct report_runs *runs) {
     fputs("</h1>\n", file);
 }
 
-/* For the script: which runs are shown, how much they are smoothed. */
+/* Writes the script's controls: selected runs, smoothing. */
 static void write_controls(FILE *file, const struct report_runs *runs) {
     fputs("<div class=\"bar control\" hidden>", file);
     for (int i = 0; i < runs->count && runs->count > 1; i++) {

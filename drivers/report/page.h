@@ -1,4 +1,4 @@
-/* page.h - all of a report as one HTML page that needs nothing else. */
+/* page.h - writes a report as one self-contained HTML page. */
 #ifndef SL_DRIVERS_REPORT_PAGE_H
 #define SL_DRIVERS_REPORT_PAGE_H
 
@@ -7,11 +7,11 @@
 #include "drivers/report/runs.h"
 #include "drivers/report/timeline.h"
 
-/* Writes the page of RUNS, whose traces are TIMELINE[runs->count]. SL_FAILED without memory. */
+/* Writes the page of RUNS with the traces TIMELINE[runs->count]. SL_FAILED without memory. */
 int report_page_write(FILE *file, const struct report_runs *runs, const struct report_timeline *timeline,
                       struct sl_error *error);
 
-/* What is missing or strange in RUN's files, as a sentence; "": nothing. Returns TEXT. */
+/* Writes a sentence about missing or unusual contents of RUN's files; "": none. Returns TEXT. */
 char *report_run_remark(const struct report_run *run, char *text, size_t size);
 
 #endif

@@ -39,7 +39,8 @@ bool report_plot_range(const struct report_plot *plot, const struct report_runs 
     if (!(range->low <= range->high)) return false;
     if (isinf(range->positive)) range->positive = 0;
     if (range->last <= range->first) range->last = range->first + 1;
-    /* What never changes gets room above and below; numbers that differ in their last digits do not fill the height. */
+    /* Constant values get room above and below; numbers that differ only in their last digits do not fill the
+     * height. */
     const double size = fmax(fabs(range->low), fabs(range->high)), least = fmax(size * 1e-6, 1e-100);
     if (range->high - range->low < least) {
         const double room = size > 0 ? size / 10 : 1;

@@ -1,4 +1,4 @@
-/* plots.h - the plots over steps that a report has: which quantity each shows, and how it is named. */
+/* plots.h - the table of a report's plots over steps. */
 #ifndef SL_DRIVERS_REPORT_PLOTS_H
 #define SL_DRIVERS_REPORT_PLOTS_H
 
@@ -8,28 +8,28 @@ struct report_plot {
     const char *name; /* on the command line */
     const char *title, *about;
     enum report_quantity quantity;
-    bool warms_up; /* a run's first step, which touches memory and generates code, is left out */
-    bool noisy;    /* smoothing it makes sense */
+    bool warms_up; /* a run's first step is left out: it touches memory and generates code */
+    bool noisy;    /* smoothing is useful */
 };
 
 enum { REPORT_PLOTS = 11, REPORT_MOST_BUCKETS = 360 };
 extern const struct report_plot report_plots[REPORT_PLOTS];
-/* Their names, in order, with | between them. */
+/* Names of the plots, in order, separated by |. */
 #define REPORT_PLOT_NAMES "loss|evaluation|lr|norm|tokens|samples|ms|accuracy|test-accuracy|mfu|balance"
 
-/* What a plot spans. */
+/* Range of a plot. */
 struct report_range {
     double first, last; /* steps */
     double low, high;   /* values; high > low */
-    double positive;    /* the lowest value above 0; 0: there is none */
+    double positive;    /* the lowest value above 0; 0: none */
 };
 
-/* The first point of RUN that PLOT shows. */
+/* Returns the index of the first point of RUN in PLOT. */
 int report_plot_begin(const struct report_plot *plot, const struct report_run *run);
-/* False: no run has a number to show. */
+/* Computes the range; returns false if no run has a number for it. */
 bool report_plot_range(const struct report_plot *plot, const struct report_runs *runs, struct report_range *range);
 
-/* How many buckets a series has, at most REPORT_MOST_BUCKETS, so that a page stays small however many runs it shows. */
+/* Returns the number of buckets per series, at most REPORT_MOST_BUCKETS, so that a page with many runs stays small. */
 int report_plot_buckets(const struct report_runs *runs);
 
 #endif

@@ -1,4 +1,4 @@
-/* report.c - what training runs did: a page with plots, one plot, plots in a terminal, or JSON. */
+/* report.c - reports training runs: as a page with plots, one plot, plots in a terminal, or JSON. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,9 +12,9 @@
 #include "drivers/report/page.h"
 #include "drivers/report/terminal.h"
 
-enum { ALL = REPORT_PLOTS, MEMORY = REPORT_PLOTS, TIMELINE }; /* beside plots: of --terminal, of --svg */
+enum { ALL = REPORT_PLOTS, MEMORY = REPORT_PLOTS, TIMELINE }; /* choices besides plots: of --terminal, of --svg */
 
-/* Below 0: not given. */
+/* Values below 0: not given. */
 struct config {
     const char *output, *csv;
     int svg, terminal, width;

@@ -8,7 +8,7 @@
 
 #include "spmd/base/file.h"
 
-/* An evaluation is called by its data's part. */
+/* Keys of quantities; an evaluation's key depends on the part of the data. */
 static const struct {
     const char *key;
     enum report_quantity quantity;
@@ -35,7 +35,7 @@ const char *report_quantity_key(enum report_quantity quantity) {
 struct reader {
     struct report_run *run;
     int line;
-    double step; /* the last one, to which an epoch's line belongs */
+    double step; /* the latest one; lines of epochs belong to it */
     struct sl_error *error;
 };
 
@@ -49,7 +49,7 @@ static int no_memory(const struct reader *reader) {
     return sl_error_set(reader->error, SL_FAILED, "%.300s: no memory", reader->run->metrics);
 }
 
-/* A line that tells of a step, or of an epoch. */
+/* Adds the numbers of a step's or an epoch's line. */
 static int take_numbers(struct reader *reader, const json_t *line) {
     for (int k = 0; k < KEYS; k++) {
         const json_t *number = json_object_get(line, keys[k].key);
@@ -63,7 +63,7 @@ static int take_numbers(struct reader *reader, const json_t *line) {
     return SL_OK;
 }
 
-/* A run that goes on after its summary has not ended. */
+/* Drops the summary: the run was resumed after it, and has not ended. */
 static void forget_summary(struct report_run *run) {
     json_decref(run->summary);
     run->summary = NULL;
@@ -86,7 +86,7 @@ static int take_object(struct reader *reader, json_t *line) {
     return SL_OK;
 }
 
-/* LAST: the line that has no end. */
+/* Parses a line. LAST: it has no newline, so it may be incomplete. */
 static int take_line(struct reader *reader, const char *text, size_t length, bool last) {
     reader->line++;
     if (strspn(text, " \t\r\n") == length) return SL_OK;

@@ -1,4 +1,4 @@
-/* run.h - what is known of a training run: the lines that a driver's --metrics wrote. */
+/* run.h - a training run's metrics, as written by a driver's --metrics. */
 #ifndef SL_DRIVERS_REPORT_RUN_H
 #define SL_DRIVERS_REPORT_RUN_H
 
@@ -7,7 +7,7 @@
 #include "drivers/report/series.h"
 #include "spmd/base/error.h"
 
-/* What a step's line may say. */
+/* Quantities in a step's line. */
 enum report_quantity {
     REPORT_LOSS,
     REPORT_EVALUATION,
@@ -25,21 +25,21 @@ enum report_quantity {
 
 /* Zero-initialize. */
 struct report_run {
-    char *name, *metrics, *trace; /* the paths of its files; NULL: there is none */
+    char *name, *metrics, *trace; /* paths of its files; NULL: none */
     struct report_series series[REPORT_QUANTITIES];
-    json_t *summary; /* the last line, which says that the run has ended; NULL: it has not */
-    int cut;         /* the number of the last line where that is not whole, as of a run under way; otherwise 0 */
+    json_t *summary; /* the last line, written at the end of the run; NULL: the run has not ended */
+    int cut;         /* number of the last line if it is incomplete, as during a run; otherwise 0 */
 };
 
-/* Reads RUN's metrics, which may still grow. A line that is no object, and a number that is none, are SL_BAD_INPUT; the
- * error names file and line. Lines and keys of other kinds are passed over. */
+/* Reads RUN's metrics, which may still grow. SL_BAD_INPUT if a line is not an object or a value is not a number; the
+ * error names file and line. Skips lines and keys of other kinds. */
 int report_run_read(struct report_run *run, struct sl_error *error);
 void report_run_free(struct report_run *run);
 
-/* Its name in metrics; of several the first one. */
+/* Returns the quantity's key in metrics; if it has several, the first. */
 const char *report_quantity_key(enum report_quantity quantity);
 
-/* Steps with a loss. */
+/* Returns the number of steps with a loss. */
 static inline int report_run_steps(const struct report_run *run) { return run->series[REPORT_LOSS].count; }
 
 #endif

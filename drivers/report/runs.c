@@ -1,4 +1,4 @@
-/* runs.c - from arguments to runs. */
+/* runs.c - finds the runs of a command line's arguments. */
 #include "drivers/report/runs.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@ const char *report_path_of(const char *word) {
 
 /* ---- names ---- */
 
-/* How many bytes the UTF-8 character at TEXT has; 0: it is none. */
+/* Returns the length of the UTF-8 character at TEXT; 0: invalid. */
 static size_t character_at(const unsigned char *text) {
     const size_t length = *text < 0x80   ? 1
                           : *text < 0xc2 ? 0
@@ -32,7 +32,7 @@ static size_t character_at(const unsigned char *text) {
     return is_long || is_none ? 0 : length;
 }
 
-/* A copy of TEXT that any reader can show: files' names may be any bytes. NULL without memory. */
+/* Returns a copy of TEXT as printable UTF-8: names of files may have any bytes. NULL without memory. */
 static char *printable(const char *text, size_t length) {
     char *copy = malloc(length + 1), *to = copy;
     for (const char *from = text; copy && from < text + length;) {
@@ -50,7 +50,7 @@ static char *printable(const char *text, size_t length) {
     return copy;
 }
 
-/* The last part of PATH, without what follows a dot in it. */
+/* Returns the last part of PATH, up to the first dot in it. */
 static char *name_from(const char *path) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
@@ -70,7 +70,8 @@ static struct report_run *find(struct report_runs *runs, const char *name) {
 
 static int no_memory(struct sl_error *error) { return sl_error_set(error, SL_FAILED, "no memory for the runs"); }
 
-/* Whether PATH's first bytes are a trace's, which is one JSON value. A pipe is not looked into: they would be gone. */
+/* Whether PATH begins like a trace, which is one JSON value. Does not read from a pipe, since the bytes would be
+ * lost. */
 static bool is_trace(const char *path) {
     const char *reason;
     char head[512];
@@ -95,7 +96,7 @@ static int set_path(char **to, char *path, const char *what, const struct report
     return SL_OK;
 }
 
-/* The first, by name, of DIRECTORY's files whose name begins with PREFIX; NULL: none, or no memory. */
+/* Returns the first of DIRECTORY's files, by name, with a name that begins with PREFIX; NULL: none, or no memory. */
 static char *find_file(const char *directory, const char *prefix) {
     char *path = NULL;
     struct dirent **entry;
@@ -136,8 +137,8 @@ static int append(struct report_runs *runs, char *name, struct report_run **run,
     return SL_OK;
 }
 
-/* The run to which the file PATH, of the argument WORD, belongs: it is that of the name, or a trace's is the last one,
- * or it is new. */
+/* Chooses the run of the file PATH in the argument WORD: the run with its name; for a trace without a name the last
+ * run; otherwise a new one. */
 static int choose(struct report_runs *runs, const char *word, const char *path, bool trace, struct report_run **run,
                   struct sl_error *error) {
     struct report_run *last = runs->count ? &runs->run[runs->count - 1] : NULL;
@@ -149,7 +150,7 @@ static int choose(struct report_runs *runs, const char *word, const char *path, 
         free(name);
         return SL_OK;
     }
-    if (!named && find(runs, name)) { /* two runs of one name: their paths tell them apart */
+    if (!named && find(runs, name)) { /* two runs have the same name: use their paths */
         free(name);
         name = printable(path, strlen(path));
     }
@@ -160,7 +161,7 @@ static int take_word(struct report_runs *runs, const char *word, struct sl_error
     const char *path = report_path_of(word);
     struct report_run *run;
     struct stat about;
-    if (stat(path, &about)) /* opening it says why */
+    if (stat(path, &about)) /* opening it reports the error */
         memset(&about, 0, sizeof about);
     const bool trace = is_trace(path);
     SL_TRY(choose(runs, word, path, trace, &run, error));

@@ -1,4 +1,4 @@
-/* scale.c - axes. */
+/* scale.c - maps values to an axis. */
 #include "drivers/report/scale.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static int linear_ticks(const struct report_scale *scale, int wanted, double *ti
     return count;
 }
 
-/* Decades, and where they are few also what lies between them. */
+/* Writes powers of ten, and, if they are few, their multiples in between. */
 static int log_ticks(const struct report_scale *scale, int wanted, double *tick) {
     static const double between[] = {1, 2, 5};
     const double decades = log10(scale->high / scale->low);

@@ -1,4 +1,4 @@
-/* series.c - a quantity of each step. */
+/* series.c - a quantity over steps. */
 #include "drivers/report/series.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Sorts them. */
+/* Returns the median; sorts the values. */
 static double median_of(double *value, int count) {
     qsort(value, (size_t)count, sizeof *value, by_value);
     return count ? (value[(count - 1) / 2] + value[count / 2]) / 2 : NAN;
@@ -90,7 +90,7 @@ void report_series_free(struct report_series *series) {
     *series = (struct report_series){0};
 }
 
-/* ---- numbers that stand for all ---- */
+/* ---- summaries ---- */
 
 const struct report_point *report_series_best(const struct report_series *series, bool highest) {
     const struct report_point *best = NULL;
@@ -125,7 +125,7 @@ double report_series_noise(const struct report_series *series) {
 
 /* ---- buckets ---- */
 
-/* The points from BEGIN to END - 1 as one. */
+/* Joins the points from BEGIN to END - 1. */
 static struct report_bucket bucket_of(const struct report_series *series, int begin, int end) {
     const struct report_point *point = series->point;
     struct report_bucket bucket = {(point[begin].step + point[end - 1].step) / 2, INFINITY, -INFINITY, 0};

@@ -1,4 +1,4 @@
-/* terminal.c - plots and numbers in a terminal. */
+/* terminal.c - draws plots and prints numbers in a terminal. */
 #include "drivers/report/terminal.h"
 
 #include <langinfo.h>
@@ -13,7 +13,7 @@
 enum { ROWS = 12, LABEL = 9, MOST_CELLS = REPORT_MOST_COLUMNS, MOST_DOTS = 2 * MOST_CELLS };
 enum { TITLE = 21, VALUE = 14, DIFFERENCE = 9 }; /* columns of the table of numbers */
 
-/* A character of the drawing: what is set of its 2 x 4 dots, and the run that was drawn in it last. */
+/* A character of the drawing: its set dots out of 2 x 4, and the last run drawn in it. */
 struct cell {
     unsigned char dots;
     signed char run;
@@ -45,7 +45,7 @@ struct report_terminal report_terminal_of(FILE *file, int columns, bool coloured
 
 /* ---- text ---- */
 
-/* The start of the next character of TEXT, which is UTF-8. */
+/* Returns the start of the next character of TEXT, which is UTF-8. */
 static const char *next_character(const char *text) {
     do text++;
     while ((*text & 0xc0) == 0x80);
@@ -54,7 +54,7 @@ static const char *next_character(const char *text) {
 
 enum side { LEFT, RIGHT, NO_SIDE };
 
-/* Prints TEXT on a SIDE of WIDTH columns; cuts what does not fit. */
+/* Prints TEXT aligned to SIDE in WIDTH columns, cut if too long. */
 static void put_text(const struct report_terminal *terminal, const char *text, int width, enum side side) {
     int length = 0;
     for (const char *c = text; *c; c = next_character(c)) length++;
@@ -78,7 +78,7 @@ static void end_colour(const struct report_terminal *terminal) {
     if (terminal->coloured) fputs("\033[0m", terminal->file);
 }
 
-/* Braille tells runs apart by colour alone. */
+/* Whether to draw braille dots: runs then differ only in colour. */
 static bool draws_dots(const struct report_terminal *terminal, const struct report_runs *runs) {
     return terminal->unicode && (terminal->coloured || runs->count == 1);
 }
@@ -99,7 +99,7 @@ static void set_column(struct canvas *canvas, int x, int from, int to) {
     for (int y = from < to ? from : to; y <= (from < to ? to : from); y++) set_dot(canvas, x, y);
 }
 
-/* A line from one point to the next. */
+/* Draws a line from one point to the next. */
 static void set_line(struct canvas *canvas, int x0, int y0, int x1, int y1) {
     int last = y0;
     for (int x = x0 + 1; x <= x1; x++) {
@@ -111,7 +111,7 @@ static void set_line(struct canvas *canvas, int x0, int y0, int x1, int y1) {
 
 static int dot_of(const struct report_scale *scale, double value) { return (int)lround(report_scale_at(scale, value)); }
 
-/* What spans more than two decades is drawn by powers. */
+/* Whether to use a log scale: the range spans more than two decades. */
 static bool spans_decades(const struct report_range *range) { return range->low > 0 && range->high / range->low > 100; }
 
 static void draw_run(struct canvas *canvas, const struct report_series *series, int begin) {
@@ -151,13 +151,13 @@ static void print_row(const struct report_terminal *terminal, const struct canva
     fputc('\n', terminal->file);
 }
 
-/* With as many digits as there is room for: an exponent is not cut off. */
+/* Prints a tick with as many digits as fit, without cutting off an exponent. */
 static void label_tick(double value, char *label, size_t size) {
     report_number(value, label, size);
     for (int digits = 4; strlen(label) > LABEL && digits > 0; digits--) snprintf(label, size, "%.*g", digits, value);
 }
 
-/* A tick is at the row that its value is drawn in. */
+/* Labels the row of each tick's value. */
 static void label_rows(const struct canvas *canvas, char label[ROWS][32]) {
     double tick[REPORT_TICKS];
     const int ticks = report_scale_ticks(&canvas->y, 4, tick);
@@ -226,7 +226,7 @@ bool report_terminal_plot(const struct report_terminal *terminal, const struct r
 
 /* ---- numbers ---- */
 
-/* The first run is what others are compared with. */
+/* Other runs have a column for the difference from the first. */
 static int cell_width(int run) { return run ? VALUE + DIFFERENCE : VALUE; }
 
 static void print_block(const struct report_terminal *terminal, const struct report_runs *runs, int begin, int end) {

@@ -6,23 +6,24 @@
 
 #include "drivers/report/plots.h"
 
-/* What the terminal can show. */
+/* Capabilities of the terminal. */
 struct report_terminal {
     FILE *file;
     int columns;
-    bool unicode;  /* braille, eight dots a character; otherwise ASCII */
-    bool coloured; /* runs have colours; otherwise each has a letter of its own */
+    bool unicode;  /* braille, eight dots per character; otherwise ASCII */
+    bool coloured; /* a colour per run; otherwise a letter per run */
 };
 
 enum { REPORT_LEAST_COLUMNS = 40, REPORT_MOST_COLUMNS = 400 };
 
-/* COLUMNS 0: as the environment says, or 80. COLOURED: stdout is a terminal that shows colours. Reads the locale. */
+/* Returns the terminal's capabilities. COLUMNS 0: as in the environment, or 80. COLOURED: stdout is a terminal with
+ * colours. Reads the locale. */
 struct report_terminal report_terminal_of(FILE *file, int columns, bool coloured);
 
-/* Draws PLOT. False: no run has it. */
+/* Draws PLOT; returns false if no run has its quantity. */
 bool report_terminal_plot(const struct report_terminal *terminal, const struct report_plot *plot,
                           const struct report_runs *runs);
-/* The runs' numbers side by side, in blocks where they are too many. */
+/* Prints the runs' numbers side by side, in several blocks if they are too many. */
 void report_terminal_facts(const struct report_terminal *terminal, const struct report_runs *runs);
 
 #endif

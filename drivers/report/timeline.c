@@ -1,4 +1,4 @@
-/* timeline.c - a measured step under the predicted one. */
+/* timeline.c - draws a measured step below the predicted one. */
 #include "drivers/report/timeline.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "drivers/schedule/drawing.h"
 
-/* Of a schedule that is made again; of boxes in a drawing, so that a page stays small. */
+/* Limits: actions of a schedule to make again; boxes of a drawing, so that a page stays small. */
 enum { MOST_ACTIONS = 1000000, MOST_BOXES = 1500 };
 
 /* ---- reading ---- */
@@ -40,7 +40,7 @@ static bool is_message(const struct sl_event *event) {
     return event->kind >= SL_SEND_ACTIVATION && event->kind <= SL_TAKE_GRADIENT;
 }
 
-/* Leaves messages out where all would be too many boxes. */
+/* Leaves out messages if there are too many boxes. */
 static int thin_out(struct report_timeline *timeline, struct sl_error *error) {
     struct schedule_measured_step *step = &timeline->step;
     int kept = 0;

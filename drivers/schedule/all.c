@@ -1,4 +1,4 @@
-/* all.c - all schedules that there are, compared on one model. */
+/* all.c - compares all schedules on one model. */
 #include "drivers/schedule/all.h"
 
 #include <math.h>
@@ -16,20 +16,20 @@
 struct candidate {
     const struct sl_schedule_kind *kind;
     struct schedule_study study;
-    int messages;          /* from rank to rank, in a step */
-    struct sl_error error; /* why it does not fit */
+    int messages;          /* between ranks, per step */
+    struct sl_error error; /* reason if it does not fit */
 };
 
 struct comparison {
     const struct schedule_all *all;
     int parts;                   /* of the model */
-    struct sl_stage_costs *part; /* [parts] what they cost */
-    struct sl_costs costs;       /* beside those */
+    struct sl_stage_costs *part; /* [parts] their costs */
+    struct sl_costs costs;       /* other costs */
     int count, fitting;
-    struct candidate *candidate; /* [count] those that fit come first */
+    struct candidate *candidate; /* [count] fitting ones first */
 };
 
-/* ---- what each costs ---- */
+/* ---- costs ---- */
 
 static int most_loops(const struct schedule_all *all) {
     const struct sl_schedule_kind *kind;
@@ -57,7 +57,7 @@ static int read_costs(struct comparison *comparison, struct sl_error *error) {
     return schedule_costs_read(&comparison->costs, comparison->part, NULL, comparison->parts, all->costs, error);
 }
 
-/* ---- each of them ---- */
+/* ---- candidates ---- */
 
 static int count_messages(const struct sl_schedule *schedule) {
     int messages = 0;
@@ -91,11 +91,11 @@ static int examine(const struct comparison *comparison, struct candidate *candid
     candidate->messages = count_messages(&study->schedule);
     if (is_drawn(all)) return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
     SL_TRY(sl_schedule_time(&study->schedule, &costs, &study->simulation, error));
-    schedule_study_forget_actions(study); /* those of the next schedule need the room */
+    schedule_study_forget_actions(study); /* to have room for the next schedule's actions */
     return SL_OK;
 }
 
-/* The fastest first; as in the registry where they are equally fast, or do not fit. */
+/* Orders candidates: the fastest first; equally fast or not fitting ones as in the registry. */
 static int by_time(const void *left, const void *right) {
     const struct candidate *a = left, *b = right;
     const bool fits = !a->error.status;
@@ -125,7 +125,7 @@ static int examine_all(struct comparison *comparison, struct sl_error *error) {
 
 /* ---- output ---- */
 
-/* What they have in common. Returns TEXT. */
+/* Describes the common inputs. Returns TEXT. */
 static const char *describe(const struct comparison *comparison, char *text, size_t size) {
     const struct schedule_all *all = comparison->all;
     const int loops = comparison->parts / all->model.stages;
@@ -188,7 +188,7 @@ static int print_json(const struct comparison *comparison, const struct sl_outpu
     return SL_OK;
 }
 
-/* A layer each, and a note for each that does not fit. */
+/* A drawing: a layer per schedule, and a note for each that does not fit. */
 struct picture {
     struct sl_timeline_layer *layer; /* [count] */
     char (*heading)[160];            /* [count] */

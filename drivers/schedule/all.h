@@ -1,4 +1,4 @@
-/* all.h - all schedules that there are, compared on one model. */
+/* all.h - compares all schedules on one model. */
 #ifndef SL_DRIVERS_SCHEDULE_ALL_H
 #define SL_DRIVERS_SCHEDULE_ALL_H
 
@@ -7,16 +7,17 @@
 
 enum schedule_all_format { SCHEDULE_ALL_TABLE, SCHEDULE_ALL_SVG, SCHEDULE_ALL_HTML, SCHEDULE_ALL_JSON };
 
-/* What all schedules have in common. */
+/* Input of the comparison. */
 struct schedule_all {
-    struct schedule_model model; /* loops 0: a schedule's default; costs are then of a stage at the most of these */
-    const char *costs;           /* a file that says otherwise (costs.h); NULL: none */
+    struct schedule_model model; /* loops 0: each schedule's default; costs are of a stage with the largest number of
+                                  * loops */
+    const char *costs;           /* a file of costs (costs.h) instead; NULL: none */
     enum schedule_all_format format;
 };
 
-/* Makes, proves and simulates every schedule of the registry, and prints them, the fastest first: a table, one drawing
- * or a JSON object a line. Those that do not fit the numbers come last, with the reason. SL_BAD_INPUT where none fits.
- */
+/* Makes, proves and simulates every schedule of the registry, and prints them, the fastest first: as a table, one
+ * drawing or a JSON object per line. Schedules that do not fit the numbers come last, with the reason. SL_BAD_INPUT
+ * if none fits. */
 int schedule_all(const struct schedule_all *all, const struct sl_output *output, struct sl_error *error);
 
 #endif

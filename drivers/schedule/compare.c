@@ -1,4 +1,4 @@
-/* compare.c - reads a training run's trace and takes means. */
+/* compare.c - reads a training run's trace and computes means. */
 #include "drivers/schedule/compare.h"
 
 #include <jansson.h>
@@ -13,7 +13,7 @@
 
 struct reader {
     const char *path;
-    size_t position; /* in traceEvents */
+    size_t position; /* index in traceEvents */
     struct sl_error *error;
 };
 
@@ -22,7 +22,7 @@ static int wrong(const struct reader *reader, const char *what) {
                         what);
 }
 
-/* False: an event of another kind. */
+/* Returns false for an event of another kind. */
 static bool find_part(const char *category, enum schedule_part *part) {
     static const char *const name[SCHEDULE_PART_REST] = {[SCHEDULE_PART_COMPUTE] = "compute",
                                                          [SCHEDULE_PART_NOT_READY] = "waiting",
@@ -39,11 +39,11 @@ static char letter_of(const struct schedule_record *record, const char *name) {
     return record->part == SCHEDULE_PART_COMPUTE ? name[strspn(name, "0123456789")] : name[0];
 }
 
-/* Microseconds: since whenever, and a day. Sums and means of them are numbers. */
+/* Limits in microseconds: since any epoch, and a day. Sums and means within them are finite. */
 #define MAX_BEGIN 1e18
 #define MAX_LENGTH 1e11
 
-/* Of an event's LENGTH, in ms. */
+/* Returns a part of an event's LENGTH, in ms. */
 static double part_of(const json_t *args, const char *name, double length) {
     return fmin(fmax(json_number_value(json_object_get(args, name)) / 1000, 0), length);
 }
@@ -66,7 +66,7 @@ static int read_event(const struct reader *reader, json_t *object, struct schedu
                     &record.loop, "data", &record.pipeline, "stage", &record.stage, "microbatch", &record.microbatch,
                     "count", &record.count))
         return wrong(reader, "its args have not all of step, rank, loop, data");
-    json_unpack(args, "{s:i}", "pipeline", &record.pipeline); /* where data alone does not tell */
+    json_unpack(args, "{s:i}", "pipeline", &record.pipeline); /* if data does not determine it */
     record.letter = letter_of(&record, name);
     record.begin = begin / 1000;
     record.end = (begin + length) / 1000;
@@ -88,7 +88,7 @@ static int read_events(struct schedule_trace *trace, const json_t *root, struct 
     return SL_OK;
 }
 
-/* What older traces do not tell. */
+/* Reads fields that older traces may lack. */
 static int read_conditions(struct schedule_trace *trace, json_t *root, struct sl_error *error) {
     int divided = true;
     json_unpack(root, "{s:{s:F}}", "shardloop", "delay_ms", &trace->delay);
@@ -150,7 +150,7 @@ int schedule_trace_fuse(const struct schedule_trace *trace, struct sl_schedule *
                         schedule->name, trace->run);
 }
 
-/* ---- what a trace must hold ---- */
+/* ---- checking a trace ---- */
 
 static bool is_compute(const struct schedule_record *record, char first, char second) {
     return record->part == SCHEDULE_PART_COMPUTE && (record->letter == first || record->letter == second);
@@ -172,7 +172,7 @@ static int check_record(const struct schedule_trace *trace, const struct sl_sche
     return SL_OK;
 }
 
-/* Steps first, then pipelines, then ranks; of a rank's events those beside others, then all others. */
+/* Orders records by steps, pipelines, ranks; for a rank, overlapping records come before all others. */
 static int in_order(const void *left, const void *right) {
     const struct schedule_record *a = left, *b = right;
     if (a->step != b->step) return a->step < b->step ? -1 : 1;
@@ -183,7 +183,7 @@ static int in_order(const void *left, const void *right) {
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Whether every pipeline of a step did everything: a trace may end within a step, or lack events. */
+/* Whether every pipeline of a step is complete: a trace may end within a step, or lack events. */
 static bool is_whole(const struct schedule_trace *trace, const struct sl_schedule *schedule,
                      struct schedule_range step) {
     const long long all = (long long)trace->passes * sl_schedule_depth(schedule) * schedule->microbatches;
@@ -202,7 +202,7 @@ static bool is_whole(const struct schedule_trace *trace, const struct sl_schedul
     return true;
 }
 
-/* Checks, sorts, and leaves whole steps only. */
+/* Checks and sorts the records, and removes incomplete steps. */
 static int prepare(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_error *error) {
     for (int i = 0; i < trace->count; i++) SL_TRY(check_record(trace, schedule, &trace->record[i], error));
     qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
@@ -233,23 +233,22 @@ static void add(struct mean *mean, double value, double count) {
 }
 static double mean_of(const struct mean *mean) { return mean->count > 0 ? mean->sum / mean->count : 0; }
 
-/* Of one stage. */
+/* Means of one stage. */
 struct stage_means {
     struct mean forward, input_gradient, weight_gradient, reduce, optimizer, unshard;
-    int step, pipeline; /* of the optimizer's last event: a step's events are one turn */
+    int step, pipeline; /* of the optimizer's last event: all its events of a step count as one */
 };
 
 static bool is_unshard(const struct schedule_record *record) {
     return record->part == SCHEDULE_PART_GATHERING && record->letter == 'u';
 }
 
-/* Whether all of a rank and loop shares what pipelines do together, and says no stage. */
+/* Whether a record is of all stages of a rank and loop: its event has no stage. */
 static bool is_of_loop(const struct schedule_record *record) {
     return record->part == SCHEDULE_PART_REDUCTION || record->part == SCHEDULE_PART_OPTIMIZER || is_unshard(record);
 }
 
-/* By rank and loop; first what computed, then reductions, then the optimizer, then gathers, by step, turn and
- * pipeline. */
+/* Orders records by rank and loop; then compute, reductions, optimizer, gathers; then by step, turn and pipeline. */
 static int by_place(const void *left, const void *right) {
     const struct schedule_record *a = *(struct schedule_record *const *)left;
     const struct schedule_record *b = *(struct schedule_record *const *)right;
@@ -262,8 +261,8 @@ static int by_place(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Notes of the reductions or gathers LIST[0] to LIST[COUNT - 1], one rank's in one loop, that they are STAGE's, and
- * when the last pipeline of a step began each. */
+/* Sets STAGE, and the time when the last pipeline of a step began, in the reductions or gathers LIST[0] to
+ * LIST[COUNT - 1] of one rank and loop. */
 static void note_together(struct schedule_record **list, size_t count, int stage) {
     for (size_t i = 0, end; i < count; i = end) {
         double begin = list[i]->begin;
@@ -276,8 +275,8 @@ static void note_together(struct schedule_record **list, size_t count, int stage
     }
 }
 
-/* Of the steps and pipelines that both lists, one rank's in one loop, have: how long of a reduction the optimizer ran.
- * Its events are of one thread, and follow one another. */
+/* Sets the optimizer's time within each reduction, from both lists of one rank and loop, for the steps and pipelines
+ * in both. The optimizer's events are of one thread, and do not overlap. */
 static void note_updates(struct schedule_record **reduction, size_t reductions, struct schedule_record **update,
                          size_t updates, int stage) {
     size_t first = 0;
@@ -295,8 +294,8 @@ static void note_updates(struct schedule_record **reduction, size_t reductions, 
     }
 }
 
-/* Numbers the gathers of each loop in a step, in the order in which they begin. LIST is in the order of by_place as if
- * all had the number 0. */
+/* Numbers the gathers of each loop in a step, in the order of their begins. LIST is sorted by by_place, with all
+ * numbers 0. */
 static void count_turns(struct schedule_record **list, size_t count) {
     for (size_t i = 1; i < count; i++) {
         const struct schedule_record *before = list[i - 1];
@@ -307,8 +306,8 @@ static void count_turns(struct schedule_record **list, size_t count) {
     }
 }
 
-/* Notes what the events of reductions, of the optimizer and of gathers do not say themselves. The stage is that of the
- * first compute event of their rank and loop; -1: there is none. */
+/* Completes the records of reductions, the optimizer and gathers. Their stage is that of the first compute event of
+ * their rank and loop; -1: there is none. */
 static int note_loops(struct schedule_trace *trace, struct sl_error *error) {
     struct schedule_record **list = malloc(((size_t)trace->count + 1) * sizeof *list);
     size_t count = 0, of[SCHEDULE_PARTS];
@@ -335,7 +334,7 @@ static int note_loops(struct schedule_trace *trace, struct sl_error *error) {
     return SL_OK;
 }
 
-/* A compute event's own stage, by rank and loop that of what is a loop's; -1: another event. */
+/* Returns the stage of a compute event, or of a loop's record; -1: another event. */
 static int stage_of_record(const struct schedule_record *record) {
     return record->part == SCHEDULE_PART_COMPUTE || is_of_loop(record) ? record->stage : -1;
 }

@@ -1,4 +1,4 @@
-/* costs.c - what the actions of a schedule cost, from a file. */
+/* costs.c - reads the costs of a schedule's actions from a file. */
 #include "drivers/schedule/costs.h"
 
 #include <jansson.h>
@@ -7,7 +7,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/schedule/compare.h"
 
-/* The numbers of struct sl_stage_costs by name. */
+/* Fields of struct sl_stage_costs, by name. */
 struct field {
     const char *name;
     size_t offset;
@@ -27,7 +27,7 @@ struct reader {
     struct sl_error *error;
 };
 
-/* What an entry of the file holds. */
+/* Properties of an entry of the file. */
 struct quantity {
     const char *name, *unit;
     double most;
@@ -37,7 +37,8 @@ static bool is_within(const json_t *value, double most) {
     return json_is_number(value) && json_number_value(value) >= 0 && json_number_value(value) <= most;
 }
 
-/* A number, or a list of one number a stage, to FIRST and each STRIDE bytes further on; NULL: it is only checked. */
+/* Reads a number, or a list of one number per stage, into FIRST and then every STRIDE bytes; FIRST NULL: only checks
+ * it. */
 static int read_list(const struct reader *reader, const struct quantity *quantity, const json_t *value, void *first,
                      size_t stride, int stages) {
     const bool list = json_is_array(value);

@@ -1,4 +1,4 @@
-/* curve.c - computes utilization over the batch. */
+/* curve.c - computes utilization as a function of the batch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,17 +6,17 @@
 #include "drivers/machine/machine_file.h"
 #include "drivers/schedule/curve_internal.h"
 
-/* What a microbatch costs, in ms. */
+/* Costs of a microbatch, in ms. */
 struct price {
     struct sl_stage_costs layer;
     double communication;
-    double useful; /* of a layer, if all rows went at the best rate */
+    double useful; /* of a layer, at the best rate for all rows */
 };
 
 struct pricing {
     const struct schedule_curve_options *options;
     struct sl_machine *machine; /* NULL: none */
-    double row;                 /* ms of a row of a layer, at the best rate */
+    double row;                 /* ms per row and layer, at the best rate */
 };
 
 /* ---- costs ---- */
@@ -36,7 +36,7 @@ static double compute_of(const struct sl_stage_costs *cost) {
     return cost->forward + cost->input_gradient + cost->weight_gradient;
 }
 
-/* The farthest link between neighbouring ranks. */
+/* Returns the time of a message over the slowest link between neighbouring ranks. */
 static double message_ms(const struct pricing *pricing, int rows) {
     enum sl_link link = SL_LINK_CORE;
     for (int r = 0; r + 1 < pricing->options->model.stages; r++) {
@@ -74,13 +74,13 @@ static int open_pricing(struct pricing *pricing, struct sl_error *error) {
 
 /* ---- points ---- */
 
-/* SL_BAD_INPUT where the schedule does not fit. */
+/* Computes the utilization; SL_BAD_INPUT if the schedule does not fit. */
 static int measure(const struct pricing *pricing, const struct curve *curve, int batch, int microbatches, bool sends,
                    double *utilization, struct sl_error *error) {
     const struct schedule_curve_options *options = pricing->options;
     const struct price price = price_of(pricing, batch, microbatches);
     const int copies = curve->kind->placement == SL_MIRRORED ? 2 : 1;
-    const double layers = (double)options->model.loops * copies / curve->loops; /* of a stage */
+    const double layers = (double)options->model.loops * copies / curve->loops; /* per stage */
     const struct sl_stage_costs stage = {layers * price.layer.forward,         layers * price.layer.input_gradient,
                                          layers * price.layer.weight_gradient, layers * price.layer.reduce,
                                          layers * price.layer.optimizer,       layers * price.layer.unshard};
@@ -101,7 +101,7 @@ static int measure(const struct pricing *pricing, const struct curve *curve, int
     return status;
 }
 
-/* The best number of microbatches of a batch of rows; a batch of microbatches has one. */
+/* Finds the best number of microbatches for a batch of rows; a batch given in microbatches has only one. */
 static int find(const struct pricing *pricing, const struct curve *curve, int batch, bool sends,
                 struct curve_point *point, struct sl_error *error) {
     const int most = pricing->options->model.microbatches;
@@ -130,10 +130,10 @@ static int compute(struct curves *curves, const struct pricing *pricing, struct 
             fits |= curve->free[b].utilization >= 0;
         }
         if (fits) continue;
-        const struct sl_error why = *error; /* of the last batch */
+        const struct sl_error why = *error; /* error of the last batch */
         return sl_error_set(error, SL_BAD_INPUT, "--curve: %s fits no batch: %.400s", curve->kind->name, why.message);
     }
-    *error = (struct sl_error){0}; /* of batches that do not fit */
+    *error = (struct sl_error){0}; /* errors of single batches */
     return SL_OK;
 }
 

@@ -1,4 +1,4 @@
-/* curve_internal.h - the points of the curves, which curve.c computes and curve_print.c prints. */
+/* curve_internal.h - the points of the curves: curve.c computes them, curve_print.c prints them. */
 #ifndef SL_DRIVERS_SCHEDULE_CURVE_INTERNAL_H
 #define SL_DRIVERS_SCHEDULE_CURVE_INTERNAL_H
 
@@ -7,7 +7,7 @@
 
 enum { SCHEDULE_MOST_BATCHES = 32 };
 
-/* Of one batch; a utilization below 0: the schedule does not fit. */
+/* A batch; utilization below 0: the schedule does not fit. */
 struct curve_point {
     double utilization;
     int microbatches;
@@ -24,7 +24,7 @@ struct curves {
     int count, batches;
     bool sends; /* there are curves with communication */
     struct curve curve[SCHEDULE_MOST_CURVES];
-    int batch[SCHEDULE_MOST_BATCHES]; /* microbatches, or rows where there is a machine */
+    int batch[SCHEDULE_MOST_BATCHES]; /* microbatches, or rows with a machine file */
 };
 
 int schedule_curves_print(const struct curves *curves, const struct sl_output *output, struct sl_error *error);

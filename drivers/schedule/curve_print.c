@@ -5,7 +5,7 @@
 #include "drivers/schedule/curve_internal.h"
 #include "spmd/base/svg.h"
 
-/* What all curves have in common. Returns TEXT. */
+/* Describes the common inputs. Returns TEXT. */
 static const char *describe(const struct curves *curves, char *text, size_t size) {
     const struct schedule_curve_options *options = curves->options;
     int used = snprintf(text, size, "utilization over the batch: %d ranks of %d layer%s", options->model.stages,
@@ -81,7 +81,7 @@ static int print_json(const struct curves *curves, const struct sl_output *outpu
 
 enum { LEFT = 64, TOP = 40, WIDTH = 720, PLOT = 320, RIGHT = 24, BELOW = 48 };
 
-/* Told apart by colour-blind readers, on white. */
+/* Distinguishable for colour-blind readers, on white. */
 static const char *const colours[SCHEDULE_MOST_CURVES] = {"#0072b2", "#d55e00", "#00805c", "#a8508a",
                                                           "#8a6a00", "#4a4f57", "#56a0d3", "#b03030"};
 
@@ -113,7 +113,7 @@ static void draw_axes(const struct curves *curves, const struct frame *frame, FI
     sl_svg_text(file, (LEFT + WIDTH - RIGHT) / 2.0, frame->bottom + 36, SL_SVG_MIDDLE, text);
 }
 
-/* A line through the points that there are; dashed with communication. */
+/* Draws a line through the existing points; dashed with communication. */
 static void draw_line(const struct curves *curves, const struct frame *frame, int i, bool sends, FILE *file) {
     const struct curve_point *point = sends ? curves->curve[i].sent : curves->curve[i].free;
     char command = 'M';

@@ -1,4 +1,4 @@
-/* drawing.c - a measured step under the predicted one, and a schedule over another one. */
+/* drawing.c - draws a measured step below the predicted one, and one schedule over another. */
 #include "drivers/schedule/drawing.h"
 
 #include <math.h>

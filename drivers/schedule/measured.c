@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Records FIRST to LAST - 1 of a trace are those of a step. */
+/* A step: records FIRST to LAST - 1 of a trace. */
 struct span {
     int first, last;
     double begin, length;
@@ -27,7 +27,7 @@ static int by_length(const void *left, const void *right) {
     return a->first - b->first;
 }
 
-/* SL_FAILED without memory. The trace holds a step. */
+/* Finds the step of median length in a trace with at least one step; SL_FAILED without memory. */
 static int median_span(const struct schedule_trace *trace, struct span *median) {
     int count = 0;
     struct span *span = malloc(((size_t)trace->count + 1) * sizeof *span);
@@ -39,7 +39,7 @@ static int median_span(const struct schedule_trace *trace, struct span *median) 
     return SL_OK;
 }
 
-/* False: it shows as time in which a rank does nothing. */
+/* Returns false for a record that is drawn as idle time. */
 static bool find_kind(const struct schedule_record *record, struct sl_event *event) {
     switch (record->part) {
     case SCHEDULE_PART_COMPUTE:
@@ -65,7 +65,7 @@ static bool find_kind(const struct schedule_record *record, struct sl_event *eve
     }
 }
 
-/* When the rank of the records from FIRST on begins its second pass. */
+/* Returns the time when the rank of the records from FIRST on begins its second pass. */
 static double end_of_pass(const struct schedule_trace *trace, int first, int last, const struct sl_schedule *schedule) {
     long long forwards = (long long)schedule->loops * schedule->microbatches / schedule->copies;
     for (int i = first; i < last && trace->record[i].rank == trace->record[first].rank; i++) {

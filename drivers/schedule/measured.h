@@ -5,15 +5,14 @@
 #include "drivers/schedule/compare.h"
 
 struct schedule_measured_step {
-    int step;      /* its number in the run */
+    int step;      /* number in the run */
     double length; /* ms */
     int count;
-    struct sl_event *event; /* as timeline.h draws them; ms from the begin of the step */
+    struct sl_event *event; /* as drawn by timeline.h; ms from the beginning of the step */
 };
 
-/* A step as they are: that of median length among TRACE's, which schedule_trace_measure has read, in its first
- * pipeline, as far as it passes through SCHEDULE for the first time. Waiting is where there are no events. SL_FAILED
- * without memory. Free with schedule_measured_step_free. */
+/* Finds the step of median length in TRACE, which schedule_trace_measure has read: its first pipeline, and its first
+ * pass through SCHEDULE. Waiting has no events. SL_FAILED without memory. Free with schedule_measured_step_free. */
 int schedule_measured_step_find(struct schedule_measured_step *step, const struct schedule_trace *trace,
                                 const struct sl_schedule *schedule, struct sl_error *error);
 void schedule_measured_step_free(struct schedule_measured_step *step);

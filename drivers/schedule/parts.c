@@ -1,4 +1,4 @@
-/* parts.c - where the time of a run went, and of a simulated one. */
+/* parts.c - divides the time of a run, and of a simulated one, into parts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +24,10 @@ struct schedule_range schedule_range_at(const struct schedule_trace *trace, int 
     return range;
 }
 
-/* ---- of a run ---- */
+/* ---- measured ---- */
 
-/* The time from BEGIN to END in which one of the records from *FIRST on, sorted by when they begin, was under way. Adds
- * it to their PARTs. Moves *FIRST past those that are over, since no later question goes back before END. */
+/* Returns the time from BEGIN to END covered by records from *FIRST on, sorted by begin, and adds it to their PARTs.
+ * Moves *FIRST past the records that are over: later calls do not go back before END. */
 static double add_beside(const struct schedule_trace *trace, int *first, int last, double begin, double end,
                          double *part) {
     double sum = 0;
@@ -42,11 +42,11 @@ static double add_beside(const struct schedule_trace *trace, int *first, int las
     return sum;
 }
 
-/* Adds the parts of one rank's step, which took from BEGIN to END, to PART. */
+/* Adds the parts of one rank's step, from BEGIN to END, to PART. */
 static void add_parts(const struct schedule_trace *trace, struct schedule_range rank, double begin, double end,
                       double *part) {
     double covered = begin, named = 0;
-    int first = rank.begin, last = rank.begin; /* reductions and gathers, which are the rank's first records */
+    int first = rank.begin, last = rank.begin; /* reductions and gathers: the rank's first records */
     while (last < rank.end && schedule_is_beside(&trace->record[last])) last++;
     for (int i = last; i < rank.end; i++) {
         const struct schedule_record *record = &trace->record[i];
@@ -61,7 +61,7 @@ static void add_parts(const struct schedule_trace *trace, struct schedule_range 
     part[SCHEDULE_PART_REST] += end - begin - named - gap;
 }
 
-/* Of the gathers before the first action of a RANK, and of all its passes. */
+/* Returns the time of gathers before the first action of RANK, over all its passes. */
 static double gathers_before(const struct schedule_trace *trace, struct schedule_range rank) {
     double sum = 0;
     for (int i = rank.begin; i < rank.end && schedule_is_beside(&trace->record[i]); i++)
@@ -132,7 +132,7 @@ void schedule_measurement_free(struct schedule_measurement *measurement) {
     *measurement = (struct schedule_measurement){0};
 }
 
-/* ---- of a simulated one ---- */
+/* ---- simulated ---- */
 
 void schedule_simulation_gathers(struct sl_simulation *simulation, double ms) {
     for (int i = 0; simulation->event && i < simulation->count; i++) {

@@ -1,4 +1,4 @@
-/* report.c - simulated and measured times as tables and as JSON. */
+/* report.c - prints simulated and measured times as tables and as JSON. */
 #include "drivers/schedule/report.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 /* ---- as text ---- */
 
-/* Gathering is told of where parameters are sharded. */
+/* Whether a part is printed; gathering only if parameters are sharded. */
 static bool is_told(const struct schedule_report *report, int part) {
     return part != SCHEDULE_PART_GATHERING || report->schedule->sharded;
 }
@@ -58,7 +58,7 @@ void schedule_report_synthesis(const struct schedule_report *report) {
         synthesis->in_bytes ? "bytes" : "microbatches of a part of the model");
 }
 
-/* A rank's parts and bubble, or all ranks' mean. */
+/* Parts and bubble of a rank, or the mean of all ranks. */
 struct row {
     double part[SCHEDULE_PARTS], step, bubble;
 };
@@ -89,7 +89,7 @@ static struct row difference(const struct row *measured, const struct row *predi
     return row;
 }
 
-/* What would be printed as 0.00 is 0, and has no minus before it. */
+/* Returns 0 for a value printed as 0.00, to avoid a minus sign. */
 static double hundredths(double value) { return fabs(value) < 0.005 ? 0 : value; }
 
 static void print_row(const struct schedule_report *report, struct sl_table *table, const char *rank, const char *what,
@@ -110,7 +110,7 @@ static void print_rows(const struct schedule_report *report, struct sl_table *ta
     print_row(report, table, "", "difference", &more, true);
 }
 
-/* What the measured times are not. */
+/* Prints conditions under which the times were measured. */
 static void print_conditions(const struct schedule_trace *trace, FILE *file) {
     char shared[100];
     if (*sl_cores_describe(trace->coordinates, trace->cores, shared, sizeof shared))
@@ -120,7 +120,7 @@ static void print_conditions(const struct schedule_trace *trace, FILE *file) {
 
 enum { MOST_COLUMNS = SCHEDULE_PARTS + 4 };
 
-/* Returns how many there are. */
+/* Sets the columns; returns their number. */
 static int find_columns(const struct schedule_report *report, struct sl_column column[MOST_COLUMNS]) {
     int columns = 0;
     column[columns++] = (struct sl_column){"rank", -4};
@@ -135,7 +135,7 @@ static int find_columns(const struct schedule_report *report, struct sl_column c
     return columns;
 }
 
-/* What the difference between two steps is made of. */
+/* Prints the parts of the difference between two steps. */
 static void print_differences(const struct schedule_report *report, const struct row *more, FILE *file) {
     for (int p = 0; p < SCHEDULE_PARTS; p++)
         if (is_told(report, p))
@@ -163,7 +163,7 @@ void schedule_report_comparison(const struct schedule_report *report) {
     mean_rank(report, &measured, &predicted);
     print_rows(report, &table, "all", &measured, &predicted);
     const struct row more = difference(&measured, &predicted);
-    const double ratio = predicted.step / measured.step; /* of next to nothing: none */
+    const double ratio = predicted.step / measured.step; /* not finite for a measured time of almost 0 */
     fprintf(file, "step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
             isfinite(ratio) ? 100 * (ratio - 1) : 0);
     print_differences(report, &more, file);
@@ -171,7 +171,7 @@ void schedule_report_comparison(const struct schedule_report *report) {
 
 /* ---- as JSON ---- */
 
-/* null where TEXT is not UTF-8, as a file's name may be. */
+/* Makes a string, or null if TEXT is not UTF-8, as the name of a file may be. */
 static json_t *json_text(const char *text) {
     json_t *string = json_string(text);
     return string ? string : json_null();
@@ -183,14 +183,14 @@ static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",   "not_ready_
 
 static json_t *json_row(const struct row *row) {
     json_t *object = json_pack("{s:o,s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble),
-                               "idle", sl_json_real(row->bubble)); /* the same by another name */
+                               "idle", sl_json_real(row->bubble)); /* equal to "bubble" */
     for (int p = 0; object && p < SCHEDULE_PARTS; p++)
         json_object_set_new(object, part_key[p], sl_json_real(row->part[p]));
     if (object) json_object_set_new(object, "waiting_ms", sl_json_real(schedule_waiting(row->part)));
     return object;
 }
 
-/* Adds measured, predicted, difference (means over ranks) and the ranks' own. */
+/* Adds measured, predicted and difference (means over ranks), and the values per rank. */
 static void add_comparison(const struct schedule_report *report, json_t *object) {
     struct row measured, predicted, more;
     json_t *ranks = json_array();
@@ -211,7 +211,7 @@ static void add_comparison(const struct schedule_report *report, json_t *object)
     json_object_set_new(object, "each_rank", ranks);
 }
 
-/* The table that was found, as --format csv writes it: a search need not be made again for it. */
+/* Returns the found table as in --format csv, so that the search need not be repeated for it. */
 static json_t *json_table(const struct sl_schedule *schedule) {
     struct sl_text text;
     FILE *stream = sl_text_open(&text);

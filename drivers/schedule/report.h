@@ -1,4 +1,4 @@
-/* report.h - what the driver schedule says about a simulated table, and about a run beside it. */
+/* report.h - output of the driver schedule about a simulated table, compared with a run if there is one. */
 #ifndef SL_DRIVERS_SCHEDULE_REPORT_H
 #define SL_DRIVERS_SCHEDULE_REPORT_H
 
@@ -7,24 +7,24 @@
 #include "drivers/schedule/synthesis.h"
 
 struct schedule_report {
-    const struct sl_output *output; /* all of it goes here */
+    const struct sl_output *output; /* receives all output */
     const struct sl_schedule *schedule;
-    int buffers; /* that it was proven with */
+    int buffers; /* number used in the proof */
     const struct sl_simulation *simulation;
-    const struct schedule_measurement *measurement; /* NULL: nothing to compare with */
-    const struct schedule_trace *trace;             /* that it was taken from */
-    const struct schedule_synthesis *synthesis;     /* NULL: the schedule was not looked for */
+    const struct schedule_measurement *measurement; /* NULL: no comparison */
+    const struct schedule_trace *trace;             /* source of the measurement */
+    const struct schedule_synthesis *synthesis;     /* NULL: the schedule was not synthesized */
 };
 
-/* A line a rank: busy, idle, kept. */
+/* Prints a line per rank: busy, idle, kept. */
 void schedule_report_simulation(const struct schedule_report *report);
-/* Three lines a rank, and three for their mean: measured, predicted, difference. */
+/* Prints three lines per rank, and three for their mean: measured, predicted, difference. */
 void schedule_report_comparison(const struct schedule_report *report);
-/* How near the schedule is to what is possible, and what ranks keep. */
+/* Prints the schedule's distance from the lower bound, and the ranks' saved activations. */
 void schedule_report_synthesis(const struct schedule_report *report);
-/* All of it as one object. */
+/* Prints everything as one JSON object. */
 int schedule_report_json(const struct schedule_report *report, struct sl_error *error);
-/* {"name":..,"valid":false,"reason":..}; "ranks" where they are known, above 0. */
+/* Prints {"name":..,"valid":false,"reason":..}, with "ranks" if RANKS is above 0. */
 int schedule_report_invalid(const struct sl_output *output, const char *name, int ranks, const char *reason,
                             struct sl_error *error);
 

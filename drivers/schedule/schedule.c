@@ -1,5 +1,5 @@
-/* schedule.c - generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it, or
- * compares it with a training run, or all schedules with each other. */
+/* schedule.c - generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it;
+ * compares it with a training run; or compares all schedules. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@
 
 enum format { TABLE, INDICES, CSV, SVG, HTML, JSON };
 
-/* Below 1: not given. */
+/* Values below 1: not given. */
 struct config {
     const char *name, *file;
     int stages, loops, microbatches;
@@ -36,16 +36,17 @@ struct config {
 /* A schedule, and a run to compare it with. */
 struct subject {
     struct schedule_study study;
-    struct schedule_study under;         /* the one over which it is drawn, if it is */
-    struct schedule_synthesis synthesis; /* what it was looked for with, if it was */
-    int group;                           /* microbatches of a weight-gradient product; 0: a backward is one piece */
+    struct schedule_study under;         /* another schedule, drawn below it; optional */
+    struct schedule_synthesis synthesis; /* input and result of the search; optional */
+    int group;                           /* microbatches of a weight-gradient product; 0: backwards are not split */
     struct schedule_trace trace;
     struct schedule_measurement measurement;
-    bool refuted; /* JSON has said why it does not run */
+    bool refuted; /* JSON output has told why it does not run */
 };
 
 #define FIELD(name) offsetof(struct config, name)
-/* Where it is told how long a schedule takes; where a run is compared, what was measured takes their place. */
+/* Conditions of options: output that includes a schedule's time; in comparisons with a run, measured costs replace
+ * the options. */
 #define TOLD "simulate&!compare&!curve|format=svg/html/json&!compare&!curve|all"
 #define TIMES TOLD "|curve&!machine"
 #define COSTS TIMES "|synthesize"
@@ -157,7 +158,7 @@ static const char *name_of(const struct config *config, const struct subject *su
     return subject->trace.ranks ? subject->trace.name : "looped-bfs";
 }
 
-/* The first that is given. */
+/* Returns the first positive value; 0 if there is none. */
 static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
 
 static int synthesize(const struct config *config, struct subject *subject, struct sl_error *error) {
@@ -205,7 +206,7 @@ static int prove(const struct config *config, struct subject *subject, struct sl
     return schedule_study_prove(&subject->study, config->buffers, subject->group, error);
 }
 
-/* The schedule that lies under the subject's, with the same ranks and microbatches, on the same model. */
+/* Simulates the schedule drawn below the subject's, with the same ranks and microbatches, on the same model. */
 static int simulate_under(const struct config *config, struct subject *subject, struct sl_costs costs,
                           struct sl_error *error) {
     const struct schedule_study *study = &subject->study;
@@ -267,7 +268,7 @@ static const struct sl_option_word notation[] = {
 
 static struct sl_option_word notation_word(int i) { return notation[i]; }
 
-/* A table of more cells is of no use to anyone; most of them are idle ones. */
+/* Whether a table has too many cells to be useful; most of them would be idle. */
 static bool is_too_large(const struct sl_schedule *schedule, FILE *file) {
     enum { MOST_CELLS = 1 << 26 };
     int last = -1;
@@ -363,9 +364,9 @@ static int print(const struct config *config, const struct subject *subject, con
     return SL_OK;
 }
 
-/* ---- what is asked for ---- */
+/* ---- dispatch ---- */
 
-/* MICROBATCHES: where none are given. */
+/* Builds the model; MICROBATCHES is the default. */
 static struct schedule_model model_of(const struct config *config, int loops, int microbatches) {
     return (struct schedule_model){.stages = one_of(config->stages, 4, 4),
                                    .microbatches = one_of(config->microbatches, microbatches, microbatches),
@@ -392,7 +393,7 @@ static int run_curve(const struct config *config, const struct sl_output *output
     return schedule_curve(&curve, output, error);
 }
 
-/* In JSON, whether the schedule runs is part of the answer. */
+/* In JSON, reports that the schedule does not run as a result. */
 static int tell_refuted(const struct config *config, struct subject *subject, const struct sl_output *output,
                         struct sl_error *error) {
     const struct sl_error why = *error;

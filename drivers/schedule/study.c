@@ -1,4 +1,4 @@
-/* study.c - a schedule and what is found out about it. */
+/* study.c - proves and simulates a schedule. */
 #include "drivers/schedule/study.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ int schedule_study_prove(struct schedule_study *study, int buffers, int group, s
     study->buffers = buffers;
     if (buffers < 1) {
         SL_TRY(sl_schedule_slots(&study->schedule, SL_PIPELINE_FEWEST_SLOTS, &study->buffers, error));
-        if (group <= 1) return SL_OK; /* proven so */
+        if (group <= 1) return SL_OK; /* proven by the search for buffers */
     }
     return sl_schedule_check(&study->schedule, study->buffers, group > 1 ? group : 1, NULL, error);
 }

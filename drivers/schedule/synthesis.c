@@ -1,4 +1,4 @@
-/* synthesis.c - the options of the search for a schedule, and the search. */
+/* synthesis.c - options of the search for a schedule, and the search. */
 #include "drivers/schedule/synthesis.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static int read_parts(struct schedule_synthesis *synthesis, const char *path, st
     return SL_OK;
 }
 
-/* What its ranks keep. */
+/* Computes the ranks' saved bytes. */
 static int look_at(struct schedule_synthesis *synthesis, const struct sl_schedule *schedule, struct sl_error *error) {
     const int parts = synthesis->ranks * synthesis->loops, stages = sl_schedule_stages(schedule);
     double *joined = synthesis->kept + parts;
