@@ -1,5 +1,5 @@
-/* diff.c - two checkpoints side by side: which values, settings and options differ, and by how much; or two journals:
- * where the runs part. */
+/* diff.c - compares two checkpoints: differing values, settings and options, and their distances; or two journals:
+ * the first difference of the runs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "drivers/journal/journals.h"
 #include "layers/storage/safetensors.h"
 
-enum { POSITION = 160 }; /* characters of a tensor's shape, or of a place in it */
+enum { POSITION = 160 }; /* characters of a tensor's shape, or of an element's position */
 
 struct config {
     bool all, json, list, describe;
@@ -32,14 +32,14 @@ static const struct sl_option table[] = {
     {0},
 };
 
-/* A name and what the two files have under it; NULL: nothing. */
+/* A name, and its tensors in both files; NULL: none. */
 struct row {
     struct sl_tensor *tensor[2];
-    bool comparable; /* both have it, in the same shape */
-    size_t differ;   /* values that are not the same bits; where the dtypes are two, not the same numbers */
+    bool comparable; /* both have it, with the same shape */
+    size_t differ;   /* number of values with different bits; with two dtypes, of different numbers */
     double largest, relative;
     size_t largest_at, relative_at;
-    double norm; /* of the difference, in parts of the larger one of the two tensors' norms */
+    double norm; /* of the difference, relative to the larger of the two tensors' norms */
 };
 
 struct comparison {
@@ -47,7 +47,7 @@ struct comparison {
     struct sl_store store[2];
     int rows, equal, differing, alone[2];
     struct row *row;
-    bool settings_differ; /* one of those that a run goes on with */
+    bool settings_differ; /* at least one setting that must not change in a resumed run differs */
 };
 
 /* ---- values ---- */
@@ -60,7 +60,7 @@ static bool same_shape(const struct sl_array *a, const struct sl_array *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof *a->shape);
 }
 
-/* Infinite where only one of both is finite, or they have nothing in common. */
+/* Returns the distance: 0 for two NaNs, otherwise infinite instead of NaN. */
 static double distance(double x, double y) {
     if (x == y || (isnan(x) && isnan(y))) return 0;
     return isfinite(x - y) ? fabs(x - y) : (double)INFINITY;
@@ -87,7 +87,7 @@ static void compare_values(struct row *row) {
     if (apart > 0) row->norm = isinf(apart) ? apart : sqrt(apart / fmax(squares[0], squares[1]));
 }
 
-/* What lies in parts of a checkpoint is put together for it. */
+/* Loads both tensors; a tensor stored in parts is assembled. */
 static int hold_both(struct row *row, struct sl_error *error) {
     for (int side = 0; side < 2; side++)
         if (sl_tensor_hold(row->tensor[side]))
@@ -122,7 +122,8 @@ static int compare_tensors(struct comparison *c, struct sl_error *error) {
 
 /* ---- notes ---- */
 
-/* The run goes on with it: the same values under another one would become other values. */
+/* Whether a note is a setting of the resumed run: with another value the same parameters would be trained
+ * differently. */
 static bool is_setting(const char *key) {
     static const char *const settings[] = {"step", "samples", "seed", "optimizer"};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
@@ -130,15 +131,15 @@ static bool is_setting(const char *key) {
     return !strncmp(key, "config.", 7);
 }
 
-/* Checksums are those of all the rest. A checkpoint of adapters alone has one of each value that it leaves out. */
+/* Whether a difference is reported. Checksums depend on all other data. A checkpoint of adapters alone has a
+ * checksum for each value that it leaves out. */
 static bool is_told(const struct sl_store *a, const struct sl_store *b, const char *key) {
     const char *mine = sl_store_note(a, key), *theirs = sl_store_note(b, key);
     if ((!mine || !theirs) && !strncmp(key, "base.", 5)) return false;
     return strcmp(key, "shardloop.xxh3") != 0 && (!mine || !theirs || strcmp(mine, theirs) != 0);
 }
 
-/* The next note that differs, in the order of A's notes and then of those that B alone has. *AT begins at 0. NULL:
- * there are no more. */
+/* Returns the next differing note, in the order of A's notes, then notes only in B. *AT begins at 0. NULL: no more. */
 static const char *next_note(const struct comparison *c, int *at) {
     const struct sl_store *a = &c->store[0], *b = &c->store[1];
     while (*at < a->notes + b->notes) {
@@ -166,7 +167,7 @@ static const char *print_shape(const struct sl_array *array, char text[POSITION]
     return text;
 }
 
-/* INDEX [dims] of element I. */
+/* Computes the INDEX [dims] of element I. */
 static void place_of(const struct sl_array *array, size_t i, size_t index[SL_MAX_DIMS]) {
     for (int d = array->dims - 1; d >= 0; d--) {
         index[d] = i % array->shape[d];
@@ -300,7 +301,7 @@ static int print_json(FILE *file, const struct comparison *c, struct sl_error *e
 
 /* ---- the run ---- */
 
-/* AGREE: whether the runs are the same. */
+/* Compares journals. AGREE: whether the runs are the same. */
 static int compare_journals(const struct config *config, const struct sl_operands *operands, bool *agree,
                             struct sl_error *error) {
     struct sl_journals journals = {0};
@@ -318,7 +319,7 @@ static int compare_journals(const struct config *config, const struct sl_operand
     return status;
 }
 
-/* What the operands are; *JOURNALS: journals. */
+/* Checks the kinds of the operands; *JOURNALS: they are journals. */
 static int check_operands(const struct sl_operands *operands, bool *journals, struct sl_error *error) {
     if (operands->count != 2)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -331,7 +332,7 @@ static int check_operands(const struct sl_operands *operands, bool *journals, st
                         operands->word[other], operands->word[one]);
 }
 
-/* What one side says of itself. */
+/* Prints the description of one side. */
 static int tell(const struct config *config, const struct sl_operands *operands, struct sl_error *error) {
     struct sl_output output = {0};
     if (operands->count != 1)

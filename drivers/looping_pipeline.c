@@ -57,13 +57,13 @@ struct run {
     struct sl_training training;
     struct sl_forecast forecast;
     int64_t steps_per_epoch;
-    /* Written by coordinate 0. */
+    /* Set by coordinate 0. */
     struct sl_table epochs;
     struct sl_metrics epoch; /* sums over the epoch's steps so far */
     double test_accuracy;
 };
 
-/* The experiment is a part of the run. */
+/* Returns the run that contains the job's experiment. */
 static struct run *run_of(const struct sl_job *job) {
     return (struct run *)((char *)job->own - offsetof(struct run, experiment));
 }
@@ -77,7 +77,7 @@ static int report_epoch(struct run *run, int64_t epoch, const struct sl_metrics 
     run->epoch = (struct sl_metrics){0};
     run->test_accuracy = test->correct / test->rows;
     sl_progress_clear(&report->progress);
-    if (!report->json && run->config->model.training.log_every) { /* between the lines of steps */
+    if (!report->json && run->config->model.training.log_every) { /* between lines of steps */
         printf("after epoch %lld: loss %.6f, test loss %.6f, test accuracy %.4f\n", (long long)epoch, mean_loss, loss,
                run->test_accuracy);
     } else if (!report->json) {
@@ -112,7 +112,7 @@ static int after_step(struct sl_worker *worker, const struct sl_step *step, bool
                                     &worker->self->error);
 }
 
-/* People see epochs, where there are any. */
+/* For data with epochs, people see epochs instead of steps. */
 static bool shows_step(const struct sl_training *training, int64_t number) {
     (void)number;
     return !run_of(training->job)->dataset.shuffled;
@@ -138,7 +138,7 @@ static int fetch(struct sl_worker *worker, int64_t step, struct sl_batch *batch)
     return SL_OK;
 }
 
-/* Dropout keys in flax's order go on where a resumed run has left them. */
+/* In a resumed run, dropout keys in flax's order continue. */
 static int begin(struct sl_worker *worker) {
     const struct classifier_experiment *experiment = worker->job->own;
     struct classifier_worker *own = worker->own;
@@ -196,7 +196,7 @@ static int count_steps(struct run *run, struct sl_error *error) {
     return SL_OK;
 }
 
-/* What stays the same where a run is resumed: the model, and the order of its examples. */
+/* Sets the values that must stay the same in a resumed run: the model, and the order of its examples. */
 static void describe_run(struct run *run) {
     const struct sl_classifier *classifier = &run->experiment.classifier;
     const struct sl_setting settings[] = {
@@ -213,7 +213,7 @@ static void describe_run(struct run *run) {
     memcpy(run->training.setting, settings, sizeof settings);
 }
 
-/* For people. */
+/* Describes the run for people. */
 static void describe_heading(const struct run *run, struct sl_heading *heading) {
     const struct classifier_experiment *experiment = &run->experiment;
     heading->parameters = (double)sl_classifier_parameters(&experiment->classifier);
@@ -234,7 +234,7 @@ static void plan_training(struct run *run) {
     describe_heading(run, &training->heading);
 }
 
-/* What checkpoints tell of the run, with what it has found for defaults. */
+/* Writes the notes for checkpoints, with defaults that the run has determined. */
 static int note_run(struct run *run, const struct sl_common_options *common, struct sl_error *error) {
     struct sl_training *training = &run->training;
     struct sl_store *notes = &training->notes;
@@ -253,7 +253,7 @@ static int note_run(struct run *run, const struct sl_common_options *common, str
     return status;
 }
 
-/* Adds what the run has read to its signature. */
+/* Adds the run's inputs to its signature. */
 static int sign(const struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
     struct sl_signature *signature = &config->common.command->signature;
@@ -268,7 +268,7 @@ static int start(struct run *run, struct sl_error *error) {
     struct sl_common_options common = config->common;
     struct sl_mesh mesh;
     struct sl_engine engine;
-    /* Without a pipeline, and without a mesh that the user asked for, all coordinates lie along data. */
+    /* Without a pipeline, and without --mesh, all coordinates are along data. */
     const struct sl_schedule_alias *alias = sl_schedule_find_alias(options->schedule);
     if (alias && alias->single && !options->schedule_file && common.mesh == sl_default_mesh)
         common.mesh = "data=8,model=1";
@@ -284,14 +284,14 @@ static int start(struct run *run, struct sl_error *error) {
     if (config->search.plan)
         return sl_search(&run->experiment.job, &engine, common.command, &config->search, common.json, error);
     if (run->experiment.job.sizes_only) return sl_training_run(&run->training, &engine, error);
-    /* Other engines' coordinates may share several machines. */
+    /* With other engines the coordinates may be on several machines. */
     if (engine.table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&run->experiment, &engine, error));
     SL_TRY(classifier_dataset_draw(&run->dataset, common.seed, error));
     SL_TRY(sl_forecast_make(&run->forecast, &run->training, &engine, &config->search, error));
     return sl_training_run(&run->training, &engine, error);
 }
 
-/* Real data are shown many times, and the rate falls then. */
+/* Sets defaults: real data are repeated many times, with a falling learning rate. */
 static void settle(const struct sl_options *options) {
     struct config *config = options->own;
     struct sl_training_options *training = &config->model.training;

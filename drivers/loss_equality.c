@@ -1,5 +1,5 @@
-/* loss_equality.c - the notebook's closing test: a model trained as a plain pipeline goes on for three steps as a
- * single device, as a pipeline and as a looping pipeline, and the losses are the same. */
+/* loss_equality.c - the notebook's closing test: a model trained as a plain pipeline is trained for three more steps
+ * on a single device, as a pipeline and as a looping pipeline, with equal losses. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,33 +60,33 @@ static const struct sl_brief brief = {
 /* One run of one schedule. */
 struct trial {
     const char *name;     /* in JSON */
-    const char *schedule; /* as people call it: in the table and in messages; given by prepare */
+    const char *schedule; /* name for people: in the table and in messages; set by prepare */
     struct classifier_experiment experiment;
     int steps;
-    int log_every;               /* steps from one printed line to the next; 0: none is printed */
-    const struct sl_store *from; /* values to begin with, or NULL */
+    int log_every;               /* steps between printed lines; 0: none */
+    const struct sl_store *from; /* initial values, or NULL */
     struct sl_store *to;         /* receives the trained values, or NULL */
     struct sl_memory *memory;    /* [coordinates] */
     struct sl_trace_file *trace; /* of all steps but the first; NULL: none */
     struct sl_profile *profile;  /* [coordinates], of all steps but the first; NULL: none */
     struct sl_forecast forecast;
     struct sl_step_times times;
-    /* Written by coordinate 0: of each step, and over all rows of all steps. */
+    /* Set by coordinate 0: losses per step, and over all rows of all steps. */
     double *loss;
     double accumulated, accuracy;
 };
 
 enum { TRAIN, SINGLE, PIPELINE, LOOPING, TRIALS };
 
-/* ---- what every coordinate does ---- */
+/* ---- work of every coordinate ---- */
 
 static int log_step(const struct trial *trial, int step, struct sl_error *error) {
     if (!trial->log_every || ((step + 1) % trial->log_every && step + 1 < trial->steps)) return SL_OK;
     printf("step %d: loss %.9g\n", step, trial->loss[step]);
-    return sl_stdout_finish(error); /* who follows a log sees each line at once */
+    return sl_stdout_finish(error); /* so that readers of a log see each line at once */
 }
 
-/* From the second step on: the first one touches memory and generates code. */
+/* Starts records at the second step: the first one touches memory and generates code. */
 static void start_records(struct trial *trial, struct sl_worker *worker) {
     struct sl_spmd *self = worker->self;
     if (trial->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(trial->trace, self));
@@ -158,22 +158,22 @@ static int plan_program(struct sl_spmd *self, void *arg) {
 
 /* ---- comparison and report ---- */
 
-/* Of a step's loss, relative. Sums in another order differ in their last digits, which bf16 magnifies: where a float
- * lies between two bf16, both operands of a product may come out 2^-9 of their size apart. The errors of the products
- * in a row are independent: their squares add up.
- * A tf32 has two bits more. */
+/* Returns the tolerance for a step's loss, relative. Sums in another order differ in their last digits, and bf16
+ * magnifies this: a float between two bf16 numbers may round to either, so both operands of a product may differ by
+ * 2^-9 of their size. The errors of consecutive products are independent: their squares add up. tf32 has two more
+ * bits. */
 static double tolerance_of(const struct classifier_options *model) {
     const double products = 2.0 * model->layers + 2.0;
     const int precision = model->training.precision;
-    const double between = 4.0 * model->layers + 3.0; /* modules: what is rounded there with --storage bf16 */
+    const double between = 4.0 * model->layers + 3.0; /* modules: their outputs are rounded with --storage bf16 */
     if (model->training.storage && precision == SL_PRODUCTS_F32)
-        return 0x1p-8 * sqrt(between + products / 3.0); /* of a product's operands the kernel is rounded */
+        return 0x1p-8 * sqrt(between + products / 3.0); /* of a product's operands only the kernel is rounded */
     if (model->training.storage) return 0x1p-8 * sqrt(between + products);
     if (precision == SL_PRODUCTS_F32) return 1e-4;
     return (precision == SL_PRODUCTS_TF32 ? 0x1p-10 : 0x1p-8) * sqrt(products);
 }
 
-/* The largest difference of a step's loss between two of the three layouts, relative to the smaller one. */
+/* Returns the largest difference of a step's loss between two of the three layouts, relative to the smaller one. */
 static double largest_difference(const struct trial *trial, bool *identical) {
     double largest = 0;
     *identical = true;
@@ -196,13 +196,13 @@ static json_t *losses(const struct trial *trial) {
     return list;
 }
 
-/* Of one of the compared runs. */
+/* Returns the measurements of one of the compared runs. */
 static struct sl_training_measured measured_of(struct trial *trial) {
     return sl_training_measure(&trial->experiment.job, &trial->times, trial->profile, COMPARED_STEPS - 1,
                                trial->memory);
 }
 
-/* Predictions are made by what the runs have shown. */
+/* Makes predictions from the runs' profiles. */
 static void forecast(struct trial *trial, const struct sl_engine *engine) {
     for (int i = SINGLE; i < TRIALS; i++) {
         trial[i].forecast.job = &trial[i].experiment.job;
@@ -273,7 +273,7 @@ static void report_table(struct trial *trial, double difference, bool identical,
 
 /* ---- main ---- */
 
-/* Everything that can be wrong is found out before the first run. */
+/* Prepares all runs; all input errors are found before the first run. */
 static int prepare(struct trial *trial, const struct config *config, const struct sl_mesh *mesh,
                    const struct sl_mesh *single_mesh, const struct classifier_dataset *dataset,
                    const struct sl_engine *engine, struct sl_error *error) {
@@ -281,7 +281,7 @@ static int prepare(struct trial *trial, const struct config *config, const struc
     static const char *const called[] = {[TRAIN] = "train", [SINGLE] = "single", [PIPELINE] = "pipeline"};
     const struct sl_training_options *third = &config->model.training;
     const struct sl_schedule *last = &trial[LOOPING].experiment.job.schedule;
-    for (int i = TRIALS - 1; i >= 0; i--) { /* the last first: a table says how many microbatches there are */
+    for (int i = TRIALS - 1; i >= 0; i--) { /* the last first: its table determines the number of microbatches */
         struct classifier_options model = config->model;
         trial[i].schedule = i != LOOPING ? called[i] : third->schedule_file ? third->schedule_file : third->schedule;
         if (i != TRAIN) model.dropout = 0;
@@ -341,7 +341,7 @@ static int plan_runs(struct trial *trial, const struct config *config, struct sl
     return SL_OK;
 }
 
-/* Of the third run. A file loses its contents only after all that can be wrong was refused. */
+/* Opens the trace of the third run. The file is emptied only after all input was checked. */
 static int open_trace(struct trial *trial, struct sl_trace_file *trace, const char *path,
                       const struct sl_engine *engine, struct sl_error *error) {
     if (!path) return SL_OK;

@@ -1,4 +1,4 @@
-/* shardloop.c - the command `shardloop NAME ...`: becomes the program shardloop-NAME that lies beside it, or, in a
+/* shardloop.c - the command `shardloop NAME ...`: becomes the program shardloop-NAME in the same folder, or, in a
  * build folder, NAME. */
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +18,7 @@ static const struct command {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-/* A page of the manual, or what fish completes. */
+/* Prints a manual page, or completions for fish. */
 static void explain_otherwise(enum sl_help_format format) {
     if (format == SL_HELP_MAN) {
         sl_roff_begin("shardloop", "trains neural networks on meshes of devices", SL_VERSION);
@@ -55,7 +55,7 @@ static int explain(void) {
     return SL_FAILED;
 }
 
-/* In ERROR's message what is wrong with WORD, which is no command. */
+/* Reports that WORD is not a command. */
 static int refuse(const char *word) {
     struct sl_error error = {.status = SL_BAD_INPUT};
     struct sl_nearest nearest = sl_nearest_to(word, strlen(word));
@@ -73,7 +73,8 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[1], commands[i].name)) {
             char called[PATH_MAX];
             const char *name = strrchr(argv[0], '/');
-            const bool own = !strcmp(name ? name + 1 : argv[0], "shardloop"); /* no link of another name */
+            const bool own =
+                !strcmp(name ? name + 1 : argv[0], "shardloop"); /* not called through a link with another name */
             snprintf(called, sizeof called, "%s %s", own ? argv[0] : "shardloop", argv[1]);
             return sl_become(commands[i].name, called, argv + 1);
         }

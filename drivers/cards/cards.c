@@ -1,4 +1,4 @@
-/* cards.c - notes of checkpoints, in the order in which people ask. */
+/* cards.c - prints notes of checkpoints, the most wanted first. */
 #include "drivers/cards/cards.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static const char *note(const struct sl_store *file, const char *key) {
     return text ? text : "-";
 }
 
-/* Of its values alone, and of all that it holds: the optimizer's state has names of its own. */
+/* Counts the parameters, and the bytes of all values including the optimizer's state, whose names differ. */
 static void count(const struct sl_store *file, double *parameters, double *bytes) {
     *parameters = *bytes = 0;
     for (int i = 0; i < file->count; i++) {
@@ -76,7 +76,7 @@ int sl_cards_list(const char *directory, bool json, const struct sl_output *outp
 
 /* ---- a model's card ---- */
 
-/* The notes whose keys begin with PREFIX, under TITLE. */
+/* Prints the notes with keys that begin with PREFIX, under TITLE. */
 static void print_notes(FILE *stream, const struct sl_store *file, const char *title, const char *prefix) {
     const size_t length = strlen(prefix);
     fprintf(stream, "\n## %s\n\n", title);

@@ -11,18 +11,18 @@
 #include "layers/kernels/kernels.h"
 #include "spmd/device/device.h"
 
-/* The seed's streams, as the notebook splits them; [0] is the model's. */
+/* Streams of the seed, as split in the notebook; [0] is the model's. */
 enum { STREAMS = 3, INPUT_STREAM = 1, LABEL_STREAM = 2 };
 enum { RANDOM_COLUMNS = 784, CLASSES = 10, MAX_EXAMPLES = 1 << 24, MAX_COLUMNS = 1 << 16 };
 
-/* Of Fashion-MNIST's training pixels, from 0 to 1. */
+/* Mean and deviation of Fashion-MNIST's training pixels, from 0 to 1. */
 static const float pixel_mean = 0.2860f, pixel_deviation = 0.3530f;
 
 static struct sl_key stream_key(uint64_t seed, uint32_t stream) {
     return sl_split(sl_key_of_seed(seed), STREAMS, stream);
 }
 
-/* By the CPU's kernels, which are many times faster, where they work in the host's memory. */
+/* Draws the inputs with the CPU's kernels, which are many times faster, if they use the host's memory. */
 static void draw_normal(struct sl_key key, uint32_t count, float *values) {
     const struct sl_kernels *kernels = sl_kernels_select();
     uint32_t *const words = (uint32_t *)(void *)values;
@@ -87,10 +87,10 @@ static int read_labels(struct classifier_examples *examples, const char *directo
     return status;
 }
 
-/* Where Debian's package dataset-fashion-mnist has it. */
+/* Folder of Debian's package dataset-fashion-mnist. */
 static const char debian_fashion_mnist[] = "/usr/share/datasets/fashion-mnist";
 
-/* What to do where DIRECTORY is not there. */
+/* Refuses a missing DIRECTORY, with advice. */
 static int check_directory(const char *directory, struct sl_error *error) {
     struct stat about;
     if (!stat(directory, &about) && S_ISDIR(about.st_mode)) return SL_OK;
@@ -165,7 +165,7 @@ void classifier_dataset_epoch_order(const struct classifier_dataset *dataset, ui
     const uint32_t count = dataset->train.count;
     for (uint32_t i = 0; i < count; i++) order[i] = i;
     if (!dataset->shuffled) return;
-    /* Fisher and Yates; a word times n, shifted, is a number below n. */
+    /* Fisher-Yates; a word times n, shifted right, is a number below n. */
     const struct sl_key key = sl_fold_in(stream_key(seed, INPUT_STREAM), epoch);
     for (uint32_t left = count; left > 1; left--) {
         const uint32_t taken = (uint32_t)((uint64_t)sl_random_word(key, count, left - 1) * left >> 32);

@@ -1,4 +1,4 @@
-/* experiment.c - from options to a job with the classifier's schedule and random numbers. */
+/* experiment.c - makes a job from options, with the classifier's schedule and random numbers. */
 #include "drivers/classifier/experiment.h"
 
 #include <math.h>
@@ -45,9 +45,9 @@ struct classifier_options classifier_defaults(void) {
     return options;
 }
 
-/* ---- what fits ---- */
+/* ---- checking sizes ---- */
 
-/* Positions in an array are 32-bit numbers. */
+/* Checks that positions in arrays fit 32 bits. */
 static int check_arrays(const struct classifier_experiment *experiment, struct sl_error *error) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const int local = experiment->job.local;
@@ -61,7 +61,7 @@ static int check_arrays(const struct classifier_experiment *experiment, struct s
         classifier->hidden, classifier->expansion, local, largest, INT32_MAX);
 }
 
-/* Of activations, what is kept between forward and backward: at least one group of microbatches, of all layers. */
+/* Counts only activations saved between forward and backward: at least one group of microbatches, in all layers. */
 int classifier_experiment_check_memory(const struct classifier_experiment *experiment, const struct sl_engine *engine,
                                        struct sl_error *error) {
     const struct sl_classifier *classifier = &experiment->classifier;
@@ -71,7 +71,8 @@ int classifier_experiment_check_memory(const struct classifier_experiment *exper
     const double kept = (double)experiment->job.wgrad_group / experiment->job.schedule.microbatches;
     const double rows = kept * options->batch / experiment->job.passes;
     const double batch = sizeof(float) * options->batch * (classifier->inputs + 1.0);
-    const double drawn = experiment->dataset->shuffled ? 0 : batch; /* all of the data, beside each coordinate's rows */
+    const double drawn =
+        experiment->dataset->shuffled ? 0 : batch; /* all of the data, besides each coordinate's rows */
     const struct sl_memory_need need = {
         .parameters = sl_memory_of_parameters(&experiment->job, (double)sl_classifier_parameters(classifier)),
         .activations = sizeof(float) * rows * classifier->layers * columns,
@@ -82,8 +83,8 @@ int classifier_experiment_check_memory(const struct classifier_experiment *exper
 
 /* ---- schedule and random numbers ---- */
 
-/* Whether the schedule that the user asked for by name fits. For whoever asks for no loops: one layer a stage, as far
- * as the schedule can have so many. */
+/* Whether the named schedule fits. Without --loops each stage has one layer, as far as the schedule allows so many
+ * loops. */
 static int fit_schedule(const struct classifier_experiment *experiment, const struct sl_schedule_choice *choice,
                         int *loops, struct sl_error *error) {
     const struct sl_training_options *options = &experiment->options.training;
@@ -105,14 +106,14 @@ void classifier_settle(struct classifier_options *model, const struct sl_options
     if (!brought || sl_option_given(options, "accumulate")) model->training.microbatches = 0;
 }
 
-/* Of the options' schedule; NULL: it has a name of its own, or comes from a file. */
+/* Returns the alias of the options' schedule; NULL: it has a name of its own, or is from a file. */
 static const struct sl_schedule_alias *alias_of(const struct classifier_experiment *experiment) {
     const struct sl_training_options *options = &experiment->options.training;
     return options->schedule_file ? NULL : sl_schedule_find_alias(options->schedule);
 }
 
-/* Without a pipeline a coordinate's rows are cut as well as they can be, for they differ in number from the pipelined
- * coordinates'. */
+/* Makes the schedule. Without a pipeline a coordinate's rows are divided as evenly as possible, since their number
+ * differs from the pipelined coordinates'. */
 static int make_schedule(struct classifier_experiment *experiment, struct sl_error *error) {
     const struct sl_training_options *options = &experiment->options.training;
     const struct sl_schedule_alias *alias = alias_of(experiment);
@@ -120,7 +121,7 @@ static int make_schedule(struct classifier_experiment *experiment, struct sl_err
     struct sl_job *job = &experiment->job;
     struct sl_schedule_choice choice = {0};
     int loops = 0, microbatches = sl_job_microbatches(job, USUAL_MICROBATCHES), group = sl_job_wgrad_group(job, 0);
-    SL_TRY(sl_schedule_choose(&choice, options->schedule, error)); /* a wrong name is wrong beside a file, too */
+    SL_TRY(sl_schedule_choose(&choice, options->schedule, error)); /* a wrong name is refused with a file, too */
     if (!options->schedule_file) SL_TRY(fit_schedule(experiment, &choice, &loops, error));
     if (single) microbatches = sl_largest_divisor(job->pass, microbatches);
     SL_TRY(sl_job_schedule(job, choice.kind, loops, microbatches, experiment->classifier.layers, error));
@@ -129,7 +130,7 @@ static int make_schedule(struct classifier_experiment *experiment, struct sl_err
     return sl_job_group(job, group, error);
 }
 
-/* Why flax's order is not defined, of a run that did not ask for it. */
+/* Explains why flax's order is undefined, if the run did not ask for it. */
 static void explain_rng(struct classifier_experiment *experiment, const char *asked, bool known, bool passes) {
     char *why = experiment->no_flax;
     if (!known)
@@ -143,8 +144,8 @@ static void explain_rng(struct classifier_experiment *experiment, const char *as
                  experiment->classifier.layers, sl_schedule_stages(&experiment->job.schedule));
 }
 
-/* Flax's order is defined where the notebook's modules are: one layer a stage in the looping pipeline. Its stream of
- * dropout has a key a step, and none for a second pass. */
+/* Chooses the order of random numbers. Flax's order is defined for the notebook's modules: one layer per stage in
+ * the looping pipeline. Its stream of dropout has one key per step, and none for a second pass. */
 static int choose_rng(struct classifier_experiment *experiment, struct sl_error *error) {
     const struct sl_training_options *options = &experiment->options.training;
     const char *asked = options->schedule_file ? "of a file" : options->schedule;
@@ -200,7 +201,7 @@ static void free_copy(struct sl_job *copy);
 static int open_worker(struct sl_worker *worker, struct sl_trainer_options *options);
 static void close_worker(struct sl_worker *worker);
 
-/* Of a model that nobody has given values for. */
+/* Reduces the layers of a model without given values. */
 static bool fewer_layers(const struct sl_job *job, int attempt, struct sl_variant *variant,
                          char text[SL_ATTEMPT_TEXT]) {
     const struct classifier_experiment *own = job->own;
@@ -245,7 +246,7 @@ int classifier_experiment_prepare(struct classifier_experiment *experiment, cons
 
 void classifier_experiment_free(struct classifier_experiment *experiment) { sl_job_close(&experiment->job); }
 
-/* The same experiment with other options. */
+/* Copies the experiment with other options. */
 static struct sl_job *copy_job(const struct sl_job *from, const struct sl_variant *variant,
                                const struct sl_engine *engine, struct sl_error *error) {
     const struct classifier_experiment *old = from->own;
@@ -302,7 +303,7 @@ static int open_keys(struct sl_worker *worker) {
     return own->layer_key ? SL_OK : sl_fail(worker->self, SL_FAILED, "no memory for random keys");
 }
 
-/* The stages of this rank. */
+/* Returns a stage of this rank. */
 static int stage_of(const struct sl_worker *worker, int loop) {
     return sl_schedule_stage(&worker->job->schedule, sl_axis_index(worker->self, "model"), loop);
 }
@@ -332,7 +333,7 @@ static int plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
     return SL_OK;
 }
 
-/* What no stage here reads is not taken. */
+/* Allocates the rows that stages here read. */
 static int open_rows(struct sl_worker *worker) {
     const size_t rows = (size_t)worker->job->local;
     const struct classifier_experiment *experiment = worker->job->own;
@@ -385,7 +386,7 @@ struct sl_batch classifier_fetch(struct sl_worker *worker, const struct classifi
     return (struct sl_batch){.rows = worker->job->local, .inputs = own->inputs, .labels = own->labels};
 }
 
-/* Of a batch, the rows of each pass in turn: an evaluation takes one pass. */
+/* Scores a batch, the rows of each pass in turn: an evaluation has one pass. */
 static int test_batch(struct sl_worker *worker, const struct sl_batch *batch, struct sl_metrics *sums) {
     const struct classifier_experiment *experiment = worker->job->own;
     const int pass = worker->job->pass;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* A file under way. A header may claim anything: memory is taken for at most MAX_BYTES, and only as bytes come. */
+/* A file being read. A header may claim any size: at most MAX_BYTES are allocated, and only as bytes arrive. */
 enum { MAX_BYTES = 1 << 30, FIRST_BYTES = 1 << 20, WORD = 4 };
 
 struct reader {
@@ -19,8 +19,8 @@ struct reader {
     struct sl_error *error;
 };
 
-/* Reads up to SIZE bytes into *GOT of them; zlib's own complaints (a damaged file, its message names the path) end
- * here. */
+/* Reads up to SIZE bytes into *GOT of them, and reports zlib's errors, such as a damaged file (its message names the
+ * path). */
 static int read_some(struct reader *reader, void *bytes, uint32_t size, uint32_t *got) {
     const int count = gzread(reader->file, bytes, size);
     int code;
@@ -35,14 +35,14 @@ static int ends_early(struct reader *reader, const char *what, uint32_t got, uin
                         size);
 }
 
-/* Reads SIZE bytes; WHAT they are is for the message where there are fewer. */
+/* Reads SIZE bytes; WHAT names them in the error if there are fewer. */
 static int read_exactly(struct reader *reader, void *bytes, uint32_t size, const char *what) {
     uint32_t got = 0;
     SL_TRY(read_some(reader, bytes, size, &got));
     return got == size ? SL_OK : ends_early(reader, what, got, size);
 }
 
-/* The end of the file; where it is compressed, with the check sum of what came before. */
+/* Checks for the end of the file; in a compressed file this verifies the checksum. */
 static int read_end(struct reader *reader) {
     char extra;
     uint32_t got = 0;
@@ -76,7 +76,7 @@ static int read_header(struct reader *reader, int dims, uint32_t *shape) {
     return SL_OK;
 }
 
-/* Reads BYTES bytes, each time as many as there are already. */
+/* Reads BYTES bytes, doubling the buffer. */
 static int read_data(struct reader *reader, struct classifier_idx *idx, uint32_t bytes) {
     for (uint32_t got = 0, more = 0, wanted; got < bytes; got += more) {
         wanted = got > FIRST_BYTES ? got : FIRST_BYTES;

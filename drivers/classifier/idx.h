@@ -10,11 +10,11 @@ enum { CLASSIFIER_IDX_DIMS = 3 };
 
 struct classifier_idx {
     uint32_t shape[CLASSIFIER_IDX_DIMS]; /* 1 beyond the file's dims */
-    uint8_t *data;                       /* to be freed by the caller */
+    uint8_t *data;                       /* owned by the caller */
 };
 
-/* Reads DIRECTORY/NAME, or NAME.gz where there is no such file. A file that has not DIMS dims of at least 1, or not
- * exactly the bytes that they ask for, is SL_BAD_INPUT. */
+/* Reads DIRECTORY/NAME, or NAME.gz if there is no such file. SL_BAD_INPUT if the file does not have DIMS dims of at
+ * least 1, or exactly their number of bytes. */
 int classifier_idx_read(struct classifier_idx *idx, const char *directory, const char *name, int dims,
                         struct sl_error *error);
 

@@ -1,5 +1,5 @@
-/* fit.c - the article's pipeline: a main thread issues the tasks of each clock cycle to worker threads, and moves their
- * outputs on. With tensor parallelism each coordinate has a main thread and workers of its own. */
+/* fit.c - the article's pipeline: a main thread issues the tasks of each clock cycle to worker threads, and passes
+ * their outputs on. With tensor parallelism each coordinate has its own main thread and workers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +13,22 @@
 struct partition {
     struct sl_module *module;
     struct sl_stash stash;
-    struct sl_spmd self;       /* the coordinate, as modules see it: workers fail alone */
-    struct sl_context context; /* of the task under way: a cycle has one for each partition */
+    struct sl_spmd self;       /* a copy of the coordinate's state, so that a worker's failure does not fail the
+                                * coordinate */
+    struct sl_context context; /* of the present task: a cycle has one task per partition */
     float *x, *dx;             /* [batch, in], device memory */
-    bool begun;                /* the gradients of its parameters */
+    bool begun;                /* gradients of its parameters have been started */
 };
 
-struct fit { /* at one coordinate */
+struct fit { /* State of one coordinate. */
     struct gpipe_run *run;
     struct sl_spmd *self;
     struct sl_group world;
     struct sl_parameters parameters;
     int partitions, microbatches, rows;
-    struct partition *partition; /* [partitions + 1]: the last one is the loss, whose x are the outputs */
+    struct partition *partition; /* [partitions + 1]: the last one is the loss; its x are the outputs */
     struct gpipe_task *task;     /* [partitions] */
-    float **batch;               /* [microbatches]: where the microbatch has come to, or its gradient */
+    float **batch;               /* [microbatches]: present activations of the microbatch, or its gradient */
     struct gpipe_pool pool;
     struct gpipe_record record;
 };
@@ -68,13 +69,13 @@ static int open_partition(struct fit *f, int number, struct sl_groups *groups) {
     if (!part->module) return sl_fail(f->self, SL_FAILED, "no memory for the model");
     part->stash.slots = f->microbatches;
     part->self = *f->self;
-    /* Where tasks communicate, there is one worker. */
+    /* If tasks communicate, there is one worker. */
     part->context = (struct sl_context){.self = f->self->mesh->size > 1 ? f->self : &part->self,
                                         .kernels = sl_kernels_select(),
                                         .phase = SL_TRAIN,
                                         .rows = f->rows,
                                         .wgrad_group = 1,
-                                        .weight = 1.0f, /* the article adds up its microbatches' losses */
+                                        .weight = 1.0f, /* the loss is the sum over microbatches, as in the article */
                                         .parameters = &f->parameters,
                                         .groups = groups,
                                         .stash = &part->stash};
@@ -122,7 +123,7 @@ static bool names(const struct gpipe_failure *failure, const struct gpipe_task *
            failure->action == (task->backward ? 'B' : 'F') && task->attempts == 1;
 }
 
-/* What becomes of this attempt. */
+/* Returns the result planned for this attempt. */
 static enum gpipe_end fate(const struct fit *f, const struct gpipe_task *task) {
     const struct gpipe_queues *how = f->run->queues;
     const int number = (task->microbatch * f->partitions + task->partition) * 2 + task->backward;
@@ -148,7 +149,7 @@ static int compute(struct fit *f, struct gpipe_task *task) {
     return sl_module_backward_weight(part->module, context, x, task->from);
 }
 
-/* What fails does so before anything is computed: so a task that is tried again adds its gradients once. */
+/* Executes an attempt. Failures come before any computation, so a retried task adds its gradients only once. */
 static enum gpipe_end execute(void *arg, struct gpipe_task *task) {
     struct fit *f = arg;
     const double seconds = f->run->queues->task_ms / 1000;
@@ -187,7 +188,7 @@ static void record(struct gpipe_record *record, const struct gpipe_task *task) {
     record->tasks++;
 }
 
-/* The article's _compute. Tasks of a cycle end in any order. */
+/* Runs a cycle, as the article's _compute. Its tasks end in any order. */
 static int compute_cycle(struct fit *f, int cycle, bool backward) {
     const struct gpipe_cycle active = gpipe_cycle_of(f->run, cycle);
     const int workers = f->run->queues->workers;
@@ -203,7 +204,7 @@ static int compute_cycle(struct fit *f, int cycle, bool backward) {
     return status;
 }
 
-/* The sum of the outputs; its gradient takes the outputs' place in the batch. */
+/* Sums the outputs; the gradient replaces the outputs in `batch`. */
 static int compute_loss(struct fit *f) {
     struct partition *loss = &f->partition[f->partitions];
     loss->context.queue = f->self->queue;
@@ -216,7 +217,7 @@ static int compute_loss(struct fit *f) {
     return sl_device.settle(&f->self->error);
 }
 
-/* The article's fit, and backward by the same cycles from the last to the first. */
+/* Runs the article's fit, then the backward through the cycles from the last to the first. */
 static int fit(struct fit *f) {
     const size_t columns = (size_t)f->run->network->columns[0];
     const int cycles = gpipe_cycles(f->run);
@@ -247,7 +248,8 @@ static int fit_by_workers(struct fit *f) {
     return status;
 }
 
-/* Coordinate 0 has the outputs and the gradient of the batch, as all have, and receives all other gradients. */
+/* Collects the results at coordinate 0, which has the outputs and the gradient of the batch, as all have, and
+ * receives all other gradients. */
 static int collect(struct fit *f) {
     struct gpipe_run *run = f->run;
     const size_t batch = (size_t)run->network->batch * sizeof(float);

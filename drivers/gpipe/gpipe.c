@@ -1,6 +1,6 @@
-/* gpipe.c - "Implement single node pipeline parallelism from scratch" (xrsrke), run: the clock cycles of GPipe, its
- * timeline, the article's two networks as pipelines compared with the same networks on one device, and what the article
- * leaves open: a worker that fails in the middle. */
+/* gpipe.c - runs "Implement single node pipeline parallelism from scratch" (xrsrke): the clock cycles of GPipe, its
+ * timeline, the article's two networks as pipelines compared with the same networks on one device, and a question
+ * the article leaves open: a worker that fails in the middle. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { MOST_MICROBATCHES = 1024 };
 
 struct config {
     struct sl_common_options common;
-    int microbatches, partitions; /* 0: the article's */
+    int microbatches, partitions; /* 0: as in the article */
     const char *fail, *trace;
     bool queues;
     int workers, attempts;
@@ -102,12 +102,12 @@ struct experiment {
     struct gpipe_network network;
     struct gpipe_run single, parallel;
     struct gpipe_queues queues;
-    double roundings; /* see allowed() */
+    double roundings; /* as in allowed() */
     double output, gradient, batch_gradient, allowed_output, allowed_gradient, allowed_batch_gradient;
 };
 
-/* test_pipeline: linear layers 1-1, a partition each; microbatch i is the number i. Without the pipeline, too, the
- * model sees one microbatch after the other. */
+/* The article's test_pipeline: linear layers 1-1, one per partition; microbatch i is the number i. The model without
+ * a pipeline also processes one microbatch after the other. */
 static int open_pipeline(struct experiment *experiment, const struct config *config, struct sl_error *error) {
     const int microbatches = config->microbatches ? config->microbatches : 3;
     const int partitions = config->partitions ? config->partitions : 2;
@@ -123,7 +123,7 @@ static int open_pipeline(struct experiment *experiment, const struct config *con
     return gpipe_open(&experiment->single, &experiment->network, microbatches, error);
 }
 
-/* test_tensor_parallelism_with_pipeline: ten microbatches of one row; without the pipeline the batch as a whole. */
+/* The article's test_tensor_parallelism_with_pipeline: ten microbatches of one row; without the pipeline one batch. */
 static int open_tensor(struct experiment *experiment, const struct config *config, struct sl_error *error) {
     enum { BATCH = 10, INPUT = 16, OUTPUT = 12, WORKERS = 4, HIDDEN = OUTPUT * WORKERS };
     const int columns[] = {INPUT, HIDDEN, OUTPUT, 0};
@@ -133,7 +133,7 @@ static int open_tensor(struct experiment *experiment, const struct config *confi
     return gpipe_open(&experiment->single, &experiment->network, 1, error);
 }
 
-/* Where coordinates communicate within tasks, all must do them in one order. */
+/* Sets the queues' options. If coordinates communicate within tasks, all must execute them in one order: one worker. */
 static void choose_queues(struct experiment *experiment, const struct config *config) {
     experiment[PIPELINE].queues = (struct gpipe_queues){.workers = config->workers,
                                                         .attempts = config->attempts,
@@ -144,7 +144,7 @@ static void choose_queues(struct experiment *experiment, const struct config *co
     for (int e = 0; config->queues && e < EXPERIMENTS; e++) experiment[e].parallel.queues = &experiment[e].queues;
 }
 
-/* FAILURE is that of a task which OPTION names, in the pipeline without tensor parallelism. */
+/* Reads the task named by OPTION into FAILURE, in the pipeline without tensor parallelism. */
 static int read_task(struct gpipe_failure *failure, const struct gpipe_run *run, const char *option, const char *text,
                      struct sl_error *error) {
     SL_TRY(read_failure(failure, option, text, error));
@@ -164,7 +164,7 @@ static int read_tasks(struct experiment *experiment, struct gpipe_failure *failu
     return SL_OK;
 }
 
-/* Everything that can be wrong is found out before anything is printed. */
+/* Prepares both experiments; all input errors are found before any output. */
 static int prepare(struct experiment *experiment, struct gpipe_failure *failure, struct gpipe_failure *death,
                    const struct config *config, struct sl_engine *engine, struct sl_error *error) {
     choose_queues(experiment, config);
@@ -195,7 +195,7 @@ static int prepare(struct experiment *experiment, struct gpipe_failure *failure,
 
 /* ---- clock cycles and timelines ---- */
 
-/* RANK's forward in iteration TIME, NULL in a bubble; AT is the rank's place in its list. */
+/* Returns RANK's forward in iteration TIME, NULL in a bubble; AT is the index in the rank's list. */
 static const struct sl_action *forward_at(const struct sl_rank_schedule *rank, int time, int *at) {
     while (*at < rank->count && (rank->action[*at].kind != SL_FORWARD || rank->action[*at].time < time)) ++*at;
     return *at < rank->count && rank->action[*at].time == time ? &rank->action[*at] : NULL;
@@ -205,7 +205,7 @@ static void print_task(int microbatch, int partition, bool first) {
     printf("%s(%d, %d)", first ? "" : ", ", microbatch, partition);
 }
 
-/* The forwards of each cycle, as Python prints the article's list of lists. */
+/* Prints the forwards of each cycle, as Python prints the article's list of lists. */
 static void print_clock_cycles(const struct sl_schedule *schedule) {
     const int cycles = sl_schedule_iterations(schedule);
     int at[schedule->ranks];
@@ -242,7 +242,7 @@ static int by_end(const void *left, const void *right) {
     return (a->end > b->end) - (a->end < b->end);
 }
 
-/* The tasks called NAME in the order in which the workers finished them. ROOM holds all events. */
+/* Prints the tasks called NAME in the order in which the workers finished them. ROOM holds all events. */
 static void print_finished(const struct gpipe_run *run, const char *name, struct sl_trace_event *room) {
     size_t count = 0;
     for (int c = 0; c < run->mesh.size; c++) {
@@ -276,7 +276,7 @@ static void print_order(const struct gpipe_run *run, struct sl_trace_event *room
     print_finished(run, "I", room);
 }
 
-/* The pipeline's own timeline is written down, printed, and left in a FILE where one is asked for. */
+/* Runs the pass, prints the pipeline's timeline, and writes the trace if a file is given. */
 static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, const struct config *config,
                           struct sl_trace_file *trace, struct sl_error *error) {
     const struct sl_trace_run about = gpipe_about(run, sl_cores_of(engine));
@@ -299,7 +299,7 @@ static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine,
 
 /* ---- comparison ---- */
 
-/* The largest difference of N elements, and their largest magnitude; what is no number is larger than all. */
+/* Computes the largest difference of N elements, and the largest expected magnitude. */
 static void compare(size_t n, const float *expected, const float *given, double *difference, double *largest) {
     for (size_t i = 0; i < n; i++) {
         const double d = fabs((double)given[i] - expected[i]), magnitude = fabs((double)expected[i]);
@@ -308,8 +308,8 @@ static void compare(size_t n, const float *expected, const float *given, double 
     }
 }
 
-/* How far rounding can move an element apart: along its way it is rounded ROUNDINGS times, in each run by half an
- * FLT_EPSILON of what is summed so far, which is of the size of the largest elements. */
+/* Returns the allowed difference from rounding: each element is rounded ROUNDINGS times, in each run by half an
+ * FLT_EPSILON of a partial sum, which is of the size of the largest elements. */
 static double allowed(const struct experiment *experiment, double largest) {
     return experiment->roundings * (double)FLT_EPSILON * largest;
 }
@@ -395,7 +395,7 @@ static void report_table(const struct experiment *experiment) {
     }
 }
 
-/* By the work of the one pass, which touches memory, too. */
+/* Prints forecasts from the work of the only pass, which includes first touches of memory. */
 static int report_forecasts(const struct experiment *experiment, const struct sl_engine *engine,
                             struct sl_error *error) {
     printf("\n");
@@ -426,11 +426,11 @@ static int run_all(struct experiment *experiment, const struct config *config, s
     if (config->common.show_placement)
         return sl_placement_report(&experiment[TENSOR].parallel.on, &engine, config->common.json, error);
     engine.error = error;
-    /* That there are as many processes as the largest mesh has coordinates: before anything is printed. */
+    /* Checks, before any output, that there are as many processes as the largest mesh has coordinates. */
     if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.on, &engine, come_together, NULL));
     if (config->trace && sl_speaks(&engine)) SL_TRY(sl_trace_file_create(trace, "--trace", config->trace, error));
     if (!config->common.json) SL_TRY(print_schedule(config, error));
-    engine.spare = true; /* the mesh with tensor parallelism is the largest */
+    engine.spare = true; /* the mesh with tensor parallelism has more coordinates */
     SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config, trace, error));
     engine.spare = false;
     SL_TRY(pass(&experiment[TENSOR].parallel, &engine, error));

@@ -1,5 +1,4 @@
-/* modules.c - modules of the article's networks that the library has not, and one that fails when it is told to.
- */
+/* modules.c - modules of the article's networks that the library lacks, and a module that fails on purpose. */
 #include <string.h>
 
 #include "drivers/gpipe/gpipe.h"
@@ -10,7 +9,7 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
-/* ---- relu: dx needs to know where x was positive ---- */
+/* ---- relu: dx needs the sign of x ---- */
 
 static int plan_relu(struct sl_module *module, struct sl_plan *plan) {
     (void)plan;
@@ -80,7 +79,7 @@ struct failing {
     const struct gpipe_failure *failure;
 };
 
-/* One of ACTIONS is about to be done for COUNT microbatches: the one that is to fail? */
+/* Whether to fail: one of ACTIONS comes next, for COUNT microbatches, and is the failure's. */
 static int fail_at(const struct sl_module *module, struct sl_context *context, const char *actions, int count) {
     const struct gpipe_failure *failure = ((const struct failing *)module)->failure;
     const char action = failure->action;

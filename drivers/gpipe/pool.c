@@ -27,7 +27,7 @@ static void put(struct gpipe_queue *queue, struct gpipe_task *task) {
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Blocks until there is a task. */
+/* Waits until there is a task, and removes it. */
 static struct gpipe_task *get(struct gpipe_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     while (!queue->first) pthread_cond_wait(&queue->filled, &queue->lock);
@@ -40,7 +40,7 @@ static struct gpipe_task *get(struct gpipe_queue *queue) {
 
 /* ---- a worker ---- */
 
-/* The last that a worker does whose thread ends within a task. */
+/* Runs as the thread's cleanup if a task ends the thread. */
 static void die(void *arg) {
     struct gpipe_worker *worker = arg;
     worker->task->end = GPIPE_DIED;
@@ -78,7 +78,7 @@ static int start(struct gpipe_pool *pool, struct gpipe_worker *worker) {
     return SL_OK;
 }
 
-/* Of a thread that returns, or has ended. */
+/* Joins a thread that has returned or ended. */
 static void bury(struct gpipe_pool *pool, struct gpipe_worker *worker) {
     pthread_join(worker->thread, NULL);
     pool->lived += sl_now() - worker->began;
@@ -93,7 +93,7 @@ void gpipe_pool_open(struct gpipe_pool *pool) {
     open_queue(&pool->out);
 }
 
-/* Whichever is idle ends. */
+/* Ends one worker, whichever is idle first. */
 static void end_one(struct gpipe_pool *pool) {
     struct gpipe_task stop = {.stops = true};
     put(&pool->in, &stop);
@@ -116,7 +116,7 @@ void gpipe_pool_issue(struct gpipe_pool *pool, struct gpipe_task *task) {
     put(&pool->in, task);
 }
 
-/* Nobody is left who would get what has been issued. */
+/* Returns all issued tasks as failed, since no worker is left. */
 static void give_up(struct gpipe_pool *pool) {
     while (pool->in.first) {
         struct gpipe_task *task = get(&pool->in);
@@ -134,7 +134,7 @@ struct gpipe_task *gpipe_pool_take(struct gpipe_pool *pool) {
         if (task->end == GPIPE_DIED) {
             bury(pool, worker);
             pool->died++;
-            if (start(pool, worker) && !pool->workers) give_up(pool); /* otherwise those that live go on */
+            if (start(pool, worker) && !pool->workers) give_up(pool); /* otherwise the living workers continue */
         }
         const bool again = task->end != GPIPE_DONE && task->end != GPIPE_BROKEN && task->attempts < pool->attempts;
         if (!again || !pool->workers) return task;

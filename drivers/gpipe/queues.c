@@ -1,4 +1,4 @@
-/* queues.c - prints a run with queues: the order in which outputs came, and how busy workers are. */
+/* queues.c - prints a run with queues: the order of outputs, and the utilization of workers. */
 #include <stdio.h>
 
 #include "drivers/common/metrics.h"
@@ -16,7 +16,7 @@ static void print_order(const struct gpipe_run *run, bool backward) {
     printf("]\n");
 }
 
-/* A row of the table: in a round each worker has a task or none. WORKERS as in struct gpipe_queues. */
+/* Prints a row of the table: in a round each worker has one task or none. WORKERS as in struct gpipe_queues. */
 static void print_counts(struct sl_table *table, const struct gpipe_run *run, int workers) {
     int tasks = 0, rounds = 0, places = 0;
     for (int cycle = 0; cycle < gpipe_cycles(run); cycle++) {

@@ -1,4 +1,4 @@
-/* run.c - a network of linear layers and its pass over a mesh: pipelined over "pipe", sharded over "tensor". */
+/* run.c - a network of linear layers, and its pass over a mesh: pipelined over "pipe", sharded over "tensor". */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static size_t inputs_of(const struct gpipe_network *network) {
     return (size_t)network->batch * (size_t)network->columns[0];
 }
 
-/* COUNT of the next random numbers in [-BOUND, BOUND) as parameter layers.LAYER.NAME. */
+/* Adds the parameter layers.LAYER.NAME, with COUNT of the next random numbers in [-BOUND, BOUND). */
 static int add_value(struct gpipe_network *network, int layer, const char *name, int dims, const size_t *shape,
                      float bound, struct sl_key key) {
     char full[32];
@@ -80,7 +80,7 @@ static int check_mesh(const struct gpipe_run *run, struct sl_error *error) {
     return SL_OK;
 }
 
-/* With queues each coordinate has all partitions: what is left of the mesh is tensor parallelism. */
+/* Chooses the mesh. With queues each coordinate has all partitions: the mesh has only tensor parallelism. */
 static int choose_mesh(struct gpipe_run *run, struct sl_error *error) {
     const int shards = sl_mesh_axis_size(&run->mesh, GPIPE_TENSOR_AXIS);
     char mesh[64];
@@ -209,7 +209,8 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
     return sl_pipeline_open(worker->pipeline);
 }
 
-/* Coordinate 0, which has the gradient of the batch, receives the last stage's outputs and all other gradients. */
+/* Collects the results at coordinate 0, which has the gradient of the batch, and receives the last stage's outputs
+ * and all other gradients. */
 static int collect(struct worker *worker, struct sl_spmd *self) {
     struct gpipe_run *run = worker->run;
     const int axis = sl_mesh_find_axis(self->mesh, GPIPE_PIPE_AXIS);
@@ -228,7 +229,7 @@ static int pass(struct worker *worker, struct sl_spmd *self) {
     struct gpipe_run *run = worker->run;
     struct sl_watch *watch = &run->watch[self->coordinate];
     struct sl_pipeline_step step = {.batch = {.rows = run->network->batch, .inputs = run->network->inputs},
-                                    .weight = 1.0f, /* the article adds up its microbatches' losses */
+                                    .weight = 1.0f, /* the loss is the sum over microbatches, as in the article */
                                     .profile = &watch->profile,
                                     .trace = run->trace ? sl_trace_file_of(run->trace, self) : NULL};
     SL_TRY(build(worker, self));

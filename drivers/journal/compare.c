@@ -1,11 +1,11 @@
-/* compare.c - walks two journals together, up to the first step at which they part and, for their losses, to the end.
- */
+/* compare.c - compares two journals step by step: their hashes up to the first difference, and their losses to the
+ * end. */
 #include <math.h>
 #include <string.h>
 
 #include "drivers/journal/journals.h"
 
-/* Whether A and B are of the same thing; otherwise the one that comes first. */
+/* Returns 0 if A and B are the same array, otherwise which comes first. */
 static int order_of(const struct sl_journal_entry *a, const struct sl_journal_entry *b) {
     if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
     if (a->microbatch != b->microbatch) return a->microbatch < b->microbatch ? -1 : 1;
@@ -13,7 +13,8 @@ static int order_of(const struct sl_journal_entry *a, const struct sl_journal_en
     return (a->coordinate > b->coordinate) - (a->coordinate < b->coordinate);
 }
 
-/* A replica's gradients are those of the mean over its own rows: of other numbers of replicas they are others. */
+/* Whether entries are comparable. A replica's gradients are of the mean over its own rows, so they depend on the
+ * number of replicas. */
 static bool compares(const struct sl_journals *js, const struct sl_journal_entry *entry) {
     const struct sl_journal_side *a = &js->side[0], *b = &js->side[1];
     const bool gradient = entry->kind == SL_JOURNAL_GRADIENT || entry->kind == SL_JOURNAL_ROW_GRADIENT;
@@ -22,7 +23,8 @@ static bool compares(const struct sl_journals *js, const struct sl_journal_entry
            sl_mesh_axis_size(&a->mesh, a->file[0].data_axis) == sl_mesh_axis_size(&b->mesh, b->file[0].data_axis);
 }
 
-/* The norm's squares are added up coordinate by coordinate. Where it clips, the values have its last bits. */
+/* Compares norms. Between layouts the squares are summed in another order, and if the norm clips, the parameters
+ * depend on its last bits. */
 static void compare_norms(struct sl_journals *js, const struct sl_journal_entry *a, const struct sl_journal_entry *b) {
     if (a->kind != SL_JOURNAL_NORM || js->aligned || a->hash == b->hash || js->norms_differ) return;
     js->norms_differ = true;
@@ -42,7 +44,8 @@ static void compare_losses(struct sl_journals *js) {
     js->largest_at = js->side[0].step;
 }
 
-/* What only one of the two has is left out: a gradient that was not finite, a journal of another kind of run. */
+/* Compares a step. Entries in only one journal are skipped: a gradient that was not finite, a journal of another
+ * kind of run. */
 static void compare_step(struct sl_journals *js) {
     const struct sl_journal_side *a = &js->side[0], *b = &js->side[1];
     memset(js->differ, 0, sizeof js->differ);

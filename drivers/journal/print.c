@@ -1,4 +1,4 @@
-/* print.c - where two journals part, in words and as JSON. */
+/* print.c - prints the first difference of two journals, for people and as JSON. */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -21,7 +21,7 @@ static const struct {
     [SL_JOURNAL_VALUE] = {"value", "the values after the step", "values"},
 };
 
-/* ---- what it is ---- */
+/* ---- the array that differs ---- */
 
 static bool is_of_tensor(const struct sl_journal_entry *entry) {
     return entry->kind == SL_JOURNAL_GRADIENT || entry->kind == SL_JOURNAL_VALUE;
@@ -31,14 +31,14 @@ static bool is_of_rows(const struct sl_journal_entry *entry) {
     return entry->kind == SL_JOURNAL_ROWS || entry->kind == SL_JOURNAL_ROW_GRADIENT;
 }
 
-/* NAME without its last part: the module that has the parameter; "" if none is named. */
+/* Writes the module of a parameter: NAME without its last part; "" if there is none. */
 static void module_of(const char *name, char module[NAME]) {
     snprintf(module, NAME, "%s", name);
     char *dot = strrchr(module, '.');
     *(dot ? dot : module) = 0;
 }
 
-/* The tensor without its shape; false where it is none. */
+/* Writes the tensor's name without its shape; returns false if the array is not a tensor. */
 static bool tensor_of(const struct sl_journals *js, char name[NAME]) {
     if (!is_of_tensor(&js->at)) return false;
     snprintf(name, NAME, "%s", js->name[js->at.place].name);
@@ -46,7 +46,8 @@ static bool tensor_of(const struct sl_journals *js, char name[NAME]) {
     return true;
 }
 
-/* Whose fault it may be: the tensor's module, or those of the stage, "FIRST to LAST"; false if nobody knows. */
+/* Writes the modules that may cause the difference: the tensor's module, or the modules of the stage, "FIRST to
+ * LAST"; returns false if unknown. */
 static bool modules_of(const struct sl_journals *js, char modules[2 * NAME + 8]) {
     char name[NAME], first[NAME] = "", last[NAME] = "";
     *modules = 0;
@@ -59,7 +60,8 @@ static bool modules_of(const struct sl_journals *js, char modules[2 * NAME + 8])
     for (int i = 0; i < file->tensors; i++) {
         if (file->tensor[i].stage != js->at.stage) continue;
         module_of(file->tensor[i].name, last);
-        if (!*last) snprintf(last, sizeof last, "%.*s", NAME - 1, file->tensor[i].name); /* it is the module's, too */
+        if (!*last)
+            snprintf(last, sizeof last, "%.*s", NAME - 1, file->tensor[i].name); /* it belongs to the same module */
         if (!*first) memcpy(first, last, sizeof first);
     }
     if (*first)
@@ -68,7 +70,7 @@ static bool modules_of(const struct sl_journals *js, char modules[2 * NAME + 8])
     return *modules;
 }
 
-/* "the rows that stage 0 gives to stage 1" */
+/* Writes "the rows that stage 0 gives to stage 1". */
 static void describe(const struct sl_journals *js, char *text, size_t size) {
     const struct sl_journal_entry *at = &js->at;
     const struct sl_journal_file *file = &js->side[0].file[at->coordinate > 0 ? at->coordinate : 0];
@@ -92,7 +94,7 @@ static void describe(const struct sl_journals *js, char *text, size_t size) {
         snprintf(text, size, "the rows that stage %d gives to stage %d", at->stage, at->stage + 1);
 }
 
-/* The notes of the first coordinates that differ, in A's order and then B's alone. */
+/* Returns the next differing note of the first coordinates, in A's order, then those only in B. */
 static const char *next_note(const struct sl_journals *js, void **at, int *side, const char *note[2]) {
     json_t *notes[2];
     for (int s = 0; s < 2; s++) notes[s] = json_object_get(js->side[s].file[0].head, "notes");

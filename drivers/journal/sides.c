@@ -1,4 +1,4 @@
-/* sides.c - a run's journal: the files of all coordinates, and what they have of a step. */
+/* sides.c - a run's journal: the files of all coordinates, and their entries of a step. */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 
 /* ---- files ---- */
 
-/* Room for one more file. */
+/* Makes room for one more file. */
 static int take_file(struct sl_journal_side *side, struct sl_error *error) {
     const size_t count = (size_t)side->files + 1;
     struct sl_journal_file *file = realloc(side->file, count * sizeof *file);
@@ -24,7 +24,7 @@ static int take_file(struct sl_journal_side *side, struct sl_error *error) {
 
 static int open_files(struct sl_journal_side *side, struct sl_error *error) {
     char path[SL_MAX_PATH];
-    side->mesh.size = 1; /* until the first file tells */
+    side->mesh.size = 1; /* until the first file is read */
     for (int c = 0; c < side->mesh.size; c++) {
         SL_TRY(take_file(side, error));
         struct sl_journal_file *file = &side->file[c];
@@ -41,7 +41,7 @@ static int open_files(struct sl_journal_side *side, struct sl_error *error) {
     return SL_OK;
 }
 
-/* ---- tensors of both ---- */
+/* ---- tensors of both journals ---- */
 
 static size_t text_length(const struct sl_journals *js) {
     enum { SHAPE = SL_MAX_DIMS * 21 + 4 };
@@ -74,7 +74,7 @@ static int compare_names(const void *a, const void *b) {
     return one->coordinate - other->coordinate;
 }
 
-/* Names by their stages, and by their places in the coordinates' lists: as the model has them. */
+/* Orders names by their stages and their positions in the coordinates' lists: the model's order. */
 static int compare_stages(const void *a, const void *b) {
     const struct mention *one = a, *other = b;
     if (one->side != other->side) return one->side - other->side;
@@ -96,7 +96,7 @@ static int list_mentions(struct sl_journals *js, struct mention *mention) {
     return count;
 }
 
-/* Gives all mentions of one name its number: that of the first one in the order of stages. */
+/* Gives all mentions of a name one number: the rank of its first mention in the order of stages. */
 static void number_names(struct sl_journals *js, struct mention *sorted, const struct mention *first, int count,
                          int firsts) {
     for (int n = 0; n < firsts; n++) {
@@ -145,7 +145,7 @@ static int list_names(struct sl_journals *js, struct sl_error *error) {
     return js->names || all == 1 ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to compare");
 }
 
-/* ---- how they compare ---- */
+/* ---- how to compare ---- */
 
 static bool same_part(const struct sl_journal_file *a, const struct sl_journal_file *b) {
     bool same = a->stages == b->stages && a->microbatches == b->microbatches && a->passes == b->passes &&
@@ -184,7 +184,7 @@ static const char *text_of(const struct sl_journal_file *file, const char *objec
     return text ? text : "unknown";
 }
 
-/* What decides in which order numbers are added up, or with which instructions. */
+/* Finds differences that change the order of sums, or the instructions. */
 static void find_reasons(struct sl_journals *js) {
     static const char *const texts[][2] = {{"layout", "precision"}, {"layout", "storage"},   {"machine", "device"},
                                            {"machine", "cpu"},      {"machine", "products"}, {"notes", "option.fsdp"}};
@@ -238,7 +238,7 @@ void sl_journals_close(struct sl_journals *js) {
 
 /* ---- a step ---- */
 
-/* Whether coordinate C stands for its rows: those along other axes than data and stages have the same. */
+/* Whether coordinate C has distinct rows: coordinates along axes other than data and stages have the same rows. */
 static bool stands_for_rows(const struct sl_journal_side *side, int c) {
     const struct sl_journal_file *file = &side->file[c];
     for (int a = 0; a < side->mesh.axes; a++) {
@@ -250,14 +250,14 @@ static bool stands_for_rows(const struct sl_journal_side *side, int c) {
     return true;
 }
 
-/* Whether layers tell stages apart. */
+/* Whether stages differ in their layers. */
 static bool layers_ascend(const struct sl_journal_file *file) {
     for (int s = 1; s < file->stages; s++)
         if (file->half[s] <= file->half[s - 1]) return false;
     return true;
 }
 
-/* Those of backward come in the other order: later stages first. */
+/* Places rows in the order of computation; in the backward later stages come first. */
 static bool place_rows(const struct sl_journals *js, const struct sl_journal_side *side, int c,
                        struct sl_journal_entry *entry, int stage) {
     const struct sl_journal_file *file = &side->file[c];
@@ -275,7 +275,7 @@ static bool place_rows(const struct sl_journals *js, const struct sl_journal_sid
     return true;
 }
 
-/* What RECORD of coordinate C is; false where it does not count. */
+/* Converts RECORD of coordinate C to an entry; returns false if it is not counted. */
 static bool place_record(const struct sl_journals *js, const struct sl_journal_side *side, int c,
                          const struct sl_journal_record *record, struct sl_journal_entry *entry) {
     *entry = (struct sl_journal_entry){.kind = (int)record->kind,
@@ -285,7 +285,7 @@ static bool place_record(const struct sl_journals *js, const struct sl_journal_s
                                        .hash = record->hash};
     if (record->kind == SL_JOURNAL_LOSS || record->kind == SL_JOURNAL_NORM) {
         entry->stage = entry->microbatch = -1;
-        return c == 0; /* all have the same */
+        return c == 0; /* all coordinates have the same */
     }
     if (record->kind != SL_JOURNAL_GRADIENT && record->kind != SL_JOURNAL_VALUE)
         return place_rows(js, side, c, entry, record->item);
@@ -319,7 +319,7 @@ static int add_entry(struct sl_journal_side *side, const struct sl_journal_entry
     return SL_OK;
 }
 
-/* Hashes of one thing add up. */
+/* Sums the hashes of equal entries. */
 static void add_up(struct sl_journal_side *side) {
     int kept = 0;
     for (int i = 0; i < side->entries; i++) {
@@ -347,7 +347,8 @@ static int list_entries(struct sl_journals *js, struct sl_journal_side *side, st
     return SL_OK;
 }
 
-/* A run that was killed may have fewer steps at some coordinates: it ends with the last one that all have. */
+/* Reads the next step. A killed run may have fewer steps at some coordinates: it ends with the last step that all
+ * have. */
 int sl_journal_side_next(struct sl_journals *js, struct sl_journal_side *side, struct sl_error *error) {
     side->more = true;
     for (int c = 0; c < side->mesh.size && side->more; c++) {

@@ -1,4 +1,4 @@
-/* replay.c - runs one coordinate of a recorded run again: becomes the driver that has trained, with its options. */
+/* replay.c - replays one coordinate of a recorded run: becomes the driver of that run, with its options. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static const struct sl_option table[] = {
     {0},
 };
 
-/* A coordinate that the mesh has not gets a line of its own. */
+/* Checks the journal; a coordinate outside the mesh has an error message of its own. */
 static int check_journal(const struct config *config, struct sl_error *error) {
     struct sl_journal_file journal = {0};
     struct sl_mesh mesh;
@@ -47,7 +47,7 @@ static int check_journal(const struct config *config, struct sl_error *error) {
     return status;
 }
 
-/* The step, or the last one where none was asked for. */
+/* Finds the requested step, or else the last one. */
 static int find(const struct config *config, struct sl_ring_file *file, int64_t *step, struct sl_error *error) {
     char path[SL_MAX_PATH];
     FILE *opening = NULL;
@@ -61,7 +61,7 @@ static int find(const struct config *config, struct sl_ring_file *file, int64_t 
     return sl_ring_find(file, config->journal, config->coordinate, *step, error);
 }
 
-/* Returns only where the driver is not there. */
+/* Becomes the driver; returns only if it is missing. */
 static int become(const struct config *config, const struct sl_ring_file *file, int64_t step, struct sl_error *error) {
     char place[60], *whole = realpath(config->journal, NULL), *journal = NULL;
     int words = 0, count = 0;

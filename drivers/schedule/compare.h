@@ -98,10 +98,10 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
                          struct sl_error *error);
 
 /* Computes means over all complete steps of TRACE: costs (STAGE [stages]; communication: both ends' work on a
- * message, and the engine's delay) and parts. The cost of a rank's own work excludes time without a core. The cost
- * of a reduction is all of its time except the optimizer's. The cost of a gather is its time after all pipelines
- * have begun it, unless no rank waited for it: it may then have ended earlier. SL_BAD_INPUT if the trace is not one
- * of SCHEDULE. Free with schedule_measurement_free. */
+ * message, and the engine's delay) and parts. The cost of a rank's own work excludes time without a core. Reductions
+ * and gathers count from the time when all pipelines have begun them; a reduction's cost excludes the optimizer's
+ * time; a gather that no rank waited for may have ended before its recorded end. SL_BAD_INPUT if the trace is not
+ * one of SCHEDULE. Free with schedule_measurement_free. */
 int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
                            struct sl_stage_costs *stage, struct schedule_measurement *measurement,
                            struct sl_error *error);

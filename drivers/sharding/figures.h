@@ -1,4 +1,4 @@
-/* figures.h - figures of parallelism: lists of arrays with the specs that the modules here give them. */
+/* figures.h - figures of parallelism: arrays with the specs used by this library's modules. */
 #ifndef SL_DRIVERS_SHARDING_FIGURES_H
 #define SL_DRIVERS_SHARDING_FIGURES_H
 
@@ -7,7 +7,7 @@
 
 enum { FIGURE_MOST_ARRAYS = 6 };
 
-/* What a figure draws; sharding points into spec and shape. */
+/* Arrays of a figure; sharding points into spec and shape. */
 struct figure {
     int arrays;
     struct sl_sharding sharding[FIGURE_MOST_ARRAYS];
@@ -15,9 +15,9 @@ struct figure {
     size_t shape[FIGURE_MOST_ARRAYS][SL_MAX_DIMS];
 };
 
-/* The mesh of figure number I, from 0; NULL after the last. */
+/* Returns the mesh of figure number I, from 0; NULL after the last. */
 const char *figure_mesh(int i);
-/* Makes figure number I on MESH, which has to have the axes of the figure's own mesh: SL_BAD_INPUT otherwise. */
+/* Makes figure number I on MESH; SL_BAD_INPUT if MESH lacks axes of the figure's own mesh. */
 int figure_make(struct figure *figure, int i, const struct sl_mesh *mesh, struct sl_error *error);
 
 #endif

@@ -1,7 +1,7 @@
-/* sharding.c - vector addition on a mesh, mapped over shards, and who holds which block of the arrays.
+/* sharding.c - vector addition on a mesh, mapped over shards, and the owners of the arrays' blocks.
  *
- * Each coordinate adds its blocks of a and b. In the first example c stays sharded; in the second all_gather joins the
- * blocks over one axis after the other until every coordinate holds all of c. Figures (figures.h) are only drawn. */
+ * Each coordinate adds its blocks of a and b. In the first example c stays sharded; in the second all_gather joins
+ * the blocks over one axis after the other until every coordinate has all of c. Figures (figures.h) are only drawn. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static const struct sl_option output_table[] = {
 
 enum { A, B, SUM, MOST_ARRAYS = SUM + 1 + SL_MAX_AXES, MOST_ELEMENTS = 1 << 22 };
 
-/* One all_gather: the blocks along DIM of the coordinates along AXIS are joined. */
+/* One all_gather: joins the blocks along DIM of the coordinates along AXIS. */
 struct gather {
     int dim;
     const char *axis;
@@ -67,7 +67,7 @@ struct gather {
 
 struct example {
     const char *name, *title;
-    int arrays; /* a, b, the sum, then what each gather gives; the last one is c */
+    int arrays; /* a, b, the sum, then the results of gathers; the last one is c */
     struct sl_array array[MOST_ARRAYS];
     struct sl_spec spec[MOST_ARRAYS];
     char label[MOST_ARRAYS][64];
@@ -84,7 +84,7 @@ struct task {
     struct sl_spec in_spec, out_spec;
     int examples;
     struct example example[2];
-    struct figure figure; /* without examples: what is drawn */
+    struct figure figure; /* drawn if there are no examples */
 };
 
 /* Reads "2,4" (or "2x4"). */
@@ -103,7 +103,7 @@ static int read_shape(struct task *task, const char *text, struct sl_error *erro
     }
 }
 
-/* Dim 0 over the mesh's first axis, and so on; without AXES all dims are whole. */
+/* Shards dim 0 over the mesh's first axis, and so on; without AXES no dim is sharded. */
 static struct sl_spec spec_of_mesh(const struct task *task, bool axes) {
     struct sl_spec spec = {.dims = task->dims};
     for (int d = 0; d < spec.dims; d++) {
@@ -115,7 +115,7 @@ static struct sl_spec spec_of_mesh(const struct task *task, bool axes) {
     return spec;
 }
 
-/* SPEC's entries, and whole dims where it has none. */
+/* Reads SPEC's entries; dims without an entry are not sharded. */
 static int read_spec(const struct task *task, const char *option, const char *text, struct sl_spec *spec,
                      struct sl_error *error) {
     struct sl_error reason;
@@ -125,7 +125,7 @@ static int read_spec(const struct task *task, const char *option, const char *te
     return SL_OK;
 }
 
-/* The shape of one block of an array called NAME. */
+/* Computes the shape of one block of an array called NAME. */
 static int local_shape(const struct task *task, const char *name, const struct sl_spec *spec, size_t *local,
                        struct sl_error *error) {
     struct sl_error reason;
@@ -152,7 +152,7 @@ static int read_arrays(struct task *task, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Adds an array whose elements are their own numbers times FACTOR. */
+/* Adds an array with its elements' indices times FACTOR as values. */
 static int add_array(struct task *task, struct example *example, const struct sl_spec *spec, int factor,
                      struct sl_error *error) {
     struct sl_array *array = &example->array[example->arrays];
@@ -176,8 +176,8 @@ static bool names_axis(const struct sl_spec *spec, const char *axis) {
     return false;
 }
 
-/* What a coordinate returns as c must be the same along the axes that the out-spec leaves out, and have the shape of a
- * block under it. (shard_map compares the blocks too, once they are there.) */
+/* Checks the out-spec: c must be equal along axes that the out-spec omits, and have the shape of its blocks.
+ * (shard_map also compares the blocks after the run.) */
 static int check_out_spec(const struct task *task, const struct sl_spec *returned, struct sl_error *error) {
     size_t block[SL_MAX_DIMS], local[SL_MAX_DIMS];
     char is[160], needed[160], spec[200];
@@ -198,7 +198,7 @@ static int check_out_spec(const struct task *task, const struct sl_spec *returne
                         sl_shape_print(task->dims, block, needed, sizeof needed));
 }
 
-/* One gather an axis of SPEC: where a dim is sharded over several, the fastest one comes first. */
+/* Plans one gather per axis of SPEC; if a dim is sharded over several axes, the fastest one comes first. */
 static int plan_gathers(struct task *task, struct example *example, struct sl_spec spec, struct sl_error *error) {
     for (int d = 0; d < spec.dims; d++) {
         while (spec.dim[d].axes > 0) {
@@ -262,7 +262,7 @@ static int run_example(struct task *task, struct example *example) {
     return sl_shard_map_run(&map, &task->mesh, &task->engine, add_and_gather, example);
 }
 
-/* Whether the sum, and all that was gathered from it, is a + b. */
+/* Whether the sum, and all gathered arrays, equal a + b. */
 static int check_example(const struct task *task, const struct example *example, struct sl_error *error) {
     for (int n = SUM; n < example->arrays; n++) {
         const int32_t *sum = example->array[n].data;
@@ -289,7 +289,7 @@ static struct sl_sharding sharding_of(const struct task *task, const struct exam
                                 .shape = task->shape};
 }
 
-/* Elements from *NEXT on as nested lists, a level a dim. */
+/* Returns the elements from *NEXT on as nested lists, a level per dim. */
 static json_t *json_values(const struct sl_array *array, int dim, size_t *next) {
     if (dim == array->dims) return json_integer(((const int32_t *)array->data)[(*next)++]);
     json_t *list = json_array();
@@ -297,7 +297,7 @@ static json_t *json_values(const struct sl_array *array, int dim, size_t *next) 
     return list;
 }
 
-/* {"0":[[0,1],[2,4]],..}: of each dim where the coordinate's pieces begin and end. */
+/* Returns {"0":[[0,1],[2,4]],..}: begin and end of each coordinate's piece in each dim. */
 static json_t *json_shards(const struct sl_sharding *sharding) {
     json_t *shards = json_object();
     for (int coordinate = 0; coordinate < sharding->mesh->size; coordinate++) {
@@ -323,7 +323,7 @@ static int print_json(const struct sl_output *output, json_t *object, struct sl_
     return sl_json_print(output->stream, output->name, object, error);
 }
 
-/* Prints who holds what, and VALUES where they are given. */
+/* Prints the owners of blocks, and VALUES if given. */
 static int print_json_array(const struct sl_output *output, const char *example, const struct sl_sharding *sharding,
                             const struct sl_array *values, struct sl_error *error) {
     char spec[200];

@@ -1,4 +1,4 @@
-/* cores.c - how many cores a run has, and a line where coordinates share them. */
+/* cores.c - the cores of a run, and a message if coordinates share them. */
 #include "drivers/speed/cores.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ int sl_cores_of(const struct sl_engine *engine) {
     return engine->table == &sl_engine_local && !strcmp(sl_device.name, "cpu") ? sl_topology_usable() : 0;
 }
 
-/* Processes that a launcher has bound see only their own cores: together they have the host's. */
+/* Processes bound by a launcher see only their own cores: together they have the host's. */
 void sl_cores_share(const struct sl_engine *engine, int size, int *coordinates, int *cores) {
     const struct sl_launch launch = sl_launch_of_process();
     *coordinates = size;

@@ -17,7 +17,7 @@ static const double most_flops = 1e21;
 
 /* ---- this machine ---- */
 
-/* JSON has UTF-8 alone. */
+/* Replaces characters other than printable ASCII. */
 static void make_plain(char *text) {
     for (; *text; text++)
         if (*text < ' ' || *text > '~') *text = '?';
@@ -72,7 +72,7 @@ bool sl_peak_path(char path[SL_MAX_PATH]) {
 /* An entry of the file. */
 struct entry {
     const char *host, *processor, *library, *precision, *date;
-    int cores, usable; /* files of older versions do not have the latter, and so no run's */
+    int cores, usable; /* usable is missing in files of older versions; such entries match no run */
     double flops;
 };
 
@@ -92,8 +92,8 @@ static bool matches(const struct entry *entry, const struct sl_peak_key *key) {
            !strcmp(entry->precision, key->precision);
 }
 
-/* The list of PATH's entries, all of them good; an empty one where the file is not there. NULL: ERROR says what is
- * wrong. For want of memory jansson says this and that: only errno, ENOMEM, tells. */
+/* Returns the list of PATH's entries, all valid; an empty one if there is no file. NULL: ERROR has the reason. If
+ * memory is lacking, jansson's errors vary: only errno, ENOMEM, is reliable. */
 static json_t *read_all(const char *path, struct sl_error *error) {
     struct stat about;
     struct entry entry;
@@ -131,7 +131,7 @@ int sl_peak_read(const char *path, const struct sl_peak_key *key, struct sl_peak
 
 /* ---- writing ---- */
 
-/* The directory of PATH, and that one's. */
+/* Makes the directory of PATH, and its parent. */
 static void make_directories(const char *path) {
     char directory[SL_MAX_PATH];
     snprintf(directory, sizeof directory, "%s", path);
@@ -143,7 +143,7 @@ static void make_directories(const char *path) {
         mkdir(directory, 0700);
         *before = '/';
     }
-    mkdir(directory, 0700); /* where it fails, opening the file says why */
+    mkdir(directory, 0700); /* if it fails, opening the file reports the error */
 }
 
 static void remove_peak(json_t *list, const struct sl_peak_key *key) {
@@ -153,7 +153,7 @@ static void remove_peak(json_t *list, const struct sl_peak_key *key) {
     while (json_array_size(list) >= MOST_PEAKS) json_array_remove(list, 0);
 }
 
-/* As text, to be freed; NULL without memory. */
+/* Prints the list as text, which the caller frees; NULL without memory. */
 static char *print_all(json_t *list, const struct sl_peak_key *key, const struct sl_peak *peak) {
     json_array_append_new(list, json_pack("{ss ss ss ss si si sf ss}", "host", key->host, "processor", key->processor,
                                           "library", key->library, "precision", key->precision, "cores", key->cores,
@@ -164,7 +164,7 @@ static char *print_all(json_t *list, const struct sl_peak_key *key, const struct
     return text;
 }
 
-/* Returns 0, or the number of the error. */
+/* Writes the text; returns 0, or the error's number. */
 static int write_text(int descriptor, const char *text) {
     for (size_t left = strlen(text); left;) {
         const ssize_t count = write(descriptor, text, left);

@@ -9,7 +9,7 @@
 static const char *const work_name[SL_WORKS] = {"other",         "products",  "kernels",  "optimizer",
                                                 "communication", "not_ready", "transfer", "no_core"};
 
-/* Of all kinds in which the coordinate does nothing. */
+/* Returns the seconds of all kinds of waiting. */
 static double waiting(const struct sl_profile *profile) {
     return profile->seconds[SL_WORK_NOT_READY] + profile->seconds[SL_WORK_TRANSFER] + profile->seconds[SL_WORK_NO_CORE];
 }
@@ -20,7 +20,7 @@ static double total(const struct sl_profile *profile) {
     return seconds;
 }
 
-/* The share of the time that has a name. */
+/* Returns the share of the time with a named kind of work. */
 static double accounted(const struct sl_profile *profile) {
     const double seconds = total(profile);
     return seconds > 0 ? 1 - profile->seconds[SL_WORK_OTHER] / seconds : 0;

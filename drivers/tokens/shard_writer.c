@@ -1,4 +1,4 @@
-/* shard_writer.c - fills shards one after another. */
+/* shard_writer.c - writes shards, one after another. */
 #include "drivers/tokens/shard_writer.h"
 
 #include <errno.h>

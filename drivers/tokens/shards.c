@@ -1,4 +1,4 @@
-/* shards.c - documents to shards of tokens: several threads encode, one writes what they have done, in order. */
+/* shards.c - encodes documents as shards of tokens: several threads encode, one writes the results in order. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 
 enum { BATCH_BYTES = 1 << 24, BATCH_DOCUMENTS = 1 << 14 };
 
-/* A document, and what becomes of it. */
+/* A document and its tokens. */
 struct item {
     struct sl_document document;
     struct sl_token_list tokens;
@@ -24,17 +24,17 @@ struct item {
 struct work {
     const struct tokens_config *config;
     struct sl_tokens data;          /* the text, */
-    int file;                       /* its file that is next, */
-    struct sl_document_lines lines; /* and what of that is done */
+    int file;                       /* its next file, */
+    struct sl_document_lines lines; /* and the lines read from it */
     struct tokens_shard_writer writer;
     struct sl_encoder *encoder[TOKENS_THREADS];
     int threads;
     struct item *item; /* BATCH_DOCUMENTS of them */
     int items;
-    atomic_int next; /* item that nobody has taken */
+    atomic_int next; /* next unassigned item */
     pthread_mutex_t lock;
-    int failed;            /* the first item in order that failed; `items`: none */
-    struct sl_error error; /* of it */
+    int failed;            /* index of the first failed item; `items`: none */
+    struct sl_error error; /* its error */
     int64_t done, tokens;
     size_t bytes;
 };
@@ -70,7 +70,7 @@ static void *encode_items(void *arg) {
     return NULL;
 }
 
-/* Threads that the system does not give are missed by nobody. */
+/* Encodes the batch; if some threads cannot be started, the others do their work. */
 static void encode_batch(struct work *w) {
     struct worker worker[TOKENS_THREADS];
     pthread_t thread[TOKENS_THREADS];

@@ -1,11 +1,11 @@
-/* streams.c - text to numbers and back, from stdin to stdout. */
+/* streams.c - converts text to numbers and back, from stdin to stdout. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/tokens/tokens.h"
 
-/* A text at a time: all of the input, or a line without its newline. */
+/* The present text: all of the input, or a line without its newline. */
 struct input {
     FILE *file;
     bool lines;
@@ -28,7 +28,7 @@ static int read_whole(struct input *in, struct sl_error *error) {
     return SL_OK;
 }
 
-/* *MORE: there was a text. */
+/* Reads the next text. MORE: there was one. */
 static int next_text(struct input *in, bool *more, struct sl_error *error) {
     errno = 0;
     *more = false;
@@ -90,7 +90,7 @@ int tokens_encode(const struct tokens_config *config, const struct sl_tokenizer 
 
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* The next number at *AT, which moves behind it; -1: the word there is none; -2: there is no word. */
+/* Reads the next number at *AT, and moves *AT behind it; -1: the word is not a number; -2: there is no word. */
 static int32_t next_number(const char *text, size_t bytes, size_t *at) {
     int64_t number = 0;
     while (*at < bytes && is_blank(text[*at])) ++*at;

@@ -1,4 +1,4 @@
-/* text.c - shards of tokens back to the documents that they were made of. */
+/* text.c - converts shards of tokens back to documents. */
 #include <stdlib.h>
 
 #include "drivers/common/metrics.h"
@@ -11,12 +11,12 @@ enum { WINDOW = 4096 };
 struct printing {
     const struct tokens_config *config;
     const struct sl_tokenizer *tokenizer;
-    int32_t end;                   /* stands before each document; -1: there is none */
+    int32_t end;                   /* token before each document; -1: none */
     struct sl_token_list document; /* its tokens so far */
     bool begun;                    /* a document has begun */
 };
 
-/* A document's text; without --json it ends with a newline, its own or one more. */
+/* Prints a document's text; without --json it ends with a newline, its own or an added one. */
 static int print_document(struct printing *p, struct sl_error *error) {
     char *text;
     size_t bytes;
@@ -49,7 +49,7 @@ static int take_token(struct printing *p, int32_t token, struct sl_error *error)
                                                   : sl_error_set(error, SL_FAILED, "no memory for a document's tokens");
 }
 
-/* Of whole data the first token is an input, and the others are labels. */
+/* Prints all tokens; in a window the first token is an input, and the others are labels. */
 static int print_all(struct printing *p, const struct sl_tokens *tokens, struct sl_error *error) {
     int32_t inputs[WINDOW], labels[WINDOW];
     for (int64_t window = 0; window < sl_tokens_windows(tokens, true, WINDOW); window++) {

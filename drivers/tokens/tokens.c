@@ -1,4 +1,4 @@
-/* tokens.c - text to the tokens of a published model, and back: numbers, or shards to train on. */
+/* tokens.c - converts text to tokens of a published model, and back: numbers, or shards for training. */
 #include "drivers/tokens/tokens.h"
 
 #include "drivers/common/commands.h"
@@ -52,7 +52,7 @@ static const struct sl_option shards_table[] = {
     {0},
 };
 
-/* What a command does, and its options beside the tokenizer's. */
+/* Functions and options of commands, besides the tokenizer's options. */
 static const struct {
     int (*work)(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error);
     const char *title;

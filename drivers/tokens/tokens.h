@@ -1,4 +1,4 @@
-/* tokens.h - the commands of the driver tokens. */
+/* tokens.h - commands of the driver tokens. */
 #ifndef SL_DRIVERS_TOKENS_TOKENS_H
 #define SL_DRIVERS_TOKENS_TOKENS_H
 
@@ -7,17 +7,17 @@
 #include "drivers/common/options.h"
 #include "layers/tokenizers/tokenizer.h"
 
-enum { TOKENS_THREADS = 64 }; /* at most */
+enum { TOKENS_THREADS = 64 }; /* limit */
 
 struct tokens_config {
     const char *tokenizer, *pattern;
     bool special, lines, json;
     const char *data, *save, *text_key;
     int shard_tokens, threads;
-    int document_token; /* -1: the one that ends a text */
+    int document_token; /* -1: the token that ends a text */
 };
 
-/* Each returns a status. What they read is stdin, or --data. */
+/* Commands; each returns a status. They read stdin, or --data. */
 int tokens_encode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error);
 int tokens_decode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error);
 int tokens_make_shards(const struct tokens_config *config, const struct sl_tokenizer *tokenizer,
