@@ -83,7 +83,7 @@ enum { TRAIN, SINGLE, PIPELINE, LOOPING, TRIALS };
 static int log_step(const struct trial *trial, int step, struct sl_error *error) {
     if (!trial->log_every || ((step + 1) % trial->log_every && step + 1 < trial->steps)) return SL_OK;
     printf("step %d: loss %.9g\n", step, trial->loss[step]);
-    return sl_stdout_finish(error); /* so that readers of a log see each line at once */
+    return sl_stdout_finish(error); /* so readers of a log see each line at once */
 }
 
 /* Starts records at the second step: the first one touches memory and generates code. */

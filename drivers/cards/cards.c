@@ -13,7 +13,8 @@ static const char *note(const struct sl_store *file, const char *key) {
     return text ? text : "-";
 }
 
-/* Counts the parameters, and the bytes of all values including the optimizer's state, whose names differ. */
+/* Counts the parameters, and the bytes of all tensors; the optimizer's state has names of its own and is not counted
+ * as parameters. */
 static void count(const struct sl_store *file, double *parameters, double *bytes) {
     *parameters = *bytes = 0;
     for (int i = 0; i < file->count; i++) {

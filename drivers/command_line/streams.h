@@ -4,9 +4,9 @@
 
 #include "spmd/base/error.h"
 
-/* Call it first in main. Opens each of the descriptors 0 to 2 that the parent process has closed, so that no other
- * file gets its number and receives printed output; reading from such a descriptor or writing to it still fails.
- * Makes the file size limit an error of the write instead of a signal. */
+/* Call it first in main. Opens each of the descriptors 0 to 2 that the parent process has closed, so no other file
+ * gets its number and receives printed output; reading from such a descriptor or writing to it still fails. Makes
+ * the file size limit an error of the write instead of a signal. */
 void sl_streams_begin(void);
 
 /* Flushes stdout; SL_FAILED if not all of it could be written. Call it last in main. */

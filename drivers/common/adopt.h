@@ -28,7 +28,7 @@ enum sl_option_keep {
 struct sl_adoption {
     bool resumes;           /* by --resume, not by --params */
     char file[SL_MAX_PATH]; /* path of the checkpoint; "": none was given, or it has no notes */
-    struct sl_store notes;  /* its notes; own the texts of options taken over */
+    struct sl_store notes;  /* its notes, which own the texts of options taken over */
     char overrides[512];    /* "--lr 0.01 overrides 0.001": changes against the resumed run, for a message */
 };
 

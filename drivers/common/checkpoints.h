@@ -89,7 +89,7 @@ int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd
  * checkpoint stays if no other had less, and DIR/best.json names it. */
 int sl_checkpoints_evaluated(struct sl_checkpoints *checkpoints, int64_t step, double loss, struct sl_error *error);
 
-/* ---- messages for people, by the process that speaks ---- */
+/* ---- messages for people, by the speaking process ---- */
 
 /* Call it before a run to STEPS. Reports changes against the resumed run, or a run without steps left, or, on
  * stdout, that most of the run will not be saved. */

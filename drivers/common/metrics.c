@@ -38,7 +38,7 @@ static bool is_of_run(const char *line, const json_t *object, bool whole) {
 }
 
 /* Sets END to the end of FILE's lines that stay when the run resumes after FROM steps. Returns SL_BAD_INPUT if a
- * line is not from a training run, so that other files are not cut. */
+ * line is not from a training run, so other files are not cut. */
 static int find_end(FILE *file, const char *path, int64_t from, off_t *end, struct sl_error *error) {
     char *line = NULL;
     size_t room = 0;

@@ -13,7 +13,7 @@
 struct partition {
     struct sl_module *module;
     struct sl_stash stash;
-    struct sl_spmd self;       /* a copy of the coordinate's state, so that a worker's failure does not fail the
+    struct sl_spmd self;       /* a copy of the coordinate's state, so a worker's failure does not fail the
                                 * coordinate */
     struct sl_context context; /* of the present task: a cycle has one task per partition */
     float *x, *dx;             /* [batch, in], device memory */

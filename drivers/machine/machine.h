@@ -22,7 +22,7 @@ enum sl_machine_kernel {
     SL_MACHINE_KERNELS
 };
 
-/* Distance of two places, the nearest first: on one core, as hyperthreads or as coordinates that share a place;
+/* Distance of two places, the nearest first: on one core, as hyperthreads or as coordinates sharing a place;
  * connected GPUs; in one package; in one node; anywhere. */
 enum sl_link { SL_LINK_CORE, SL_LINK_GPU, SL_LINK_PACKAGE, SL_LINK_NODE, SL_LINK_NETWORK, SL_LINKS };
 
@@ -75,7 +75,7 @@ struct sl_machine_waits {
     double spread; /* standard deviation of a short wait, relative to it */
 };
 
-/* A group of coordinates that share cores. */
+/* A group of coordinates sharing cores. */
 struct sl_machine_group {
     int members;
     double call;      /* seconds of a core per member and call; */
@@ -126,8 +126,8 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
 double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
                              enum sl_operation operation, int members, double bytes);
 
-/* Returns the seconds of a core per member and call for MEMBERS that share cores: interpolated between measured
- * group sizes, proportional to the members beyond the largest. */
+/* Returns the seconds of a core per member and call for MEMBERS sharing cores: interpolated between measured group
+ * sizes, proportional to the members beyond the largest. */
 double sl_machine_turn(const struct sl_machine_turns *turns, int members);
 
 /* Returns the bytes of its own memory that a member reads and writes in such a call, besides the link's traffic. */
@@ -137,7 +137,7 @@ double sl_machine_touched(enum sl_operation operation, int members, double bytes
 enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other);
 /* Returns the number of cores that COORDINATES share; 0: each has a place of its own. */
 int sl_machine_sharing(const struct sl_machine *machine, int coordinates);
-/* Whether COORDINATES that share cores have whole replicas on each core, REPLICAS in total. */
+/* Whether COORDINATES sharing cores have whole replicas on each core, REPLICAS in total. */
 bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int replicas);
 /* Returns the number of coordinates with places; INT_MAX if they may share. */
 int sl_machine_room(const struct sl_machine *machine);

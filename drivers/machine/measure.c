@@ -1,7 +1,7 @@
 /* measure.c - times products, kernels and calls on all cores at once.
  *
  * A step reads weights that other work has pushed out of the near caches, so products take turns with several
- * matrices. Rounds repeat all measurements three times, so that a drift of the clock over minutes affects all alike. */
+ * matrices. Rounds repeat all measurements three times, so a drift of the clock over minutes affects all alike. */
 #include "drivers/machine/measure.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ struct bench {
     double timing;
     double most[2]; /* operations of the largest products to time, in float and in bf16 */
     double seconds[SL_MACHINE_PRODUCTS + SL_MACHINE_KERNELS + 1][ROUNDS];
-    float *least; /* [coordinates][products], one array for coordinates that share memory */
+    float *least; /* [coordinates][products], one array for coordinates sharing memory */
 };
 
 double sl_median_of(double *value, int count) {

@@ -15,7 +15,7 @@ struct sl_measurement {
 };
 
 /* Measures with all cores at work, as in a run: a coordinate per core over ENGINE, or, if coordinates are processes,
- * all of them. Writes MACHINE in the process that speaks: one node, or one per host. Takes about a second if brief,
+ * all of them. Writes MACHINE in the speaking process: one node, or one per host. Takes about a second if brief,
  * otherwise ten. Fails as sl_run does. */
 int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
                        const struct sl_measurement *measurement, struct sl_error *error);

@@ -125,8 +125,8 @@ static double typical(const struct links *l, double *seconds) {
     return l->shared ? sum / (TIMES - 2) : median;
 }
 
-/* Writes to SECONDS how much longer a round takes with WHAT, at least 0. Each timing is compared with rounds without
- * it right before, because a machine's speed changes. */
+/* Writes to SECONDS how much longer a round takes with WHAT, at least 0. Each timing is compared with a timing
+ * without WHAT right before it, because a machine's speed changes. */
 static int time_exchange(struct links *l, enum exchange what, double *seconds) {
     double longer[TIMES];
     for (int i = 0; i < TIMES; i++) {

@@ -1,12 +1,12 @@
 #!/bin/sh
-# make.sh DRIVERS FOLDER NAME... - lets the programs in DRIVERS tell their manual pages and what shells complete, and
-# puts these into FOLDER as they are installed below share/.
+# make.sh DRIVERS FOLDER NAME... - lets the programs in DRIVERS print their manual pages and shell completions, and
+# puts these into FOLDER in the layout of share/.
 set -eu
 here=$(dirname "$0") drivers=$1 folder=$2
 shift 2
 mkdir -p "$folder/man" "$folder/bash-completion" "$folder/zsh" "$folder/fish"
 
-# Another installation may be at the same.
+# Another installation may run at the same time.
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 man=$work/man/man1 bash=$work/bash-completion/completions zsh=$work/zsh/site-functions fish=$work/fish/vendor_completions.d
@@ -19,7 +19,7 @@ tell() {
     SHARDLOOP_HELP=$format "$drivers/"$* --help </dev/null
 }
 
-# commands_of NAME: those with tables of their own.
+# commands_of NAME: prints the commands with option tables of their own.
 commands_of() {
     [ "$1" != plan ] || echo measure
     tell commands "$1"

@@ -1,4 +1,4 @@
-/* fit.c - adds up coordinates that share a limit, and compares them with it. */
+/* fit.c - adds up coordinates sharing a limit, and compares them with it. */
 #include "drivers/memory/fit.h"
 
 #include <math.h>

@@ -4,12 +4,12 @@
 
 #include "drivers/memory/report.h"
 
-/* A limit, and the need of the coordinates that share it. */
+/* A limit, and the need of the coordinates sharing it. */
 struct sl_misfit {
     enum sl_limit limit;
     double need, room, whole; /* bytes: planned by these coordinates together; still available; the limit itself */
     double besides;           /* part of `need`: their processes' other memory, for shared limits */
-    int fullest, others;      /* the coordinate with the largest need, and the number of other coordinates that share
+    int fullest, others;      /* the coordinate with the largest need, and the number of other coordinates sharing
                                * the limit */
     double most;              /* bytes of the fullest */
 };

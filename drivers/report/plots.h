@@ -29,7 +29,7 @@ int report_plot_begin(const struct report_plot *plot, const struct report_run *r
 /* Computes the range; returns false if no run has a number for it. */
 bool report_plot_range(const struct report_plot *plot, const struct report_runs *runs, struct report_range *range);
 
-/* Returns the number of buckets per series, at most REPORT_MOST_BUCKETS, so that a page with many runs stays small. */
+/* Returns the number of buckets per series, at most REPORT_MOST_BUCKETS, so a page with many runs stays small. */
 int report_plot_buckets(const struct report_runs *runs);
 
 #endif

@@ -8,7 +8,7 @@ struct report_point {
     double step, value; /* NaN: a gap */
 };
 
-/* Zero-initialize. Values are at most REPORT_LARGEST, so that numbers computed from them are finite. */
+/* Zero-initialize. Values are at most REPORT_LARGEST, so numbers computed from them are finite. */
 struct report_series {
     int count, capacity;
     struct report_point *point; /* sorted by step, after report_series_order */

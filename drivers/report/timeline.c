@@ -7,7 +7,7 @@
 
 #include "drivers/schedule/drawing.h"
 
-/* Limits: actions of a schedule to make again; boxes of a drawing, so that a page stays small. */
+/* Limits: actions of a schedule to make again; boxes of a drawing, so a page stays small. */
 enum { MOST_ACTIONS = 1000000, MOST_BOXES = 1500 };
 
 /* ---- reading ---- */

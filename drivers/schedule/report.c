@@ -211,7 +211,7 @@ static void add_comparison(const struct schedule_report *report, json_t *object)
     json_object_set_new(object, "each_rank", ranks);
 }
 
-/* Returns the found table as in --format csv, so that the search need not be repeated for it. */
+/* Returns the found table as in --format csv, so the search need not be repeated for it. */
 static json_t *json_table(const struct sl_schedule *schedule) {
     struct sl_text text;
     FILE *stream = sl_text_open(&text);

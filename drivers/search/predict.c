@@ -315,7 +315,7 @@ static void add_used(struct prediction *p, const struct sl_budget *budget, doubl
     p->used[SPAN_STEP] += share * (double)sl_budget_total(budget);
 }
 
-/* Finds the bytes used by all coordinates that share a place, or by its only one. */
+/* Finds the bytes used by all coordinates sharing a place, or by its only one. */
 static void find_used(struct prediction *p) {
     const int cores = sl_machine_sharing(p->machine, p->mesh->size), ranks = p->job->ranks;
     const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* per place */

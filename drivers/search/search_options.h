@@ -29,8 +29,8 @@ bool sl_search_bytes(const char *text, double *bytes);
 int sl_search_check(const struct sl_search_options *options, const struct sl_engine *engine, int devices,
                     struct sl_error *error);
 
-/* Call it after COMMAND was parsed: without --mesh, a plan begins with a mesh of one coordinate, so that given
- * options need not fit the default mesh. SL_BAD_INPUT if the options contradict each other. */
+/* Call it after COMMAND was parsed: without --mesh, a plan begins with a mesh of one coordinate, so given options
+ * need not fit the default mesh. SL_BAD_INPUT if the options contradict each other. */
 int sl_search_prepare(struct sl_search_options *options, struct sl_common_options *common,
                       const struct sl_options *command, struct sl_error *error);
 

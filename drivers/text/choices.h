@@ -36,8 +36,8 @@ struct sl_choice_text {
 
 /* Reads the questions of PATH, optionally compressed by gzip. White space at the end of a prompt is encoded with the
  * text after it, since tokens of words begin with a blank. Scored are the tokens from the first one on that differs
- * from the prompt's own encoding. An empty prompt is preceded by the token that ends a text, or else by the token
- * that begins one, or else by a newline. SL_BAD_INPUT names an invalid line. Free also after a failure. */
+ * from the prompt's own encoding. An empty prompt is preceded by the end-of-text token, or else by the token that
+ * begins one, or else by a newline. SL_BAD_INPUT names an invalid line. Free also after a failure. */
 int sl_choices_read(struct sl_choices *choices, const char *path, const struct sl_choice_text *text,
                     struct sl_error *error);
 void sl_choices_free(struct sl_choices *choices);

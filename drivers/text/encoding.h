@@ -24,15 +24,14 @@ struct sl_text_encoding {
     int32_t end;     /* token before each document; -1: none, and only one document is allowed */
 };
 
-/* Finds the token before each document: GIVEN, from --document-token, unless it is -1; otherwise the token that ends
- * a text of TOKENIZER. *END -1: none. SL_BAD_INPUT if TOKENIZER does not have GIVEN. */
+/* Finds the token before each document: GIVEN, from --document-token, unless it is -1; otherwise the end-of-text
+ * token of TOKENIZER. *END -1: none. SL_BAD_INPUT if TOKENIZER does not have GIVEN. */
 int sl_text_find_end(const struct sl_tokenizer *tokenizer, int given, int32_t *end, struct sl_error *error);
 /* Returns SL_BAD_INPUT: there are several documents, and no token to separate them. */
 int sl_text_refuse_joined(const char *path, struct sl_error *error);
 
-/* Encodes TOKENS, an open text, with the vocabulary, with the same result as "tokens shards": the token that ends a
- * text precedes each document. *DOCUMENTS: number of documents. VALIDATION, SEQUENCE and PATH as in
- * sl_tokens_encode. */
+/* Encodes TOKENS, an open text, with the vocabulary, with the same result as "tokens shards": the end-of-text token
+ * precedes each document. *DOCUMENTS: number of documents. VALIDATION, SEQUENCE and PATH as in sl_tokens_encode. */
 int sl_text_encode(struct sl_tokens *tokens, const struct sl_text_encoding *encoding, const char *path,
                    double validation, int sequence, int64_t *documents, struct sl_error *error);
 

@@ -14,7 +14,7 @@ struct tokens_config {
     bool special, lines, json;
     const char *data, *save, *text_key;
     int shard_tokens, threads;
-    int document_token; /* -1: the token that ends a text */
+    int document_token; /* -1: the end-of-text token */
 };
 
 /* Commands; each returns a status. They read stdin, or --data. */

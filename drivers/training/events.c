@@ -68,7 +68,7 @@ static int refuse(const struct sl_events *events, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "%s: %s", events->path, errno ? strerror(errno) : "could not be written");
 }
 
-/* Writes a record and flushes it, so that readers see it at once. */
+/* Writes a record and flushes it, so readers see it at once. */
 static int write_record(struct sl_events *events, const struct message *event, struct sl_error *error) {
     struct message record = {0};
     const uint64_t length = event->size;

@@ -11,7 +11,7 @@ struct sl_heading {
     char data[200];     /* training data */
     char numbers[200];  /* order of random numbers */
     const char *remark; /* on the model; NULL: none */
-    double parameters;  /* of the whole model; 0: not told */
+    double parameters;  /* of the whole model; 0: not printed */
     double trained;     /* number of trained ones if some are frozen; 0: all */
     double adapters;    /* parameters of adapters, which are trained instead; 0: none */
 };

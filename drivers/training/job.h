@@ -85,7 +85,7 @@ struct sl_job {
     /* Set by the functions below. */
     int cores;      /* cores that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
     int cores_each; /* cores available to each of them */
-    struct {        /* number of coordinates that share cores, and of these cores; sl_cores_share */
+    struct {        /* number of coordinates sharing cores, and of these cores; sl_cores_share */
         int coordinates, cores;
     } sharing;
     bool sizes_only;      /* only parameters and bytes are reported (--dry-run, --show-shardings) */
@@ -118,8 +118,8 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
                     struct sl_error *error);
 /* Return the microbatches of a pass, and of a weight-gradient product, as given by the options, otherwise USUAL.
  * With --exact USUAL is ignored: a leaf's samples of a step are divided into up to 8 microbatches, distributed over
- * the passes, each with a product of its own, so that neither mesh nor --accumulate changes a bit (unless there are
- * more passes than microbatches). Call them after sl_job_share. */
+ * the passes, each with a product of its own, so neither mesh nor --accumulate changes a bit (unless there are more
+ * passes than microbatches). Call them after sl_job_share. */
 int sl_job_microbatches(const struct sl_job *job, int usual);
 int sl_job_wgrad_group(const struct sl_job *job, int usual);
 /* Sets the microbatches of a weight-gradient product; GROUP 0, or more than all: all microbatches. Also fuses the

@@ -1,6 +1,6 @@
 /* memory_options.c - plans a job again and again, each time with one option more, and reports the options that help.
  *
- * Planning allocates no large memory and starts no processes. The process that speaks does it, with a thread per
+ * Planning allocates no large memory and starts no processes. The speaking process does it, with a thread per
  * coordinate, for any engine: plans are the same for all engines except for channels, with slots at each end or
  * shared by both. */
 #include "drivers/training/memory_options.h"
@@ -14,8 +14,8 @@
 #include "spmd/topology.h"
 
 enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more actions takes long to make */
-/* Limit of all plans together, and again of those that change the run, in seconds of computing, so that the advice
- * does not depend on the machine's load. */
+/* Limit of all plans together, and again of those that change the run, in seconds of computing, so the advice does
+ * not depend on the machine's load. */
 static const double most_seconds = 2;
 
 /* ---- one planning ---- */
@@ -221,13 +221,13 @@ struct search {
     const struct sl_memory *given; /* [coordinates] of the original job: limits, hosts, processes */
     struct sl_memory *memory;      /* [coordinates] of the present attempt */
     double until, extra, need;     /* limit of worked(); bytes besides the planned ones; bytes of the original job */
-    enum sl_limit limit;           /* exceeded limit; byte counts are of the coordinates that share it */
+    enum sl_limit limit;           /* exceeded limit; byte counts are of the coordinates sharing it */
     int fullest;
     bool least; /* looks for the least need instead of a sufficient one */
 };
 
-/* Returns the bytes of the coordinates that share the exceeded limit, with the job changed to VARIANT; NAN if it
- * cannot be planned. *FITS: whether the job fits. */
+/* Returns the bytes of the coordinates sharing the exceeded limit, with the job changed to VARIANT; NAN if it cannot
+ * be planned. *FITS: whether the job fits. */
 static double plan_with(struct search *search, const struct sl_variant *variant, bool *fits) {
     const struct sl_job *job = search->job;
     struct sl_error unread = {0};

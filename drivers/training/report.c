@@ -76,7 +76,7 @@ bool sl_report_wants_json(const struct sl_report *report) {
     return report->json || report->metrics.path || report->events.stream;
 }
 
-/* Notes that an output is lost: its reader has gone, or the disk is full. The run goes on, so that it can be saved. */
+/* Notes that an output is lost: its reader has gone, or the disk is full. The run goes on, so it can be saved. */
 static int lose(struct sl_report *report, const struct sl_error *why, struct sl_error *error) {
     if (!report->opened) return sl_error_set(error, why->status, "%s", why->message);
     if (!report->lost.status) report->lost = *why;

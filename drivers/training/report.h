@@ -73,7 +73,7 @@ bool sl_report_wants_json(const struct sl_report *report);
 /* Prints OBJECT to all JSON outputs, and releases the caller's reference. If the report is open, a failure goes to
  * `lost`, and SL_OK is returned. */
 int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error);
-/* Flushes the output, also to a file or a pipe, so that readers see each line at once. */
+/* Flushes the output, also to a file or a pipe, so readers see each line at once. */
 int sl_report_flush(struct sl_report *report, struct sl_error *error);
 /* Reports a step; prints its row of the table only if SHOWN. */
 int sl_report_step(struct sl_report *report, const struct sl_step *step, bool shown, struct sl_error *error);

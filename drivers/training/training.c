@@ -232,7 +232,7 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
     return sl_trace_file_open(&training->trace, &run, training->steps - 1, error);
 }
 
-/* Checks all outputs before the training, so that errors do not come after it. */
+/* Checks all outputs before the training, so errors do not come after it. */
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(check_trace(training, error));

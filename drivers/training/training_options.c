@@ -1,4 +1,4 @@
-/* training_options.c - option tables common to all drivers that train. */
+/* training_options.c - option tables common to all training drivers. */
 #include "drivers/training/training_options.h"
 
 #define FIELD(name) offsetof(struct sl_training_options, name)

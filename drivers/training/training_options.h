@@ -1,4 +1,4 @@
-/* training_options.h - options common to all drivers that train: one struct, and the tables that fill it in.
+/* training_options.h - options common to all training drivers: one struct, and the tables that fill it in.
  *
  * A driver's own table has the options with a meaning of its own: schedules, batch. They may fill in fields of this
  * struct, too. */

@@ -257,7 +257,7 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
 
 /* ---- bytes ---- */
 
-/* Counts the bytes of a window's labels. The token that ends a text has no bytes. */
+/* Counts the bytes of a window's labels. The end-of-text token has no bytes. */
 static double bytes_of(const struct transformer_job *job, const int32_t *labels, int count) {
     const int given = job->config->document_token;
     const int32_t end = given < 0 ? sl_token_end(job->tokenizer) : given;

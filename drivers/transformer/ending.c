@@ -138,7 +138,7 @@ static void print_settled(const struct transformer_ending *ending) {
     if (p->count > more) print(p, more + open_bytes(p->text, p->count - more));
 }
 
-/* Opens the printer with room for long tokens, which are rare, so that printing hardly ever allocates. */
+/* Opens the printer with room for long tokens, which are rare, so printing hardly ever allocates. */
 int transformer_open_printer(struct transformer_ending *ending, const int32_t *prompt, int count,
                              struct sl_error *error) {
     struct transformer_printer *p = ending->printer = calloc(1, sizeof *p);

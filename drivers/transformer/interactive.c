@@ -141,7 +141,7 @@ static int encode_text(struct transformer_job *job, const char *text, size_t byt
     return SL_OK;
 }
 
-/* Whether the last answer has ended with the template's token; another token that ends a text is removed. */
+/* Whether the last answer has ended with the template's token; another end-of-text token is removed. */
 static bool has_turned(const struct conversation *c, int32_t *stays) {
     const struct transformer_ending *ending = &c->ending;
     const int32_t last = c->tokens[c->count - 1];

@@ -1,5 +1,5 @@
-/* rotary.c - rotary positions as options: a published model's numbers become texts of options, so that its
- * checkpoints have them. */
+/* rotary.c - rotary positions as options: a published model's numbers become texts of options, so its checkpoints
+ * have them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

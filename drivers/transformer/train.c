@@ -86,8 +86,8 @@ static int check_peak(struct sl_worker *worker, double ms) {
     return exceeded > 0 ? sl_peak_raise(worker, &job->peak) : SL_OK;
 }
 
-/* Checks the peak after the first steps, so that most lines have the right share, and after the last, for the
- * median's share. With --profile, no products are measured: they would be profiled. */
+/* Checks the peak after the first steps, so most lines have the right share, and after the last, for the median's
+ * share. With --profile, no products are measured: they would be profiled. */
 static int check_peak_when_due(struct sl_worker *worker, const struct sl_step *step, bool last) {
     enum { FEW = 3 }; /* number of steps after which the first one no longer counts */
     struct sl_training *training = &transformer_job_of(worker)->training;

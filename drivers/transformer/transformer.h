@@ -51,7 +51,7 @@ struct transformer_config {
     bool special;
     bool document_mask; /* documents in a sequence do not attend to each other */
     int data_format;    /* 0: by the files; 1, 2: tokens of 16 or 32 bits without a header */
-    int document_token; /* first token of each document; -1: the token that ends a text */
+    int document_token; /* first token of each document; -1: the end-of-text token */
     double validation;
     int stride;
     const char *chat;                /* file of conversations */
@@ -73,7 +73,7 @@ struct transformer_config {
     const char *lora_modules;
     /* generation */
     const char *prompt, *prompt_tokens, *prompts, *logits, *stop;
-    bool ends; /* samples end at tokens that end a text */
+    bool ends; /* samples end at end-of-text tokens */
     int length, samples, groups, in_flight, top_k;
     int cache;   /* enum sl_cache_form */
     bool copies; /* of kernels, for passes of few rows */
@@ -148,7 +148,7 @@ struct transformer_job {
     struct sl_published published;
     struct sl_block_source blocks;
     struct sl_tokenizer *tokenizer; /* NULL: tokens are bytes, or have no known text */
-    struct sl_token_list ends;      /* tokens that end a text; empty: samples have their full length */
+    struct sl_token_list ends;      /* end-of-text tokens; empty: samples have their full length */
     struct sl_token_list textless;  /* tokens unknown to the tokenizer: they have no text, and are never sampled */
     struct transformer_talk talk;
     char rope_scaling[128], *rope_divisors; /* of the published model, as options */
@@ -211,7 +211,7 @@ char *transformer_text_of(const struct transformer_job *job, const int32_t *toke
 /* Whether samples are printed as text. */
 bool transformer_shows_text(const struct transformer_job *job);
 void transformer_close_model(struct transformer_job *job);
-/* tokens.c: transformer_know_tokens, called with the tokenizer open, finds the tokens that end a text and the tokens
+/* tokens.c: transformer_know_tokens, called with the tokenizer open, finds the end-of-text tokens and the tokens
  * without a text. The other two return whether TOKEN ends a text, and whether TOKEN has a text. */
 int transformer_know_tokens(struct transformer_job *job, struct sl_error *error);
 bool transformer_ends_text(const struct transformer_job *job, int32_t token);
@@ -260,7 +260,7 @@ int transformer_print_samples(struct transformer_job *job, int64_t step, const i
 struct transformer_printer;
 struct transformer_ending {
     const struct transformer_job *job;
-    bool ends;        /* at tokens that end a text */
+    bool ends;        /* at end-of-text tokens */
     int32_t turn;     /* the token that ends an answer; -1: none */
     const char *stop; /* text to stop at; NULL: none */
     size_t stop_bytes;
@@ -378,7 +378,7 @@ int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error
 void transformer_close_talk(struct transformer_job *job);
 /* Returns the default number of tokens in a conversation. */
 int transformer_context(const struct transformer_config *config);
-/* Opens stdin before the run, in the process that speaks. */
+/* Opens stdin before the run, in the speaking process. */
 int transformer_open_lines(struct transformer_job *job, struct sl_error *error);
 /* Adds to ENDING the end of an answer. */
 void transformer_talk_ending(const struct transformer_job *job, struct transformer_ending *ending);
