@@ -14,8 +14,9 @@ enum { GPIPE_MOST_LAYERS = 1024 };
 #define GPIPE_PIPE_AXIS "pipe"
 #define GPIPE_TENSOR_AXIS "tensor"
 
-/* Linear layers in sequence, layer l called "layers.l"; with RELU, rectifiers between them, and kernels sharded over
- * "tensor", every second by rows, the others by columns. The loss is the sum of the outputs. */
+/* Linear layers in sequence, layer l called "layers.l"; with RELU, rectifiers between them. On a mesh with the axis
+ * "tensor" the kernels of odd layers are sharded over it by rows, the others by columns. The loss is the sum of the
+ * outputs. */
 struct gpipe_network {
     int layers, batch;
     int columns[GPIPE_MOST_LAYERS + 1]; /* before the first layer, and after each */

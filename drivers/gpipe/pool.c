@@ -116,7 +116,7 @@ void gpipe_pool_issue(struct gpipe_pool *pool, struct gpipe_task *task) {
     put(&pool->in, task);
 }
 
-/* Returns all issued tasks as failed, since no worker is left. */
+/* Returns all issued tasks as GPIPE_BROKEN, since no worker is left. */
 static void give_up(struct gpipe_pool *pool) {
     while (pool->in.first) {
         struct gpipe_task *task = get(&pool->in);

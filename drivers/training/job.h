@@ -27,7 +27,7 @@ struct sl_variant {
     bool one_copy;    /* of kernels */
     bool drop_logits; /* do not save them */
     int length, in_flight;
-    int layers, layers_per_block; /* of a smaller model; layers per block for models with blocks */
+    int layers, layers_per_block; /* of a smaller model; for models with blocks, layers counts blocks */
 };
 
 enum { SL_ATTEMPT_TEXT = 96 };

@@ -182,7 +182,8 @@ double transformer_file_bytes(const struct transformer_job *job);
 int transformer_write_rotary(struct transformer_job *job, struct transformer_config *config,
                              const struct sl_transformer *transformer, struct sl_error *error);
 int transformer_read_rotary(struct transformer_job *job, struct sl_error *error);
-/* adapters.c: sets up the model's adapters from the options, and checks --save-adapters. */
+/* adapters.c: sets up the model's adapters from the options, and checks --save-adapters; transformer_merge_adapters
+ * merges adapters stored in the given values into these. */
 int transformer_prepare_adapters(struct transformer_job *job, struct sl_error *error);
 /* For a checkpoint of adapters alone (--no-save-frozen). transformer_take_base, before transformer_take_model, sets
  * --model or --params as in the checkpoint's run. transformer_check_base refuses other values once they are open.
