@@ -7,7 +7,7 @@
 
 enum sl_help_format { SL_HELP_TEXT, SL_HELP_MAN, SL_HELP_BASH, SL_HELP_ZSH, SL_HELP_FISH, SL_HELP_COMMANDS };
 
-/* Returns the form that SHARDLOOP_HELP selects; SL_HELP_TEXT for any other text. */
+/* Returns the form selected by SHARDLOOP_HELP; SL_HELP_TEXT for any other text. */
 enum sl_help_format sl_help_format(void);
 
 /* Prints the beginning of the page NAME(1) up to its NAME section, with SUMMARY's first sentence in it. */

@@ -17,7 +17,7 @@
 
 struct use {
     bool writes;
-    int kinds;           /* file kinds that the use allows */
+    int kinds;           /* allowed kinds of files */
     const char *allowed; /* the same in words */
     const char *files;   /* pattern for the names of files read or written in a directory */
     const char *missing; /* message if the file is missing; NULL: the code that opens it reports an error, or makes

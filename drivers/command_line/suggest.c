@@ -1,4 +1,4 @@
-/* suggest.c - finds the nearest name: by the names that other programs use, by its beginning, or by edit distance. */
+/* suggest.c - finds the nearest name: by other programs' names, by its beginning, or by edit distance. */
 #include "drivers/command_line/suggest.h"
 
 #include <ctype.h>
@@ -8,7 +8,7 @@
 
 enum { LONGEST = SL_NEAREST_SIZE - 1, SAME_BEGINNING = 2 };
 
-/* Names that other programs use for options and schedules, and the names here. */
+/* Names of options and schedules in other programs, and the names here. */
 static const struct {
     const char *word, *name;
 } conventions[] = {

@@ -333,7 +333,7 @@ static int print_record(const struct sl_checkpoints *c, const char *name, char *
     return snprintf(text, size, " --%s %s", name, sl_shell_word(path, word, sizeof word));
 }
 
-/* Writes the command that resumes from the saved checkpoint, with --steps if STEPS is not 0. */
+/* Writes the command to resume from the saved checkpoint, with --steps if STEPS is not 0. */
 static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
     char directory[SL_MAX_PATH], program[SL_MAX_PATH];
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";

@@ -94,7 +94,7 @@ int sl_checkpoints_evaluated(struct sl_checkpoints *checkpoints, int64_t step, d
 /* Call it before a run to STEPS. Reports changes against the resumed run, or a run without steps left, or, on
  * stdout, that most of the run will not be saved. */
 void sl_checkpoints_tell_begin(const struct sl_checkpoints *checkpoints, int64_t steps);
-/* Call it after STEP of STEPS steps. Reports the checkpoint, and the command that resumes from it. INTERRUPTED: by a
+/* Call it after STEP of STEPS steps. Reports the checkpoint, and the command to resume from it. INTERRUPTED: by a
  * signal. */
 void sl_checkpoints_tell_end(const struct sl_checkpoints *checkpoints, int64_t step, int64_t steps, bool interrupted);
 

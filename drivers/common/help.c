@@ -307,7 +307,7 @@ static void print_page(const char *program, const struct sl_options *options) {
 
 /* ---- completion ---- */
 
-/* Returns the names that OPTION takes, separated by |; NULL: not known, or too many. */
+/* Returns the names allowed for OPTION, separated by |; NULL: not known, or too many. */
 static const char *join_names(const struct sl_option *option, char *text, size_t size) {
     struct sl_option_word word;
     size_t used = 0;

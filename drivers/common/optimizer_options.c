@@ -50,7 +50,7 @@ struct sl_optimizer_flags sl_optimizer_flags_defaults(void) {
                                        .decay_biases = true};
 }
 
-/* Writes the optimizers that use the setting NAME, separated by BETWEEN; nothing if all use it. Returns the length. */
+/* Writes the optimizers with the setting NAME, separated by BETWEEN; nothing if all have it. Returns the length. */
 static size_t list_users(const char *name, const char *between, char *text, size_t size) {
     const struct sl_optimizer *row;
     size_t used = 0;
@@ -60,8 +60,8 @@ static size_t list_users(const char *name, const char *between, char *text, size
     return used;
 }
 
-/* Completes setting I: it is read by the optimizers that use it, and its help begins with their names: "adamw, sgd:
- * HELP". */
+/* Completes setting I: it is read by the optimizers with this setting, and its help begins with their names: "adamw,
+ * sgd: HELP". */
 static void explain_setting(struct sl_optimizer_flags *flags, int i) {
     static const char by[] = "optimizer=";
     struct sl_option *option = &flags->table[i];

@@ -15,8 +15,7 @@ struct sl_optimizer_flags {
     /* NAN: not given; the optimizer's default applies. */
     double weight_decay, beta1, beta2, epsilon, momentum;
     bool nesterov, decay_biases;
-    /* Filled in by sl_optimizer_section: the help lists the optimizers, and for each setting the optimizers that use
-     * it. */
+    /* Filled in by sl_optimizer_section: the help lists the optimizers, and for each setting the optimizers with it. */
     struct sl_option table[10];
     char help[10][512], read[10][128];
 };

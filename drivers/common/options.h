@@ -149,7 +149,7 @@ struct sl_common_options {
 };
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
-extern const struct sl_option sl_common_table[]; /* and options common to drivers that train */
+extern const struct sl_option sl_common_table[]; /* and options common to training drivers */
 extern const struct sl_option sl_query_table[];  /* for drivers that run a model but do not train it */
 extern const struct sl_option sl_print_table[];  /* output options of a command that neither trains nor draws random
                                                   * numbers */

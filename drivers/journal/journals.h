@@ -30,7 +30,7 @@ struct sl_journal_side {
     int files;                    /* number of opened files: in the end mesh.size */
     struct sl_journal_file *file; /* [files] */
     int **number;                 /* [mesh.size][tensors] index of each tensor in the common list */
-    /* The step that was read last; MORE: there is one. */
+    /* The last step read; MORE: there is one. */
     bool more;
     int64_t step;
     int entries, capacity;
@@ -60,10 +60,10 @@ struct sl_journals {
     int64_t steps, first, last; /* number of steps in both journals, the first and the last */
     bool parted;                /* the runs differ at a step: */
     int64_t step;
-    struct sl_journal_entry at; /* the first array that differs */
+    struct sl_journal_entry at; /* the first differing array */
     double loss[2];
-    int differ[SL_JOURNAL_KINDS], compared[SL_JOURNAL_KINDS]; /* in that step */
-    bool norms_differ;                                        /* before that step, between two layouts: */
+    int differ[SL_JOURNAL_KINDS], compared[SL_JOURNAL_KINDS]; /* in this step */
+    bool norms_differ;                                        /* before it, between two layouts: */
     double norm[2];
     double largest; /* largest relative difference of losses over all steps */
     int64_t largest_at;
@@ -73,7 +73,7 @@ struct sl_journals {
  * SL_BAD_INPUT if one cannot be read, or they have no tensor in common. Close also after a failure. */
 int sl_journals_open(struct sl_journals *journals, const char *a, const char *b, struct sl_error *error);
 void sl_journals_close(struct sl_journals *journals);
-/* Reads and compares all steps that both have. SL_BAD_INPUT if a file is damaged, or there is no such step. */
+/* Reads and compares all common steps. SL_BAD_INPUT if a file is damaged, or there is no such step. */
 int sl_journals_compare(struct sl_journals *journals, struct sl_error *error);
 
 /* Reads the next step of SIDE, with its entries. */

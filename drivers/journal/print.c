@@ -21,7 +21,7 @@ static const struct {
     [SL_JOURNAL_VALUE] = {"value", "the values after the step", "values"},
 };
 
-/* ---- the array that differs ---- */
+/* ---- the differing array ---- */
 
 static bool is_of_tensor(const struct sl_journal_entry *entry) {
     return entry->kind == SL_JOURNAL_GRADIENT || entry->kind == SL_JOURNAL_VALUE;

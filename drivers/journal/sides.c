@@ -347,8 +347,8 @@ static int list_entries(struct sl_journals *js, struct sl_journal_side *side, st
     return SL_OK;
 }
 
-/* Reads the next step. A killed run may have fewer steps at some coordinates: it ends with the last step that all
- * have. */
+/* Reads the next step. A killed run may have fewer steps at some coordinates: it ends with the last step common to
+ * all. */
 int sl_journal_side_next(struct sl_journals *js, struct sl_journal_side *side, struct sl_error *error) {
     side->more = true;
     for (int c = 0; c < side->mesh.size && side->more; c++) {

@@ -280,8 +280,8 @@ static int read_stage_layers(struct sl_job *job, int stages, struct sl_error *er
     return job->stage_halves && job->options->storage == 1 ? refuse_rounded_halves(job, error) : SL_OK;
 }
 
-/* Refuses options that exclude two copies of a model: ranks with the same parameters sum gradients between them, and
- * do not shard them over data. */
+/* Refuses options incompatible with two copies of a model: ranks with the same parameters sum gradients between
+ * them, and do not shard them over data. */
 static int check_copies(const struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
     const char *other = options->exact                          ? "--exact"

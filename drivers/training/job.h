@@ -66,11 +66,11 @@ struct sl_job_type {
     struct sl_job *(*copy)(const struct sl_job *job, const struct sl_variant *variant, const struct sl_engine *engine,
                            struct sl_error *error);
     void (*free_copy)(struct sl_job *copy);
-    /* Writes to WAY a word for each way to share JOB's head over RANKS ranks that is worth a try, in the order of a
-     * variant's spread_head from 1 on; NULL for a way that is not. If the function is NULL, heads are not shared. */
+    /* Writes to WAY a word for each way worth a try to share JOB's head over RANKS ranks, in the order of a
+     * variant's spread_head from 1 on; NULL for other ways. If the function is NULL, heads are not shared. */
     void (*heads)(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]);
-    /* The driver's attempts: tried before the common ones, after them, and, if no others suffice, attempts that
-     * change the model; NULL ends each list, a NULL list is empty. */
+    /* The driver's attempts: tried before the common ones, after them, and, if no others suffice, changes of the
+     * model; NULL ends each list, a NULL list is empty. */
     sl_attempt *const *gentle, *const *harsh, *const *smaller;
 };
 
@@ -83,7 +83,7 @@ struct sl_job {
     int sequence;      /* rows of a sample; 0: a sample is one row, and rows are independent */
     bool forward_only; /* the job never trains */
     /* Set by the functions below. */
-    int cores;      /* cores that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
+    int cores;      /* cores available to the coordinates; 0: unknown (drivers/speed/cores.h) */
     int cores_each; /* cores available to each of them */
     struct {        /* number of coordinates sharing cores, and of these cores; sl_cores_share */
         int coordinates, cores;
@@ -105,7 +105,7 @@ struct sl_job {
     int rows;                    /* of a microbatch */
     int wgrad_group;
     int layers;        /* of the model */
-    int *stage_layers; /* [stages that have layers], from the options; NULL: not given */
+    int *stage_layers; /* [stages with layers], from the options; NULL: not given */
     bool stage_halves; /* stage_layers counts half layers */
 };
 
@@ -125,14 +125,14 @@ int sl_job_wgrad_group(const struct sl_job *job, int usual);
 /* Sets the microbatches of a weight-gradient product; GROUP 0, or more than all: all microbatches. Also fuses the
  * schedule and lowers it. */
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
-/* Adds to SIGNATURE the decisions that each process has made by itself. */
+/* Adds to SIGNATURE this process's own decisions. */
 int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error);
 /* Returns the job's description for a trace. */
 struct sl_trace_run sl_job_trace(const struct sl_job *job);
 /* Frees the job, also if it was never opened. */
 void sl_job_close(struct sl_job *job);
 
-/* The largest divisor of NUMBER that is at most MOST. */
+/* Returns the largest divisor of NUMBER up to MOST. */
 int sl_largest_divisor(int number, int most);
 
 static inline const char *sl_job_axis(const struct sl_job *job, int axis) { return job->type->axes[axis]; }

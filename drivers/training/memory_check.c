@@ -30,7 +30,7 @@ double sl_memory_of_values(const struct sl_job *job, double parameters) {
 
 /* ---- by sizes alone ---- */
 
-/* Returns the first limit that BYTES exceed; SL_LIMITS: none. */
+/* Returns the first limit exceeded by BYTES; SL_LIMITS: none. */
 static enum sl_limit exceeded(const struct sl_limits *limits, double bytes) {
     int limit = 0;
     while (limit < SL_LIMIT_DEVICE && bytes <= limits->room[limit]) limit++;
@@ -64,7 +64,7 @@ static void advise(struct advice *advice, const char *what, double bytes) {
              sl_bytes_describe(bytes, figure, sizeof figure));
 }
 
-/* Tries a batch that leaves room for the parameters. */
+/* Tries a batch with room for the parameters. */
 static void try_batch(struct advice *advice) {
     const struct sl_memory_need *need = advice->need;
     const double batch = advice->job->options->batch, rows = need->activations + need->data;
@@ -195,7 +195,7 @@ static void add_refusal(const struct sl_refusal *refusal, struct sl_error *error
         add(error, " when it was asked for %s", sl_bytes_describe((double)refusal->bytes, asked, sizeof asked));
 }
 
-/* Adds the planned bytes of DEVICE's coordinates, and the option that saves most. */
+/* Adds the planned bytes of DEVICE's coordinates, and the option with the largest saving. */
 static void add_plan(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                      int device, struct sl_error *error) {
     char need[32], most[32], who[128], parts[SL_BUDGET_TEXT], option[128], with[32];

@@ -186,11 +186,11 @@ static bool learn_from_less(const struct sl_job *job, int attempt, struct sl_var
 static sl_attempt *const general[] = {
     shard_states, group_less,     accumulate,   cut_smaller,    shard_parameters, one_forward_one_backward,
     recompute,    offload_states, round_stored, round_operands, fewer_replicas,   NULL};
-/* Attempts that change the run, tried if no others suffice. */
+/* Attempts with changes of the run, tried if no others suffice. */
 static sl_attempt *const changing[] = {learn_from_less, NULL};
 
 /* Returns attempt I: the driver's mild ones, the common ones, then the driver's others; NULL after the last.
- * CHANGES: the attempts that change the run. */
+ * CHANGES: attempts with changes of the run. */
 static sl_attempt *attempt_of(const struct sl_job *job, bool changes, int i) {
     const struct sl_job_type *type = job->type;
     sl_attempt *const *const lists[2][3] = {{type->gentle, general, type->harsh}, {changing, type->smaller}};
@@ -205,7 +205,7 @@ static sl_attempt *attempt_of(const struct sl_job *job, bool changes, int i) {
 
 enum { OPTIONS_TEXT = 320 };
 
-/* Options, and the bytes that the job needs with them. */
+/* Options, and the job's bytes with them. */
 struct way {
     char text[OPTIONS_TEXT];
     double bytes;
@@ -247,7 +247,7 @@ static double plan_with(struct search *search, const struct sl_variant *variant,
     return sl_memory_sharing(search->memory, &job->mesh, search->fullest, search->limit).need;
 }
 
-/* Returns the seconds that this process has computed, divided by the cores that the planning threads may use. */
+/* Returns this process's seconds of computing, divided by the cores available to the planning threads. */
 static double worked(const struct sl_job *job) {
     struct timespec time;
     const int usable = sl_topology_usable(), cores = usable < job->mesh.size ? usable : job->mesh.size;

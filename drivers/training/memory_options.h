@@ -1,4 +1,4 @@
-/* memory_options.h - finds options that would make a too large run fit, by planning the job with each. */
+/* memory_options.h - finds options to make a too large run fit, by planning the job with each. */
 #ifndef SL_DRIVERS_TRAINING_MEMORY_OPTIONS_H
 #define SL_DRIVERS_TRAINING_MEMORY_OPTIONS_H
 

@@ -12,8 +12,8 @@
  * read or written is only reported on stderr, unless memory was lacking. */
 int sl_peak_find(struct sl_worker *worker, bool anew, struct sl_peak *peak);
 
-/* Collective; for a run that was faster than PEAK. Measures again, and stores the result in PEAK and in the file if
- * it is higher. */
+/* Collective; for a run faster than PEAK. Measures again, and stores the result in PEAK and in the file if it is
+ * higher. */
 int sl_peak_raise(struct sl_worker *worker, struct sl_peak *peak);
 
 #endif

@@ -1,5 +1,4 @@
-/* replay.h - replays one coordinate of a recorded run alone, in the training driver, and writes the command that
- * does so. */
+/* replay.h - replays one coordinate of a recorded run alone, in the training driver, and writes the command for it. */
 #ifndef SL_DRIVERS_TRAINING_REPLAY_H
 #define SL_DRIVERS_TRAINING_REPLAY_H
 
@@ -11,7 +10,7 @@ struct sl_replay_words {
     int count, room;
 };
 
-/* Writes the words of the command that replays TRAINING's job: its program and the options that affect results,
+/* Writes the words of the command to replay TRAINING's job: its program and all options with an effect on results,
  * given or taken from a checkpoint. Files have absolute paths. SL_FAILED without memory. */
 int sl_replay_describe(const struct sl_training *training, struct sl_replay_words *words, struct sl_error *error);
 void sl_replay_words_free(struct sl_replay_words *words);

@@ -1,4 +1,4 @@
-/* replay_words.c - writes the command that replays a run. */
+/* replay_words.c - writes the command to replay a run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

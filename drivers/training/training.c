@@ -40,7 +40,7 @@ static int report_step(struct sl_training *training, const struct sl_step *step,
     return sl_report_step(&training->report, step, shown, error);
 }
 
-/* Runs the part of a step that a replay repeats. */
+/* Runs the replayable part of a step. */
 static int take_kept_step(struct sl_training *training, struct sl_worker *worker, struct sl_step *step,
                           struct sl_ring *ring, bool *stop) {
     struct sl_batch batch;
@@ -253,7 +253,7 @@ static void open_checkpoints(struct sl_training *training, uint64_t seed) {
     training->checkpoints.brief = training->json;
 }
 
-/* The work of a process that neither prints nor writes. */
+/* The work of a process without output. */
 static int take_part(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_trace_run run = sl_job_trace(job);
@@ -315,7 +315,7 @@ static void add_forecast(struct sl_training *training, json_t *object) {
     if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
 }
 
-/* Describes the time that background saving has taken between steps; NULL without memory. */
+/* Describes the time taken by background saving between steps; NULL without memory. */
 static json_t *describe_snapshots(const struct sl_snapshot_account *of) {
     return json_pack("{sI sI so so so}", "count", (json_int_t)of->copies, "bytes", (json_int_t)of->bytes, "copy_ms",
                      sl_json_real(1e3 * of->copied / (double)of->copies), "bytes_per_second",

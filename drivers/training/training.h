@@ -71,7 +71,7 @@ struct sl_training {
     struct sl_store notes;                           /* added to checkpoints besides the settings */
     /* Set by the functions below. */
     struct sl_checkpoints checkpoints;
-    char *const *words; /* command that replays this run; NULL: not needed */
+    char *const *words; /* command to replay this run; NULL: not needed */
     /* Per coordinate, [noted]; `trained`: number of parameters not frozen, at the first coordinate of each stage
      * rank. */
     int noted;

@@ -50,7 +50,7 @@ struct sl_training_options {
     /* Set by sl_rate_table. */
     double learning_rate, least_rate, clip;
     int warmup, lr_schedule; /* enum sl_rate_schedule */
-    const char *freeze;      /* patterns of parameters that are not trained; NULL: none */
+    const char *freeze;      /* patterns of frozen parameters; NULL: none */
     /* Set by sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
     const char *tensorboard;                 /* a folder; NULL: none */
@@ -67,7 +67,7 @@ struct sl_training_options {
 
 /* Tables over a struct sl_training_options; sl_checkpoint_table is over its checkpoints. */
 extern const struct sl_option sl_pipeline_table[]; /* actions of a step and their order */
-extern const struct sl_option sl_layout_table[];   /* storage of parameters; also for drivers that do not train */
+extern const struct sl_option sl_layout_table[];   /* storage of parameters; also for drivers without training */
 extern const struct sl_option sl_rate_table[];     /* size of an update */
 extern const struct sl_option sl_record_table[];   /* checks and records */
 
