@@ -269,7 +269,7 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
         float sum = 0.0f;
 #define POWERS(floats, rounds, stores)                                                                                 \
     do {                                                                                                               \
-        SL_LANES(reduction(+ : sum))                                                                                   \
+        SL_LANES(SL_ALIKE_LANES reduction(+ : sum))                                                                    \
         for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
             SL_ROW_BY_FOUR(sum = power_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores,  \
                            x, max, out, halves, sum);                                                                  \

@@ -6,6 +6,8 @@
  *                                the variables around it: values set in the loop are lost, except for reductions;
  *                                pass arrays shared by threads as pointers. Threads share a reduction's variable: if
  *                                an outer loop repeats it, a barrier must stand between its last read and its reset
+ *   SL_ALIKE_LANES               a clause of SL_LANES: one number of lanes whatever the loop's body stores, so that sums
+ *                                of it have the same bits in each form
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that sums numbers: in order on the host
  *   SL_PARTS                     parts of an array whose elements are summed; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
@@ -107,6 +109,13 @@
 
 #ifndef SL_PARAMETERS
 #define SL_PARAMETERS true
+#endif
+
+/* gcc takes more lanes if a loop stores bf16; clang does not. */
+#if !defined(SL_DEVICE_CUDA) && !defined(__clang__)
+#define SL_ALIKE_LANES simdlen(16)
+#else
+#define SL_ALIKE_LANES
 #endif
 
 #ifndef SL_ADDS
