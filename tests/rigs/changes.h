@@ -1,5 +1,4 @@
-/* changes.h - a file that is sound, and what becomes of it: a table of changes to its text, each with what is said of
- * it. */
+/* changes.h - a sound file and a table of changes to its text, each with the expected error message. */
 #ifndef SL_TESTS_RIGS_CHANGES_H
 #define SL_TESTS_RIGS_CHANGES_H
 
@@ -51,7 +50,8 @@ static inline char *read_text(const char *path) {
     return text;
 }
 
-/* STATUS and ERROR are what LINE says. WHAT names the case. */
+/* Fails unless STATUS and ERROR report bad input with LINE in the message; LINE NULL: unless STATUS is 0. WHAT names
+ * the case in failures. */
 static inline void expect_line(const char *what, int status, const struct sl_error *error, const char *line) {
     if (!line && status) fail_msg("%.200s: %s", what, error->message);
     if (!line) return;

@@ -1,9 +1,9 @@
-/* complexity.h - how the time of a call grows with the size of what it is given.
+/* complexity.h - tests how the time of a call grows with the size of its input.
  *
  * A row is measured at sizes n, 4n and 16n. With each doubling of the size, linear time (or nearly so) doubles, and
- * quadratic time becomes four times as long. The line between them is 2.5. Over four doublings, other programs on the
- * machine and its caches, which make the longest call up to twice as long, change the mean growth by a fifth at most.
- */
+ * quadratic time becomes four times as long. The limit between them is 2.5. Other programs on the machine and its
+ * caches make the longest call up to twice as long; over four doublings, they change the mean growth by a fifth at
+ * most. */
 #ifndef SL_TESTS_RIGS_COMPLEXITY_H
 #define SL_TESTS_RIGS_COMPLEXITY_H
 
@@ -47,7 +47,7 @@ static inline double complexity_time(const struct complexity_row *row, int n, in
     return complexity_clock() - begin;
 }
 
-/* How often the call is repeated, so that clocks and caches do not matter. */
+/* Returns how often to repeat the call, so that clocks and caches do not matter. */
 static inline int complexity_calls(const struct complexity_row *row, int n) {
     int calls = 1;
     while (calls < COMPLEXITY_MOST_CALLS) {
@@ -59,14 +59,14 @@ static inline int complexity_calls(const struct complexity_row *row, int n) {
     return calls;
 }
 
-/* Longer each time: whoever is busy on the machine, and shares its caches, may be done by then. */
+/* Waits, longer with each attempt: other programs that share the machine's caches may end meanwhile. */
 static inline void complexity_pause(int attempt) {
     const struct timespec pause = {.tv_nsec = 50000000L * attempt};
     nanosleep(&pause, NULL);
 }
 
-/* The mean growth a doubling, by the shortest of the times so far. Others on the machine only make them longer: what
- * grows too much is measured again before it fails. */
+/* Tests the mean growth per doubling, from the shortest times so far. Other programs only make times longer, so a row
+ * that grows too much is measured again before the test fails. */
 static inline void complexity_test(void **state) {
     const struct complexity_row *row = *state;
     double best[COMPLEXITY_SIZES] = {INFINITY, INFINITY, INFINITY}, growth = INFINITY;
@@ -90,7 +90,7 @@ static inline void complexity_test(void **state) {
 static inline int complexity_run(const char *group, struct complexity_row *row, int rows) {
     struct CMUnitTest *test = calloc((size_t)rows, sizeof *test);
     if (!test) return 1;
-    /* Memory is kept: what the kernel takes for pages is not the reader's. */
+    /* Free memory stays in the process: the kernel's time for new pages is not the reader's. */
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     for (int i = 0; i < rows; i++)

@@ -1,9 +1,9 @@
-/* faults.h - calls that take memory or read files, which the linker sends here out of this program's own objects, and
- * of which one fails. In the list of tests/CMakeLists.txt that says so (sl_fault_calls).
+/* faults.h - makes one call fail among all calls that allocate memory or read files. The linker redirects the calls of
+ * this program's own objects to here. Tests that use it are listed in tests/CMakeLists.txt (sl_fault_calls).
  *
- * A series (faults_series) lets something run without a fault, and notes from where it makes calls. Then it runs again
- * and again: in each run another call fails. Of many calls from one place the first and the last fail, and some between
- * them. */
+ * A series (faults_series) first runs the tested code without a fault and notes the places that make calls. Then it
+ * repeats the run; in each run another call fails. If one place makes many calls, the first and the last fail, and some
+ * between them. */
 #ifndef SL_TESTS_RIGS_FAULTS_H
 #define SL_TESTS_RIGS_FAULTS_H
 
@@ -30,14 +30,14 @@ struct faults_place {
 };
 
 static struct {
-    bool on; /* calls count */
+    bool on; /* calls are counted */
     enum faults_way way;
-    long count, nth; /* nth: the call that fails; 0: none */
-    bool fell;       /* it did */
-    const void *bad; /* a stream: ferror and gzerror say so */
+    long count, nth; /* nth: number of the call that fails; 0: none */
+    bool fell;       /* it failed */
+    const void *bad; /* a stream: ferror and gzerror report an error for it */
     int places;
     struct faults_place place[FAULTS_PLACES];
-    bool reads[FAULTS_CALLS]; /* which of the calls are reads */
+    bool reads[FAULTS_CALLS]; /* [call] it is a read */
 } faults;
 
 static inline void faults_note(const void *caller) {
@@ -48,7 +48,8 @@ static inline void faults_note(const void *caller) {
     faults.place[i].last = faults.count;
 }
 
-/* Whether the call from CALLER is the one. READS: it is a read, which other ways than failing have a meaning for. */
+/* Returns whether the call from CALLER is the one that fails. READS: it is a read, so the other ways of failing apply
+ * to it too. */
 static inline bool faults_strike(const void *caller, bool reads, int number) {
     if (!faults.on) return false;
     faults.count++;
@@ -105,7 +106,7 @@ void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fi
     return FAULTS_STRIKE(false, ENOMEM) ? MAP_FAILED : __real_mmap(address, bytes, protection, flags, file, offset);
 }
 void *__real_mremap(void *address, size_t bytes, size_t wanted, int flags, ...);
-void *__wrap_mremap(void *address, size_t bytes, size_t wanted, int flags, ...) { /* nobody here gives a new address */
+void *__wrap_mremap(void *address, size_t bytes, size_t wanted, int flags, ...) { /* callers here pass no new address */
     return FAULTS_STRIKE(false, ENOMEM) ? MAP_FAILED : __real_mremap(address, bytes, wanted, flags);
 }
 FILE *__wrap_open_memstream(char **text, size_t *size) {
@@ -116,7 +117,7 @@ FILE *__wrap_fopencookie(void *cookie, const char *mode, cookie_io_functions_t f
     return FAULTS_STRIKE(false, ENOMEM) ? NULL : __real_fopencookie(cookie, mode, functions);
 }
 
-/* Of libraries, what takes memory for their states. */
+/* Library functions that allocate memory for their states. */
 void *__real_XXH3_createState(void);
 void *__wrap_XXH3_createState(void);
 int __real_inflateInit2_(z_stream *stream, int bits, const char *version, int size);
@@ -172,7 +173,7 @@ ssize_t __wrap_getline(char **line, size_t *size, FILE *file) {
     if (faults.way != FAULTS_SHORTEN) faults.bad = file;
     return -1;
 }
-ssize_t __wrap___getdelim(char **line, size_t *size, int end, FILE *file) { /* what getline may be compiled to */
+ssize_t __wrap___getdelim(char **line, size_t *size, int end, FILE *file) { /* a compiler may replace getline by it */
     return end == '\n' ? __wrap_getline(line, size, file) : __real___getdelim(line, size, end, file);
 }
 gzFile __wrap_gzopen(const char *path, const char *mode) {
@@ -206,7 +207,7 @@ static inline void faults_end(void) {
     errno = 0;
 }
 
-/* Whether call NTH of COUNT is one that fails. */
+/* Returns whether call NTH of COUNT is to fail in a run of its own. */
 static inline bool faults_choose(long nth, long count) {
     bool chosen = nth <= FAULTS_EACH || nth * FAULTS_BETWEEN / count != (nth - 1) * FAULTS_BETWEEN / count;
     for (int i = 0; i < faults.places && !chosen; i++)
@@ -214,8 +215,8 @@ static inline bool faults_choose(long nth, long count) {
     return chosen;
 }
 
-/* Calls RUN(ARG), which calls faults_begin and faults_end around what it tries, for each call and each way. Returns how
- * many calls have failed. */
+/* Calls RUN(ARG) for each call and each way of failing; RUN calls faults_begin and faults_end around the tested code.
+ * Returns how many calls have failed. */
 static inline long faults_series(void (*run)(enum faults_way way, long nth, void *arg), void *arg) {
     long fell = 0;
     faults.places = 0;

@@ -9,7 +9,8 @@
 
 enum { FOLDER = 256 };
 
-/* Makes a new FOLDER whose name begins with NAME: in TMPDIR, otherwise in memory, where syncing is short. */
+/* Makes a new FOLDER with a name that begins with NAME: in TMPDIR if set, otherwise in memory (/dev/shm), so that
+ * syncing is short. */
 static inline bool make_folder(char folder[FOLDER], const char *name) {
     const char *parent = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
     snprintf(folder, FOLDER, "%.150s/%.90s.XXXXXX", parent ? parent : memory, name);

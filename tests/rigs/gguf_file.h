@@ -1,4 +1,4 @@
-/* gguf_file.h - a GGUF file that grows in memory, piece by piece. */
+/* gguf_file.h - builds a GGUF file in memory, piece by piece. */
 #ifndef SL_TESTS_RIGS_GGUF_FILE_H
 #define SL_TESTS_RIGS_GGUF_FILE_H
 
@@ -49,7 +49,7 @@ static inline void put_tensor(const char *name, uint64_t rows, uint64_t columns,
     put_number(offset, 8);
 }
 
-/* A key, and the type of its value, which comes next. */
+/* Appends a key and the type of its value. The caller appends the value next. */
 static inline void put_key(const char *key, enum sl_gguf_type type) {
     put_text(key);
     put_number(type, 4);
@@ -70,7 +70,7 @@ static inline void put_real(const char *key, float number) {
     put(&number, sizeof number);
 }
 
-/* An array of COUNT elements, which come next. */
+/* Appends the head of an array of COUNT elements. The caller appends the elements next. */
 static inline void put_array(const char *key, enum sl_gguf_type type, uint64_t count) {
     put_key(key, SL_GGUF_ARRAY);
     put_number(type, 4);

@@ -1,4 +1,4 @@
-/* kernel_levels.h - the kernels of every level that this CPU has, in turn. */
+/* kernel_levels.h - runs tests with the kernels of each level of this CPU, in turn. */
 #ifndef SL_TESTS_RIGS_KERNEL_LEVELS_H
 #define SL_TESTS_RIGS_KERNEL_LEVELS_H
 

@@ -1,6 +1,6 @@
-/* module_rig.h - a module alone: planned, with storage and random values, run by hand. Includes cmocka.
+/* module_rig.h - one module without a model: planned, with storage and random values, run by hand. Includes cmocka.
  *
- * What the runs below have left may be looked at: they wait for the queue. */
+ * The runs below wait for the device's queue, so tests may read their results at once. */
 #ifndef SL_TESTS_RIGS_MODULE_RIG_H
 #define SL_TESTS_RIGS_MODULE_RIG_H
 
@@ -10,7 +10,7 @@
 
 #include "layers/modules/modules.h"
 
-enum { ROWS = 5, MICROBATCHES = 4 }; /* what most tests use */
+enum { ROWS = 5, MICROBATCHES = 4 }; /* of most tests */
 
 struct rig {
     struct sl_module *module;
@@ -29,8 +29,8 @@ static inline void draw(uint64_t seed, size_t n, float *values) {
     for (size_t i = 0; i < n; i++) values[i] = sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
 }
 
-/* LIKE says rows, group, precision and whatever else a test wants, of the parameters what is frozen; products are the
- * build's unless it says so. */
+/* Plans MODULE with LIKE's rows, group, precision, frozen parameters and other settings. Products are the build's
+ * unless LIKE names others. */
 static inline int plan_rig_like(struct rig *rig, const struct sl_plan *like, struct sl_module *module, int microbatches,
                                 struct sl_plan *plan, struct sl_error *error) {
     *rig = (struct rig){.module = module, .microbatches = microbatches};

@@ -1,4 +1,4 @@
-/* numbers.h - what tests of arithmetic share: random inputs from a fixed seed, and comparison with an oracle. */
+/* numbers.h - helpers for tests of arithmetic: random inputs from a fixed seed, and comparison with an oracle. */
 #ifndef SL_TESTS_RIGS_NUMBERS_H
 #define SL_TESTS_RIGS_NUMBERS_H
 
@@ -32,7 +32,8 @@ static inline float next_float(struct numbers *numbers, float low, float high) {
     return low + (high - low) * ((float)(next_word(numbers) >> 8) * 0x1p-24f);
 }
 
-/* Memory of exactly COUNT elements, so that sanitizers see the first one beyond. Ends the test without memory. */
+/* Allocates exactly COUNT zeroed elements, so that sanitizers see an access beyond them. Ends the test if there is no
+ * memory. */
 static inline void *array_of(size_t count, size_t size) {
     void *array = calloc(count ? count : 1, size);
     assert_non_null(array);
@@ -57,11 +58,11 @@ static inline void *random_operand(struct numbers *numbers, enum sl_dtype dtype,
     return rounded;
 }
 
-/* ---- where kernels and modules work, given back by release_array ----
+/* ---- memory for kernels and modules, released by release_array ----
  *
- * Of exactly COUNT elements where that is the host's memory; otherwise the device's, which the host looks into
- * (SHARDLOOP_MEMORY=managed) once sl_device.settle has waited for what is in the queue: kernels need no wait, products
- * and copies do. */
+ * If the device shares the host's memory, an array has exactly COUNT elements. Otherwise it is device memory that the
+ * host can read (SHARDLOOP_MEMORY=managed) after sl_device.settle has waited for the queue: kernels need no wait,
+ * products and copies do. */
 
 static inline void *device_array(size_t count, size_t size) {
     if (sl_device.shares_memory) return array_of(count, size);
@@ -79,7 +80,7 @@ static inline void *device_copy(const void *values, size_t bytes) {
 
 static inline float *device_floats(size_t count) { return device_array(count, sizeof(float)); }
 
-/* X becomes what bf16 keeps of it. Returns that. */
+/* Rounds X to bf16 in place. Returns the bf16 copy. */
 static inline uint16_t *settle(float *x, size_t n) {
     uint16_t *stored = device_array(n, sizeof *stored);
     for (size_t i = 0; i < n; i++) {
@@ -101,8 +102,8 @@ static inline uint32_t *random_device_words(struct numbers *numbers, size_t coun
     return array;
 }
 
-/* LOGITS [rows, classes] about SCALE in size, half of the rows all negative, and labels, some -1 (left out), some what
- * the logits guess; both are released by release_array. */
+/* Returns LOGITS [rows, classes] of magnitude SCALE, half of the rows all negative. Sets LABELS: some are -1 (left
+ * out), in odd rows the label's logit is the largest. release_array releases both. */
 static inline float *random_logits(struct numbers *numbers, size_t rows, size_t classes, float scale,
                                    int32_t **labels) {
     float *logits = random_device_floats(numbers, rows * classes, -scale, scale);
@@ -117,11 +118,11 @@ static inline float *random_logits(struct numbers *numbers, size_t rows, size_t 
     return logits;
 }
 
-/* ---- how near comparisons have come to what they allow; told at the end of the program as a comment of TAP ---- */
+/* ---- how near comparisons have come to their limits; printed at the end of the program as a TAP comment ---- */
 
 static struct {
     pthread_mutex_t lock;
-    _Atomic double share; /* of what was allowed */
+    _Atomic double share; /* of the allowed difference */
     double got, want;
     char what[64];
 } nearest_to_limit = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -143,7 +144,7 @@ static inline void note_nearest(double share, const char *what, double got, doub
     pthread_mutex_unlock(&nearest_to_limit.lock);
 }
 
-/* GOT differs from WANT by no more than ABSOLUTE + RELATIVE |want|. Fails for every NaN. */
+/* Fails if GOT differs from WANT by more than ABSOLUTE + RELATIVE |want|, or for a NaN. */
 static inline void expect_close(const char *what, size_t index, double got, double want, double relative,
                                 double absolute) {
     const double off = fabs(got - want), allowed = absolute + relative * fabs(want);

@@ -1,4 +1,4 @@
-/* operands.h - operands of products, for tests that know what is multiplied, and all backends. */
+/* operands.h - operands of products, with known values, and all backends. */
 #ifndef SL_TESTS_RIGS_OPERANDS_H
 #define SL_TESTS_RIGS_OPERANDS_H
 
@@ -9,14 +9,15 @@ static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl
                                                          &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
-/* Numbers: as they are multiplied or added, and, BY elements behind what is aligned, on the device. */
+/* value: the numbers as the product reads them; memory: a device allocation; data: the numbers in it, BY elements
+ * behind an aligned address. */
 struct operand {
     float *value;
     char *memory;
     void *data;
 };
 
-/* HALVES: bf16 has the numbers, and so TF32, also where they are floats. */
+/* HALVES: values are exact in bf16, and so in TF32, even if they are stored as floats. */
 static inline struct operand make_operand(struct numbers *numbers, enum sl_dtype dtype, bool halves, size_t count,
                                           size_t by) {
     const size_t size = sl_dtype_size(dtype);

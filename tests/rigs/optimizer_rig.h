@@ -1,4 +1,4 @@
-/* optimizer_rig.h - flat storage that an optimizer updates, and facts about it in tests/data. Includes cmocka. */
+/* optimizer_rig.h - flat storage for an optimizer to update, and reference results from tests/data. Includes cmocka. */
 #ifndef SL_TESTS_RIGS_OPTIMIZER_RIG_H
 #define SL_TESTS_RIGS_OPTIMIZER_RIG_H
 

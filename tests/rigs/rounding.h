@@ -1,4 +1,4 @@
-/* rounding.h - how far values of few digits may lie from those of floats. */
+/* rounding.h - bounds for the difference between rounded values and floats. */
 #ifndef SL_TESTS_RIGS_ROUNDING_H
 #define SL_TESTS_RIGS_ROUNDING_H
 
@@ -6,11 +6,11 @@
 
 #include "layers/storage/store.h"
 
-/* What is rounded has a relative error of up to 2^-8, as a bf16 has 8 digits, and errors of roundings in a row are
- * independent: their squares add up. */
+/* Returns the relative error after ROUNDINGS roundings in a row. One rounding to bf16 (8 digits) has an error of up to
+ * 2^-8; errors are independent, so their squares add up. */
 static inline double rounding_error(double roundings) { return 0x1p-8 * sqrt(roundings); }
 
-/* The square root of the sum of squares; OTHER NULL: of TENSOR alone. */
+/* Returns the Euclidean norm of TENSOR - OTHER; OTHER NULL: the norm of TENSOR. */
 static inline double norm_of_difference(const struct sl_tensor *tensor, const float *other) {
     const float *x = tensor->array.data;
     double sum = 0;

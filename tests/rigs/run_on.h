@@ -18,33 +18,33 @@
 
 static const char *test_engine = "local"; /* the test's argument */
 
-/* Whether the second argument is "few": fewer settings, where another preset runs all of them in less time. */
+/* The second argument is "few": run fewer settings, because another preset runs all of them in less time. */
 static bool test_runs_few;
 
-/* Whether it is "small": fewer settings, where products are slow. */
+/* The second argument is "small": run fewer settings, because products are slow. */
 static bool test_is_small;
 
-/* Whether ThreadSanitizer looks on, which has nothing to say of what one thread does: AddressSanitizer and the other
- * presets have more of that. */
+/* The build has ThreadSanitizer. It finds nothing in a single thread's work, so such tests run fewer settings here;
+ * AddressSanitizer and the other presets run more. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
 enum { TEST_WATCHES_THREADS = __has_feature(thread_sanitizer) };
 
-/* Whether all coordinates share this process's memory. */
+/* Returns whether all coordinates share this process's memory. */
 static inline bool shares_memory(void) { return !strcmp(test_engine, "local"); }
 
-/* Whether what members call is compared in any mode, but for lines and pairs. */
+/* Returns whether the engine compares members' calls in any mode, except for lines and pairs. */
 static inline bool compares_always(void) { return strcmp(test_engine, "nccl") != 0; }
 
-/* Whether what coordinate 0 leaves in memory is left in this process's. */
+/* Returns whether coordinate 0's results are in this process's memory. */
 static inline bool has_results(void) {
     const struct sl_engine engine = {.table = sl_engine_find(test_engine)};
     return sl_speaks(&engine);
 }
 
-/* Takes the engine from the command line, and from SL_TEST_FILTER which tests run, a pattern of their names. Where
- * several processes run the tests, all of them the same ones, the first prints TAP, the others what fails on stderr. */
+/* Reads the engine from the command line, and a pattern of test names from SL_TEST_FILTER. If several processes run the
+ * same tests, the first prints TAP, the others print failures on stderr. */
 static inline void begin_tests(int argc, char **argv) {
     struct sl_engine engine;
     struct sl_error error;
@@ -96,7 +96,7 @@ static inline void expect_ok(const char *mesh, sl_program *program, void *arg) {
     }
 }
 
-/* Seconds after which a deadlock is certain enough; where memory is shared it is proven at once. */
+/* Seconds after which a deadlock is certain enough; with shared memory it is proven at once. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define SLOWLY 2
@@ -107,7 +107,7 @@ static inline void expect_ok(const char *mesh, sl_program *program, void *arg) {
 #endif
 static const double test_patience = SLOWLY;
 
-/* The run ends with STATUS and a verdict that contains all of the NULL-terminated TEXTS. */
+/* Runs PROGRAM and fails unless it ends with STATUS and a verdict that contains all of the NULL-terminated TEXTS. */
 static inline void expect_verdict(struct test_run run, sl_program *program, int status, const char *const *texts) {
     struct sl_error error;
     if (!shares_memory() && run.timeout == 0) run.timeout = test_patience;
@@ -120,13 +120,13 @@ static inline void expect_verdict(struct test_run run, sl_program *program, int 
 #define EXPECT_VERDICT(run, program, status, ...)                                                                      \
     expect_verdict(run, program, status, (const char *const[]){__VA_ARGS__, NULL})
 
-/* In a program: fails it, and names the line, where CONDITION does not hold. */
+/* In a program: fails it, and reports the line, if CONDITION is false. */
 #define CHECK(self, condition)                                                                                         \
     do {                                                                                                               \
         if (!(condition)) return sl_fail(self, SL_CHECK_FAILED, "line %d: %s", __LINE__, #condition);                  \
     } while (0)
 
-/* The slot, when the host may write and read it: what the queue still does to it has ended. */
+/* Returns the slot after the queue has ended its work on it, so that the host may write and read it. */
 static inline int acquire_slot(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
     SL_TRY(sl_channel_acquire(self, channel, slot));
     return sl_device.settle(&self->error);

@@ -1,4 +1,4 @@
-/* saved_job.h - a transformer that is small enough to be saved often, and files that are compared. Includes cmocka. */
+/* saved_job.h - a transformer small enough to be saved often, and comparison of files. Includes cmocka. */
 #ifndef SL_TESTS_RIGS_SAVED_JOB_H
 #define SL_TESTS_RIGS_SAVED_JOB_H
 
@@ -8,7 +8,7 @@
 
 #include "tests/rigs/transformer_job.h"
 
-/* Four layers. A test adds how they are sharded, and what the run does. */
+/* Returns a job with four layers. A test adds the sharding and the run's program. */
 static inline struct job saved_job(const char *mesh) {
     return (struct job){.mesh = mesh,
                         .schedule = "looped-bfs",
@@ -34,7 +34,7 @@ struct file {
     size_t bytes;
 };
 
-/* The file NAME, whose data the caller frees. Ends the test where it is not there. */
+/* Reads the file NAME; the caller frees its data. Ends the test if the file does not exist. */
 static inline struct file read_file(const char *name) {
     struct file file = {0};
     FILE *stream = fopen(name, "rb");
@@ -49,7 +49,7 @@ static inline struct file read_file(const char *name) {
     return file;
 }
 
-/* Only the process that has the results looks; WHAT says in which case. */
+/* Compares two files, only in the process that has the results. WHAT names the case in failures. */
 static inline void expect_same_files(const char *one, const char *two, const char *what) {
     if (!has_results()) return;
     struct file a = read_file(one), b = read_file(two);

@@ -33,7 +33,7 @@ static inline int list_tables(struct table_file file[TABLE_FILES]) {
     return count;
 }
 
-/* The file's text; -1 where it cannot be read or is longer than TABLE_BYTES - 1. */
+/* Reads the file's text. Returns -1 if the file cannot be read or is longer than TABLE_BYTES - 1. */
 static inline int read_bytes(const char *path, char text[TABLE_BYTES]) {
     FILE *file = fopen(path, "r");
     if (!file) return -1;

@@ -1,4 +1,4 @@
-/* sequence_levels.h - every CPU level's kernels for token sequences, in turn; sums of what is sharded. */
+/* sequence_levels.h - every CPU level's kernels for token sequences, in turn; sums over shards. */
 #ifndef SL_TESTS_RIGS_SEQUENCE_LEVELS_H
 #define SL_TESTS_RIGS_SEQUENCE_LEVELS_H
 
@@ -27,7 +27,7 @@ static inline const char *at_level(int level, const char *what) {
     return name;
 }
 
-/* All parts have what they summed together, as after a psum. */
+/* Replaces each part's values by the sum over all parts, as a psum does. */
 static inline void psum(int parts, size_t n, float *const *values) {
     for (size_t i = 0; i < n; i++) {
         float sum = 0;

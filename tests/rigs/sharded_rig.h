@@ -1,5 +1,5 @@
-/* sharded_rig.h - modules alone on a mesh: what a test asks of all coordinates, and what they leave. Includes cmocka.
- */
+/* sharded_rig.h - modules without a model on a mesh: a test's inputs to all coordinates, and their results. Includes
+ * cmocka. */
 #ifndef SL_TESTS_RIGS_SHARDED_RIG_H
 #define SL_TESTS_RIGS_SHARDED_RIG_H
 
@@ -9,7 +9,7 @@
 #include "tests/rigs/numbers.h"
 
 enum {
-    IN = 24, /* a coordinate's share of 4 has an odd first column where there are 12 */
+    IN = 24, /* if it is 12, shares of 4 coordinates begin at odd columns */
     OUT = 40,
     ROWS = 3,
     MICROBATCHES = 4,
@@ -22,33 +22,34 @@ enum {
 
 enum kind { SHARDED, SUMMED, NORM, DROPOUT, PLAIN_DROPOUT, BLOCK };
 
-/* What all coordinates are to compute. Rows are the whole batch's, which coordinates along data share. */
+/* Inputs of all coordinates. Rows are the whole batch's; coordinates along data share them. */
 struct job {
     enum kind kind;
     int segments_in, segments_out;                    /* 0: 1 */
     const char *kernel_rule, *bias_rule, *scale_rule; /* NULL: "tensor", "", "tensor" */
-    int group, window; /* microbatches of a W; between whose I and W there may be others: a multiple of it */
+    int group, window; /* microbatches per W; window: between a microbatch's I and its W there may be others, a multiple
+                        * of group */
     enum sl_dtype precision;
-    bool working_bf16; /* kernels are read as bf16, whatever operands are */
+    bool working_bf16; /* kernels are read as bf16, whatever the operands' type */
     enum sl_phase phase;
     bool recompute, forward_only, without_dx;
     bool initial;         /* parameters have their initial values */
-    const char *frozen;   /* patterns of parameters; NULL: none */
+    const char *frozen;   /* name patterns of frozen parameters; NULL: none */
     int rank;             /* of SHARDED's and SUMMED's adapters; 0: there are none */
     double alpha;         /* theirs */
-    const char *adapters; /* patterns of those that alone train; NULL: all parameters do */
+    const char *adapters; /* name patterns of the parameters that train; NULL: all train */
     const float *x;       /* [ALL, in] */
     const float *dy;      /* [tensor][ALL, out]: shares of a sum for SUMMED, else one */
     const char *unopened; /* axis without a group */
 };
 
-/* And what they leave. */
+/* The job and its results. */
 struct trial {
     struct job job;
     bool keeps; /* x or dy */
     int count;
     struct sl_parameter parameter[PARAMETERS];
-    /* Each coordinate's own. */
+    /* Copies per coordinate. */
     float y[COPIES][MOST], dx[COPIES][MOST], value[COPIES][PARAMETERS][MOST], gradient[COPIES][PARAMETERS][MOST];
     double auxiliary[COPIES];
     size_t stash[COPIES]; /* elements of a slot of the module's */
@@ -380,7 +381,7 @@ static inline int trial_program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* ---- what all coordinates have left, as a whole ---- */
+/* ---- results of all coordinates, joined ---- */
 
 /* Joins the coordinates' SHARDS, STRIDE apart; replicas must have the same bits. */
 static inline void join(const char *what, const struct sl_spec *spec, const struct sl_mesh *mesh, struct sl_array array,
@@ -397,7 +398,7 @@ static inline void join(const char *what, const struct sl_spec *spec, const stru
     }
 }
 
-/* Those of a coordinate's own rows become sums over data where W does not leave such. */
+/* Adds up a gradient along data if W leaves sums over each coordinate's own rows only. */
 static inline void sum_over_data(struct trial *trial, const struct sl_mesh *mesh, int number) {
     const struct sl_parameter *parameter = &trial->parameter[number];
     const int axis = sl_mesh_find_axis(mesh, "data");
@@ -466,9 +467,9 @@ static inline void expect_near(const char *what, size_t count, const float *got,
     for (size_t i = 0; i < count; i++) expect_close(what, i, got[i], want[i], 1e-5, 1e-5);
 }
 
-/* ---- what a test works with ---- */
+/* ---- inputs and results of tests ---- */
 
-static struct trial trial, other; /* large ones */
+static struct trial trial, other; /* static, because they are large */
 static float x[ALL * IN], dy[4 * ALL * OUT];
 
 static void draw(uint64_t seed) {

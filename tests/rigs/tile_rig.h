@@ -30,7 +30,7 @@ struct worker {
     struct sl_module *module, *decoder; /* the second over the same parameters, or NULL */
     struct sl_parameters parameters;
     struct sl_groups groups;
-    struct sl_stash stash, again, once, none; /* none: of what keeps nothing */
+    struct sl_stash stash, again, once, none; /* none: of a module that saves nothing */
     struct sl_caches caches;
     struct sl_metrics metrics;
     struct sl_context context;
@@ -90,7 +90,7 @@ static inline float *take_tile(const struct tile *tile, const float *array) {
     return part;
 }
 
-/* PLAN is the test's, of a module that has been planned; X and DY are whole. */
+/* Allocates stashes and arrays for a planned module. PLAN is the test's; X and DY are whole arrays, not tiles. */
 static inline void take_arrays(struct sl_spmd *self, struct worker *worker, const struct sl_plan *plan, const float *x,
                                const float *dy) {
     const size_t bytes = worker->tile.rows * worker->tile.columns * sizeof(float);
@@ -135,7 +135,7 @@ static inline void close_worker(struct worker *worker) {
 
 /* ---- running ---- */
 
-/* NaNs: nothing may be read that was not written before. */
+/* Fills DATA with NaNs, so that a read before the first write is seen. */
 static inline void poison(void *data, size_t count) {
     void *nans = count ? malloc(sizeof(float) * count) : NULL;
     if (!nans) return;
@@ -187,7 +187,8 @@ static inline int train(struct worker *worker, bool forward_only, bool without_d
     return SL_OK;
 }
 
-/* What specs do not shard over data is still each coordinate's own part of the sum. */
+/* Sums gradients over data. A parameter that its spec does not shard over data has, at each coordinate, only that
+ * coordinate's part of the sum. */
 static inline int reduce(struct sl_spmd *self, const struct worker *worker) {
     struct sl_group data;
     if (sl_axis_size(self, "data") == 1) return SL_OK;
@@ -196,9 +197,10 @@ static inline int reduce(struct sl_spmd *self, const struct worker *worker) {
     return sl_psum(self, &data, SL_F32, range->gradient, range->gradient, range->count);
 }
 
-/* ---- what all do, and have left ---- */
+/* ---- runs of all coordinates, and their results ---- */
 
-/* A test's own: what a run is given and leaves, and what a coordinate does before and then. */
+/* Defined by the test: a run's inputs and results (struct trial), a coordinate's preparation (open_worker) and its work
+ * (run_worker). */
 struct trial;
 static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial);
 static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial *trial);
@@ -211,7 +213,7 @@ static inline int trial_program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* Runs TRIAL, which succeeds; MESH becomes that of ON. */
+/* Runs TRIAL, which must succeed. Sets MESH to the mesh that ON describes. */
 static inline void run_tiles(const char *on, struct trial *trial, bool checked, struct sl_mesh *mesh) {
     struct sl_error error;
     assert_int_equal(sl_mesh_parse(mesh, on, NULL), SL_OK);
@@ -219,8 +221,8 @@ static inline void run_tiles(const char *on, struct trial *trial, bool checked, 
         fail_msg("on %s: %s", on, error.message);
 }
 
-/* Writes VALUES, this coordinate's tile, to the one of COPIES that is its own, each of COUNT floats; coordinate 0 has
- * all of them then. */
+/* Copies VALUES, this coordinate's tile, to its own place in COPIES, each of COUNT floats. Coordinate 0 then has all
+ * tiles. */
 static inline int collect(struct sl_spmd *self, const struct worker *worker, const float *values, size_t count,
                           float *copies) {
     sl_device.copy(copies + (size_t)self->coordinate * count, values,
@@ -228,7 +230,8 @@ static inline int collect(struct sl_spmd *self, const struct worker *worker, con
     return sl_gather_records(self, copies, count * sizeof *copies);
 }
 
-/* COPIES are the coordinates' tiles, each with room for the whole [all, columns], which the first becomes. */
+/* Joins tiles: COPIES are the coordinates' tiles, each with room for the whole [all, columns]; the first becomes the
+ * whole. */
 static inline void join_tiles(const struct sl_mesh *mesh, size_t all, size_t columns, float *copies) {
     const size_t count = all * columns;
     float *whole = malloc(count * sizeof *whole);
@@ -267,7 +270,7 @@ static inline void add_random(struct sl_store *store, struct numbers *numbers, c
     for (size_t i = 0; i < sl_array_elements(&tensor->array); i++) value[i] = next_float(numbers, -range, range);
 }
 
-/* What a test gives a module: values of parameters, x and dy [all, columns]. */
+/* A test's inputs to a module: values of parameters, x and dy [all, columns]. */
 struct values {
     struct sl_store store;
     float *x, *dy;
@@ -279,8 +282,8 @@ static inline void close_values(struct values *values) {
     free(values->dy);
 }
 
-/* The tokens [FROM, END) of each of the SEQUENCES of SEQUENCE tokens that microbatch M has: DENSE, an array of these
- * alone, from ALL of its rows, or BACK to them. */
+/* Copies tokens [FROM, END) of each of the microbatch M's SEQUENCES of SEQUENCE tokens from ALL, which has all rows, to
+ * DENSE, which has only these tokens; BACK: from DENSE to ALL. */
 static inline void move_tokens(const struct worker *worker, int sequences, int sequence, int m, int from, int end,
                                bool back, float *all, float *dense) {
     const size_t columns = worker->tile.columns, count = (size_t)(end - from) * columns;

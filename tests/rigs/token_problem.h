@@ -1,5 +1,5 @@
-/* token_problem.h - tokens, a table, activations and labels, and in double what the two ends of a language model make
- * of them; and who has which part. Includes cmocka. */
+/* token_problem.h - tokens, a table, activations and labels, with the two ends of a language model (embedding and head)
+ * computed in double; and the coordinates' shares of them. Includes cmocka. */
 #ifndef SL_TESTS_RIGS_TOKEN_PROBLEM_H
 #define SL_TESTS_RIGS_TOKEN_PROBLEM_H
 
@@ -12,12 +12,12 @@ static const float weight = 0.25f;
 
 /* ---- a problem and its solution ---- */
 
-/* Rows are those of all microbatches, one after another. */
+/* Rows are the microbatches' rows, one microbatch after another. */
 struct problem {
     int size, sequence; /* of the vocabulary; tokens */
     int rows, all;      /* of a microbatch, of all */
     enum sl_dtype precision;
-    bool working_bf16;        /* the table is read as bf16, whatever operands are */
+    bool working_bf16;        /* the table is read as bf16, whatever the operands' type */
     int32_t *tokens, *labels; /* [all] */
     float *table, *x, *dy;    /* [size, COLUMNS]; [all, COLUMNS] twice */
     /* y = table[tokens] and dtable of dy; z = x table^T, its loss, and dx and dtable of the loss */
@@ -37,7 +37,7 @@ static inline float as_kernel(const struct problem *problem, float entry) {
     return as_operand(problem, as_read(problem, entry));
 }
 
-/* Derivative of sums that are linear in *X. */
+/* Derivative of SUM by X, for sums linear in X. */
 #define DERIVATIVE(x, sum) ((x) += 0.5, upper = (sum), (x) -= 1.0, lower = (sum), (x) += 0.5, upper - lower)
 
 static inline double sum_of_lookups(const struct problem *problem, const double *table) {
@@ -139,13 +139,14 @@ static inline struct layout layout_of(bool parallel, int parts, int index) {
     return (struct layout){.parts = parts, .index = index, .parallel = parallel};
 }
 
-/* The element of [all, COLUMNS] that is number I of a coordinate's columns of all rows. */
+/* Returns the index in [all, COLUMNS] of number I of a coordinate's columns of all rows. */
 static inline int column_at(const struct layout *layout, int i) {
     const int own = COLUMNS / layout->parts;
     return i / own * COLUMNS + layout->index * own + i % own;
 }
 
-/* The same of [size, COLUMNS], of its rows of the table; what lies behind them is padding. */
+/* Returns the index in [size, COLUMNS] of number I of a coordinate's rows of the table. Indices beyond the array are
+ * padding. */
 static inline int entry_at(const struct problem *p, const struct layout *layout, int i) {
     const int rows = (p->size + layout->parts - 1) / layout->parts;
     return layout->parallel ? layout->index * (rows * COLUMNS) + i : i;

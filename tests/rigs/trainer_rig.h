@@ -1,4 +1,4 @@
-/* trainer_rig.h - a training run on a mesh: what a test asks for, and what the run leaves. Includes cmocka. */
+/* trainer_rig.h - a training run on a mesh: a test's settings, and the run's results. Includes cmocka. */
 #ifndef SL_TESTS_RIGS_TRAINER_RIG_H
 #define SL_TESTS_RIGS_TRAINER_RIG_H
 
@@ -25,7 +25,7 @@ struct job {
     bool ignore_nan;
     int offload; /* bits: the optimizer's state, activations, weights */
     enum sl_dtype precision, storage;
-    const char *const *module_axes;               /* over which the model's modules communicate; may be NULL */
+    const char *const *module_axes;               /* along which the model's modules communicate; may be NULL */
     const struct sl_rule *rules;                  /* of the parameters' specs; may be NULL */
     double delay;                                 /* of every message and sum, seconds */
     const struct sl_optimizer_options *optimizer; /* NULL: AdamW's defaults with learning rate 1e-2 */
@@ -178,7 +178,7 @@ static inline void free_job(struct job *job) {
     sl_store_free(&job->gradients);
 }
 
-/* The tensor of STORE that is called as TENSOR and is as large. */
+/* Returns the data of STORE's tensor with TENSOR's name; fails unless it has as many elements. */
 static inline const float *same_tensor(const struct sl_store *store, const struct sl_tensor *tensor) {
     const struct sl_tensor *other = sl_store_find(store, tensor->name);
     if (!other) fail_msg("there is no %s", tensor->name);

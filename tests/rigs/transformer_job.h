@@ -34,8 +34,9 @@ struct job {
     enum sl_dtype precision, storage;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
-    const char *adapters;                  /* patterns of those that train alone; NULL: the model has none, or all do */
-    bool forward_only;                     /* nobody trains */
+    const char *adapters;                  /* name patterns of adapters, the only parameters that train; NULL: no
+                                            * adapters, or all parameters train */
+    bool forward_only;                     /* no training */
     const struct sl_gemm_backend *gemm;    /* NULL: the build's */
     bool sizes_only;                       /* the trainer is only planned */
     int (*program)(struct worker *worker); /* NULL: all steps, then export */
@@ -179,16 +180,16 @@ struct continuation {
     enum sl_cache_form cache;
     struct sl_sampling sampling;
     const int32_t *prompts; /* [sequences, prompt] */
-    const int *lengths;     /* [sequences]: how many of them are given; NULL: all */
-    int in_flight, groups;  /* of a replica's; 0: as the generator likes */
-    /* Of each coordinate, what its replica made: [sequences of a replica, length]. */
+    const int *lengths;     /* [sequences]: prompt tokens given of each; NULL: all */
+    int in_flight, groups;  /* of a replica's sequences; 0: the generator chooses */
+    /* [coordinate] its replica's generated tokens: [sequences of a replica, length]. */
     int32_t tokens[MOST_COORDINATES][MOST_TOKENS];
-    /* As in struct sl_generation; coordinate 0 alone is told. */
+    /* As in struct sl_generation; TOLD is called at coordinate 0 only. */
     bool (*ends)(void *arg, const int32_t *tokens, int prompt, int count);
     void (*told)(void *arg, int sequence, const int32_t *tokens, int position);
     void *arg;
     int ended[MOST_COORDINATES][MOST_TOKENS / 8]; /* [sequences of a replica] */
-    float *logits; /* [length - 1, vocabulary] of the first sequence, at coordinate 0; NULL: nobody wants them */
+    float *logits; /* [length - 1, vocabulary] of the first sequence, at coordinate 0; NULL: logits are not wanted */
 };
 
 static inline int continue_prompts(struct worker *worker, struct continuation *c) {
@@ -243,7 +244,8 @@ static inline int coordinates_of(const char *mesh) {
     return size_along(mesh, "data") * size_along(mesh, "pipe") * size_along(mesh, "tensor");
 }
 
-/* False where the schedule does not allow these numbers. As the drivers do, where layers are recomputed. */
+/* Makes the job's schedule. Returns false if the schedule does not allow these numbers. If layers are recomputed, the
+ * table is changed as the drivers change it. */
 static inline bool make_table(struct job *job) {
     const int ranks = size_along(job->mesh, "pipe");
     const int sequences = job->batch / size_along(job->mesh, "data") / (job->accumulate ? job->accumulate : 1);
@@ -286,7 +288,7 @@ static inline void free_job(struct job *job) {
     sl_store_free(&job->gradients);
 }
 
-/* All meshes of SIZE coordinates whose axes are powers of two; returns how many. */
+/* Lists all meshes of SIZE coordinates with axes that are powers of two. Returns how many. */
 static inline int list_layouts(int size, char mesh[static MAX_LAYOUTS][LAYOUT]) {
     int count = 0;
     for (int data = 1; data <= size; data *= 2)
@@ -333,8 +335,8 @@ static inline double norm_of(size_t count, const float *x, const float *minus) {
     return sqrt(squares);
 }
 
-/* The norm of each tensor's difference is at most TOLERANCE of WANT's, plus NOISE of the largest tensor's, for tensors
- * that should be zero. Those that GOT has not are left out. */
+/* Expects the norm of each tensor's difference to be at most TOLERANCE times WANT's norm, plus NOISE times the largest
+ * tensor's norm, for tensors that should be zero. Tensors of WANT that are not in GOT are left out. */
 static inline void expect_near_noisy_store(const char *what, const struct sl_store *got, const struct sl_store *want,
                                            double tolerance, double noise) {
     double largest = 0;
@@ -418,13 +420,13 @@ static inline struct job reference_job(const struct reference *reference, const 
     job.model.positions = job.sequence = configured(reference, "T");
     job.batch = configured(reference, "batch");
     job.optimizer = sl_adamw_defaults(1e-3f);
-    job.optimizer.exact = true; /* as the reference, which was made in double */
+    job.optimizer.exact = true; /* as in the reference, which was computed in double */
     job.from = &reference->params;
     job.tokens = sl_store_find(&reference->params, "tokens")->array.data;
     return job;
 }
 
-/* SUM and the bits of COUNT numbers in device memory. */
+/* Mixes the bits of COUNT numbers in device memory into SUM. */
 static inline uint32_t mix_in(uint32_t sum, size_t count, const float *number) {
     uint32_t *word = malloc((count + 1) * sizeof *word);
     if (!word || !count || !number) return free(word), sum;
@@ -434,7 +436,7 @@ static inline uint32_t mix_in(uint32_t sum, size_t count, const float *number) {
     return sum;
 }
 
-/* Everything that loading may change, in its bits. */
+/* Returns a hash of all bits that loading may change. */
 static inline uint32_t fingerprint(struct sl_trainer *trainer) {
     const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     uint32_t sum = mix((uint64_t)sl_trainer_steps(trainer));
