@@ -1,4 +1,4 @@
-/* arena.c - memory that processes share, without a name; locks that outlive who holds them. */
+/* arena.c - memory shared by processes, without a name; locks that outlive their holders. */
 #include "arena.h"
 
 #include <errno.h>
@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 enum { PROCESSES = 64, NAP_MS = 50 };
-#define BYTES ((size_t)1 << 28)                 /* addresses: what is never touched takes no memory */
-#define FIRST_ADDRESS ((uintptr_t)0x1000000000) /* that of rank 0; where nothing else comes to lie */
+#define BYTES ((size_t)1 << 28)                 /* of addresses; untouched pages take no memory */
+#define FIRST_ADDRESS ((uintptr_t)0x1000000000) /* of rank 0's arena; nothing else is mapped there */
 
 static struct fake_arena alone = {.lock = PTHREAD_MUTEX_INITIALIZER};
-/* This process's view of the arenas of all. */
+/* This process's mappings of all processes' arenas. */
 static struct fake_arena *arenas[PROCESSES];
 static int own_file = -1;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,4 @@
-/* cublasLt.h - of cuBLASLt, the declarations that this project uses; names and values are NVIDIA's. */
+/* cublasLt.h - the declarations of cuBLASLt that this project uses; names and values are NVIDIA's. */
 #ifndef FAKE_CUBLASLT_H
 #define FAKE_CUBLASLT_H
 
@@ -48,7 +48,7 @@ typedef enum {
 
 typedef struct cublasLtContext *cublasLtHandle_t;
 
-/* What is in these is the library's affair. */
+/* The fields of these structs are the library's own. */
 typedef struct {
     cudaDataType type;
     uint64_t rows, cols;
@@ -61,8 +61,8 @@ typedef struct {
     int32_t operation[2];
     uint32_t epilogue;
     const void *bias; /* of the result's type */
-    void *before;     /* what gelu reads, */
-    int64_t leading;  /* and from one column of it to the next */
+    void *before;     /* input of gelu */
+    int64_t leading;  /* elements from one column of BEFORE to the next */
 } cublasLtMatmulDescOpaque_t;
 typedef cublasLtMatmulDescOpaque_t *cublasLtMatmulDesc_t;
 

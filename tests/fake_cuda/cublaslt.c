@@ -1,6 +1,6 @@
-/* cublaslt.c - the fake CUDA's matrix products: column-major, by plain loops, on the stream's thread. It refuses what a
- * GPU could not do: operands in the host's memory or less aligned than was promised, a workspace too small, another
- * device's stream. */
+/* cublaslt.c - the fake CUDA's matrix products: column-major, by plain loops, on the stream's thread. It refuses
+ * products that a GPU could not compute: operands in the host's memory or less aligned than promised, a workspace too
+ * small, another device's stream. */
 #include "cublasLt.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@
     fake_record("call %s", __func__);                                                                                  \
     if (fake_fails(__func__)) return CUBLAS_STATUS_INTERNAL_ERROR
 
-enum { SUMS_ALIGNMENT = 16 }; /* bytes, of an operand whose rows are added up */
-enum { GELU_COLUMN = 8 };     /* elements, of which a column of what gelu reads has a multiple */
+enum { SUMS_ALIGNMENT = 16 }; /* bytes; of an operand with added rows (BGRADA) */
+enum { GELU_COLUMN = 8 };     /* elements; the column stride of gelu's saved input is a multiple of it */
 
 struct cublasLtContext {
     int device;
@@ -107,7 +107,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                bytes);
 }
 
-/* Of operand WHICH after its operation. */
+/* Rows of operand WHICH after its operation. */
 static uint64_t rows_of(const cublasLtMatmulDescOpaque_t *description, int which,
                         const cublasLtMatrixLayoutOpaque_t *layout) {
     return description->operation[which] == CUBLAS_OP_T ? layout->cols : layout->rows;
@@ -117,7 +117,8 @@ static uint64_t cols_of(const cublasLtMatmulDescOpaque_t *description, int which
     return description->operation[which] == CUBLAS_OP_T ? layout->rows : layout->cols;
 }
 
-/* Rows of operands that nobody promised to lie at vectors are not added up, so that callers must see to that. */
+/* Returns whether the product adds up an operand's rows. The fake refuses unaligned operands for it, so callers have to
+ * check the alignment. */
 static bool sums_rows(const cublasLtMatmulDescOpaque_t *description) {
     return description->epilogue == CUBLASLT_EPILOGUE_BGRADA;
 }
@@ -151,7 +152,7 @@ static bool fit(const cublasLtMatmulDescOpaque_t *description, const cublasLtMat
            (a->type == CUDA_R_32F || (a->type == CUDA_R_16BF && !tf32)) && fits_gelu(description, d);
 }
 
-/* The one algorithm there is: it relies on the alignment that it was promised and on all of the workspace. */
+/* Returns the only algorithm. It relies on the promised alignment and on the whole workspace. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -222,7 +223,7 @@ static void put(void *array, cudaDataType type, uint64_t at, float value) {
         isnan(value) ? (uint16_t)(bits >> 16 | 64) : (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-/* Of the tanh form, whose inner function is u = sqrt(2 / pi) (x + 0.044715 x^3). */
+/* Gelu in its tanh form, with the inner function u = sqrt(2 / pi) (x + 0.044715 x^3). */
 static float gelu(float x) {
     const float u = 0.797884561f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(u));
@@ -253,7 +254,8 @@ static float *copy_operand(const struct product *p, int which) {
     return copy;
 }
 
-/* sums [m] = op(A) [k][m] times a column of op(B). Of what no other thread knows: not worth a sanitizer's while. */
+/* Adds op(A) [k][m] times a column of op(B) to zeroed sums [m]. No other thread knows these arrays, so sanitizers,
+ * which would slow the loop down, are off. */
 __attribute__((no_sanitize("thread", "address", "undefined"))) static void
 multiply_column(uint64_t m, uint64_t k, const float *restrict a, const float *restrict column, float *restrict sums) {
     memset(sums, 0, m * sizeof *sums);
@@ -392,7 +394,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                                                        : CUBLAS_STATUS_SUCCESS;
 }
 
-/* What NVIDIA's header calls: sizes are those of its own structs, which are larger. */
+/* The functions that NVIDIA's header calls. Their sizes are of NVIDIA's structs, which are larger. */
 
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType type,
                                                  uint64_t rows, uint64_t cols, int64_t leading) {

@@ -104,7 +104,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
 
 static atomic_bool has_context[MOST_DEVICES];
 
-/* Flags come too late for a device that has a context. */
+/* Fails if the device has a context already: flags come too late then. */
 cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned flags) {
     if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
     if (flags != cudaInitDeviceFlagsAreValid || atomic_exchange(&has_context[device], true))
@@ -133,7 +133,7 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cudaSuccess;
 }
 
-/* Those that programs ask for: each device is an sm_90, unless it is said to be another one. */
+/* Returns the attributes that programs ask for. Each device is an sm_90 unless FAKE_CUDA_ARCHITECTURE names another. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     FAKE_CALL();
     if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
@@ -147,7 +147,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     return cudaSuccess;
 }
 
-/* Two devices cannot reach each other where one of them stands in FAKE_CUDA_APART, a digit a device. */
+/* Returns whether two devices can access each other. FAKE_CUDA_APART lists devices that cannot, a digit a device. */
 static bool meet(int one, int other) {
     const char *apart = getenv("FAKE_CUDA_APART");
     return one != other && (!apart || (!strchr(apart, '0' + one) && !strchr(apart, '0' + other)));
@@ -211,7 +211,7 @@ struct block {
 static struct block *blocks;
 static int numbers;
 
-/* The block that holds MEMORY; the lock is held. */
+/* Returns the block that contains MEMORY. The caller holds the lock. */
 static struct block **find(const void *memory) {
     const uintptr_t at = (uintptr_t)memory;
     struct block **block = &blocks;
@@ -235,21 +235,22 @@ void fake_name(char *text, size_t size, const void *memory) {
     else if (block.number)
         snprintf(text, size, "%d+%zu", block.number, offset);
     else
-        snprintf(text, size, "own"); /* where in it is the driver's user's affair */
+        snprintf(text, size, "own"); /* offsets are known to the driver's user only */
 }
 
 static const char *kind_of(const struct block *block) {
     return !block->base ? "host" : block->type == cudaMemoryTypeHost ? "pinned" : "device";
 }
 
-/* Garbage, so that nobody relies on zeros; but whoever does nothing with it must not touch it either. */
+/* Allocates memory with garbage, so that no code relies on zeros. With FAKE_CUDA_IDLE memory is zeros, and the pages of
+ * large blocks stay untouched. */
 static void *memory_of(size_t bytes) {
     const size_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     void *memory = aligned_alloc(ALIGNMENT, whole);
     if (!memory) return NULL;
     if (!fake_number("FAKE_CUDA_IDLE", 0)) return memset(memory, GARBAGE, bytes);
     if (!fake_skips(bytes)) return memset(memory, 0, bytes);
-    return memory; /* which the system has not given pages yet: zeros */
+    return memory; /* fresh pages of the system: zeros */
 }
 
 static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, bool numbered) {
@@ -283,8 +284,8 @@ static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, b
     return cudaSuccess;
 }
 
-/* Blocks that were given back, the oldest first: an executor sees who still uses one, as its addresses come again only
- * after as many bytes as are kept. Its pages go at once. The lock is held. */
+/* Keeps released blocks, the oldest first, so that an executor sees accesses to released memory: addresses are used
+ * again only after as many bytes as are kept. The pages are released at once. The caller holds the lock. */
 static void keep(struct block *block) {
     static struct block *kept, **end = &kept;
     static size_t bytes;
@@ -383,12 +384,12 @@ static void record_copy(cudaStream_t stream, const struct block *target, const v
 
 struct copy {
     void *to;
-    const void *from; /* NULL: what lies behind this */
+    const void *from; /* NULL: the bytes behind this struct */
     size_t bytes;
-    bool to_host, from_host; /* memory that CUDA has not given out */
+    bool to_host, from_host; /* memory that is not CUDA's */
 };
 
-/* To the executor. */
+/* Reports the copy to the executor. */
 static void tell_copy(bool to_host, bool from_host, const void *to, const void *from, size_t bytes) {
     if (!to_host && !from_host) fake_copied(to, from, bytes);
     if (!to_host && from_host) fake_written(to, bytes);
@@ -401,7 +402,7 @@ static void run_copy(void *argument) {
     tell_copy(copy->to_host, copy->from_host, copy->to, copy->from, copy->bytes);
 }
 
-/* Memory that CUDA has not given out is read before this returns. */
+/* Reads the source, memory that is not CUDA's, before it returns. */
 static int enqueue_staged(cudaStream_t stream, void *to, const void *from, size_t bytes) {
     if (fake_skips(bytes)) return cudaSuccess;
     struct copy *copy = malloc(sizeof *copy + bytes);
@@ -443,7 +444,7 @@ static void run_copy_2d(void *argument) {
         fake_copied(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
 }
 
-/* Only within what CUDA has given out. */
+/* Copies within blocks of CUDA's memory only. */
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
     FAKE_CALL();
@@ -460,7 +461,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     FAKE_CALL();
     (void)kind;
-    memcpy(to, from, bytes); /* at once: on the default stream, for which other streams do not wait */
+    memcpy(to, from, bytes); /* at once: on the default stream, and other streams do not wait for that */
     tell_copy(!block_of(to).base, !block_of(from).base, to, from, bytes);
     return cudaSuccess;
 }

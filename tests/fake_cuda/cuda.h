@@ -1,5 +1,5 @@
-/* cuda.h - of CUDA's driver, the declarations that this project uses; names and values are CUDA's, and what they mean
- * is in NVIDIA's documentation. Behind them (driver.c) are the fake CUDA's streams and memory. */
+/* cuda.h - the declarations of CUDA's driver that this project uses. Names and values are CUDA's; NVIDIA documents
+ * them. The functions (driver.c) use the fake CUDA's streams and memory. */
 #ifndef FAKE_CUDA_DRIVER_H
 #define FAKE_CUDA_DRIVER_H
 

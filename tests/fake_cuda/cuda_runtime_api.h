@@ -1,5 +1,5 @@
-/* cuda_runtime_api.h - of CUDA's runtime, the declarations that this project uses; names and values are CUDA's, and
- * what they mean is in NVIDIA's documentation. Behind them are threads: see fake.h. */
+/* cuda_runtime_api.h - the declarations of CUDA's runtime that this project uses. Names and values are CUDA's; NVIDIA
+ * documents them. The functions use threads: see fake.h. */
 #ifndef FAKE_CUDA_RUNTIME_API_H
 #define FAKE_CUDA_RUNTIME_API_H
 

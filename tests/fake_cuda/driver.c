@@ -19,7 +19,7 @@ struct CUfunc_st {
     char *name;
     void *code;         /* for this machine */
     void *module;       /* the executor's, */
-    const void *kernel; /* and what it finds there; NULL: nothing runs */
+    const void *kernel; /* the kernel in it; NULL: nothing runs */
 };
 
 CUresult cuGetErrorString(CUresult error, const char **text) {
@@ -107,7 +107,7 @@ struct launch {
     uint64_t parameter[MOST_PARAMETERS];
 };
 
-/* A function does not mind what it is handed beyond its own parameters. */
+/* Passes more arguments than a function has parameters; it ignores the rest. */
 static void run_kernel(void *argument) {
     const struct launch *launch = argument;
     const uint64_t *p = launch->parameter;

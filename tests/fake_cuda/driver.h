@@ -1,4 +1,4 @@
-/* driver.h - what the parts of the fake CUDA's driver share. */
+/* driver.h - declarations shared by the parts of the fake CUDA's driver. */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 

@@ -1,4 +1,4 @@
-/* driver_libomptarget.c - of the fake CUDA's driver, what LLVM's OpenMP runtime asks for besides. */
+/* driver_libomptarget.c - the further functions of the fake CUDA's driver that LLVM's OpenMP runtime calls. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 static CUresult result_of(cudaError_t error) { return error ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
 
-/* ---- devices and contexts: each device has one, which is its number ---- */
+/* ---- devices and contexts: each device has one context, and the handle is the device's number + 1 ---- */
 
 static CUcontext context_of(int device) { return (CUcontext)(uintptr_t)(device + 1); }
 static int device_of(CUcontext context) { return (int)(uintptr_t)context - 1; }

@@ -1,6 +1,7 @@
-/* graph.c - the fake CUDA's graphs: what a stream is given while it is captured, one node after the other, and what
- * others are that follow its events. Each of these does its part of a graph on a stream of its own (its shadow), and
- * has to be followed by the first one at the end. A call that CUDA forbids meanwhile spoils the capture. */
+/* graph.c - the fake CUDA's graphs. Capture saves the work of a stream, one node after another, and the work of other
+ * streams that wait for its events. In a launched graph, each of these other streams has a stream of its own for its
+ * part (its shadow), and the first stream must wait for them before capture ends. A call that CUDA forbids during
+ * capture spoils the capture. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,8 @@
 
 struct CUgraphNode_st {
     struct CUgraphNode_st *next;
-    const struct CUgraphNode_st *of; /* in a graph that was made: the one that was captured */
-    CUstream stream;                 /* NULL: that on which the graph is launched */
+    const struct CUgraphNode_st *of; /* in an instantiated graph: the captured node */
+    CUstream stream;                 /* NULL: the launching stream */
     enum { WORK, MARK, AWAIT } kind;
     int mark;
     void (*work)(void *);
@@ -27,12 +28,12 @@ enum { STREAMS = 64 };
 
 struct CUgraph_st {
     CUstream stream[STREAMS];
-    int nodes[STREAMS], joined[STREAMS]; /* of a stream's nodes, as many the first stream has waited for */
+    int nodes[STREAMS], joined[STREAMS]; /* joined: how many of a stream's nodes the first stream has waited for */
     int streams, marks;
-    int *marked, *after; /* [marks]: in which stream, and behind how many of its nodes */
+    int *marked, *after; /* [marks]: the stream of each mark, and how many of its nodes come before it */
     bool spoilt;
     struct CUgraphNode_st *first, **end, *last;
-    char *line; /* of the node that comes next */
+    char *line; /* of the next node */
 };
 
 struct CUgraphExec_st {
@@ -147,7 +148,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
                                    const CUgraphNode **last, size_t *count) {
     FAKE_DRIVER();
     const struct CUgraph_st *its = fake_capture_of(stream);
-    if (number || graph) return CUDA_ERROR_INVALID_VALUE; /* nobody asks */
+    if (number || graph) return CUDA_ERROR_INVALID_VALUE; /* not used by callers */
     *status = !its          ? CU_STREAM_CAPTURE_STATUS_NONE
               : its->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -15,8 +15,8 @@
 enum { MACHINE_CUDA = 190 };
 
 struct fake_image {
-    void *library; /* for this machine; NULL: for GPUs */
-    int file;      /* which the library came from */
+    void *library; /* for this machine; NULL: the image is for GPUs */
+    int file;      /* from which the library was loaded */
     void *module;  /* the executor's; NULL: nothing runs */
     size_t bytes;
     char data[];
@@ -28,7 +28,8 @@ static const Elf64_Shdr *sections_of(const struct fake_image *image) {
     return (const void *)(image->data + header_of(image)->e_shoff);
 }
 
-/* To where its last section, its program headers or its section headers end: an image does not say. */
+/* Returns the image's size: up to the end of its last section, program headers or section headers. Images do not state
+ * it. */
 static size_t size_of(const char *data) {
     const Elf64_Ehdr *header = (const void *)data;
     const Elf64_Shdr *section = (const void *)(data + header->e_shoff);
@@ -42,7 +43,8 @@ static size_t size_of(const char *data) {
     return end;
 }
 
-/* By way of a file, which stays open: a path that was another library's would be taken for that one. */
+/* Loads the library by way of a file, which stays open: dlopen would take a path that it knows for the library that it
+ * loaded from there. */
 static bool open_library(struct fake_image *image) {
     char path[64];
     image->file = memfd_create("image", MFD_CLOEXEC);

@@ -1,14 +1,14 @@
-/* nccl.c - a fake NCCL: communicators between threads of this process or, where a launcher has started several, between
- * threads of several processes of a host (arena.h).
+/* nccl.c - a fake NCCL: communicators between threads of this process or, if a launcher has started several processes,
+ * between threads of several processes of a host (arena.h).
  *
- * As with NCCL, an operation holds its stream up until the others have joined it, sends and receives of a pair meet in
- * order, those of one group go on side by side, an abort lets go whatever waits, and a communicator that does not block
- * is in progress while it is made, split, or connected, which takes the first call of both sides. What a split makes
- * is handed over when it is complete, to the address that was given then; to another process, when it next asks how the
- * split communicator is. Maxima pass over NaN and bf16 is rounded after each addition. Calls on a communicator in
- * progress, which NCCL forbids, are refused. The environment says what is to go wrong:
+ * As in NCCL, an operation blocks its stream until the other members have joined it, sends and receives of a pair are
+ * matched in order, operations of one group run concurrently, and an abort releases all waiting work. A nonblocking
+ * communicator is in progress while it is made, split, or connected (by the first call of both sides); calls on it,
+ * which NCCL forbids then, are refused. A complete split writes its communicator to the address that the call named; if
+ * that is in another process, when this process next asks for the split communicator's state. Maxima ignore NaN; bf16
+ * is rounded after each addition. Environment variables set faults:
  *
- *   FAKE_NCCL_FAIL=f@n   the nth call of function f from now on: fails later, and holds its stream up for good
+ *   FAKE_NCCL_FAIL=f@n   the nth call of function f from now on: fails later, and blocks its stream for good
  *   FAKE_NCCL_HANG=f@n   the same without an error
  *   FAKE_NCCL_REFUSE=f@n the call itself fails */
 #include "nccl.h"
@@ -38,10 +38,10 @@ struct operation {
     int peer; /* or root */
     uint64_t number;
     bool stuck, done;
-    void *own; /* where the result goes, if `out` is in the arena in its place */
+    void *own; /* target of the result, if `out` is a copy in the arena */
 };
 
-/* Pieces of work that are enqueued as one. */
+/* Operations that are enqueued as one piece of work. */
 struct bundle {
     ncclComm_t comm;
     int count;
@@ -56,7 +56,7 @@ struct meeting { /* of a collective's members */
     const struct operation *of[MOST];
 };
 
-struct post { /* a send or receive that has not met its other half */
+struct post { /* a send or receive without its counterpart so far */
     struct post *next;
     int from, to;
     struct operation *operation;
@@ -70,8 +70,8 @@ struct clique { /* the ranks of one communicator */
     uint32_t changed; /* who waits for members waits for this */
     struct meeting *meetings;
     struct post *posts;
-    int collectives;                              /* ranks that have called one */
-    bool sends[MOST][MOST], receives[MOST][MOST]; /* from, to: called once at least */
+    int collectives;                              /* ranks that have called a collective */
+    bool sends[MOST][MOST], receives[MOST][MOST]; /* [from][to]: called at least once */
 };
 
 struct ncclComm {
@@ -79,7 +79,7 @@ struct ncclComm {
     struct clique *clique; /* NULL: the split is not complete */
     int rank, splits, holders;
     bool aborted, collective;
-    int graphs; /* that have its calls */
+    int graphs; /* graphs with calls on it */
     ncclResult_t error;
     uint64_t collectives, sends[MOST], receives[MOST];
     float scale[SCALES];
@@ -94,7 +94,7 @@ struct split {
     ncclComm_t made[MOST], *place[MOST];
 };
 
-/* ---- what goes wrong ---- */
+/* ---- faults ---- */
 
 struct orders {
     char seen[80];
@@ -161,7 +161,7 @@ static void unlist(struct split *split) {
     fake_arena_give(arena, split);
 }
 
-/* Those that never became complete, or were not taken: nobody has what they made. */
+/* Drops splits that never became complete or were not fetched: their communicators have no owner. */
 static void drop_splits(const struct clique *parent) {
     for (struct split *split = parent->arena->splits, *next; split; split = next) {
         next = split->next;
@@ -217,7 +217,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     return ncclInProgress;
 }
 
-/* Makes the communicators of those with one color. */
+/* Makes the communicators of the members with COLOR. */
 static void make_color(struct split *split, int color) {
     int members[MOST], count = 0;
     for (int i = 0; i < split->parent->size; i++) {
@@ -441,7 +441,7 @@ static void tell(const struct meeting *meeting, int size, size_t block) {
     }
 }
 
-/* What a meeting's members wanted: everything into TOTAL first, as outputs may be inputs. */
+/* Does the members' collective. Reads all inputs into TOTAL first, because outputs may be inputs. */
 static void perform(const struct meeting *meeting, int size) {
     const struct operation *first = meeting->of[0];
     const size_t block = first->count * size_of(first->type);
@@ -571,7 +571,7 @@ static void run_exchange(struct bundle *bundle) {
     }
 }
 
-/* What an operation reads, and writes, at this member. */
+/* Bytes that an operation reads, and writes, at this member. */
 static size_t bytes_in(ncclComm_t comm, const struct operation *operation) {
     const size_t block = operation->count * size_of(operation->type);
     if (operation->kind == RECEIVE) return 0;
@@ -585,7 +585,8 @@ static size_t bytes_out(ncclComm_t comm, const struct operation *operation) {
     return operation->kind == GATHER ? block * (size_t)comm->clique->size : block;
 }
 
-/* Other processes reach the arena alone: what is sent is copied there, and what is received from there. */
+/* Moves the operation's buffers to the arena, because other processes reach only it: sent data are copied there, and
+ * received data are copied from there. */
 static void bring(ncclComm_t comm, struct operation *operation) {
     const size_t in = bytes_in(comm, operation);
     void *copy = fake_arena_take(comm->arena, in);
@@ -604,7 +605,7 @@ static void fetch(ncclComm_t comm, struct operation *operation) {
     fake_arena_give(comm->arena, operation->out);
 }
 
-/* Streams and graphs say what comes first on a communicator. */
+/* Numbers the operations: streams and graphs decide the order on a communicator. */
 static void give_numbers(struct bundle *bundle) {
     ncclComm_t comm = bundle->comm;
     for (int i = 0; i < bundle->count; i++) {

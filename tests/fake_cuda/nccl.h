@@ -1,5 +1,5 @@
-/* nccl.h - of NCCL, the declarations that this project uses; names and values are NCCL's, and what they mean is in
- * NVIDIA's documentation. Behind them (nccl.c) are pieces of work on the fake CUDA's streams. */
+/* nccl.h - the declarations of NCCL that this project uses. Names and values are NCCL's; NVIDIA documents them. The
+ * functions (nccl.c) put work on the fake CUDA's streams. */
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H
 

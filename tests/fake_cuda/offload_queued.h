@@ -1,5 +1,5 @@
-/* offload_queued.h - spmd/device/offload.h where threads are in the place of GPUs: a target region is the host's vector
- * code behind the queue, and a pointer that a GPU could not follow ends the program. */
+/* offload_queued.h - spmd/device/offload.h for threads in place of GPUs: a target region is the host's vector code
+ * behind the queue. A pointer that a GPU could not read ends the program. */
 #ifndef SL_TESTS_FAKE_CUDA_OFFLOAD_QUEUED_H
 #define SL_TESTS_FAKE_CUDA_OFFLOAD_QUEUED_H
 
@@ -18,7 +18,7 @@ static inline void sl_check_reach(int pointers, const void *const *memory, const
     }
 }
 
-/* The first clause becomes a call and a comma, what follows the comma is left out. */
+/* Turns the first clause into a call and a comma; text behind that comma is left out. */
 #define SL_CHECK(...) SL_CHECK_FIRST(__VA_ARGS__, )
 #define SL_CHECK_FIRST(first, ...) first
 #define SL_CHECK_map(...) (void)0,

@@ -1,4 +1,4 @@
-/* record.c - the fake CUDA's account of what is asked of it: a line a call, in a file. */
+/* record.c - the fake CUDA's record of calls: a line per call, in a file. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -27,13 +27,14 @@ struct CUstream_st {
     cudaError_t error; /* stays: after a failure of its work a stream is of no use */
     int device, number;
     unsigned delay, seed;
-    /* Under streams_lock: the list of all, and how many threads look at this one, which therefore stays. */
+    /* Protected by streams_lock: the list of all streams, and the number of threads that use this one, which keep it
+     * alive. */
     struct CUstream_st *next;
     int lookers;
-    struct CUstream_st *shadow; /* NULL: nothing was captured here, or this one was the first */
+    struct CUstream_st *shadow; /* NULL: no capture so far, or this stream was the first */
 };
 
-/* All streams, for what waits for a device. */
+/* All streams, for waits for a device. */
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t streams_changed = PTHREAD_COND_INITIALIZER;
 static struct CUstream_st *streams;
@@ -126,7 +127,7 @@ static void destroy(struct CUstream_st *stream) {
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* As CUDA's: what is on the stream is still done. */
+/* As in CUDA: work on the stream is still done. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     FAKE_CALL();
     if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
@@ -183,7 +184,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return error == cudaErrorNotReady ? error : fake_error(error);
 }
 
-/* Others may make streams meanwhile: what is on these may be waiting for them. */
+/* Waits for all streams of the device. Other threads may create streams meanwhile, because work on these may wait for
+ * them. */
 void fake_finish_device(int device) {
     pthread_mutex_lock(&streams_lock);
     for (struct CUstream_st *stream = streams; stream; stream = stream->next) {
@@ -233,8 +235,8 @@ struct CUevent_st {
     int number;
     pthread_mutex_t lock;
     struct mark *latest;      /* NULL: never recorded */
-    struct CUgraph_st *graph; /* it was recorded last in what became this; NULL: in a stream */
-    int captured;             /* its number there */
+    struct CUgraph_st *graph; /* graph of its last record; NULL: recorded in a stream */
+    int captured;             /* its number in that graph */
 };
 
 static struct mark *new_mark(void) {
@@ -269,7 +271,7 @@ static struct mark *hold_latest(struct CUevent_st *event) {
     return mark;
 }
 
-/* Waits for what a caller holds, and lets it go. */
+/* Waits for a mark that the caller holds, and releases it. */
 static void await(struct mark *mark) {
     if (!mark) return;
     pthread_mutex_lock(&mark->lock);
@@ -348,7 +350,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         const int status = fake_capture_await(graph, stream, event->captured);
         return status ? fake_error(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
     }
-    FAKE_UNCAPTURED(); /* what is captured waits for nothing else */
+    FAKE_UNCAPTURED(); /* captured work waits for no other event */
     if (graph) return fake_error(cudaErrorStreamCaptureUnsupported);
     fake_work(stream, "await %d", event->number);
     struct mark *mark = hold_latest(event);
@@ -370,7 +372,7 @@ int fake_await(cudaStream_t stream, struct mark *mark) {
 
 void fake_unmark(struct mark *mark) { let_go(mark); }
 
-/* Who asks the host for an event that is captured, is refused. */
+/* Returns whether the event has ended. Captured events are refused. */
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     FAKE_CALL();
     if (!event || graph_of(event)) return fake_error(cudaErrorInvalidResourceHandle);

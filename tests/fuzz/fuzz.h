@@ -1,5 +1,5 @@
-/* fuzz.h - what the harnesses share. A harness is a file fuzz_NAME.c with one function, LLVMFuzzerTestOneInput, which
- * hands any bytes to a parser and aborts where a promise is broken.
+/* fuzz.h - helpers of all harnesses. A harness is a file fuzz_NAME.c with one function, LLVMFuzzerTestOneInput, which
+ * passes any bytes to a parser and aborts if a promise is broken.
  *
  * It is linked twice: with run_seeds.c, as a test, and in the preset fuzz with libFuzzer. */
 #ifndef SL_TESTS_FUZZ_FUZZ_H
@@ -18,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Ends the process where CONDITION, which a parser promises, does not hold. */
+/* Ends the process if CONDITION, a promise of a parser, is false. */
 #define FUZZ_PROMISE(condition, ...)                                                                                   \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                                              \
     } while (0)
 
-/* What every refusal promises: a status, and one line of text without control characters. */
+/* Checks the promise of every refusal: a status, and one line of text without control characters. */
 static inline void fuzz_refused(int status, const struct sl_error *error) {
     FUZZ_PROMISE(status == SL_BAD_INPUT, "status %d: %s", status, error->message);
     FUZZ_PROMISE(error->status == status, "status %d, the error has %d", status, error->status);
@@ -38,7 +38,7 @@ static inline void fuzz_refused(int status, const struct sl_error *error) {
         FUZZ_PROMISE((unsigned char)*c >= ' ' && *c != 0x7f, "byte %02x in: %s", (unsigned char)*c, error->message);
 }
 
-/* The path of file number I, which holds SIZE bytes and lies in memory. */
+/* Returns the path of file number I, which holds SIZE bytes and lies in memory. */
 static inline const char *fuzz_file(int i, const void *data, size_t size) {
     enum { FILES = 4 };
     static int descriptor[FILES];
@@ -51,7 +51,7 @@ static inline const char *fuzz_file(int i, const void *data, size_t size) {
     return path[i];
 }
 
-/* DIRECTORY, a new one of the harness NAME, in memory where there is room. */
+/* Makes a new DIRECTORY for the harness NAME, in memory if possible. */
 static inline void fuzz_directory(char directory[64], const char *name) {
     snprintf(directory, 64, "%s/%s.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", name);
     FUZZ_PROMISE(mkdtemp(directory), "%s", directory);
@@ -62,7 +62,8 @@ static inline void fuzz_put(const char *path, const void *data, size_t size) {
     FUZZ_PROMISE(file && fwrite(data, 1, size, file) == size && !fclose(file), "%s", path);
 }
 
-/* Each three bytes are a place and the bits that change there. Returns whether the file is another one. */
+/* Changes the file: each three bytes are a position and a mask of bits to flip. Returns whether the file differs from
+ * before. */
 static inline bool fuzz_change(const char *path, const uint8_t *data, size_t size) {
     static uint8_t file[4096], was[4096];
     FILE *stream = fopen(path, "rb");
@@ -75,7 +76,7 @@ static inline bool fuzz_change(const char *path, const uint8_t *data, size_t siz
     return memcmp(file, was, length) != 0;
 }
 
-/* A stream that goes nowhere. */
+/* Returns a stream to /dev/null. */
 static inline FILE *fuzz_nowhere(void) {
     static FILE *file;
     if (!file) file = fopen("/dev/null", "w");
@@ -83,7 +84,7 @@ static inline FILE *fuzz_nowhere(void) {
     return file;
 }
 
-/* A copy of the bytes that ends with a zero, to be freed. */
+/* Returns a copy of the bytes with a zero at the end. The caller frees it. */
 static inline char *fuzz_text(const void *data, size_t size) {
     char *text = malloc(size + 1);
     FUZZ_PROMISE(text, "memory");

@@ -1,6 +1,6 @@
-/* fuzz_adopt.c - what a checkpoint's notes say of the options of its run: any keys and texts, beside a command line
- * that gives some of the options itself. The first byte of the input chooses these, and whether the run is resumed;
- * each line after it is a note, KEY=TEXT. */
+/* fuzz_adopt.c - options that a run adopts from a checkpoint's notes: any keys and texts, beside a command line that
+ * sets some of the options. The first byte of the input chooses these options, and whether the run is resumed; each
+ * further line is a note, KEY=TEXT. */
 #include <math.h>
 
 #include "drivers/common/options.h"
@@ -41,7 +41,7 @@ static void check_values(const struct config *config) {
     FUZZ_PROMISE(!config->text || *config->text, "an empty text");
 }
 
-/* What was taken over is told again in the same words, and taken over once more without a word. */
+/* Describes the adopted options as notes again and adopts these, which must override none. */
 static void tell_again(struct sl_options *options) {
     struct sl_store notes = {0};
     struct sl_error error = {0};

@@ -1,7 +1,7 @@
-/* fuzz_chats.c - conversations: what is read are samples no longer than allowed, of which each has something that is
- * scored, and labels are the inputs that follow, also where several share a sample; or one line says what is wrong.
+/* fuzz_chats.c - conversations. Samples are at most as long as allowed, each has scored labels, and labels are the next
+ * inputs, even if several conversations share a sample; otherwise a file is refused with one line.
  *
- * The first byte chooses how long samples may be, and the template; the file begins after it. */
+ * The first byte chooses the length of samples and the template; the file begins after it. */
 #include "drivers/text/chats.h"
 #include "tests/fuzz/fuzz.h"
 

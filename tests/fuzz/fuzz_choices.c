@@ -1,7 +1,7 @@
-/* fuzz_choices.c - questions: what is read are samples no longer than allowed, of which each has something that is
- * scored, and answers among the choices; or one line says what is wrong.
+/* fuzz_choices.c - questions. Samples are at most as long as allowed, each has scored labels, and answers are among the
+ * choices; otherwise a file is refused with one line.
  *
- * The first byte chooses how long samples may be, and what stands before a choice; the file begins after it. */
+ * The first byte chooses the length of samples and the text before a choice; the file begins after it. */
 #include "drivers/text/choices.h"
 #include "tests/fuzz/fuzz.h"
 

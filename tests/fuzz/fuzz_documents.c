@@ -1,5 +1,5 @@
-/* fuzz_documents.c - texts with a document a line: what is a document lies in the file, in order; nothing but blanks
- * lies between them; a line's text is no longer than the line, or one line says why there is none. */
+/* fuzz_documents.c - texts with a document per line. Documents lie in the file, in order, with only blanks between
+ * them; a line's text is no longer than the line; otherwise a line is refused with one message. */
 #include "drivers/text/documents.h"
 #include "tests/fuzz/fuzz.h"
 

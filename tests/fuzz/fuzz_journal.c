@@ -1,5 +1,5 @@
-/* fuzz_journal.c - a coordinate's file of a journal. The first byte says whether records get the checksums that they
- * should have, so that what is in them is looked at, too. */
+/* fuzz_journal.c - a coordinate's journal file. The first byte chooses whether records get correct checksums, so that
+ * their contents are read too. */
 #include "layers/journal/journal_file.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -14,7 +14,7 @@ static void seal(uint8_t *bytes, size_t size) {
     }
 }
 
-/* What whoever compares relies on. */
+/* Checks the promises that readers which compare journals rely on. */
 static void check_records(const struct sl_journal_file *file) {
     for (int i = 0; i < file->count; i++) {
         const struct sl_journal_record *record = &file->record[i];

@@ -1,4 +1,4 @@
-/* fuzz_memory.c - what the kernel's files tell of a process's memory and its limits. */
+/* fuzz_memory.c - the kernel's files about a process's memory and its limits. */
 #include <math.h>
 
 #include "drivers/memory/limits.h"

@@ -34,7 +34,7 @@ static bool read_spec(struct sl_spec *spec, const char *text) {
     return true;
 }
 
-/* Every element is in somebody's shard, and where the shard says. */
+/* Checks that every element is in a shard, at the place that the shard reports. */
 static void shard(const struct sl_spec *spec, const struct sl_mesh *mesh, int dims, const size_t *shape) {
     uint32_t whole[1024], again[1024] = {0}, local[1024];
     size_t elements = 1, part[SL_MAX_DIMS];

@@ -1,9 +1,9 @@
-/* fuzz_metrics.c - the metrics of a run that goes on: its file holds any bytes. The first byte of the input says after
- * which step. */
+/* fuzz_metrics.c - the metrics of a resumed run: its file holds any bytes. The first byte of the input is the step that
+ * the run resumes from. */
 #include "drivers/common/metrics.h"
 #include "tests/fuzz/fuzz.h"
 
-/* No line that is left is one of a step that is taken again. */
+/* Checks that no remaining line is of a step that will be repeated. */
 static void check_lines(const char *text, int from) {
     for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
         json_t *object = json_loadb(text, (size_t)(end - text), 0, NULL);

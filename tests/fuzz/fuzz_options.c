@@ -1,7 +1,7 @@
-/* fuzz_options.c - command lines, and files with options: a table of every kind.
+/* fuzz_options.c - command lines, and files with options: a table with every kind of option.
  *
- * The first byte chooses whether each line after it is an argument, or all of it is the contents of an @FILE; and
- * whether there may be words that are no options. */
+ * The first byte chooses whether each further line is an argument, or all of them are the contents of an @FILE; and
+ * whether other words than options are allowed. */
 #include <math.h>
 
 #include "drivers/common/option_values.h"
@@ -32,7 +32,7 @@ static const struct sl_option table[] = {
 
 enum { ARGUMENTS = 256 };
 
-/* Parses into CONFIG; what is printed on the way must be one line, if it is an error. */
+/* Parses into CONFIG. An error must be printed as one line. */
 static bool parse(struct config *config, struct sl_options *options, bool words, int argc, char **argv) {
     char *line = NULL;
     size_t length = 0;
@@ -57,7 +57,7 @@ static bool parse(struct config *config, struct sl_options *options, bool words,
     return status == SL_OK && !options->answered;
 }
 
-/* A command line that says what CONFIG holds gives the same. */
+/* Checks that a command line with CONFIG's values gives the same CONFIG. */
 static void say_again(const struct config *config) {
     static const char *const choice[] = {"one", "two", "three"}, *const way[] = {"no", "one", "two"};
     char count[32], seed[32], share[48], list[32], *text = NULL;

@@ -1,8 +1,12 @@
-/* fuzz_parts.c - a directory with a checkpoint in one file and a later one in two parts, whose index has any bytes: it
- * is found, checked, verified and read, or refused with one line. The first byte of the input chooses what becomes of
- * the rest: it is the index; or it is the index's second line, to which the first is made, and the parts' roots where
- * it has 1 and 2 in their places, so that what comes after checksums is reached; or it says which bytes of the index
- * change, and then only one without a change may pass; or which bytes of a part, and then only its values may. */
+/* fuzz_parts.c - a directory with a checkpoint in one file and a later one in two parts, with an index of any bytes: it
+ * is found, checked, verified and read, or refused with one line. The first byte of the input chooses the use of the
+ * rest:
+ *
+ * the index;
+ * or the index's second line: the first line is made to fit, and 1 and 2 are replaced by the parts' roots, so that the
+ * code behind the checksum test is reached;
+ * or positions and bits to flip in the index, which must then pass only if it is unchanged;
+ * or the same in a part, which must then pass only with the written values. */
 #include "layers/storage/parts.h"
 #include "layers/training/checkpoint.h"
 #include "spmd/base/hash.h"
@@ -32,7 +36,7 @@ static void note(struct sl_store *store, const char *step) {
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) sl_store_set_note(store, notes[i][0], notes[i][1]);
 }
 
-/* A kernel [ROWS, COLUMNS], of which each part has half of the columns, and a bias, which part 2 has. */
+/* Writes a kernel [ROWS, COLUMNS], with half of the columns in each part, and a bias, in part 2. */
 static void write_all(void) {
     const size_t shape[] = {ROWS, COLUMNS}, half = ROWS * COLUMNS / 2, three = ROWS;
     struct sl_store one = {.checksums = true}, whole = {0};
@@ -79,7 +83,7 @@ static void seal(const uint8_t *data, size_t size) {
     free(text);
 }
 
-/* The values that were written. */
+/* Checks for the written values. */
 static void expect_values(const struct sl_store *store) {
     const struct sl_tensor *kernel = sl_store_find(store, "kernel"), *bias = sl_store_find(store, "bias");
     FUZZ_PROMISE(kernel && bias && store->count == 2, "%d tensors", store->count);

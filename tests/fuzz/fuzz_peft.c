@@ -1,6 +1,6 @@
-/* fuzz_peft.c - any bytes as the two files of a folder of PEFT's: what is taken is written again, and is the same.
+/* fuzz_peft.c - any bytes as the two files of a PEFT folder. Accepted adapters are written again and must be the same.
  *
- * The first byte, times eight, is how many of the next ones are adapter_config.json; the rest is
+ * The first byte, times eight, is the size of adapter_config.json, which comes next; the rest is
  * adapter_model.safetensors. The model is a Llama of two layers, and a GPT-2. */
 #include "layers/models/peft/peft.h"
 #include "layers/models/published_internal.h"
@@ -8,7 +8,7 @@
 
 static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
 
-/* In memory, where there is such a place. */
+/* Makes a folder, in memory if possible. */
 static const char *folder(void) {
     static char path[64];
     snprintf(path, sizeof path, "%s/fuzz_peft.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");

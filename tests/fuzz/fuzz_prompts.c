@@ -1,5 +1,5 @@
-/* fuzz_prompts.c - files of prompts: the lines that are read, with newlines between, are the file, but for a byte order
- * mark and returns before newlines.
+/* fuzz_prompts.c - files of prompts: the prompts read, joined by newlines, are the file without a byte order mark and
+ * without carriage returns before newlines.
  *
  * The first byte chooses the vocabulary; the file begins after it. */
 #include "layers/storage/prompts.h"

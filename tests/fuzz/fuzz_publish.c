@@ -1,7 +1,7 @@
-/* fuzz_publish.c - what is taken over from a file that others have made: any bytes as the GGUF file whose tokenizer is
- * written again, or as the config.json of a folder. What was written is read again, and is the same.
+/* fuzz_publish.c - import of published files: any bytes as a GGUF file, whose tokenizer is written again, or as the
+ * config.json of a folder. Written files are read again and must be the same.
  *
- * The first byte says which. The model has no tensors. */
+ * The first byte chooses between them. The model has no tensors. */
 #include "layers/models/publish_files.h"
 #include "layers/storage/gguf.h"
 #include "tests/fuzz/fuzz.h"
@@ -18,7 +18,7 @@ static const struct sl_transformer transformer = {.vocabulary = 7,
                                                   .biases = SL_BIASES_NONE,
                                                   .positions = 4};
 
-/* In memory, where there is such a place. */
+/* Makes a folder, in memory if possible. */
 static const char *folder(void) {
     static char path[64];
     snprintf(path, sizeof path, "%s/fuzz_publish.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");

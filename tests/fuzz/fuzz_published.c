@@ -1,8 +1,8 @@
-/* fuzz_published.c - any bytes as a GGUF file, one in two parts, or the config.json of a folder: what is taken can be
- * read to its end.
+/* fuzz_published.c - any bytes as a GGUF file, as one in two parts, or as the config.json of a folder: an accepted file
+ * can be read to its end.
  *
- * The first byte says which; of parts, the next two are the size of the first. The folder has a model.safetensors
- * without tensors. */
+ * The first byte chooses between them; for two parts, the next two bytes are the size of the first. The folder has a
+ * model.safetensors without tensors. */
 #include "layers/models/published.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -19,7 +19,7 @@ static void write_bytes(int number, const void *data, size_t size) {
     FUZZ_PROMISE(file && fwrite(data, 1, size, file) == size && !fclose(file), "%s", file_path[number]);
 }
 
-/* In memory, where there is such a place. */
+/* Writes the files to a new folder, in memory if possible. */
 static const char *write_files(enum kind kind, const uint8_t *data, size_t size) {
     snprintf(place, sizeof place, "%s/fuzz_published.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     FUZZ_PROMISE(mkdtemp(place), "%s", place);

@@ -1,5 +1,5 @@
-/* fuzz_records.c - small files that programs leave for the next ones: what machines' products reach, and best.json of
- * --keep best. */
+/* fuzz_records.c - small files that programs write for later programs: the peak rates of machines' products, and
+ * best.json of --keep best. */
 #include <math.h>
 
 #include "drivers/common/checkpoints.h"

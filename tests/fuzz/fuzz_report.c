@@ -1,6 +1,6 @@
-/* fuzz_report.c - what the driver report reads: metrics as JSON lines, and traces.
+/* fuzz_report.c - input files of the driver report: metrics as JSON lines, and traces.
  *
- * The first byte chooses which of them; the file begins after it. */
+ * The first byte chooses between them; the file begins after it. */
 #include <locale.h>
 #include <math.h>
 
@@ -19,7 +19,7 @@ static void check_series(const struct report_series *series) {
     }
 }
 
-/* What DRAW writes has no number that is none. */
+/* Checks that a drawing contains no nan or inf. */
 static void check_drawing(char *text) {
     FUZZ_PROMISE(!strstr(text, "nan") && !strstr(text, "inf"), "%s", text);
     free(text);

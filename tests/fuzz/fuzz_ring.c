@@ -1,5 +1,5 @@
-/* fuzz_ring.c - a file of recorded messages. The first byte says whether frames get the checksums that they should
- * have, so that what is in them is looked at, too. */
+/* fuzz_ring.c - a file of recorded messages. The first byte chooses whether frames get correct checksums, so that their
+ * contents are read too. */
 #include "layers/replay/frames.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -18,7 +18,7 @@ static void seal(uint8_t *bytes, size_t size) {
     }
 }
 
-/* What whoever replays relies on: messages lie within the contents. */
+/* Checks a promise that players rely on: messages lie within the contents. */
 static void check_contents(const struct sl_frames *frames, size_t size) {
     const struct sl_messages *contents = &frames->contents;
     const bool messages = frames->frame.kind == SL_FRAME_OPENING || frames->frame.kind == SL_FRAME_STEP;
@@ -34,7 +34,7 @@ static void check_contents(const struct sl_frames *frames, size_t size) {
     FUZZ_PROMISE(!messages || at == contents->size, "%zu of %zu bytes", at, contents->size);
 }
 
-/* Frames that are read, or passed by: as many. */
+/* Counts frames, either read or skipped; the counts must agree. */
 static int count(const char *path, bool reads, size_t size, int *frames, struct sl_error *error) {
     struct sl_frames file;
     bool more = true;

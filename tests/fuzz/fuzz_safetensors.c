@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c - any bytes as a safetensors file: reading and mapping agree, and what they take can be verified,
+/* fuzz_safetensors.c - any bytes as a safetensors file: reading and mapping agree, and accepted files can be verified,
  * written with checksums or without, and read again. */
 #include "layers/storage/safetensors.h"
 #include "tests/fuzz/fuzz.h"

@@ -7,7 +7,7 @@
 #include "spmd/signature.h"
 #include "tests/fuzz/fuzz.h"
 
-/* What is read can be written, and is the same. */
+/* Checks that parsed entries, written again, are the same. */
 static void read_and_write(const struct sl_signed *from) {
     struct sl_signature again = {0};
     struct sl_signature_entry entry;
@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     const int processes = 1 + data[0] % 8, shared = data[1] % 8;
     const size_t part = (size - 2) / (size_t)processes;
-    char *bytes = malloc((size_t)processes * part + 1); /* of this size, so that reading on is seen */
+    char *bytes = malloc((size_t)processes * part + 1); /* of exactly this size, so that sanitizers see reads beyond
+                                                         * it */
     FUZZ_PROMISE(bytes && !sl_mesh_parse(&mesh, "data=2,model=2", NULL), "memory");
     memcpy(bytes, data + 2, (size_t)processes * part);
     for (int i = 0; i < processes; i++) {

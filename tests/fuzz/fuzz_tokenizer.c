@@ -1,12 +1,12 @@
-/* fuzz_tokenizer.c - tokenizers of all formats: opened, a text encoded and decoded, and made into a tokenizer.json,
- * which is written nowhere.
+/* fuzz_tokenizer.c - tokenizers of all formats: opened, a text encoded and decoded, and converted to GGUF metadata and
+ * to a tokenizer.json that cannot be written.
  *
- * The first byte chooses the pattern, of ranks; the second one says how many of the last bytes are the text, the others
- * after it are the file. */
+ * The first byte chooses the pattern of ranks; the second is the number of last bytes that are the text; the bytes
+ * between are the file. */
 #include "layers/tokenizers/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
-/* What is decoded is the text, where every byte has its token; it always encodes. */
+/* Encodes a text, which never fails. Decoding gives the same text if every byte has its token. */
 static void encode(const struct sl_tokenizer *tokenizer, const char *text, size_t bytes) {
     struct sl_encoder *encoder;
     struct sl_token_list list = {0};

@@ -65,7 +65,7 @@ static void fetch(const struct sl_tokens *tokens, bool evaluation, int64_t first
         }
 }
 
-/* Of data that are whole, each token of a stream but the first is a label once, in order. */
+/* Checks data without a split: each token of a stream except the first is a label once, in order. */
 static void score(const char *path, const struct sl_token_format *format, int sequence) {
     enum { MOST = 1 << 16 };
     struct sl_tokens tokens;
@@ -77,7 +77,7 @@ static void score(const char *path, const struct sl_token_format *format, int se
     int32_t label[SEQUENCE];
     for (int64_t w = 0; tokens.count < MOST && w < windows + 2; w++) {
         if (sl_tokens_fetch(&tokens, true, 7, w, 1, sequence, NULL, label, &error)) {
-            labels = -1; /* a token that is not in the vocabulary */
+            labels = -1; /* a token outside the vocabulary */
             break;
         }
         for (int i = 0; i < sequence; i++) labels += label[i] >= 0;
@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 3) return 0;
     const int sequence = 1 + data[0] % SEQUENCE, files = data[2] % (FILES + 1), raw = data[2] / (FILES + 1) % 3;
     const struct sl_token_format *format = raw ? sl_token_format_raw(raw == 1 ? 2 : 4) : NULL;
-    const double validation = (data[1] - '0') / 10.0; /* 0 to 1, and what is no share */
+    const double validation = (data[1] - '0') / 10.0; /* 0 to 1, and values outside */
     data += 3;
     size -= 3;
     const char *path = files ? write_files(data, size, files) : fuzz_file(0, data, size);

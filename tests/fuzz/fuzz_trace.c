@@ -1,6 +1,7 @@
-/* fuzz_trace.c - what --costs and --compare of the driver schedule read: costs as JSON, and traces of training runs.
+/* fuzz_trace.c - input files of the driver schedule's --costs and --compare: costs as JSON, and traces of training
+ * runs.
  *
- * The first byte chooses which of them, and the schedule; the file begins after the second one. */
+ * The first byte chooses between them, and the schedule; the file begins after the second byte. */
 #include <math.h>
 
 #include "drivers/schedule/compare.h"
@@ -47,7 +48,7 @@ static void check_measurement(const struct schedule_measurement *measurement, in
             FUZZ_PROMISE(isfinite(measurement->rank[r].part[p]), "rank %d, part %d", r, p);
 }
 
-/* A step that was measured, under the one that COSTS predict. */
+/* Draws a measured step below the step that COSTS predict. */
 static void draw(const struct schedule_trace *trace, const struct sl_schedule *schedule, const struct sl_costs *costs,
                  const struct schedule_measurement *measurement) {
     struct schedule_measured_step step;

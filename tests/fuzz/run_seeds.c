@@ -1,8 +1,8 @@
 /* run_seeds.c - runs a harness without a fuzzer: run_seeds DIRECTORY; prints TAP.
  *
- * It hands over every file of DIRECTORY, and then MUTATIONS inputs that it makes from them: cut short, with bits turned
- * over, with pieces of other seeds. They are the same in every run. A failure names the seed and the mutation, and
- * leaves the input in the working directory's build folder. */
+ * It passes every file of DIRECTORY to the harness, and then MUTATIONS inputs made from them: cut short, with flipped
+ * bits, with pieces of other seeds. They are the same in every run. A failure names the seed and the mutation, and
+ * writes the input to the working directory's build folder. */
 #include <dirent.h>
 #include <signal.h>
 #include <time.h>
@@ -54,7 +54,7 @@ void __asan_on_error(void);
 void __asan_on_error(void) { keep_input(); }
 
 static void run(void) {
-    uint8_t *copy = malloc(input_size ? input_size : 1); /* of its very size: a sanitizer sees what goes beyond */
+    uint8_t *copy = malloc(input_size ? input_size : 1); /* exactly as large, so that sanitizers see reads beyond it */
     FUZZ_PROMISE(copy, "memory");
     memcpy(copy, input, input_size);
     alarm(SECONDS);
